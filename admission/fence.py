@@ -26,6 +26,7 @@ policy_dispatcher.go.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from kube.api.ownership import OPEN_CONDITION
 from kube.cel.quoting import quote
 from kube.names import (
     BRIDGE_ACCOUNT,
@@ -74,9 +75,7 @@ def fence_patch(drivers: Collection[str]) -> Document:
     return {"spec": _driver_spec(drivers)}
 
 
-OPEN_PATCH: Final[Document] = {
-    "spec": {"matchConditions": [{"name": "released", "expression": "false"}]}
-}
+OPEN_PATCH: Final[Document] = {"spec": {"matchConditions": [OPEN_CONDITION]}}
 """The merge patch after which the first policy restricts nothing: the first step of a rescue."""
 
 

@@ -99,7 +99,7 @@ class Bridge:
         child = self._cluster.children.get(f"{part}-{name}")
         if child is not None and child.exit_status is None:
             return child
-        replica = self._replica(name)
+        replica = self.replica(name)
         container = self._container(part)
         environment = {
             "KUBECONFIG": str(replica.folder / "kubeconfig"),
@@ -182,7 +182,8 @@ class Bridge:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _replica(self, name: str) -> Replica:
+    def replica(self, name: str) -> Replica:
+        """The folders and ports of a replica."""
         if name not in self._replicas:
             folder = self._cluster.directory / f"bridge-{name}"
             probes, metrics, port = free_ports(3)

@@ -92,6 +92,7 @@ class Cluster(Access):
 
     Attributes:
         started_in_s: How long `start` took.
+        audit_log: The audit log, if there are rules for one.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Cluster(Access):
         scheduler: Mapping[str, Any] | None = None,
         client_qps: int = CLIENT_QPS,
         detached: bool = False,
+        audit_rules: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Name what to start; nothing runs yet.
 
@@ -116,6 +118,7 @@ class Cluster(Access):
             client_qps: Requests per second of each controller's client and of the scheduler's; twice
                 as many in a burst.
             detached: Whether the cluster outlives this process, see `e2e.local`.
+            audit_rules: Of an audit policy; the log is `audit_log`. Nothing else is logged.
         """
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._binaries = binaries()
@@ -125,7 +128,12 @@ class Cluster(Access):
             directory=directory,
         )
         self.started_in_s = 0.0
-        self._flags = (tuple(api_server_flags), tuple(controller_manager_flags))
+        self.audit_log = directory / "audit.log"
+        self._audit_rules = tuple(audit_rules)
+        self._flags = (
+            (*self._audit(), *api_server_flags),
+            tuple(controller_manager_flags),
+        )
         self._gates = dict(feature_gates or {})
         self._scheduler = dict(scheduler or {})
         self._client_qps = client_qps
@@ -241,6 +249,12 @@ class Cluster(Access):
         for name in ("kube-controller-manager", "kube-scheduler"):
             pair = self._authority.issue(f"system:{name}")
             self._write_kubeconfig(self.directory / f"{name}.kubeconfig", pair)
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "rules": [*self._audit_rules, {"level": "None"}],
+        }
+        (self.directory / "audit-policy.json").write_text(json.dumps(policy))
         configuration = json.dumps(self._scheduler_configuration(), indent=2)
         (self.directory / "scheduler.json").write_text(configuration)
 
@@ -260,6 +274,14 @@ class Cluster(Access):
             },
             **self._scheduler,
         }
+
+    def _audit(self) -> tuple[str, ...]:
+        if not self._audit_rules:
+            return ()
+        return (
+            f"--audit-policy-file={self.directory / 'audit-policy.json'}",
+            f"--audit-log-path={self.audit_log}",
+        )
 
     def _components(self) -> list[Child]:
         api_server_flags, controller_manager_flags = self._flags

@@ -23,6 +23,7 @@ from e2e.fleet import examples_fleet
 from e2e.node.driver import NodeDriver
 from e2e.node.namespaces import missing
 from e2e.node.node import Node
+from e2e.owned import Owned, owned
 
 HERE = Path(__file__).parent
 ELECTION: Final = {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"}
@@ -139,6 +140,15 @@ def bridge(installed_bridge: Bridge) -> Bridge:
     """The bridge with one replica at work, `a`."""
     installed_bridge.ensure()
     return installed_bridge
+
+
+@pytest.fixture(scope="session")
+def owned_bridge(cluster: Access) -> Iterator[Owned]:
+    """The bridge on a cluster of its own, `e2e.owned.AUDITED`, where it owns drivers by the fence."""
+    if not isinstance(cluster, Cluster):
+        pytest.skip("needs a control plane of its own")
+    with owned(cluster) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,10 @@ ENFORCEMENT_LABEL: Final = f"{GROUP}/enforcement"
 MANAGED_LABEL: Final = f"{GROUP}/managed"
 """On a ResourceClaimTemplate that the controller created; only those are garbage-collected."""
 
+IN_USE_TAINT: Final = f"{GROUP}/in-use"
+"""Of devices that containers of a claim may still use which the API server no longer has; set by the
+node driver."""
+
 STRATEGY_ANNOTATION: Final = f"{GROUP}/strategy"
 """On a pod or DeviceClass: the strategy that chooses nodes and devices."""
 

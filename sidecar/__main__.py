@@ -8,13 +8,16 @@ passes for one of the leader. Everything that it knows comes from the API and, f
 import asyncio
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kube.client.client import Client
-from kube.names import SIDECAR_REPORTER
+import msgspec
+
+from kube.api.urls import ALLOCATOR_OWNERSHIPS
+from kube.client.client import Client, PatchType
+from kube.names import FIELD_MANAGER_PREFIX, SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
 from process.command import Command, Process, run_command
@@ -22,7 +25,9 @@ from process.leader_election import Work, run_while_leading
 from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from process.selectors.engine import WorkerEngine
 from sidecar.binder import Binder, BinderSettings
+from sidecar.gate_check import GateCheck
 from sidecar.metrics import SidecarMetrics
+from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.plan.ledger import Step
 from sidecar.rejection_events import RejectionEvents
 from sidecar.server import SchedulerServer
@@ -118,7 +123,10 @@ def _begin(parts: _Parts) -> Work:
         uniform_config_drivers=frozenset(settings.uniform_config_drivers),
         drivers=frozenset(settings.drivers),
         default_strategy=settings.default_strategy,
+        now=process.now,
+        held_back_timeout_s=settings.held_back_timeout,
     )
+    gates = GateCheck(settings.features(), client.metrics)
     has_waited = asyncio.Event()
     writer = ClaimWriter(
         client,
@@ -151,17 +159,46 @@ def _begin(parts: _Parts) -> Work:
     for step in Step:
         metrics.show_holds(step, partial(_count_holds, state, step))
 
+    def problem() -> str:
+        """Return why no call can be answered."""
+        return (state.check() if has_waited.is_set() else WAITING_FOR_WRITES) or gates.problem()
+
+    async def report(name: str, patch: Mapping[str, Any]) -> bytes:
+        """Write the status of the AllocatorOwnership, and return the object as stored."""
+        return bytes(
+            await client.patch(
+                ALLOCATOR_OWNERSHIPS,
+                name,
+                patch,
+                PatchType.MERGE,
+                msgspec.Raw,
+                subresource="status",
+                field_manager=f"{FIELD_MANAGER_PREFIX}{process.identity}",
+            )
+        )
+
+    reporter = OwnershipReporter(
+        state, report, holder=process.identity, problem=problem, now=process.now
+    )
+
     async def follow() -> None:
         """Follow the cluster, once no write of the leader before can be under way."""
-        session.begin(service, lambda: state.check() if has_waited.is_set() else WAITING_FOR_WRITES)
+        session.begin(service, problem)
         try:
             await asyncio.sleep(settings.write_timeout + FENCE_LAG_S)
             has_waited.set()
-            await informers.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(informers.run())
+                await state.wait_synced()
+                group.create_task(reporter.run())
         finally:
             session.end()
 
-    return Work(controllers=(), loops=(follow, binder.run), collectors=(CacheCollector(informers),))
+    return Work(
+        controllers=(),
+        loops=(follow, binder.run, gates.run),
+        collectors=(CacheCollector(informers),),
+    )
 
 
 def _count_holds(state: ClusterState, step: Step) -> int:

@@ -13,9 +13,11 @@ from clusterstate.kinds import Kind
 from clusterstate.projections import PROJECTIONS
 from kube.api.core import Pod, PodSpec, PodStatus
 from kube.api.meta import ObjectMeta, decode
+from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.names import STRATEGY_ANNOTATION
 from kube.runtime.informers import Projection
+from sidecar.plan.fence import Fence
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
@@ -69,6 +71,21 @@ def project_pod(raw: bytes) -> Pod | None:
             resource_claim_statuses=status.resource_claim_statuses,
         ),
     )
+
+
+def project_own_ownership(raw: bytes) -> AllocatorOwnership:
+    """Project an AllocatorOwnership to what its status is written from."""
+    ownership = decode(raw, AllocatorOwnership)
+    metadata = ownership.metadata
+    return replace(
+        ownership,
+        metadata=ObjectMeta(name=metadata.name, uid=metadata.uid, generation=metadata.generation),
+    )
+
+
+def project_fence(raw: bytes) -> Fence:
+    """Project the fence to what tells whether it restricts anything."""
+    return decode(raw, Fence)
 
 
 def project_class(raw: bytes) -> DeviceClass:

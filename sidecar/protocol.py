@@ -173,10 +173,41 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
     Attributes:
         leads: It holds the Lease. When it does not, the scheduler beside it ends.
         ready: It leads, and has seen the cluster. Until then claim pods fail fast with `message`.
+        wakeups: Grows when devices became free, or drivers served, without an event that the plugin
+            sees; it then has all pods that wait tried again.
     """
 
     leads: bool = False
     ready: bool = False
+    wakeups: int = 0
+
+
+class HoldView(Message, frozen=True, kw_only=True):
+    """The devices that are promised to one claim.
+
+    Attributes:
+        step: reserved, writing or unknown.
+        devices: `driver/pool/device` of each.
+        pods: UIDs of the pods that need it.
+    """
+
+    claim: str
+    step: str
+    devices: tuple[str, ...]
+    pods: tuple[str, ...]
+
+
+class ReservationsView(Message, frozen=True, kw_only=True):
+    """GET /v1/debug/reservations: what is promised and not yet seen in the API, for people.
+
+    Attributes:
+        held_back: `driver/pool/device` of devices of pods that were deleted by force.
+    """
+
+    scheduler: str
+    reservations: tuple[Reservation, ...]
+    holds: tuple[HoldView, ...]
+    held_back: tuple[str, ...]
 
 
 class ScoredNode(Message, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from sidecar.protocol import (
     FilterRequest,
     HelloAnswer,
     HelloRequest,
+    Message,
     PostFilterRequest,
     PreBindRequest,
     PreFilterAnswer,
@@ -72,6 +73,7 @@ class SchedulerServer:
         """Serve until cancelled."""
         app = web.Application(client_max_size=MAX_REQUEST_BYTES)
         app.add_routes([web.post(f"{PREFIX}/hello", self._hello)])
+        app.add_routes([web.get(f"{PREFIX}/debug/reservations", self._reservations)])
         for point, endpoint in _ENDPOINTS.items():
             app.add_routes([web.post(f"{PREFIX}/{point}", self._handler(point, endpoint))])
         runner = web.AppRunner(
@@ -95,6 +97,13 @@ class SchedulerServer:
             return _response(HelloAnswer(message=self._session.problem()))
         greeting = _decode(await request.read(), HelloRequest)
         return _response(await service.hello(greeting))
+
+    async def _reservations(self, _: web.Request) -> web.Response:
+        """Answer what is reserved and held, for people; it changes nothing."""
+        service = self._session.service
+        if service is None:
+            return _response(Answer(message=self._session.problem()), status=503)
+        return _response(service.show())
 
     def _handler(
         self, point: str, endpoint: "_Endpoint"
@@ -157,7 +166,7 @@ def _decode(body: bytes, kind: type[R]) -> R:
         raise web.HTTPBadRequest(text=text, content_type="application/json") from error
 
 
-def _response(answer: Answer, status: int = 200) -> web.Response:
+def _response(answer: Message, status: int = 200) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(answer), status=status, content_type="application/json"
     )

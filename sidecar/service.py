@@ -31,12 +31,14 @@ from sidecar.protocol import (
     FilterRequest,
     HelloAnswer,
     HelloRequest,
+    HoldView,
     PostFilterRequest,
     PreBindRequest,
     PreFilterAnswer,
     PreFilterRequest,
     Request,
     Reservation,
+    ReservationsView,
     UnreserveRequest,
     Verdict,
     VerdictAnswer,
@@ -130,6 +132,7 @@ class Service:
             leads=True,
             ready=not problem,
             message=problem,
+            wakeups=self._state.wakeups,
         )
 
     async def prefilter(self, request: PreFilterRequest) -> PreFilterAnswer:
@@ -245,6 +248,32 @@ class Service:
                 Verdict.WAIT, message="devices of pods that are gone are being released"
             )
         return self._answer(Verdict.CONTINUE)
+
+    def show(self) -> ReservationsView:
+        """Return what is promised and not yet seen in the API."""
+        return ReservationsView(
+            scheduler=self.reservations.scheduler,
+            reservations=tuple(
+                sorted(self.reservations.by_pod.values(), key=lambda one: one.number)
+            ),
+            holds=tuple(
+                HoldView(
+                    claim="/".join(hold.name),
+                    step=hold.step,
+                    devices=tuple(
+                        f"{result.driver}/{result.pool}/{result.device}"
+                        for result in hold.allocation.devices.results or ()
+                    ),
+                    pods=tuple(sorted(hold.pods)),
+                )
+                for hold in sorted(self._state.holds.values(), key=lambda one: one.name)
+            ),
+            held_back=tuple(
+                f"{device.driver}/{device.pool}/{device.device}"
+                for held in self._state.held_back.claims.values()
+                for device in held.devices
+            ),
+        )
 
     # --- reservations -----------------------------------------------------------------------------
 

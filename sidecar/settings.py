@@ -54,6 +54,10 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     binding_timeout: PositiveDuration = PositiveDuration(600)
     """For the binding conditions of devices, as kube-scheduler has it."""
 
+    held_back_timeout: PositiveDuration = PositiveDuration(300)
+    """For devices of a pod that was deleted by force, whose containers may run on: nobody gets them for
+    so long, unless the driver says earlier that they are free."""
+
     own_claims_timeout: PositiveDuration = PositiveDuration(2)
     """For seeing the claims of a pod as the scheduler has seen them; then the attempt is repeated."""
 

@@ -5,6 +5,7 @@ answer, which applies them on its own thread.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from allocator.model.feature_gates import Features
@@ -13,15 +14,31 @@ from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Kind
 from clusterstate.projections import RESOURCES
 from kube.api.core import Node, Pod
-from kube.api.ownership import owned_drivers, project_ownership
-from kube.api.resource import AllocationResult, ResourceClaim
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS
+from kube.api.ownership import OWNERSHIP, AllocatorOwnership, owned_drivers
+from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    PODS,
+    RESOURCE_CLAIMS,
+    VALIDATING_ADMISSION_POLICIES,
+)
+from kube.names import FENCE
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from sidecar.consumers import ConsumerIndex
+from sidecar.held_back import HeldBackDevices
 from sidecar.plan import ledger
+from sidecar.plan.fence import Fence, FenceState, fence_state
+from sidecar.plan.held_back import as_claim, held_name, may_run
 from sidecar.plan.ledger import Hold, Step
 from sidecar.plan.snapshot import Snapshot
-from sidecar.projections import INVENTORY, project_claim, project_pod
+from sidecar.plan.writes import consumers
+from sidecar.projections import (
+    INVENTORY,
+    project_claim,
+    project_fence,
+    project_own_ownership,
+    project_pod,
+)
 
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Kinds that a cluster may not serve."""
@@ -34,7 +51,10 @@ class ClusterState:
         claims: As the API has them, never behind what a write returned.
         holds: UID of a claim to what is promised to it.
         consumers: Pods, and the claims that are reserved for them.
+        held_back: Devices of pods that were deleted by force.
         on_end: Called with the UID of each pod that was bound or deleted.
+        wakeups: How often pods that wait should be tried again although no event that the scheduler
+            sees says so.
     """
 
     def __init__(
@@ -45,11 +65,15 @@ class ClusterState:
         uniform_config_drivers: frozenset[str] = frozenset(),
         drivers: frozenset[str],
         default_strategy: str,
+        now: Callable[[], datetime],
+        held_back_timeout_s: float,
     ) -> None:
         """Subscribe to what decides about devices.
 
         Args:
             drivers: Those whose devices may be given, beside those of the AllocatorOwnership.
+            now: The wall clock.
+            held_back_timeout_s: How long devices are held back at most.
         """
         self.claims: Final = informers.subscribe(
             RESOURCE_CLAIMS, project_claim, handlers=[self._claim_changed]
@@ -62,7 +86,13 @@ class ClusterState:
             for kind, projection in INVENTORY.items()
         }
         self._ownerships: Final = informers.subscribe(
-            ALLOCATOR_OWNERSHIPS, project_ownership, handlers=[self._ownership_changed]
+            ALLOCATOR_OWNERSHIPS, project_own_ownership, handlers=[self._ownership_changed]
+        )
+        self._fences: Final[Subscription[Fence]] = informers.subscribe(
+            VALIDATING_ADMISSION_POLICIES,
+            project_fence,
+            field_selector=f"metadata.name={FENCE}",
+            handlers=[self._fence_changed],
         )
         self._owned_drivers: frozenset[str] = frozenset()
         self._required: Final[tuple[Subscription[Any], ...]] = (
@@ -84,14 +114,45 @@ class ClusterState:
         self._drivers = drivers
         self._default_strategy = default_strategy
         self.on_end: Callable[[str], None] = lambda _: None
+        self.wakeups = 0
+        self._served: frozenset[str] = drivers
+        # UIDs of claims that are allocated in the API.
+        self._allocated: set[str] = set()
+        self._has_read_status = False
+        self.held_back: Final = HeldBackDevices(
+            now=now, timeout_s=held_back_timeout_s, on_change=self._held_back_changed
+        )
 
     def check(self) -> str:
         """Return the resources whose first lists are not complete; empty when all are."""
-        return unsynced_resources(self._required)
+        # These may not be served, or not be ours to read; then the first attempt has failed.
+        optional = [one for one in (self._ownerships, self._fences) if not one.failures]
+        return unsynced_resources((*self._required, *optional))
 
     async def wait_synced(self) -> None:
         """Return once the first lists are complete."""
         await wait_synced(self._required)
+
+    @property
+    def ownership(self) -> AllocatorOwnership | None:
+        """Return the AllocatorOwnership; None if there is none."""
+        return self._ownerships.store.get(("", OWNERSHIP))
+
+    def put_ownership(self, raw: bytes) -> None:
+        """Take the AllocatorOwnership as a write returned it."""
+        self._ownerships.put(raw)
+
+    @property
+    def fence(self) -> FenceState:
+        """Return the state of the fence of the owned drivers."""
+        if not self._fences.synced.is_set():
+            return FenceState.UNKNOWN
+        return fence_state(self._fences.store.get(("", FENCE)))
+
+    @property
+    def slices(self) -> Mapping[Name, ResourceSlice]:
+        """Return all slices."""
+        return self._inventory[Kind.SLICE].store
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         """Return a pod with claims by its name."""
@@ -109,8 +170,14 @@ class ClusterState:
 
     @property
     def drivers(self) -> frozenset[str]:
-        """Return the drivers whose devices may be given, now."""
-        return self._drivers | self._owned_drivers
+        """Return the drivers whose devices may be given, now.
+
+        Without a fence, others may give devices of owned drivers, too: it is open since somebody
+        rescues the cluster, or was never made.
+        """
+        if self.fence.keeps_others_out:
+            return self._drivers | self._owned_drivers
+        return self._drivers
 
     def owns(self, claim: ResourceClaim) -> bool:
         """Return whether all devices of a claim are of drivers that may be given."""
@@ -183,6 +250,8 @@ class ClusterState:
         }
         for name in self.claims.store:
             self._queue_claim(name)
+        for uid in self.held_back.claims:
+            self._queue_held(uid)
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -195,8 +264,40 @@ class ClusterState:
         if hold is not None:
             self._replace(hold, ledger.observe(hold, new))
         self._queue_claim(key)
+        for claim, is_there in ((old, False), (new, True)):
+            if claim is not None:
+                self._note_allocation(claim, is_there=is_there)
+        if old is not None:
+            self._hold_back_of(old, new)
+
+    def _note_allocation(self, claim: ResourceClaim, *, is_there: bool) -> None:
+        uid = claim.metadata.uid
+        if is_there and allocation_of(claim) is not None:
+            self._allocated.add(uid)
+        else:
+            self._allocated.discard(uid)
+        if uid in self.held_back.claims:
+            self._queue_held(uid)
+
+    def _hold_back_of(self, old: ResourceClaim, new: ResourceClaim | None) -> None:
+        """Hold back the devices of consumers that left a claim while their containers may run.
+
+        The pod was deleted by force, and we hear of the claim first; or its last phase is to come.
+        """
+        is_same = new is not None and new.metadata.uid == old.metadata.uid
+        left = {one.uid for one in (consumers(new) if is_same and new is not None else ())}
+        for consumer in consumers(old):
+            pod = self.consumers.pods.get(consumer.uid)
+            if consumer.uid not in left and pod is not None and may_run(pod):
+                self.held_back.hold(pod, old, self.slices.values())
 
     def _pod_changed(self, _key: Name, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            names = self.consumers.claims_of.get(old.metadata.uid, frozenset())
+            claims = [claim for name in sorted(names) if (claim := self.claims.store.get(name))]
+            self.held_back.pod_gone(old, claims, self.slices.values())
+        if new is not None and not may_run(new):
+            self.held_back.pod_ended(new.metadata.uid)
         self.consumers.replace_pod(old, new)
         was_bound = old is not None and bool(old.spec.node_name)
         if new is None and old is not None:
@@ -206,11 +307,33 @@ class ClusterState:
 
     def _ownership_changed(self, *_: object) -> None:
         self._owned_drivers = owned_drivers(self._ownerships.store.values())
+        if not self._has_read_status and self.ownership is not None:
+            self._has_read_status = True  # Later ones are our own words.
+            status = self.ownership.status
+            held = (status.held_back if status is not None else None) or ()
+            self.held_back.restore(held, self.slices.values())
+        self._count_drivers()
+
+    def _fence_changed(self, *_: object) -> None:
+        self._count_drivers()
+
+    def _count_drivers(self) -> None:
+        """Have pods that wait tried again if other drivers are served."""
+        if self.drivers != self._served:
+            self._served = self.drivers
+            self.wakeups += 1
+
+    def _held_back_changed(self, uid: str) -> None:
+        self._queue_held(uid)
+        if uid not in self.held_back.claims:
+            self.wakeups += 1
 
     def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
         def mark_changed(key: Name, old: object, new: object) -> None:
             if old != new:  # Most changes are of fields that are not projected.
                 self._changes.setdefault(kind, {})[key] = new
+                if isinstance(new, ResourceSlice):
+                    self.held_back.slice_changed(new)
 
         return mark_changed
 
@@ -235,3 +358,10 @@ class ClusterState:
         if claim is not None:
             effective = ledger.with_hold(claim, self.hold_of(claim))
         self._changes.setdefault(Kind.CLAIM, {})[name] = effective
+
+    def _queue_held(self, uid: str) -> None:
+        """Queue the devices that are held back of a claim, once it is not allocated any more."""
+        held = self.held_back.claims.get(uid)
+        is_effective = held is not None and uid not in self._allocated
+        effective = as_claim(held) if held is not None and is_effective else None
+        self._changes.setdefault(Kind.CLAIM, {})[held_name(uid)] = effective

@@ -41,7 +41,7 @@ def granted(role: Document) -> set[str]:
     return {
         f"{verb} {resource}.{group}".rstrip(".")
         for rule in role["rules"]
-        for group in rule["apiGroups"]
+        for group in rule.get("apiGroups", ())
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
@@ -66,6 +66,7 @@ def test_it_writes_what_scheduling_and_allocating_need_and_nothing_else() -> Non
         "create subjectaccessreviews.authorization.k8s.io",
         "create tokenreviews.authentication.k8s.io",
         "delete pods",
+        "patch allocatorownerships/status.drawbridge.internal",
         "patch events.events.k8s.io",
         "patch persistentvolumeclaims",
         "patch persistentvolumes",
@@ -77,6 +78,8 @@ def test_it_writes_what_scheduling_and_allocating_need_and_nothing_else() -> Non
         "update persistentvolumes",
     }
     assert not {right for right in reading if "secrets" in right or "configmaps" in right}
+    (urls,) = (rule for rule in role["rules"] if "nonResourceURLs" in rule)
+    assert urls == {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 
 
 def test_it_renews_its_own_lease_only() -> None:

@@ -150,6 +150,8 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
                 return {"type": "string", "enum": [str(member.value) for member in cls]}
             case inspect.StructType(cls=cls):
                 return self.object_schema(cls)
+            case inspect.DictType(value_type=value):
+                return {"type": "object", "additionalProperties": self._schema(value)}
             case inspect.StrType():
                 return {"type": "string"}
             case inspect.IntType():

@@ -6,12 +6,16 @@ from typing import Final
 from kube.api.ownership import (
     KIND,
     MAX_DRIVERS,
+    MAX_HELD_BACK,
     OWNERSHIP,
     VERSION,
     AllocatorOwnership,
     AllocatorOwnershipSpec,
     AllocatorOwnershipStatus,
+    HeldBackClaim,
+    HeldBackDevice,
     OwnedDriver,
+    OwnedDriverStatus,
 )
 from kube.api.urls import ALLOCATOR_OWNERSHIPS
 from tools.custom_resources import (
@@ -26,6 +30,14 @@ from tools.custom_resources import (
 )
 
 SHORT_NAME: Final = "aown"
+
+_CONDITIONS: Final[Entry] = {
+    "maxItems": 8,
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["type"],
+}
+MAX_RESULTS: Final = 32
+"""Devices of a claim. Source: k8s.io/api v0.37.1, resource/v1, AllocationResultsMaxSize."""
 
 _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
     **CONDITION_FIELDS,
@@ -49,13 +61,50 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
         },
         "conditions": {
             "description": "Serving: a bridge leads and allocates for the drivers.",
-            "maxItems": 8,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
+            **_CONDITIONS,
         },
         "holder": {
             "description": "Identity of the process that leads, as in the Lease.",
             "maxLength": 253,
+        },
+        "drivers": {
+            "description": "Each owned driver, as the leading process sees it.",
+            "maxItems": MAX_DRIVERS,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "heldBack": {
+            "description": "Devices of pods that were deleted by force. Nobody gets them until the driver "
+            "says that they are free, or until the time has come.",
+            "maxItems": MAX_HELD_BACK,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["claimUID"],
+        },
+    },
+    OwnedDriverStatus: {
+        "name": {"description": "The driver.", "minLength": 1, "maxLength": 63},
+        "conditions": {
+            "description": "Serving: devices of the driver are allocated.",
+            **_CONDITIONS,
+        },
+    },
+    HeldBackClaim: {
+        "claimUID": {"description": "Of the claim that had them.", "maxLength": 128},
+        "namespace": {"description": "Of the pod.", "maxLength": 63},
+        "pod": {"description": "The pod that was deleted by force.", "maxLength": 253},
+        "podUID": {"description": "Its UID.", "maxLength": 128},
+        "node": {"description": "That it ran on.", "maxLength": 253},
+        "until": {"description": "When they are given again at the latest.", "format": "date-time"},
+        "devices": {"description": "The devices.", "maxItems": MAX_RESULTS},
+    },
+    HeldBackDevice: {
+        "driver": {"description": "Its driver.", "maxLength": 63},
+        "pool": {"description": "Its pool.", "maxLength": 253},
+        "device": {"description": "Its name.", "maxLength": 63},
+        "shareID": {"description": "Of a share of it.", "maxLength": 128},
+        "consumedCapacity": {
+            "description": "What the share takes of its capacities.",
+            "maxProperties": MAX_RESULTS,
         },
     },
 }

@@ -86,5 +86,6 @@ func newDrawbridge(client *sidecar.Client, handle fwk.Handle) (*Drawbridge, erro
 		wide:   newPodSet(),
 	}
 	client.OnRecovery(plugin.parked.release)
+	client.OnWakeup(plugin.activateWaiting)
 	return plugin, nil
 }

@@ -523,3 +523,24 @@ func TestTheDefaultSettingsAreValid(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAWakeupActivatesThePodsThatWaitForDevicesOfTheProfile(t *testing.T) {
+	s := newStory(t)
+	waiting, bound, plain, foreign := devicePod("waiting"), devicePod("bound"), plainPod("plain"), devicePod("foreign")
+	for _, each := range []*v1.Pod{waiting, bound, plain} {
+		each.Spec.SchedulerName = s.handle.ProfileName()
+	}
+	bound.Spec.NodeName = "node"
+	foreign.Spec.SchedulerName = "another"
+	for _, each := range []*v1.Pod{waiting, bound, plain, foreign} {
+		if err := s.plugin.claims.pods.Add(each); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	s.plugin.activateWaiting()
+
+	if want := []string{"waiting"}; !reflect.DeepEqual(s.handle.activated, want) {
+		t.Errorf("activated %v, want %v", s.handle.activated, want)
+	}
+}

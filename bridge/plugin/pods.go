@@ -108,3 +108,17 @@ func (p *parked) release() {
 		p.handle.Activate(klog.Background(), pods)
 	}
 }
+
+// activateWaiting has all pods of the profile that wait and concern the sidecar tried again.
+func (pl *Drawbridge) activateWaiting() {
+	waiting := map[string]*v1.Pod{}
+	for _, object := range pl.claims.pods.List() {
+		pod, ok := object.(*v1.Pod)
+		if ok && pod.Spec.NodeName == "" && pod.Spec.SchedulerName == pl.handle.ProfileName() && concerns(pod) {
+			waiting[string(pod.UID)] = pod
+		}
+	}
+	if len(waiting) > 0 {
+		pl.handle.Activate(klog.Background(), waiting)
+	}
+}

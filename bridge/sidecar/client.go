@@ -56,7 +56,9 @@ type Client struct {
 	instance string
 	reason   string // Why the sidecar is not usable; empty when it is.
 	times    int    // How often it became usable.
+	wakeups  int64  // Of its last answer to hello.
 	wake     []func()
+	retry    []func()
 }
 
 // NewClient returns a client that regards the sidecar as unusable until Greet finds it ready.
@@ -87,6 +89,14 @@ func (c *Client) OnRecovery(call func()) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.wake = append(c.wake, call)
+}
+
+// OnWakeup has a function called when pods that were turned away should be tried again although no
+// event of the cluster says so: devices that were held back are free, or other drivers are served.
+func (c *Client) OnWakeup(call func()) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.retry = append(c.retry, call)
 }
 
 // Reserve takes note of a reservation; no call.
@@ -273,7 +283,7 @@ func (c *Client) greet(ctx context.Context) State {
 	case status == http.StatusOK && answer.Ready:
 		c.reservations.greeted(answer.Instance)
 		c.reservations.answered(answer.Instance, answer.Acknowledged, hello.Unreserved)
-		c.recover(answer.Instance)
+		c.recover(answer.Instance, answer.Wakeups)
 		return State{Ready: true, Leads: true}
 	case status == http.StatusOK:
 		state := c.lose(times, answer.Message)
@@ -302,11 +312,14 @@ func (c *Client) lose(times int, reason string) State {
 }
 
 // recover takes the sidecar for usable.
-func (c *Client) recover(instance string) {
+func (c *Client) recover(instance string, wakeups int64) {
 	c.mutex.Lock()
-	c.instance = instance
-	recovered := c.reason != ""
 	var wake []func()
+	if wakeups != c.wakeups || (c.instance != "" && instance != c.instance) {
+		wake = append(wake, c.retry...)
+	}
+	c.instance, c.wakeups = instance, wakeups
+	recovered := c.reason != ""
 	if recovered {
 		c.reason = ""
 		c.times++

@@ -305,3 +305,25 @@ func TestManyGoroutinesShareAClient(t *testing.T) {
 		t.Errorf("%d reservations are left", len(got))
 	}
 }
+
+func TestPodsAreTriedAgainWhenTheSidecarSaysSoAndWhenItIsAnother(t *testing.T) {
+	server := sidecartest.Start(t)
+	client := greeted(t, server)
+	woken := 0
+	client.OnWakeup(func() { woken++ })
+	greet := func(wakeups, want int) {
+		t.Helper()
+		server.Say("hello", sidecartest.Reply{Body: map[string]any{"leads": true, "ready": true, "wakeups": wakeups}})
+		client.Greet(t.Context())
+		if woken != want {
+			t.Errorf("after wakeups %d: woken %d times, want %d", wakeups, woken, want)
+		}
+	}
+
+	greet(0, 0)
+	greet(3, 1)
+	greet(3, 1)
+	server.Restart("second")
+	greet(3, 2)
+	greet(3, 2)
+}

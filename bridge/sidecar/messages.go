@@ -63,6 +63,8 @@ type helloAnswer struct {
 	Leads bool `json:"leads"`
 	// Ready is whether it leads and has seen the cluster.
 	Ready bool `json:"ready"`
+	// Wakeups grows when devices became free without an event of the cluster that says so.
+	Wakeups int64 `json:"wakeups"`
 }
 
 // PreFilterRequest asks where a pod fits.

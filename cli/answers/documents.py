@@ -44,6 +44,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None
     conflicts: tuple[str, ...]
     requested: tuple[str, ...]
+    held_back: tuple[str, ...] = msgspec.field(name="heldBack")
     event: str | None
 
 
@@ -67,6 +68,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         missing=status.missing,
         simulation=_pending(status.simulation),
         event=status.event,
+        held_back=status.held_back,
         scheduler=status.scheduler,
         conflicts=status.conflicts,
         requested=status.requested,

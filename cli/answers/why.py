@@ -45,6 +45,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         scheduler: Why the scheduler has not bound a pending pod, in its own words.
         conflicts: Conflicts of its devices with others in use, in sentences.
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
+        held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     conflicts: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
+    held_back: tuple[str, ...] = ()
 
 
 def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:

@@ -16,6 +16,7 @@ from allocator.model.usage import Usage
 from allocator.pods.claims import Name
 from cli.answers.conflicts import describe_conflicts
 from cli.answers.documents import why_answer
+from cli.answers.held_back import held_devices
 from cli.answers.hints import hints, legacy_hints
 from cli.answers.simulate import gate_notes
 from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
@@ -41,6 +42,7 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """Names by which kubectl knows the kinds."""
 _CONSUMERS_SHOWN: Final = 5
+_HELD_SHOWN: Final = 10
 
 T = TypeVar("T", Pod, ResourceClaim)
 
@@ -100,7 +102,8 @@ def why(
         policy_aware=frozenset(schedulers), compatibility_groups=features.compatibility_groups
     )
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
-    status = msgspec.structs.replace(status, conflicts=conflicts)
+    held = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
+    status = msgspec.structs.replace(status, conflicts=conflicts, held_back=tuple(held))
     for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
         click.echo(f"hint: {hint}", err=True)
     if status.condition is Condition.PENDING:
@@ -188,6 +191,7 @@ def _paragraph(status: ObjectStatus) -> Paragraph:
             devices = simulate_text.devices(claim.allocation) or ("no devices",)
             rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
     rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
+    rows += [Row(label="held back", text=text) for text in status.held_back[:_HELD_SHOWN]]
     rows += [Row(label="missing", text=missing.object) for missing in status.missing]
     if status.consumers:
         more = len(status.consumers) - _CONSUMERS_SHOWN

@@ -15,9 +15,9 @@ from driver.plan.checkpoint import Checkpoint
 from driver.plan.prepare import FEATURES, NodeState, with_vanished
 from driver.plan.record import Record
 from kube.api.resource import Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
-from kube.names import GROUP
+from kube.names import GROUP, IN_USE_TAINT
 
-IN_USE: Final = DeviceTaint(key=f"{GROUP}/in-use", effect="NoSchedule")
+IN_USE: Final = DeviceTaint(key=IN_USE_TAINT, effect="NoSchedule")
 """Of devices that containers of a claim may still use which the API server no longer has."""
 
 STATE_UNKNOWN: Final = DeviceTaint(key=f"{GROUP}/state-unknown", effect="NoSchedule")

@@ -180,6 +180,10 @@ class Client:
         """Return the version of the API server, such as `v1.37.1`."""
         return decode_response(await self._request("GET", "/version"), ServerVersion).git_version
 
+    async def metrics(self) -> str:
+        """Return the metrics of the API server, in Prometheus' text format."""
+        return (await self._request("GET", "/metrics")).decode(errors="replace")
+
     async def list(
         self,
         resource: Resource,

@@ -33,7 +33,7 @@ from kube.api.versions import version_number
 from kube.backoff import Backoff
 from kube.client.client import PAGE_SIZE, Client
 from kube.client.responses import WatchEvent
-from kube.errors import KubeError
+from kube.errors import KubeError, NotFound
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -162,6 +162,7 @@ class Informer:
         self._progress = asyncio.Event()
         self._last_contact = -math.inf
         self._watching_since = math.inf
+        self._is_served = True
         self.resource: Final = resource
         self.synced = asyncio.Event()
         self.failures = 0
@@ -197,13 +198,7 @@ class Informer:
                 is_healthy = self._last_contact >= self._watching_since
                 if error.status not in _IN_PLACE:
                     self._version = ""
-                log.warning(
-                    "watch.failed",
-                    resource=self.resource.plural,
-                    status=error.status,
-                    error=str(error),
-                    failures=self.failures + 1,
-                )
+                self._log_failure(error)
             # A watch that ends at once is a failure even if it ends well, or the loop could spin.
             lasted_s = self._clock() - self._watching_since
             if is_healthy and lasted_s >= self._settings.healthy_s:
@@ -211,6 +206,13 @@ class Informer:
                 continue
             self.failures += 1
             await asyncio.sleep(self._backoff.delay_s(self.failures, self._jitter()))
+
+    def _log_failure(self, error: KubeError) -> None:
+        """Log a failure; that the resource is not served, as without its definition, only once."""
+        was_served, self._is_served = self._is_served, not isinstance(error, NotFound)
+        if was_served or self._is_served:
+            facts = {"status": error.status, "error": str(error), "failures": self.failures + 1}
+            log.warning("watch.failed", resource=self.resource.plural, **facts)
 
     def put(self, raw: bytes) -> None:
         """Take an object as a write returned it, unless it was deleted or changed since."""

@@ -1,8 +1,9 @@
 """A scheduler plugin as the sidecar sees it, and a sidecar beside a fake API server."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,9 +11,18 @@ import aiohttp
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from kube.api.urls import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    DEVICE_CLASSES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from kube.client.client import Client, PatchType
 from sidecar.binder import Binder, BinderSettings
 from sidecar.metrics import SidecarMetrics
+from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.rejection_events import RejectionEvents
 from sidecar.server import SchedulerServer
 from sidecar.service import Service, ServiceSettings
@@ -32,6 +42,7 @@ from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 
 HOLDER: Final = "sidecar-0"
+NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class FakeScheduler:
@@ -169,6 +180,7 @@ async def sidecar_beside(
     instance: str = "instance-0",
     write_timeout_s: float = 2.0,
     binder: Mapping[str, float] = {},
+    now: Callable[[], datetime] = lambda: NOW,
 ) -> AsyncIterator[Sidecar]:
     """Run a sidecar that leads, beside a fake API server."""
     registry = CollectorRegistry()
@@ -182,6 +194,8 @@ async def sidecar_beside(
             uniform_config_drivers=frozenset(settings.uniform_config_drivers),
             drivers=frozenset(settings.drivers),
             default_strategy=settings.default_strategy,
+            now=now,
+            held_back_timeout_s=settings.held_back_timeout,
         )
         writer = ClaimWriter(
             client,
@@ -195,7 +209,7 @@ async def sidecar_beside(
             state,
             writer,
             BinderSettings(**times),
-            now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
+            now=now,
             count=metrics.count_write,
         )
         service = Service(
@@ -209,10 +223,31 @@ async def sidecar_beside(
         sidecar = Sidecar(server, state, service, folder / f"{instance}.sock")
         sidecar.registry = registry
         listener = SchedulerServer(sidecar.socket, sidecar, metrics)
-        async with running(informers.run, recorder.run, made.run, listener.run):
+        reporter = OwnershipReporter(
+            state,
+            partial(_write_status, client),
+            holder=HOLDER,
+            problem=sidecar.problem,
+            now=now,
+            period_s=0.02,
+        )
+
+        async def report() -> None:
+            await state.wait_synced()
+            await reporter.run()
+
+        async with running(informers.run, recorder.run, made.run, listener.run, report):
             await until(lambda: not state.check() and sidecar.socket.exists())
             await until(lambda: all(each.synced.is_set() for each in informers.informers))
             yield sidecar
+
+
+async def _write_status(client: Client, name: str, patch: Mapping[str, Any]) -> bytes:
+    return bytes(
+        await client.patch(
+            ALLOCATOR_OWNERSHIPS, name, patch, PatchType.MERGE, msgspec.Raw, subresource="status"
+        )
+    )
 
 
 def document(value: object) -> Document:

@@ -275,3 +275,32 @@ def renamed(slices: Iterable[Document]) -> Iterator[Document]:
             "metadata": {**slice_["metadata"], "name": f"grouped-{name}"},
             "spec": {**slice_["spec"], "pool": pool},
         }
+
+
+def test_devices_that_the_bridge_holds_back_are_named() -> None:
+    """Of a pod that waits; they are free in the API, and nobody gets them."""
+    device = {"driver": DRIVER, "pool": "node-a", "device": "gpu-0"}
+    held = {
+        "claimUID": "1",
+        "namespace": "team",
+        "pod": "forced",
+        "podUID": "2",
+        "node": "node-a",
+        "until": "2026-11-21T00:05:00Z",
+        "devices": [device],
+    }
+    ownership = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": DRIVER}]},
+        "status": {"heldBack": [held]},
+    }
+    sentence = f"{DRIVER}/node-a/gpu-0 until 2026-11-21T00:05:00Z"
+
+    status = said("pod", "pending", state=(PENDING, BIG, ownership))
+
+    assert sentence in status["heldBack"][0]
+    assert "pod team/forced on node node-a was deleted by force" in status["heldBack"][0]
+    assert "held back" in why("pod", "pending", state=(PENDING, BIG, ownership)).stdout
+    assert said("pod", "bound", state=(BOUND, HELD, ownership))["heldBack"] == []

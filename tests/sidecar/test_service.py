@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, EVENTS, PODS, RESOURCE_CLAIMS
+from admission.fence import fence_documents
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    EVENTS,
+    PODS,
+    RESOURCE_CLAIMS,
+    VALIDATING_ADMISSION_POLICIES,
+)
 from sidecar.plan.ledger import Step
 from sidecar.settings import SidecarSettings
 from testing.builders import Document
@@ -391,6 +398,7 @@ async def test_the_drivers_of_the_allocator_ownership_are_given_while_they_are_i
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
         ownership = {"metadata": {"name": "default"}}
+        server.put(VALIDATING_ADMISSION_POLICIES, dict(fence_documents(["gpu.example.com"])[0]))
         server.put(
             ALLOCATOR_OWNERSHIPS, {**ownership, "spec": {"drivers": [{"name": "gpu.example.com"}]}}
         )
@@ -435,3 +443,19 @@ async def test_a_pod_that_is_deleted_gives_its_devices_back(tmp_path: Path) -> N
             await until(lambda: not sidecar.reservations())
 
             assert names(await scheduler.prefilter(other)) == ["node-1"]
+
+
+async def test_what_is_reserved_can_be_read(tmp_path: Path) -> None:
+    async with reserved_pod(tmp_path, "node-1") as (_server, sidecar, scheduler, pod):
+        await scheduler.call("postfilter", podUID="nobody")  # Brings the reservation.
+        assert sidecar.service is not None
+
+        view = sidecar.service.show()
+
+        (hold,) = view.holds
+        assert (hold.claim, hold.step, hold.devices) == (
+            "default/gpu-a",
+            "reserved",
+            ("gpu.example.com/node-1/gpu-0",),
+        )
+        assert [one.pod_uid for one in view.reservations] == [pod["metadata"]["uid"]]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
@@ -538,3 +539,15 @@ async def test_a_version_can_be_waited_for() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await followed.pods.wait_seen({("default", "a"): "1000"})
+
+
+async def test_a_resource_that_is_not_served_is_logged_once_and_again_after_it_was() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, node_of)
+        server.fail(404, times=3)
+        with structlog.testing.capture_logs() as logs:
+            async with running(factory.run):
+                await until(pods.synced.is_set)
+
+        assert [(log["event"], log["status"]) for log in logs] == [("watch.failed", 404)]

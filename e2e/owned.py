@@ -1,0 +1,131 @@
+"""The bridge on a control plane of its own, where it owns a driver behind the fence.
+
+A fence that is deleted and created again keeps an old parameter, so all its stories share one cluster.
+The API server writes an audit log of all claims.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from e2e import inventory
+from e2e.access import Access, Object, stream
+from e2e.bridge import Bridge, is_waiting
+from e2e.cluster import Cluster, free_ports
+from e2e.drawbridge import command_line
+from e2e.inventory import EXAMPLE
+from e2e.objects import claim_template, pod
+from tools import ownership_crd
+
+TIMEOUT_S: Final = 120.0
+TEAM: Final = "owned-pods"
+AUDITED: Final[dict[str, Any]] = {
+    "audit_rules": (
+        {
+            "level": "RequestResponse",
+            "omitStages": ["RequestReceived"],
+            "verbs": ["create", "update", "patch", "delete"],
+            "resources": [
+                {
+                    "group": "resource.k8s.io",
+                    "resources": ["resourceclaims", "resourceclaims/status"],
+                }
+            ],
+        },
+    )
+}
+"""Of the cluster; one object, so that all modules get one cluster."""
+
+
+class Owned:
+    """A namespace with a template of a claim for one device, and the bridge."""
+
+    def __init__(self, cluster: Cluster, bridge: Bridge) -> None:
+        self.cluster = cluster
+        self.bridge = bridge
+
+    def apply(self, *objects: Object) -> None:
+        self.cluster.kubectl("apply", "-n", TEAM, "-f", "-", input=stream(list(objects)))
+
+    def running(self, *names: str) -> None:
+        for name in names:
+            self.cluster.wait_running(name, TEAM, timeout_s=TIMEOUT_S)
+
+    def waiting(self, name: str) -> str:
+        """Wait until a pod waits for devices, and return why."""
+        told = self.cluster.wait_for("pods", name, TEAM, until=is_waiting, timeout_s=TIMEOUT_S)
+        return str(told["status"]["conditions"][0]["message"])
+
+    def uids(self) -> dict[str, str]:
+        """Return the pods, by name."""
+        pods = self.cluster.objects("pods", TEAM)
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods}
+
+    def command(self, *words: str) -> str:
+        done = command_line(self.cluster, *words)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    def status(self) -> Object:
+        found = self.cluster.find("aown", "default")
+        return dict(found.get("status", {})) if found else {}
+
+    def clear(self) -> None:
+        """Delete all pods in good order, and wait until no device is in use."""
+        self.cluster.kubectl("delete", "pods", "--all", "-n", TEAM, "--wait=false")
+        self.cluster.wait_until(
+            lambda: (
+                not any(
+                    "allocation" in claim.get("status", {})
+                    for claim in self.cluster.objects("resourceclaims", TEAM)
+                )
+            ),
+            "all devices are released",
+            timeout_s=TIMEOUT_S,
+        )
+
+
+def taker(name: str, **spec: Any) -> Object:
+    """Return a pod that takes one device, of the default scheduler."""
+    return pod(name, claims={"gpu": "one"}, **spec)
+
+
+@contextmanager
+def owned(cluster: Cluster) -> Iterator[Owned]:
+    """Install the bridge, which owns no driver yet."""
+    cluster.apply([ownership_crd.definition(), *inventory.device_classes()])
+    crd = "allocatorownerships.drawbridge.internal"
+    cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")
+    bridge = Bridge(cluster, drivers=())
+    bridge.install()
+    cluster.kubectl("create", "namespace", TEAM)
+    cluster.wait_for("serviceaccounts", "default", TEAM)
+    cluster.kubectl("apply", "-n", TEAM, "-f", "-", input=stream([claim_template("one", EXAMPLE)]))
+    yield Owned(cluster, bridge)
+    bridge.uninstall()
+
+
+@contextmanager
+def another_scheduler(
+    cluster: Access, program: Path, profile: str, kubeconfig: Path
+) -> Iterator[None]:
+    """Run a scheduler with the plugins of Kubernetes under a profile's name."""
+    (port,) = free_ports(1)
+    configuration = cluster.directory / f"scheduler-of-{profile}.json"
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "profiles": [{"schedulerName": profile}],
+    }
+    configuration.write_text(json.dumps(document))
+    name = f"another-{profile}"
+    address = ("--bind-address=127.0.0.1", f"--secure-port={port}")
+    cluster.run(name, (str(program), f"--config={configuration}", *address))
+    try:
+        yield
+    finally:
+        cluster.children.pop(name).stop()

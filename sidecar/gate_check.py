@@ -1,0 +1,59 @@
+"""Compares the feature gates with the API server's, now and then: a cluster is upgraded while we run."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from allocator.model.feature_gates import Features
+from kube.errors import KubeError
+from sidecar.plan.gates import compare_gates, parse_gates
+
+PERIOD_S: Final = 600.0
+RETRY_S: Final = 2.0
+_NOT_READABLE: Final = frozenset({401, 403, 404})
+
+log = structlog.get_logger()
+
+
+class GateCheck:
+    """Whether the gates that we allocate by are those of the cluster."""
+
+    def __init__(self, features: Features, read_metrics: Callable[[], Awaitable[str]]) -> None:
+        """Begin without an answer.
+
+        Args:
+            features: That we allocate by.
+            read_metrics: Returns the metrics of the API server.
+        """
+        self._features = features
+        self._read_metrics = read_metrics
+        self._problem = "waiting for the feature gates of the API server"
+
+    def problem(self) -> str:
+        """Return which gates differ; empty if none does or nobody may know."""
+        return self._problem
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        while True:
+            is_answered = await self.compare()
+            await asyncio.sleep(PERIOD_S if is_answered else RETRY_S)
+
+    async def compare(self) -> bool:
+        """Compare once; return whether there was an answer."""
+        try:
+            metrics = await self._read_metrics()
+        except KubeError as error:
+            if error.status not in _NOT_READABLE:
+                return False
+            # Older installations have no right to read them; what we are told then counts.
+            log.info("gates.not_readable", error=str(error))
+            problem = ""
+        else:
+            problem = compare_gates(self._features, parse_gates(metrics))
+        if problem and problem != self._problem:
+            log.error("gates.differ", problem=problem)
+        self._problem = problem
+        return True

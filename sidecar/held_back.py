@@ -1,0 +1,110 @@
+"""The devices of pods that were deleted by force, from the end of the pod until they are free."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from kube.api.core import Pod
+from kube.api.ownership import HeldBackClaim
+from kube.api.resource import ResourceClaim, ResourceSlice
+from sidecar.plan import held_back
+from sidecar.plan.held_back import DeviceName
+
+log = structlog.get_logger()
+
+
+class HeldBackDevices:
+    """What is held back, and what drivers say of it.
+
+    Attributes:
+        claims: By UID of the claim that had the devices.
+    """
+
+    def __init__(
+        self, *, now: Callable[[], datetime], timeout_s: float, on_change: Callable[[str], None]
+    ) -> None:
+        """Begin with nothing held back.
+
+        Args:
+            now: The wall clock.
+            timeout_s: How long devices are held back at most.
+            on_change: Called with the UID of each claim whose devices are, or are not any more.
+        """
+        self.claims: Final[dict[str, HeldBackClaim]] = {}
+        self._now = now
+        self._timeout_s = timeout_s
+        self._on_change = on_change
+        # Held devices of which the driver said since that containers may use them.
+        self._in_use: set[DeviceName] = set()
+
+    def pod_gone(
+        self, pod: Pod, claims: Iterable[ResourceClaim], slices: Iterable[ResourceSlice]
+    ) -> None:
+        """Hold back the devices of a pod that is gone, unless its containers have ended.
+
+        Args:
+            pod: As it was seen last.
+            claims: Those that were reserved for it.
+        """
+        if not held_back.may_run_on(pod, self._now()):
+            self.pod_ended(pod.metadata.uid)
+            return
+        for claim in claims:
+            self.hold(pod, claim, slices)
+
+    def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
+        """Hold back the devices of a claim that a pod may still use."""
+        until = held_back.end_of(self._now(), self._timeout_s)
+        held = held_back.hold_back(pod, claim, until)
+        if held is not None:
+            log.info("devices.held_back", pod=f"{held.namespace}/{held.pod}", until=held.until)
+            self._put(held, slices)
+
+    def pod_ended(self, uid: str) -> None:
+        """Give the devices of a pod again, whose containers have ended."""
+        for held in [held for held in self.claims.values() if held.pod_uid == uid]:
+            self._end(held, "the pod has ended")
+
+    def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
+        """Take over what an earlier leader held back."""
+        for held in claims:
+            if held.claim_uid not in self.claims:
+                self._put(held, slices)
+        self.expire()
+
+    def slice_changed(self, published: ResourceSlice) -> None:
+        """Give devices again of which their driver says no more that they are in use."""
+        if not self.claims:
+            return
+        in_use = held_back.devices_in_use([published])
+        listed = {
+            (published.spec.driver, published.spec.pool.name, device.name)
+            for device in published.spec.devices or ()
+        }
+        for held in list(self.claims.values()):
+            devices = held_back.devices_of(held)
+            freed = devices & listed & self._in_use - in_use
+            self._in_use = (self._in_use | (devices & in_use)) - freed
+            if freed and not devices & self._in_use:
+                self._end(held, "the driver says that they are free")
+
+    def expire(self) -> None:
+        """Give devices again whose time has come."""
+        now = self._now()
+        for held in [held for held in self.claims.values() if held_back.is_over(held, now)]:
+            self._end(held, "they were held back for as long as they may be")
+
+    def _put(self, held: HeldBackClaim, slices: Iterable[ResourceSlice]) -> None:
+        self.claims[held.claim_uid] = held
+        pools = {(device.driver, device.pool) for device in held.devices}
+        published = (one for one in slices if (one.spec.driver, one.spec.pool.name) in pools)
+        self._in_use |= held_back.devices_of(held) & held_back.devices_in_use(published)
+        self._on_change(held.claim_uid)
+
+    def _end(self, held: HeldBackClaim, why: str) -> None:
+        log.info("devices.given_again", pod=f"{held.namespace}/{held.pod}", why=why)
+        del self.claims[held.claim_uid]
+        self._in_use -= held_back.devices_of(held)
+        self._on_change(held.claim_uid)

@@ -1,0 +1,143 @@
+"""Devices of pods that were deleted by force: given to nobody while containers may still use them.
+
+A pod that is deleted in good order stays until its containers have ended: the kubelet reports a terminal
+phase, then the pod goes. A pod that is deleted by force is gone at once, and kube-controller-manager
+deallocates its claims, while its containers may run on, on a node that nobody hears of.
+
+So a pod that goes before its grace period has ended, and without a terminal phase, leaves its devices
+held back. They are given again once the driver says that they are free, by a taint that it sets and
+removes, or after a time.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/kubelet/status/status_manager.go, canBeDeleted;
+pkg/controller/resourceclaim/controller.go, syncClaim.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator.pods.claims import Name, allocation_of
+from kube.api.core import Pod
+from kube.api.meta import ObjectMeta
+from kube.api.ownership import HeldBackClaim, HeldBackDevice
+from kube.api.resource import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceSlice,
+)
+from kube.api.timestamps import rfc3339
+from kube.names import IN_USE_TAINT
+from kube.quantity import Quantity
+
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+DeviceName = tuple[str, str, str]
+"""Driver, pool and device."""
+
+
+def may_run(pod: Pod) -> bool:
+    """Return whether containers of a pod may run, as it was seen last."""
+    phase = pod.status.phase if pod.status is not None else ""
+    return bool(pod.spec.node_name) and phase not in TERMINAL_PHASES
+
+
+def may_run_on(pod: Pod, now: datetime) -> bool:
+    """Return whether containers of a pod may run although the pod is gone.
+
+    Args:
+        pod: As it was seen last.
+        now: When it was gone.
+    """
+    ends = pod.metadata.deletion_timestamp
+    return may_run(pod) and (ends is None or now < datetime.fromisoformat(ends))
+
+
+def hold_back(pod: Pod, claim: ResourceClaim, until: datetime) -> HeldBackClaim | None:
+    """Return the devices of a claim that a pod may still use; None without any.
+
+    Args:
+        claim: With the allocation that it had.
+    """
+    allocation = allocation_of(claim)
+    results = (allocation.devices.results if allocation is not None else None) or ()
+    devices = tuple(_held_device(result) for result in results if not result.admin_access)
+    if not devices:
+        return None
+    return HeldBackClaim(
+        claim_uid=claim.metadata.uid,
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        pod_uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        until=rfc3339(until),
+        devices=devices,
+    )
+
+
+def end_of(now: datetime, timeout_s: float) -> datetime:
+    """Return until when devices are held back at most."""
+    return now + timedelta(seconds=timeout_s)
+
+
+def is_over(held: HeldBackClaim, now: datetime) -> bool:
+    """Return whether the time of a held claim has come."""
+    return now >= datetime.fromisoformat(held.until)
+
+
+def devices_of(held: HeldBackClaim) -> frozenset[DeviceName]:
+    """Return the devices that are held back."""
+    return frozenset((device.driver, device.pool, device.device) for device in held.devices)
+
+
+def devices_in_use(slices: Iterable[ResourceSlice]) -> frozenset[DeviceName]:
+    """Return the devices of which their driver says that containers may still use them."""
+    return frozenset(
+        (one.spec.driver, one.spec.pool.name, device.name)
+        for one in slices
+        for device in one.spec.devices or ()
+        if any(taint.key == IN_USE_TAINT for taint in device.taints or ())
+    )
+
+
+def held_name(claim_uid: str) -> Name:
+    """Return the name under which held devices count as those of a claim; no claim has it."""
+    return "", f"held back/{claim_uid}"
+
+
+def as_claim(held: HeldBackClaim) -> ResourceClaim:
+    """Return a claim that holds the devices, as the search sees it."""
+    namespace, name = held_name(held.claim_uid)
+    results = tuple(
+        DeviceRequestAllocationResult(
+            request="held-back",
+            driver=device.driver,
+            pool=device.pool,
+            device=device.device,
+            share_id=device.share_id,
+            consumed_capacity=None
+            if device.consumed_capacity is None
+            else {key: Quantity(amount) for key, amount in device.consumed_capacity.items()},
+        )
+        for device in held.devices
+    )
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
+    return ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=held.claim_uid),
+        status=ResourceClaimStatus(allocation=allocation),
+    )
+
+
+def _held_device(result: DeviceRequestAllocationResult) -> HeldBackDevice:
+    consumed = result.consumed_capacity
+    return HeldBackDevice(
+        driver=result.driver,
+        pool=result.pool,
+        device=result.device,
+        share_id=result.share_id,
+        consumed_capacity=None
+        if consumed is None
+        else {name: str(amount) for name, amount in consumed.items()},
+    )

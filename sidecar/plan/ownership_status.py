@@ -1,0 +1,177 @@
+"""What the bridge reports in the AllocatorOwnership: who serves, which drivers, what is held back."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kube.api.ownership import (
+    MAX_DRIVERS,
+    MAX_HELD_BACK,
+    SERVING,
+    AllocatorOwnership,
+    AllocatorOwnershipStatus,
+    HeldBackClaim,
+    OwnedDriverStatus,
+    owned_drivers,
+)
+from kube.api.policy import Condition
+from kube.api.resource import ResourceSlice
+from kube.api.timestamps import rfc3339
+from sidecar.plan.fence import FenceState
+
+MAX_MESSAGE: Final = 1024
+
+
+class Report(NamedTuple):
+    """What the leading process knows.
+
+    Attributes:
+        holder: Its identity.
+        problem: Why it answers no call; empty if it does.
+        fence: Of the owned drivers.
+        pools: Driver to whether all its pools are complete; drivers without devices are not there.
+        held_back: Devices that nobody gets for now.
+    """
+
+    holder: str
+    problem: str
+    fence: FenceState
+    pools: Mapping[str, bool]
+    held_back: Collection[HeldBackClaim]
+
+
+def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[str, bool]:
+    """Return each driver that publishes devices, and whether all its pools are complete."""
+    counts: dict[tuple[str, str], tuple[int, int, int]] = {}
+    for published in slices:
+        pool = published.spec.pool
+        key, generation = (published.spec.driver, pool.name), pool.generation
+        newest, count, _ = counts.get(key, (generation, 0, 0))
+        if generation > newest:
+            newest, count = generation, 0
+        if generation == newest:
+            counts[key] = newest, count + 1, pool.resource_slice_count
+    complete: dict[str, bool] = {}
+    for (driver, _), (_, count, expected) in counts.items():
+        complete[driver] = complete.get(driver, True) and count == expected
+    return complete
+
+
+def ownership_status(
+    ownership: AllocatorOwnership, report: Report, now: datetime
+) -> AllocatorOwnershipStatus:
+    """Return the status; a condition keeps its time while its status is the same.
+
+    Args:
+        ownership: With the status as it is stored.
+    """
+    before = ownership.status or AllocatorOwnershipStatus()
+    drivers_before = {one.name: one.conditions or () for one in before.drivers or ()}
+    generation, time = ownership.metadata.generation, rfc3339(now)
+    drivers = tuple(
+        OwnedDriverStatus(
+            name=name,
+            conditions=(
+                _condition(
+                    _of_driver(name, report), drivers_before.get(name, ()), generation, time
+                ),
+            ),
+        )
+        for name in sorted(owned_drivers([ownership]))
+    )
+    overall = _overall(report, [driver.conditions for driver in drivers])
+    held = sorted(report.held_back, key=lambda one: (one.until, one.claim_uid))
+    return AllocatorOwnershipStatus(
+        observed_generation=generation,
+        conditions=(_condition(overall, before.conditions or (), generation, time),),
+        holder=report.holder,
+        drivers=drivers[:MAX_DRIVERS] or None,
+        # Those that are held back for longest; the others are known to this process alone.
+        held_back=tuple(held[-MAX_HELD_BACK:]) or None,
+    )
+
+
+def patch_of(ownership: AllocatorOwnership, status: AllocatorOwnershipStatus) -> Mapping[str, Any]:
+    """Return the merge patch that makes a status the stored one, of this very object."""
+    absent = dict.fromkeys(AllocatorOwnershipStatus.__struct_encode_fields__)
+    return {
+        "metadata": {"uid": ownership.metadata.uid},
+        "status": {**absent, **msgspec.to_builtins(status)},
+    }
+
+
+class _State(NamedTuple):
+    is_so: bool
+    reason: str
+    message: str
+
+
+_NOT_FENCED: Final[Mapping[FenceState, _State]] = {
+    FenceState.OPEN: _State(
+        is_so=False,
+        reason="FenceOpen",
+        message="the fence restricts nothing, so others may allocate owned devices: it was opened to "
+        "rescue the cluster; `drawbridge bridge own` closes it",
+    ),
+    FenceState.MISSING: _State(
+        is_so=False,
+        reason="FenceMissing",
+        message="there is no fence, so others may allocate owned devices; `drawbridge bridge own` "
+        "creates it",
+    ),
+}
+
+
+def _of_driver(name: str, report: Report) -> _State:
+    if report.problem:
+        return _State(is_so=False, reason="NotReady", message=report.problem)
+    if report.fence in _NOT_FENCED:
+        return _NOT_FENCED[report.fence]
+    if name not in report.pools:
+        return _State(is_so=False, reason="NoDevices", message="the driver publishes no devices")
+    if not report.pools[name]:
+        return _State(
+            is_so=True,
+            reason="IncompletePools",
+            message="the devices of complete pools are allocated; some pools lack ResourceSlices",
+        )
+    return _State(is_so=True, reason=SERVING, message="its devices are allocated")
+
+
+def _overall(report: Report, drivers: Collection[Iterable[Condition] | None]) -> _State:
+    if report.problem:
+        return _State(is_so=False, reason="NotReady", message=report.problem)
+    if not drivers:
+        return _State(is_so=True, reason="NoDrivers", message="no driver is owned")
+    if report.fence in _NOT_FENCED:
+        return _NOT_FENCED[report.fence]
+    serving = sum(condition.status == "True" for one in drivers for condition in one or ())
+    return _State(
+        is_so=True,
+        reason=SERVING,
+        message=f"devices of {serving} of {len(drivers)} drivers are allocated",
+    )
+
+
+def _condition(state: _State, before: Iterable[Condition], generation: int, now: str) -> Condition:
+    status = "True" if state.is_so else "False"
+    return Condition(
+        type=SERVING,
+        status=status,
+        reason=state.reason,
+        message=state.message[:MAX_MESSAGE],
+        observed_generation=generation,
+        last_transition_time=next(_times(before, status), now),
+    )
+
+
+def _times(before: Iterable[Condition], status: str) -> Iterator[str]:
+    return (
+        condition.last_transition_time
+        for condition in before
+        if condition.type == SERVING
+        and condition.status == status
+        and condition.last_transition_time
+    )

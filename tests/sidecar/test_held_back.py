@@ -1,0 +1,191 @@
+"""Devices of pods that were deleted by force, through the sidecar and its socket."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kube.names import IN_USE_TAINT
+from sidecar.settings import SidecarSettings
+from testing.allocation.builders import DRIVER
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, until
+from testing.sidecar.scheduler import (
+    FakeScheduler,
+    Sidecar,
+    publish,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
+
+DAY = datetime(2026, 11, 21, tzinfo=UTC)
+LATER = "2026-11-21T00:00:30Z"
+EARLIER = "2026-11-20T23:59:30Z"
+
+
+def running_pod(server: FakeApiServer, name: str, node: str = "node-1") -> Document:
+    """Store a pod that runs on a node, with its first device."""
+    put_claim(server, f"gpu-{name}")
+    pod = put_pod(server, name, f"gpu-{name}", nodeName=node)
+    pod["status"] = {"phase": "Running"}
+    stored = server.put(PODS, pod)
+    claim = server.find(RESOURCE_CLAIMS, f"gpu-{name}", "default")
+    assert claim is not None
+    result = {"request": "req-0", "driver": DRIVER, "pool": node, "device": "gpu-0"}
+    consumer = {"resource": "pods", "name": name, "uid": stored["metadata"]["uid"]}
+    claim["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [consumer],
+    }
+    server.put(RESOURCE_CLAIMS, claim)
+    return stored
+
+
+def deallocate(server: FakeApiServer, name: str) -> None:
+    claim = server.find(RESOURCE_CLAIMS, name, "default")
+    assert claim is not None
+    server.put(RESOURCE_CLAIMS, {**claim, "status": {}})
+
+
+def taint(server: FakeApiServer, *taints: Document) -> None:
+    """Have the driver publish its device with these taints."""
+    (published,) = server.objects(RESOURCE_SLICES)
+    for device in published["spec"]["devices"]:
+        device["taints"] = list(taints)
+    server.put(RESOURCE_SLICES, published)
+
+
+def own(server: FakeApiServer) -> None:
+    server.put(
+        ALLOCATOR_OWNERSHIPS,
+        {"metadata": {"name": "default", "generation": 3}, "spec": {"drivers": [{"name": DRIVER}]}},
+    )
+
+
+def held_in_the_api(server: FakeApiServer) -> list[Document]:
+    stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
+    assert stored is not None
+    return list(stored.get("status", {}).get("heldBack") or [])
+
+
+async def answer(sidecar: Sidecar, pod: Document) -> str:
+    """Return verdict or code of a PreFilter by a new scheduler."""
+    scheduler = FakeScheduler(sidecar.socket)
+    await scheduler.hello()
+    told = await scheduler.prefilter(pod)
+    return str(told.get("code") or told["verdict"])
+
+
+async def debug(sidecar: Sidecar) -> list[str]:
+    """Return what the debug endpoint says is held back."""
+    connector = aiohttp.UnixConnector(path=str(sidecar.socket))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get("http://sidecar/v1/debug/reservations") as response,
+    ):
+        return list((await response.json())["heldBack"])
+
+
+class Ends:
+    """Ways in which a pod goes, and whether its containers may run on."""
+
+    by_force = ({"phase": "Running"}, None, True)
+    while_it_begins = ({"phase": "Pending"}, None, True)
+    by_force_while_it_ends = ({"phase": "Running"}, LATER, True)
+    after_its_grace_period = ({"phase": "Running"}, EARLIER, False)
+    in_good_order = ({"phase": "Failed"}, LATER, False)
+    after_success = ({"phase": "Succeeded"}, None, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "deletion", "is_held"),
+    [value for name, value in vars(Ends).items() if not name.startswith("_")],
+    ids=[name for name in vars(Ends) if not name.startswith("_")],
+)
+@pytest.mark.parametrize("claim_first", [False, True], ids=["pod first", "claim first"])
+async def test_devices_are_held_back_of_a_pod_that_may_run_on(
+    tmp_path: Path, status: Document, deletion: str | None, is_held: bool, claim_first: bool
+) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        pod = running_pod(server, "a")
+        put_claim(server, "gpu-b")
+        waiting = put_pod(server, "b", "gpu-b")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            uid = pod["metadata"]["uid"]
+            # With a finalizer it stays until it is removed.
+            ending = {"deletionTimestamp": deletion, "finalizers": ["example.com/stays"]}
+            metadata = pod["metadata"] | (ending if deletion else {})
+            changed: dict[str, Any] = {**pod, "metadata": metadata, "status": status}
+            if not claim_first:
+                server.put(PODS, changed)
+                server.remove(PODS, "a", "default")
+                await until(lambda: uid not in sidecar.state.consumers.pods)
+            deallocate(server, "gpu-a")
+            await until(lambda: not sidecar.state.consumers.claims_of)
+            if claim_first:
+                assert await answer(sidecar, waiting) == "noDevices"
+                server.put(PODS, changed)
+                server.remove(PODS, "a", "default")
+                await until(lambda: uid not in sidecar.state.consumers.pods)
+
+            assert await answer(sidecar, waiting) == ("noDevices" if is_held else "fits")
+
+
+async def test_held_devices_are_given_again_when_the_driver_says_so(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        running_pod(server, "a")
+        put_claim(server, "gpu-b")
+        waiting = put_pod(server, "b", "gpu-b")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            server.remove(PODS, "a", "default")
+            await until(lambda: bool(sidecar.state.held_back.claims))
+            deallocate(server, "gpu-a")
+            assert await debug(sidecar) == [f"{DRIVER}/node-1/gpu-0"]
+            wakeups = sidecar.state.wakeups
+            taint(server, {"key": "of.others/taint", "effect": "NoSchedule"})
+            taint(server)
+            taint(server, {"key": IN_USE_TAINT, "effect": "NoSchedule"})
+            await until(lambda: bool(sidecar.state.held_back._in_use))
+            assert await answer(sidecar, waiting) == "noDevices"
+
+            taint(server)
+
+            await until(lambda: not sidecar.state.held_back.claims)
+            assert await answer(sidecar, waiting) == "fits"
+            assert sidecar.state.wakeups > wakeups
+
+
+async def test_the_next_leader_knows_what_is_held_back_and_until_when(tmp_path: Path) -> None:
+    clock = DAY
+    async with FakeApiServer() as server:
+        own(server)
+        publish(server, "node-1", per_node=1)
+        pod = running_pod(server, "a")
+        put_claim(server, "gpu-b")
+        waiting = put_pod(server, "b", "gpu-b")
+        settings = SidecarSettings(drivers=(DRIVER,))
+        async with sidecar_beside(server, tmp_path, settings, now=lambda: clock) as sidecar:
+            server.remove(PODS, "a", "default")
+            await until(lambda: bool(sidecar.state.held_back.claims))
+            deallocate(server, "gpu-a")
+            await until(lambda: bool(held_in_the_api(server)))
+        (held,) = held_in_the_api(server)
+        assert (held["pod"], held["podUID"]) == ("a", pod["metadata"]["uid"])
+        assert held["devices"] == [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0"}]
+        assert held["until"] == "2026-11-21T00:05:00Z"
+
+        async with sidecar_beside(
+            server, tmp_path, settings, instance="second", now=lambda: clock
+        ) as sidecar:
+            assert await answer(sidecar, waiting) == "noDevices"
+
+            clock = DAY + timedelta(seconds=300)
+
+            await until(lambda: not held_in_the_api(server))
+            assert await answer(sidecar, waiting) == "fits"

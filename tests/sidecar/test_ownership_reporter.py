@@ -1,0 +1,119 @@
+"""What the sidecar serves and reports of the AllocatorOwnership."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admission.fence import OPEN_PATCH, fence_documents
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES
+from sidecar.settings import SidecarSettings
+from testing.allocation.builders import DRIVER
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, until
+from testing.sidecar.scheduler import (
+    HOLDER,
+    FakeScheduler,
+    publish,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
+
+OTHER = "other.example.com"
+FENCE_OF = {
+    "current": fence_documents([DRIVER, OTHER])[0],
+    "of more drivers": fence_documents([DRIVER, OTHER, "third.example.com"])[0],
+    "open": {**fence_documents([DRIVER, OTHER])[0], **OPEN_PATCH},
+}
+
+
+def own(server: FakeApiServer, *drivers: str) -> None:
+    spec = {"drivers": [{"name": driver} for driver in drivers]}
+    stored = server.find(ALLOCATOR_OWNERSHIPS, "default") or {"metadata": {"name": "default"}}
+    stored["metadata"]["generation"] = stored["metadata"].get("generation", 0) + 1
+    server.put(ALLOCATOR_OWNERSHIPS, {**stored, "spec": spec})
+
+
+def stored_status(server: FakeApiServer) -> Document:
+    stored = server.find(ALLOCATOR_OWNERSHIPS, "default")
+    assert stored is not None
+    return dict(stored.get("status") or {})
+
+
+def reasons(status: Document) -> dict[str, tuple[str, str]]:
+    """Return what a status says: of the whole under an empty name, and of each driver."""
+    told: dict[str, Any] = {"": status["conditions"]}
+    told |= {driver["name"]: driver["conditions"] for driver in status["drivers"]}
+    return {name: (condition["status"], condition["reason"]) for name, (condition,) in told.items()}
+
+
+@pytest.mark.parametrize(
+    ("fence", "is_served", "expected"),
+    [
+        ("current", True, {"": ("True", "Serving"), DRIVER: ("True", "Serving")}),
+        ("of more drivers", True, {"": ("True", "Serving"), DRIVER: ("True", "Serving")}),
+        ("open", False, {"": ("False", "FenceOpen"), DRIVER: ("False", "FenceOpen")}),
+        ("", False, {"": ("False", "FenceMissing"), DRIVER: ("False", "FenceMissing")}),
+    ],
+)
+async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
+    tmp_path: Path, fence: str, is_served: bool, expected: Document
+) -> None:
+    async with FakeApiServer() as server:
+        own(server, DRIVER, OTHER)
+        if fence:
+            server.put(VALIDATING_ADMISSION_POLICIES, dict(FENCE_OF[fence]))
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            await until(lambda: bool(stored_status(server)))
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            told = await scheduler.prefilter(pod)
+
+            assert (told.get("code") or told["verdict"]) == (
+                "fits" if is_served else "driverNotOwned"
+            )
+            await until(lambda: stored_status(server)["conditions"][0]["reason"] != "NotReady")
+            status = stored_status(server)
+            assert (status["holder"], status["observedGeneration"]) == (HOLDER, 1)
+            known = reasons(status)
+            assert {name: known[name] for name in expected} == expected
+            if is_served:
+                assert known[OTHER] == ("False", "NoDevices")
+
+
+async def test_pods_that_wait_are_tried_again_when_their_driver_is_owned(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        own(server)
+        server.put(VALIDATING_ADMISSION_POLICIES, dict(fence_documents([DRIVER])[0]))
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            before = (await scheduler.hello()).get("wakeups", 0)
+            assert (await scheduler.prefilter(pod))["code"] == "driverNotOwned"
+
+            own(server, DRIVER)
+
+            await until(lambda: sidecar.state.drivers == {DRIVER})
+            assert (await scheduler.hello())["wakeups"] > before
+            assert (await scheduler.prefilter(pod))["verdict"] == "fits"
+
+
+async def test_a_status_that_is_so_already_is_not_written_again(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        own(server, DRIVER)
+        async with sidecar_beside(server, tmp_path, SidecarSettings()):
+            await until(lambda: bool(stored_status(server)))
+        writes = len([call for call in server.calls if call.method == "PATCH"])
+        assert writes == 1
+
+        async with sidecar_beside(server, tmp_path, SidecarSettings(), instance="second") as again:
+            await until(lambda: again.state.ownership is not None)
+            own(server, DRIVER, OTHER)
+            await until(lambda: stored_status(server)["observedGeneration"] == 2)
+        assert len([call for call in server.calls if call.method == "PATCH"]) == writes + 1
