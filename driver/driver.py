@@ -245,12 +245,12 @@ class _Driver:
 
     async def _index_devices(self) -> None:
         """Index the devices after each change, so that no call of the kubelet has to wait for it."""
-        changed = asyncio.Event()
-        self._current.on_change(changed.set)
+        devices_changed = asyncio.Event()
+        self._current.on_change(devices_changed.set)
         while True:
-            changed.clear()
+            devices_changed.clear()
             await asyncio.to_thread(self._current.state().index_devices)
-            await changed.wait()
+            await devices_changed.wait()
 
     async def _show_problem(self) -> None:
         while True:

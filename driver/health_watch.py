@@ -68,11 +68,11 @@ class HealthWatch:
     def look(self) -> None:
         """Read all sources once."""
         faults = worst_faults((source.read() for source in self._sources), self._effects)
-        before, stored = self.faults, self._state()
+        before, state = self.faults, self._state()
         self._healths = observe(self._healths, faults, self._recovery, self._clock(), self._now())
         self._faulty = frozenset(faults)
         after = self.faults
-        if self._state() != stored:
+        if self._state() != state:
             self._file.store(self._healths)
         for name in after.keys() - before.keys():
             fault, _ = after[name]

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,34 @@ ROOT: Final = Path(__file__).parents[1]
 PYPROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES: Final[list[str]] = PYPROJECT["tool"]["importlinter"]["root_packages"]
 MAX_LINES: Final = 500
+VAGUE_NAMES: Final = frozenset(
+    [
+        "asked",
+        "each",
+        "found",
+        "given",
+        "got",
+        "held",
+        "judged",
+        "kept",
+        "known",
+        "listed",
+        "looked",
+        "made",
+        "named",
+        "one",
+        "published",
+        "said",
+        "seen",
+        "shown",
+        "some",
+        "stored",
+        "taken",
+        "told",
+        "wanted",
+        "written",
+    ]
+)
 TABLES: Final = ("tests/", "e2e/", "examples/")
 
 
@@ -89,6 +118,35 @@ def test_no_file_is_longer_than_two_ideas() -> None:
     }
 
     assert long == {}
+
+
+def test_names_of_the_product_say_what_they_hold() -> None:
+    """Fields of values are public names, so they do not count."""
+    vague = [
+        f"{file.relative_to(ROOT)}:{line} {name}"
+        for file in _product_files()
+        for line, name in _local_names(ast.parse(file.read_text()))
+        if name.strip("_") in VAGUE_NAMES
+    ]
+
+    assert vague == []
+
+
+def _local_names(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the functions, arguments and variables of a module, without the fields of its classes."""
+    fields = {
+        statement.target
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign)
+    }
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.Name(id=name, ctx=ast.Store()) if node not in fields:
+                yield node.lineno, name
 
 
 def test_the_webhook_is_the_https_server_and_nothing_else() -> None:

@@ -56,7 +56,7 @@ def convert_quotas(
     """
     snapshot = TranslationSnapshot(profiles=profiles)
     vocabularies = vocabularies_in_force(options, profiles)
-    converted = []
+    converted_quotas = []
     for source in objects:
         if (source.api_version, source.kind) != ("v1", "ResourceQuota"):
             continue
@@ -65,9 +65,9 @@ def convert_quotas(
         lines = {line: amount for line, amount in hard.items() if _resource_name(line) in keys}
         if lines:
             reasons = {line: _reason(source, line, vocabularies.values()) for line in lines}
-            added, missing = _added_lines(lines, reasons, snapshot, options)
-            converted.append(_converted(source, namespace, added, missing))
-    return converted
+            added_amounts, missing = _added_lines(lines, reasons, snapshot, options)
+            converted_quotas.append(_convert_quota(source, namespace, added_amounts, missing))
+    return converted_quotas
 
 
 def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary]) -> str:
@@ -87,7 +87,7 @@ def _added_lines(
     options: TranslationOptions,
 ) -> tuple[dict[str, Quantity], dict[str, str]]:
     """Return the lines for claims, and the lines that have none with the reason."""
-    added: dict[str, Quantity] = {}
+    added_amounts: dict[str, Quantity] = {}
     missing: dict[str, str] = {}
     for line, amount in lines.items():
         classes = [] if reasons[line] else _classes_of(_resource_name(line), snapshot, options)
@@ -95,18 +95,18 @@ def _added_lines(
             missing[line] = reasons[line] or "no driver serves this resource name"
         for name in classes:
             of_class = f"{name}{DEVICES_OF_CLASS}"
-            added[of_class] = added.get(of_class, Quantity(0)) + Quantity(amount)
-    return added, missing
+            added_amounts[of_class] = added_amounts.get(of_class, Quantity(0)) + Quantity(amount)
+    return added_amounts, missing
 
 
-def _converted(
+def _convert_quota(
     source: SourceObject,
     namespace: str,
-    added: Mapping[str, Quantity],
+    added_amounts: Mapping[str, Quantity],
     not_convertible: Mapping[str, str],
 ) -> ConvertedQuota:
     present = _hard(source)
-    lines = {line: str(amount) for line, amount in added.items() if line not in present}
+    lines = {line: str(amount) for line, amount in added_amounts.items() if line not in present}
     return ConvertedQuota(
         object=f"ResourceQuota/{source.namespace or namespace}/{source.name}",
         added=lines,
@@ -175,8 +175,10 @@ def _classes_of(
         line=0,
     )
     for owner in _OWNERS:
-        owned = msgspec.structs.replace(options, default_gpu_owner=owner)
-        (result,) = translate_objects([probe], snapshot=snapshot, options=owned, namespace="probe")
+        owner_options = msgspec.structs.replace(options, default_gpu_owner=owner)
+        (result,) = translate_objects(
+            [probe], snapshot=snapshot, options=owner_options, namespace="probe"
+        )
         classes.update(name for claim in result.claims for name in claim.class_names())
     return sorted(classes)
 

@@ -48,22 +48,22 @@ def quota(documents: ClusterDocuments, action: str, output: str) -> None:  # noq
 
     Exit status: 0 when every line is converted, 1 when some line cannot be, 2 when the call is wrong.
     """
-    converted = convert_quotas(
+    converted_quotas = convert_quotas(
         documents.objects, documents.profiles, documents.options, DEFAULT_NAMESPACE
     )
     if output == JSON:
-        answer = QuotaDocument(quotas=tuple(converted))
+        answer = QuotaDocument(quotas=tuple(converted_quotas))
         click.echo(format_document(output, msgspec.json.encode(answer), Report.QUOTA))
     else:
-        click.echo(dump_yaml(_changed(converted)), nl=False)
-    for converted_quota in converted:
+        click.echo(dump_yaml(_changed_lines(converted_quotas)), nl=False)
+    for converted_quota in converted_quotas:
         for line, reason in converted_quota.not_convertible.items():
             text = f"note: {converted_quota.object}: {line} stays as it is: {reason}"
             click.echo(printable(text), err=True)
-    if not converted:
+    if not converted_quotas:
         click.echo("note: no ResourceQuota names a device key", err=True)
-    sys.exit(1 if any(entry.not_convertible for entry in converted) else 0)
+    sys.exit(1 if any(entry.not_convertible for entry in converted_quotas) else 0)
 
 
-def _changed(converted: Sequence[ConvertedQuota]) -> list[dict[str, object]]:
-    return [dict(entry.document) for entry in converted if entry.document is not None]
+def _changed_lines(converted_quotas: Sequence[ConvertedQuota]) -> list[dict[str, object]]:
+    return [dict(entry.document) for entry in converted_quotas if entry.document is not None]

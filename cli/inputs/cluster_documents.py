@@ -99,8 +99,8 @@ def with_documents(
             if not is_live and (kubeconfig or context):
                 raise click.UsageError("--kubeconfig and --context require --live.")
             profiles = load_profiles(profile_directory)
-            known = SharedSettings() if settings is None else read_settings(settings)
-            options = translation_options((), profiles, known)
+            shared_settings = SharedSettings() if settings is None else read_settings(settings)
+            options = translation_options((), profiles, shared_settings)
             if is_live:
                 state = asyncio.run(_read_live(kubeconfig, context, start_progress()))
                 read = _of_cluster(state, profiles, options)

@@ -22,19 +22,19 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
     Args:
         document: As an API server returned it, with apiVersion and kind.
     """
-    kept = {**document, "metadata": _metadata(document.get("metadata") or {})}
+    kept_fields = {**document, "metadata": _metadata(document.get("metadata") or {})}
     path = pod_path(document["apiVersion"], document["kind"])
     if path is None:
-        return kept
-    _, pod = resolve_path(kept, path)
-    return replace_at(kept, path, _pod(pod)) if isinstance(pod, Mapping) else kept
+        return kept_fields
+    _, pod = resolve_path(kept_fields, path)
+    return replace_at(kept_fields, path, _pod(pod)) if isinstance(pod, Mapping) else kept_fields
 
 
 def _metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    kept = {field: value for field, value in metadata.items() if field != "managedFields"}
+    kept_fields = {field: value for field, value in metadata.items() if field != "managedFields"}
     if metadata.get("annotations"):
-        kept["annotations"] = _without(metadata["annotations"], _ANNOTATIONS)
-    return kept
+        kept_fields["annotations"] = _without(metadata["annotations"], _ANNOTATIONS)
+    return kept_fields
 
 
 def _pod(pod: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -48,13 +48,13 @@ def _pod(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _container(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    kept = {field: container[field] for field in _CONTAINER_FIELDS if field in container}
+    kept_fields = {field: container[field] for field in _CONTAINER_FIELDS if field in container}
     variables = [
         {"name": variable["name"], "value": variable.get("value", "")}
         for variable in container.get("env") or ()
         if variable.get("name") in READ_VARIABLES
     ]
-    return {**kept, **({"env": variables} if variables else {})}
+    return {**kept_fields, **({"env": variables} if variables else {})}
 
 
 def _status(status: Mapping[str, Any]) -> Mapping[str, Any]:

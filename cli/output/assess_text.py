@@ -73,7 +73,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     for blocker in assessment.blockers:
         text = f"{blocker.message} [{blocker.code}]"
         if blocker.objects:
-            text = f"{text}: {_some(blocker.objects)}"
+            text = f"{text}: {_some_names(blocker.objects)}"
         yield Row(label="blocker", text=text)
         if blocker.fix:
             yield Row(label="fix", text=blocker.fix)
@@ -88,10 +88,10 @@ def _nodes(assessment: Assessment) -> Iterator[Row]:
     for source, number in sorted(by_source.items()):
         own = [node for node in assessment.nodes if node.source is source]
         legacy = sum(len(node.legacy) for node in own)
-        published = sum(node.published for node in own)
+        published_count = sum(node.published for node in own)
         parts = [
             *([f"{count_text(legacy, 'device')} of a legacy system, assumed"] if legacy else []),
-            *([f"{count_text(published, 'device')} published"] if published else []),
+            *([f"{count_text(published_count, 'device')} published"] if published_count else []),
         ]
         yield Row(
             label="nodes", text=f"{count_text(number, 'node')}, {source.value}: {', '.join(parts)}"
@@ -119,9 +119,9 @@ def _capacity(assessment: Assessment) -> Iterator[Row]:
     text = f"{capacity.placed} of {count_text(capacity.pods, 'pod')} placed on {on}"
     yield Row(label="capacity", text=text)
     if capacity.unplaced:
-        yield Row(label="capacity", text=f"no devices for {_some(tuple(capacity.unplaced))}")
+        yield Row(label="capacity", text=f"no devices for {_some_names(tuple(capacity.unplaced))}")
     if capacity.not_counted:
-        objects = _some(capacity.not_counted)
+        objects = _some_names(capacity.not_counted)
         yield Row(label="capacity", text=f"not counted, for lack of known devices: {objects}")
 
 
@@ -142,6 +142,6 @@ def _workloads(workloads: Sequence[AssessedWorkload]) -> str:
     )
 
 
-def _some(objects: Sequence[str]) -> str:
+def _some_names(objects: Sequence[str]) -> str:
     more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
     return f"{', '.join(objects[:SHOWN])}{more}"

@@ -30,8 +30,8 @@ def format_report(report: CheckReport, limit: int | None = None) -> Iterator[str
         count_text(sum(entry.finding.severity is severity for entry in report.findings), severity)
         for severity in (Severity.ERROR, Severity.WARNING)
     )
-    ignored = f"; {report.ignored} ignored" if report.ignored else ""
-    yield f"{count_text(report.objects, 'object')} checked: {totals}{ignored}"
+    ignored_count = f"; {report.ignored} ignored" if report.ignored else ""
+    yield f"{count_text(report.objects, 'object')} checked: {totals}{ignored_count}"
 
 
 def _groups(entries: Iterable[CheckedFinding]) -> Iterator[Sequence[CheckedFinding]]:

@@ -119,10 +119,10 @@ def _wrap(head: str, symbols: str) -> Iterable[str]:
     margin = " " * len(head)
     parts = [symbols[at : at + _WRAPPED] for at in range(0, len(symbols), _WRAPPED)] or [""]
     for number, part in enumerate(parts):
-        yield f"{margin if number else head}{_coloured(part)}".rstrip()
+        yield f"{margin if number else head}{_colour_symbols(part)}".rstrip()
 
 
-def _coloured(symbols: str) -> str:
+def _colour_symbols(symbols: str) -> str:
     """Return symbols in their colours; the reason why a pool is unusable has none."""
     if not _STYLES.keys() >= set(symbols):
         return symbols
@@ -131,7 +131,9 @@ def _coloured(symbols: str) -> str:
 
 def _legend(table: Iterable[tuple[str, str, str]]) -> list[str]:
     used = {symbol for _, _, symbols in table for symbol in symbols}
-    entries = [f"{_coloured(symbol)} {words}" for symbol, words in LEGEND.items() if symbol in used]
+    entries = [
+        f"{_colour_symbols(symbol)} {words}" for symbol, words in LEGEND.items() if symbol in used
+    ]
     return [f"({', '.join(entries)})"] if entries else []
 
 

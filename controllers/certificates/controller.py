@@ -177,9 +177,9 @@ class CertificateController:
 
     def _rules(self) -> Rules:
         """Return the rules of the webhooks; none for routing while ownership is not known."""
-        known = self._ownerships.synced.is_set()
+        is_known = self._ownerships.synced.is_set()
         rules = webhook_rules(routes=bool(owned_drivers(self._ownerships.store.values())))
-        return {name: rules[name] for name in rules if known or name != ROUTING_WEBHOOK}
+        return {name: rules[name] for name in rules if is_known or name != ROUTING_WEBHOOK}
 
     def _all_webhooks(self) -> Iterator[RegisteredWebhook]:
         return (webhook for webhooks in self._webhooks.values() for webhook in webhooks)

@@ -10,7 +10,7 @@ _MAGIC: Final = b"\x1f\x8b"
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-def decompressed(content: bytes, source: str) -> bytes:
+def decompress(content: bytes, source: str) -> bytes:
     """Return the text of a gzip file; other content is returned as it is.
 
     At most one byte more than `MAX_BYTES` is decompressed, so a small file cannot fill the memory.

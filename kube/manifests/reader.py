@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from kube.api.meta import ApiStruct
 from kube.errors import ObjectFileError
-from kube.manifests.compressed import decompressed
+from kube.manifests.compressed import decompress
 from kube.manifests.json_reader import read_json
 from kube.manifests.lists import flatten
 from kube.manifests.source import MAX_BYTES, STDIN, SUFFIXES, SourceObject, ViewedObject, check_size
@@ -69,7 +69,7 @@ def _read_all(paths: Iterable[str], stdin: BinaryIO | None) -> Iterator[tuple[st
     for path in paths:
         try:
             for name, content in _read_path(path, sys.stdin.buffer if stdin is None else stdin):
-                yield name, decompressed(content, name)
+                yield name, decompress(content, name)
         except OSError as error:
             raise ObjectFileError(f"{error.filename or path}: {error.strerror}") from error
 

@@ -16,7 +16,7 @@ from cli.inputs.live_snapshot import KINDS, read_snapshot
 from cli.inputs.redaction import redact
 from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS, Resource
 from kube.errors import ObjectFileError
-from kube.manifests.compressed import decompressed
+from kube.manifests.compressed import decompress
 from kube.manifests.reader import read_paths
 from kube.manifests.source import MAX_BYTES
 from testing.command import drawbridge
@@ -197,13 +197,13 @@ async def test_secrets_are_never_listed(server: FakeApiServer) -> None:
 def test_a_file_of_several_gzip_members_is_read_whole() -> None:
     content = gzip.compress(b"kind: ") + gzip.compress(b"Pod")
 
-    assert decompressed(content, "pods.gz") == b"kind: Pod"
+    assert decompress(content, "pods.gz") == b"kind: Pod"
 
 
 @pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", gzip.compress(b"kind: Pod" * 99)[:-20]])
 def test_a_damaged_file_is_an_error(content: bytes) -> None:
     with pytest.raises(ObjectFileError, match=r"pods.gz:1: .*gzip"):
-        decompressed(content, "pods.gz")
+        decompress(content, "pods.gz")
 
 
 def test_a_bomb_is_read_up_to_the_limit_of_files(tmp_path: Path) -> None:

@@ -79,18 +79,20 @@ def assess(
         whole_device_keys(profiles.values()),
     )
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
-    assumed = assume_inventory(nodes, target_of, frozenset(state.classes))
-    whole: list[SourceObject] = [*objects, *assumed]
+    assumed_inventory = assume_inventory(nodes, target_of, frozenset(state.classes))
+    whole: list[SourceObject] = [*objects, *assumed_inventory]
     snapshot, _ = build_snapshot(profiles, (), whole, namespace=namespace)
-    mapped = snapshot.extended_resources
+    mapped_resources = snapshot.extended_resources
     # Without mapped names every pod is translated, so that all can be placed by their claims; the
     # drivers are still to be installed.
     snapshot = msgspec.structs.replace(snapshot, extended_resources={}, classes=None)
     workloads = tuple(
-        assessed
+        assessed_workload
         for workload in group_workloads(objects, namespace)
-        for assessed in [assess_workload(workload, snapshot, options, namespace, mapped)]
-        if assessed is not None
+        for assessed_workload in [
+            assess_workload(workload, snapshot, options, namespace, mapped_resources)
+        ]
+        if assessed_workload is not None
     )
     whole_state = build_state(decode_objects(whole, STATE_KINDS, namespace)[0])
     cluster = whole_state.cluster(Features())
@@ -118,8 +120,8 @@ def assess(
 def _usable_classes(state: ClusterState) -> frozenset[str]:
     """Return the classes that select a device, or cannot be evaluated on every device."""
     devices = published_devices(state.cluster(Features()))
-    selected = select_devices(state.classes, devices)
-    return frozenset(name for name, devices in selected.items() if devices)
+    selected_devices = select_devices(state.classes, devices)
+    return frozenset(name for name, devices in selected_devices.items() if devices)
 
 
 def _koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[str, Any]]:

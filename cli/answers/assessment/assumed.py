@@ -64,9 +64,9 @@ def find_target(
         profile = profiles.get(drivers.get(vocabulary, ""))
         kind = DeviceKind.GPU if device.key == GPU else DeviceKind.MIG
         return Target(profile=profile, kind=kind) if profile and kind in profile.devices else None
-    preferred = drivers.get(RESOURCES)
+    preferred_driver = drivers.get(RESOURCES)
     for profile in sorted(
-        profiles.values(), key=lambda profile: (profile.driver != preferred, profile.driver)
+        profiles.values(), key=lambda profile: (profile.driver != preferred_driver, profile.driver)
     ):
         entry = profile.devices.get(DeviceKind.DEVICE)
         match = entry.find_resource(device.key) if entry is not None else None
@@ -80,12 +80,12 @@ def whole_device_keys(profiles: Iterable[Profile]) -> tuple[str, ...]:
     of_any_vendor = (
         name
         for profile in profiles
-        for name, named in (
+        for name, resource in (
             (profile.devices[DeviceKind.DEVICE].resources or {}).items()
             if DeviceKind.DEVICE in profile.devices
             else ()
         )
-        if "/" in name and not isinstance(named.rejected, str)
+        if "/" in name and not isinstance(resource.rejected, str)
     )
     return (GPU, f"{MIG_PREFIX}*", *of_any_vendor)
 
@@ -158,14 +158,16 @@ def _device(device: LegacyDevice, target: Target, index: int) -> Mapping[str, An
     }
 
 
-def _named_attributes(device: LegacyDevice, named: NamedDevices | None) -> Mapping[str, Any]:
+def _named_attributes(
+    device: LegacyDevice, named_devices: NamedDevices | None
+) -> Mapping[str, Any]:
     """Return the attributes by which a driver of any vendor tells the devices of a name."""
-    if named is None:
+    if named_devices is None:
         return {}
-    attributes = {name: _attribute(value) for name, value in named.where.items()}
+    attributes = {name: _attribute(value) for name, value in named_devices.where.items()}
     for name, text in (
-        (named.short_name, device.key.partition("/")[2]),
-        (named.full_name, device.key),
+        (named_devices.short_name, device.key.partition("/")[2]),
+        (named_devices.full_name, device.key),
     ):
         if name is not None:
             attributes[name] = _attribute(text[:64])

@@ -44,28 +44,32 @@ def place_workloads(
         cluster: With the claims that are allocated already; has the new ones afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
     """
-    translated = [workload for workload in workloads if workload.result is not None]
-    counted = [workload for workload in translated if _classes(workload) <= usable_classes]
+    translated_workloads = [workload for workload in workloads if workload.result is not None]
+    counted_workloads = [
+        workload for workload in translated_workloads if _classes(workload) <= usable_classes
+    ]
     owners: list[str] = []
     pods: list[Pod] = []
     templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
-    for workload in counted:
+    for workload in counted_workloads:
         own = list(_pods(workload))
         pods += own
         owners += [workload.key.reference] * len(own)
         templates.update(_templates(workload))
     question = SimulationInput(pods=tuple(pods), templates=templates, classes=classes)
     answer = simulate_in_order(cluster, question, SimulationOptions())
-    unplaced: dict[str, int] = {}
-    for owner, placed in zip(owners, answer.pods, strict=True):
-        if placed.node is None:
-            unplaced[owner] = unplaced.get(owner, 0) + 1
+    unplaced_counts: dict[str, int] = {}
+    for owner, placed_pod in zip(owners, answer.pods, strict=True):
+        if placed_pod.node is None:
+            unplaced_counts[owner] = unplaced_counts.get(owner, 0) + 1
     return Capacity(
         pods=len(pods),
-        placed=len(pods) - sum(unplaced.values()),
-        unplaced=unplaced,
+        placed=len(pods) - sum(unplaced_counts.values()),
+        unplaced=unplaced_counts,
         not_counted=tuple(
-            workload.key.reference for workload in translated if workload not in counted
+            workload.key.reference
+            for workload in translated_workloads
+            if workload not in counted_workloads
         ),
     )
 

@@ -96,21 +96,21 @@ def read_nodes(
         koordinator: Node to its Device object.
         whole_device_keys: Resource names of whole devices; one that ends in `*` is a prefix.
     """
-    published: dict[str, int] = {}
+    device_counts: dict[str, int] = {}
     for slice_ in slices:
         node = slice_.spec.node_name
         if node:
-            published[node] = published.get(node, 0) + len(slice_.spec.devices or ())
-    found = (
-        _node(node, published.get(node.metadata.name, 0), koordinator, whole_device_keys)
+            device_counts[node] = device_counts.get(node, 0) + len(slice_.spec.devices or ())
+    assessed_nodes = (
+        _node(node, device_counts.get(node.metadata.name, 0), koordinator, whole_device_keys)
         for node in sorted(nodes, key=lambda node: node.metadata.name)
     )
-    return [devices for devices in found if devices.source is not None]
+    return [devices for devices in assessed_nodes if devices.source is not None]
 
 
 def _node(
     node: Node,
-    published: int,
+    device_count: int,
     koordinator: Mapping[str, Mapping[str, Any]],
     whole_device_keys: Sequence[str],
 ) -> NodeDevices:
@@ -126,9 +126,9 @@ def _node(
         if legacy:
             source = candidate
             break
-    if published:
+    if device_count:
         source = Source.MIXED if legacy else Source.DRA
-    return NodeDevices(node=name, source=source, legacy=legacy, published=published)
+    return NodeDevices(node=name, source=source, legacy=legacy, published=device_count)
 
 
 def _hami(node: Node) -> Iterator[LegacyDevice]:

@@ -88,31 +88,31 @@ def assess_workload(
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     namespace: str,
-    mapped: Mapping[str, str],
+    mapped_resources: Mapping[str, str],
 ) -> AssessedWorkload | None:
     """Return the outcome of a workload; None when it requests no devices.
 
     Args:
         snapshot: Without resource names that classes map, so that each pod is translated.
         namespace: Of objects that name none.
-        mapped: Resource name to the DeviceClass that maps it.
+        mapped_resources: Resource name to the DeviceClass that maps it.
     """
     owner = workload.owner
     has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
-    judged = _as_created(owner) if has_template and owner is not None else None
-    if judged is None:
-        judged = next(map(_as_created, workload.pods), None)
-    if judged is None:
+    source_object = _as_created(owner) if has_template and owner is not None else None
+    if source_object is None:
+        source_object = next(map(_as_created, workload.pods), None)
+    if source_object is None:
         return None
-    pod = _pod_of(judged)
+    pod = _pod_of(source_object)
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     legacy = legacy_pod(pod, vocabularies) if pod is not None else None
     requests = legacy is not None and requests_devices(legacy, vocabularies)
     is_whole = requests and legacy is not None and _is_native_once_mapped(legacy, snapshot, options)
     result = _translate(
-        judged, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
+        source_object, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
     )
-    findings = _sorted(result.findings)
+    findings = _sort_findings(result.findings)
     is_unread = any(finding.code in _UNREAD for finding in findings)
     if not requests and not is_unread and not _has_errors(findings):
         return None
@@ -130,7 +130,9 @@ def assess_workload(
         outcome=outcome,
         findings=findings,
         keys=keys,
-        unmapped=_unmapped(keys, result, mapped) if outcome is Outcome.NATIVE else {},
+        unmapped=_unmapped_keys(keys, result, mapped_resources)
+        if outcome is Outcome.NATIVE
+        else {},
         result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
     )
 
@@ -139,8 +141,10 @@ def _is_native_once_mapped(
     legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> bool:
     """Return whether Kubernetes serves a pod as soon as a class maps its resource names."""
-    mapped = dict.fromkeys(legacy.keys(), "any")
-    all_mapped = msgspec.structs.replace(snapshot, publishes=None, extended_resources=mapped)
+    mapped_resources = dict.fromkeys(legacy.keys(), "any")
+    all_mapped = msgspec.structs.replace(
+        snapshot, publishes=None, extended_resources=mapped_resources
+    )
     return is_native(legacy, all_mapped, options)
 
 
@@ -149,25 +153,27 @@ def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
     return msgspec.structs.replace(snapshot, quotas={}, limit_ranges={})
 
 
-def _unmapped(
-    keys: Iterable[str], result: TranslatedObject, mapped: Mapping[str, str]
+def _unmapped_keys(
+    keys: Iterable[str], result: TranslatedObject, mapped_resources: Mapping[str, str]
 ) -> dict[str, str]:
     """Return resource name to the class that serves it, for names that no class maps yet."""
     classes = sorted({name for claim in result.claims for name in claim.class_names()})
-    missing = sorted(key for key in keys if key not in mapped)
+    missing = sorted(key for key in keys if key not in mapped_resources)
     return {key: " or ".join(classes) for key in missing} if classes else {}
 
 
 def _translate(
-    judged: SourceObject,
+    source_object: SourceObject,
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     namespace: str,
 ) -> TranslatedObject:
     """Translate an object as if the schedulers of legacy systems were adopted."""
-    (result,) = translate_objects([judged], snapshot=snapshot, options=options, namespace=namespace)
+    (result,) = translate_objects(
+        [source_object], snapshot=snapshot, options=options, namespace=namespace
+    )
     foreign = [finding for finding in result.findings if finding.code is Code.FOREIGN_SCHEDULER]
-    pod = _pod_of(judged)
+    pod = _pod_of(source_object)
     if not foreign or pod is None:
         return result
     adopting = msgspec.structs.replace(
@@ -177,10 +183,10 @@ def _translate(
             pod.spec.scheduler_name: DEFAULT_SCHEDULER_NAME,
         },
     )
-    (adopted,) = translate_objects(
-        [judged], snapshot=snapshot, options=adopting, namespace=namespace
+    (adopted_object,) = translate_objects(
+        [source_object], snapshot=snapshot, options=adopting, namespace=namespace
     )
-    return msgspec.structs.replace(adopted, findings=(*foreign, *adopted.findings))
+    return msgspec.structs.replace(adopted_object, findings=(*foreign, *adopted_object.findings))
 
 
 def _as_created(source: SourceObject) -> SourceObject:
@@ -218,7 +224,7 @@ def _outcome(result: TranslatedObject, *, is_unread: bool) -> Outcome:
     return Outcome.LOSSY if any(losses) else Outcome.TRANSLATED
 
 
-def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings with the worst first; remarks only where they decide."""
     severities: Sequence[Severity] = list(Severity)
     decisive = (
