@@ -57,19 +57,14 @@ def skip_reasons(
                 "a mirror pod belongs to its kubelet",
             )
         ]
-    opt_outs = OPT_OUT_LABELS
-    owners = arbiter.owners(
-        legacy,
-        default_gpu_owner=options.default_gpu_owner,
-        vocabularies=vocabularies_in_force(options, snapshot.profiles),
-    )
-    if HAMI.name in owners:
-        opt_outs = opt_outs | HAMI_OPT_OUT_LABELS
     for carrier, labels in (
         ("", legacy.labels),
         (f" of namespace {namespace}", snapshot.namespaces.get(namespace, {})),
     ):
-        opt_out = _matching_label(labels, opt_outs)
+        opt_out = _matching_label(labels, OPT_OUT_LABELS)
+        hami_opt_out = _matching_label(labels, HAMI_OPT_OUT_LABELS)
+        if opt_out is None and hami_opt_out is not None and _is_of_hami(legacy, snapshot, options):
+            opt_out = hami_opt_out
         if opt_out is not None:
             message = f"not translated: label {opt_out}{carrier}"
             return [info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message)]
@@ -83,6 +78,17 @@ def skip_reasons(
             )
         ]
     return list(_check_scheduler(legacy, options))
+
+
+def _is_of_hami(
+    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> bool:
+    """Return whether HAMi owns a key of the pod, so that its opt-out counts."""
+    return HAMI.name in arbiter.owners(
+        legacy,
+        default_gpu_owner=options.default_gpu_owner,
+        vocabularies=vocabularies_in_force(options, snapshot.profiles),
+    )
 
 
 def _matching_label(labels: Mapping[str, str], patterns: Mapping[str, str]) -> str | None:

@@ -1,6 +1,7 @@
 """Koordinator's replacement of resource names, and its ownership of `nvidia.com/gpu`."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,8 @@ from translation.vocabularies.koordinator.keys import (
     WHOLE_GPU,
 )
 
+_GPU_ANNOTATIONS: Final = frozenset({HINT, JOINT, PARTITION, REPLACE})
+
 
 def takes_whole_gpus(pod: LegacyPod) -> bool:
     """Return whether `nvidia.com/gpu` belongs to Koordinator in this pod.
@@ -29,6 +32,8 @@ def takes_whole_gpus(pod: LegacyPod) -> bool:
     It does beside an annotation about GPUs that only Koordinator has: a hint, joint allocation,
     partitions, or the replacement of a key.
     """
+    if _GPU_ANNOTATIONS.isdisjoint(pod.annotations):
+        return False  # As of most pods, each of which asks several times.
     keys = {key for container in pod.containers for key in container.limits}
     return (
         (JOINT in pod.annotations and any(key in keys for key in OWN_KEYS))
