@@ -37,8 +37,10 @@ class SigningSettings(Section, frozen=True, kw_only=True):
     """A new key is known for so long before it signs, so that whoever verifies has it."""
 
     max_keys: Positive = 8
-    """Keys that are kept, the newest. Pods that were signed with an older one keep their claims, and get
-    no template any more: two years by default, and a pod waits for its templates for seconds."""
+    """Keys that are kept, the newest; at most 64. An older one is withdrawn a day after the next one
+    began to sign, when no further pod with its signature can be created; the log tells. Pods that carry it
+    keep their templates and claims, and get no new template: two years later by default, and a pod waits for
+    its templates for seconds."""
 
     def timing(self) -> KeyTiming:
         """Return the durations of a rotation."""

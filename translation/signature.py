@@ -31,7 +31,7 @@ MAX_NAME: Final = 253
 """Of a claim or template; pods with longer names are rejected by the API server."""
 SECRET_BYTES: Final = 32
 MAX_KEYS: Final = 64
-"""The keys that are read of a Secret."""
+"""That a Secret holds, whatever the settings say."""
 
 _SIGNATURE: Final = re.compile(r"v1\.([0-9a-f]{8})\.([0-9]{1,11})\.([A-Za-z0-9_-]{43})")
 
@@ -180,7 +180,8 @@ class KeyTiming(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         renew_after: The age at which the newest key gets a successor.
         propagation: How long a key is known to those who verify before it signs.
-        max_keys: How many keys are kept; older ones verify nothing any more.
+        max_keys: How many keys are kept. One more stays while a pod that was signed with it can still
+            be created; those beyond `MAX_KEYS` never do.
     """
 
     renew_after: timedelta
@@ -212,7 +213,11 @@ def rotate_keys(
     ages = [abs(now - key.created) for key in keys]
     if keys and not requested and min(ages) < timing.renew_after:
         return keys
-    return (*keys, create(now))[-timing.max_keys :]
+    kept = (*keys, create(now))[-MAX_KEYS:]
+    last_use = timing.propagation + MAX_AGE
+    while len(kept) > timing.max_keys and kept[1].created + last_use <= now:
+        kept = kept[1:]
+    return kept
 
 
 class _StoredKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,6 +102,8 @@ class SigningKeyController:
                 SECRETS, name, patch, PatchType.MERGE, Secret, namespace=self._namespace
             )
         log.info("signing_keys.rotated", keys=[key.id for key in rotated_keys], problem=problem)
+        if withdrawn := [key.id for key in keys if key not in rotated_keys]:
+            log.warning("signing_keys.withdrawn", keys=withdrawn)
 
 
 def create_key(now: datetime) -> SigningKey:

@@ -12,6 +12,7 @@ import pytest
 from translation.signature import (
     FRESH_FOR,
     MAX_AGE,
+    MAX_KEYS,
     Keys,
     KeyTiming,
     SignatureStatus,
@@ -31,7 +32,7 @@ from translation.signature import (
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
 OLD = SigningKey(id="00000001", created=NOW - 90 * DAY, secret=b"a" * 32)
-NEW = SigningKey(id="00000002", created=NOW - DAY, secret=b"b" * 32)
+NEW = SigningKey(id="00000002", created=NOW - 2 * DAY, secret=b"b" * 32)
 KEYS = (OLD, NEW)
 CONTENT = SignedContent(namespace="team-a", record='{"a":1}', templates={"gpu": "nvidia-gpu-1"})
 SIGNATURE = sign(CONTENT, NEW, NOW) or ""
@@ -178,6 +179,28 @@ def test_rotate_keys(case: Rotation) -> None:
 
     assert tuple(rotated) == tuple(case.want)
     assert tuple(rotate_keys(rotated, NOW, TIMING, create)) == tuple(rotated)
+
+
+def test_hurried_rotations_withdraw_no_key_of_a_pod_that_may_still_be_created() -> None:
+    keys: Keys = KEYS
+    for number in range(10):
+        keys = rotate_keys(keys, NOW + number * MINUTE, TIMING, create, requested=True)
+    # Ten more than may be kept; only those go that signed nothing for a day.
+    assert [key.created for key in keys] == [NEW.created, *(NOW + n * MINUTE for n in range(10))]
+    assert verify(SIGNATURE, CONTENT, keys, NOW) is SignatureStatus.VALID
+
+    later = rotate_keys(keys, NOW + 2 * DAY, TIMING, create, requested=True)
+    assert [key.created for key in later] == [NOW + 9 * MINUTE, NOW + 2 * DAY]
+
+
+def test_however_often_and_however_many_no_more_keys_are_kept_than_are_read() -> None:
+    generous = msgspec.structs.replace(TIMING, max_keys=1000)
+    keys: Keys = ()
+    for number in range(MAX_KEYS + 10):
+        keys = rotate_keys(keys, NOW + number * MINUTE, generous, create, requested=True)
+
+    assert len(decode_keys(encode_keys(keys))) == MAX_KEYS
+    assert keys[-1].created == NOW + (MAX_KEYS + 9) * MINUTE
 
 
 def test_keys_survive_being_stored() -> None:

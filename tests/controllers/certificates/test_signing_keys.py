@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from controllers.certificates.settings import CertificateControllerSettings, Settings
 from controllers.certificates.signing_keys import SigningKeyController
@@ -102,6 +103,21 @@ async def test_an_old_key_gets_a_successor_and_still_verifies(server: FakeApiSer
 
     assert stored(server)[0] == OLD
     assert stored(server)[1].created == NOW
+
+
+async def test_the_withdrawal_of_a_key_is_told(server: FakeApiServer) -> None:
+    olds = [
+        SigningKey(id=f"0000001{n}", created=NOW - timedelta(days=200 - n), secret=b"a" * 32)
+        for n in range(SETTINGS.signing.max_keys)
+    ]
+    put(server, *olds)
+
+    with capture_logs() as log:
+        async with controlled(server) as followed:
+            await until(lambda: len(followed.keys) == len(olds) and olds[0] not in followed.keys)
+
+    (told,) = [line for line in log if line["event"] == "signing_keys.withdrawn"]
+    assert (told["keys"], told["log_level"]) == ([olds[0].id], "warning")
 
 
 async def test_a_rotation_is_requested_once(server: FakeApiServer) -> None:
