@@ -12,6 +12,7 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -40,6 +41,7 @@ from translation.host_network import check_host_network, vocabularies_for
 from translation.intents import LegacyPod, Vocabulary
 from translation.legacy_pod import (
     containers,
+    containers_with_devices,
     device_keys,
     has_device_keys,
     legacy_pod,
@@ -347,7 +349,9 @@ def _check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[F
         and sum(map(len, pod.annotations.values())) <= MAX_ANNOTATIONS
     ):
         return
-    with_devices = [container for container in every if device_keys(container, vocabularies)]
+    # Where they are too many, it is enough that one has devices.
+    counted = 1 if len(every) > MAX_ALL_CONTAINERS else None
+    with_devices = tuple(islice(containers_with_devices(every, vocabularies), counted))
     for path, part, size, maximum in _sizes(pod, with_devices) if with_devices else ():
         if size > maximum:
             yield error(

@@ -37,6 +37,7 @@ from admission.webhook_configuration import PODS_WEBHOOK, ROUTING_WEBHOOK, WEBHO
 from e2e.access import Access, Object, stream
 from e2e.cluster import free_ports
 from e2e.processes import Child
+from kube.quantity import Quantity
 
 ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final = ROOT / "manifests" / "base"
@@ -190,6 +191,11 @@ class Drawbridge:
         line = rf"^drawbridge_reviews_total{labels} (\S+)$"
         found = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
         return int(float(found[1])) if found else 0
+
+    def memory_limit(self, name: str) -> int:
+        """How many bytes of memory a Deployment's container may take."""
+        (container,) = self._deployments[name]["spec"]["template"]["spec"]["containers"]
+        return int(Quantity(container["resources"]["limits"]["memory"]))
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ They are dry runs: all of admission takes place, and nothing is left to schedule
 """
 
 import http.client
+import itertools
 import json
 import threading
 import time
@@ -31,14 +32,13 @@ class Created(NamedTuple):
 
 
 class Load:
-    """`with Load(cluster, namespace, pod) as load: ...`."""
+    """`with Load(cluster, namespace, pod) as load: ...`; several pods take turns."""
 
     def __init__(
         self,
         cluster: Access,
         namespace: str,
-        document: Object,
-        *,
+        *documents: Object,
         kind: str = "pods",
         user: str = "",
         per_second: float = PER_SECOND,
@@ -47,7 +47,7 @@ class Load:
         self._user = user
         self._pause_s = CALLERS / per_second
         self._path = f"{cluster.kind(kind).path(namespace)}?dryRun=All"
-        self._document = document
+        self._documents = itertools.cycle(documents)
         self._ended = threading.Event()
         self._began = time.monotonic()
         self._created: list[Created] = []
@@ -85,7 +85,7 @@ class Load:
         while not self._ended.is_set():
             began = time.monotonic()
             status, body = self._cluster.request(
-                "POST", self._path, self._document, user=self._user
+                "POST", self._path, next(self._documents), user=self._user
             )
             now = time.monotonic()
             made = status == http.client.CREATED

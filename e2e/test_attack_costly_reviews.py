@@ -3,16 +3,12 @@
 Each attacker has the rights of one who is trusted with a namespace, or none.
 """
 
-import copy
 import http.client
 import json
 import os
 import re
 import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +17,12 @@ import pytest
 from admission.webhook_configuration import OBJECTS_WEBHOOK
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge
+from e2e.hostile_pods import forged_pod
 from e2e.inventory import HAMI
 from e2e.load import Load
 from e2e.objects import pod
-from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from e2e.probes import watched_probes
+from kube.names import TRANSLATE_LABEL
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -69,34 +67,6 @@ def selecting(expression: str) -> Object:
         "metadata": {"name": "costly"},
         "spec": {"devices": {"requests": [request]}},
     }
-
-
-@contextmanager
-def watched_probes(drawbridge: Drawbridge) -> Iterator[list[str]]:
-    """Probe as the kubelet does, with a second for each; collects what went wrong."""
-    problems: list[str] = []
-    event = threading.Event()
-
-    def probe() -> None:
-        while not event.wait(0.5):
-            port = drawbridge.endpoints.probes[WEBHOOK]
-            connection = http.client.HTTPConnection(drawbridge.endpoints.host, port, timeout=1)
-            try:
-                connection.request("GET", "/livez")
-                if connection.getresponse().status != http.client.OK:
-                    problems.append("not live")
-            except OSError as fault:
-                problems.append(str(fault))
-            finally:
-                connection.close()
-
-    thread = threading.Thread(target=probe)
-    thread.start()
-    try:
-        yield problems
-    finally:
-        event.set()
-        thread.join()
 
 
 def assert_unnoticed(honest: Load, problems: list[str], attack: str) -> None:
@@ -232,33 +202,10 @@ def workers(parent: int) -> list[int]:
 # --- pods -----------------------------------------------------------------------------------------
 
 
-def forged(cluster: Access, namespace: str, containers: int) -> Object:
-    """A pod whose annotation derives as much as its author can make it."""
-    command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
-    document: Object = json.loads(cluster.kubectl(*command, input=stream(HONEST)).stdout)
-    record = json.loads(document["metadata"]["annotations"][REQUEST_ANNOTATION])
-    sizes = [{"size": str((10 + number) * 2**30)} for number in range(8)]
-    for profile in record["profiles"]:
-        profile["facts"] = {"gpu": {"sizes": sizes}}
-    limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "30"}
-    names = [f"c{number}" for number in range(containers)]
-    record["containers"] = [{"name": name, "limits": limits} for name in names]
-    devices = ",".join(f"GPU-{number:05}-{'a' * 20}" for number in range(70))
-    record["annotations"] = {"nvidia.com/use-gpuuuid": devices, "nvidia.com/nouse-gpuuuid": devices}
-    bad: Object = copy.deepcopy(pod("forged"))
-    (container,) = bad["spec"]["containers"]
-    bad["spec"]["containers"] = [{**container, "name": name} for name in names]
-    bad["spec"]["resourceClaims"] = [
-        {"name": "gpu", "resourceClaimTemplateName": "hami-gpu-1-0123456789abcdef"}
-    ]
-    bad["metadata"]["annotations"] = {REQUEST_ANNOTATION: json.dumps(record)}
-    return bad
-
-
 def test_a_user_with_pods_that_derive_much_delays_nobody(
     cluster: Access, drawbridge: Drawbridge, namespace: str, workshop: str, mallory: str
 ) -> None:
-    bad = forged(cluster, workshop, containers=200)
+    bad = forged_pod(cluster, workshop, HONEST, containers=200)
 
     with (
         watched_probes(drawbridge) as problems,
@@ -276,7 +223,7 @@ def test_pods_that_derive_much_do_not_fill_the_controllers_memory(
     cluster: Access, namespace: str, workshop: str, mallory: str
 ) -> None:
     """In a namespace that is labelled out, so that the webhook never sees them."""
-    bad = forged(cluster, workshop, containers=64)
+    bad = forged_pod(cluster, workshop, HONEST, containers=64)
     cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
     path = cluster.kind("pods").path(namespace)
     for number in range(50):

@@ -4,7 +4,7 @@ Names that are listed neither here nor in a vocabulary do not reach a translatio
 differ only in those are translated equally, and their translation can be cached.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from findings.field_path import FieldPath
@@ -51,6 +51,10 @@ READ_VARIABLES: Final = frozenset(
 )
 
 
+_PART: Final = 32
+"""Names of a container that are looked at together."""
+
+
 def containers(pod: Pod) -> Iterator[tuple[FieldPath, Container]]:
     """Yield path and container, init containers first.
 
@@ -77,6 +81,23 @@ def device_keys(
 ) -> frozenset[str]:
     """Return the device keys in the limits and requests of a container."""
     return arbiter.device_keys({*container.limits, *container.requests}, vocabularies)
+
+
+def containers_with_devices(
+    every: Iterable[Container], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> Iterator[Container]:
+    """Yield the containers with device keys, of a pod with any number of containers and keys."""
+    keys = frozenset(key for vocabulary in vocabularies.values() for key in vocabulary.keys)
+    prefixes = tuple(
+        prefix for vocabulary in vocabularies.values() for prefix in vocabulary.key_prefixes
+    )
+    for container in every:
+        names = {*container.limits, *container.requests}
+        # To ask every vocabulary takes longer, so it is asked about few names, and until one is a key.
+        possible = [name for name in names if name in keys or name.startswith(prefixes)]
+        parts = (possible[start : start + _PART] for start in range(0, len(possible), _PART))
+        if any(arbiter.device_keys(part, vocabularies) for part in parts):
+            yield container
 
 
 def has_device_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:

@@ -97,7 +97,9 @@ def _failed(reports: Sequence[Report], seed: int) -> int:
 async def _replay(call_bytes: bytes) -> None:
     """Show the answers to the bytes of a call, in each place."""
     head, mark, body = call_bytes.partition(b"\r\n\r\n")
-    call = Call(kind="replayed", head=head + mark, body=body, is_http=False)
+    # What is complete is waited for, however large it is.
+    is_http = f"Content-Length: {len(body)}\r\n".encode() in head + mark
+    call = Call(kind="replayed", head=head + mark, body=body, is_http=is_http)
     judged_in = places()
     async with standing(judged_in) as stand:
         for place in range(len(judged_in)):

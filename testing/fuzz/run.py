@@ -168,7 +168,7 @@ async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> li
         return []  # The patch made it so large.
     if again is None or again.status != 200:
         return [f"its own answer is no pod: {again.body[:300]!r}" if again else "no answer again"]
-    if _shares_container_names(request["object"]):
+    if _has_wrong_names(request["object"]):
         return []
     second_response = response_of(again.body)
     if not second_response["allowed"]:
@@ -176,11 +176,11 @@ async def _again(stand: Stand, call: Call, answer: Answer, report: Report) -> li
     return ["changes its own answer again"] if "patch" in second_response else []
 
 
-def _shares_container_names(pod: Mapping[str, Any]) -> bool:
-    """Return whether containers have the same name; the API server rejects such a pod in any case."""
+def _has_wrong_names(pod: Mapping[str, Any]) -> bool:
+    """Return whether a container has no name, or another's; the API server rejects such a pod."""
     fields = (pod["spec"].get(field) or () for field in ("initContainers", "containers"))
     names = [container.get("name") or "" for containers in fields for container in containers]
-    return len(set(names)) < len(names)
+    return len(set(names)) < len(names) or "" in names
 
 
 # --- memory ---------------------------------------------------------------------------------------
