@@ -37,6 +37,8 @@ MAX_DENIAL: Final = 64 * 1024
 """Characters that say why an object is refused."""
 MAX_WARNINGS_RUNES: Final = 4096
 """Above it the API server cuts every warning."""
+WHOLE_WARNINGS_RUNES: Final = MAX_WARNINGS_RUNES // 2
+"""Above it a long warning is cut by the webhook, since other answers share what is passed on."""
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -198,8 +200,9 @@ def _told(response: Mapping[str, Any]) -> Iterator[str]:
     warnings = response.get("warnings", [])
     if sum(map(len, warnings)) > MAX_WARNINGS_RUNES:
         yield "warnings beyond what the API server passes on"
+    are_many = sum(map(len, warnings)) > WHOLE_WARNINGS_RUNES
     for text in warnings:
-        if not text.isprintable() or len(text) > 250:
+        if not text.isprintable() or (are_many and len(text) > 250):
             yield f"a warning that nobody sees: {text[:300]!r}"
     for text in response.get("auditAnnotations", {}).values():
         if not text.isprintable() or len(text) > 100:
