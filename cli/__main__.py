@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from cli.output.help import program_name, unknown_command
+from findings.text import printable
 from kube.errors import DrawbridgeError
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -37,6 +38,10 @@ class _CallError(click.ClickException):
     """A call that cannot be answered: unreadable files, wrong profiles, no cluster."""
 
     exit_code = 2
+
+    def format_message(self) -> str:
+        """Return the message, which may quote a file or an object, with nothing that a terminal obeys."""
+        return "\n".join(map(printable, self.message.split("\n")))
 
 
 class _Group(click.Group):

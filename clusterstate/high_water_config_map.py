@@ -20,9 +20,9 @@ from itertools import islice
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from kube.api.meta import ApiStruct, convert, decode, encode
+from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.names import NAME
 from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
 
@@ -65,8 +65,8 @@ def project_high_water_marks(raw: bytes) -> HighWaterMarks:
     except msgspec.DecodeError:
         seen_marks = HighWaterMark()
     try:
-        declared_marks = convert(yaml.safe_load(data.get(DECLARED, "")) or {}, HighWaterMark)
-    except (yaml.YAMLError, msgspec.ValidationError, RecursionError) as fault:
+        declared_marks = convert(load_yaml(data.get(DECLARED, "")) or {}, HighWaterMark)
+    except (PlainYamlError, msgspec.ValidationError, RecursionError) as fault:
         return HighWaterMarks(seen=seen_marks, problem=str(fault).partition("\n")[0])
     return HighWaterMarks(seen=seen_marks, declared=declared_marks)
 

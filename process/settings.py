@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 import msgspec
-import yaml
 
 from kube.errors import ConfigError
+from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.names import NAMESPACE
 from process.durations import Duration, PositiveDuration, parse_duration
 
@@ -97,8 +97,8 @@ def parse_settings(
         ConfigError: The file or a variable makes no sense; the message names the field.
     """
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as fault:
+        document = load_yaml(text)
+    except PlainYamlError as fault:
         raise ConfigError(f"{source}: not YAML: {fault}") from fault
     settings = _convert({} if document is None else document, source, kind)
     values = {

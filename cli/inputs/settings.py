@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kube.api.meta import ApiStruct, decode
 from kube.errors import ConfigError
+from kube.manifests.plain_yaml import MAX_BYTES
 from process.settings import ProcessSettings, parse_settings
 from process.translation import TranslationSettings
 
@@ -33,7 +34,8 @@ def read_settings(path: str) -> SharedSettings:
         ConfigError: The file cannot be read, or makes no sense.
     """
     try:
-        text = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
     except OSError as fault:
         raise ConfigError(f"{path}: {fault.strerror}") from fault
     return settings_of(text, path)

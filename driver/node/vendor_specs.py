@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-import yaml
 
 from driver.plan.names import is_cdi_device
+from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 
 FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
 MAX_BYTES: Final = 4 * 2**20
@@ -47,8 +47,8 @@ def _names(path: Path, kind: str) -> Iterator[str]:
 def _document(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            document = yaml.safe_load(file.read(MAX_BYTES))  # JSON is YAML, too.
-    except (OSError, yaml.YAMLError) as error:
+            document = load_yaml(file.read(MAX_BYTES + 1), MAX_BYTES)  # JSON is YAML, too.
+    except (OSError, PlainYamlError) as error:
         log.debug("spec.not_read", file=str(path), error=str(error))
         return {}
     return document if isinstance(document, dict) else {}

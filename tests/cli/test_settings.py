@@ -63,6 +63,9 @@ def test_a_flag_precedes_the_settings(settings: Path) -> None:
         ("translation: {adoptScheduler: {}}", "did you mean adoptSchedulers?"),
         ("translation: {profiles: {cuda: gpu.nvidia.com}}", "no vocabulary cuda"),
         ("{", "not YAML"),
+        ("translation: 2001-99-99", "not YAML: ValueError: month must be in 1..12"),
+        ("[" * 50_000, "not YAML: it nests too deeply"),
+        ('"\\x9b31m\\u202e": 1', "unknown field \\x9b31m\\u202e; did you mean"),
     ],
 )
 def test_settings_that_make_no_sense_are_a_wrong_call(text: str, want: str, tmp_path: Path) -> None:

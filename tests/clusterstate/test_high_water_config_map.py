@@ -65,10 +65,14 @@ def test_declared_and_seen_devices_both_count() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ({DECLARED: "classes: ["}, "while parsing a flow node"),
+        ({DECLARED: "classes: ["}, "line 1: expected the node content"),
         ({DECLARED: "classes: many"}, "Expected `object`, got `str` - at `$.classes`"),
+        ({DECLARED: "2001-99-99"}, "month must be in 1..12"),
+        ({DECLARED: "!!bool x"}, "KeyError"),
+        ({DECLARED: "!!timestamp x"}, "AttributeError"),
+        ({DECLARED: "9" * 5000}, "Exceeds the limit"),
         ({DECLARED: "- gpu"}, "Expected `object`, got `array`"),
-        ({DECLARED: "[" * 5000}, "maximum recursion depth"),
+        ({DECLARED: "[" * 5000}, "nests too deeply"),
     ],
 )
 def test_a_declaration_that_cannot_be_read_has_a_problem(

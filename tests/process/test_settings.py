@@ -101,6 +101,10 @@ class Refused(NamedTuple):
 
 REFUSED = (
     Refused("no YAML", "a: [", "file: not YAML"),
+    Refused(
+        "a date that does not exist", "webhook: 2001-99-99", "file: not YAML: ValueError: month"
+    ),
+    Refused("depth", "[" * 50_000, "file: not YAML: it nests too deeply"),
     Refused("no object", "[]", "file: Expected `object`"),
     Refused("a misspelt field", "webhook: {prot: 1}", "webhook.prot; did you mean port?"),
     Refused("a misspelt section", "webhok: {}", "unknown field webhok; did you mean webhook?"),

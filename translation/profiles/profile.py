@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from kube.errors import ConfigError
+from kube.manifests.plain_yaml import load_yaml
 from translation.intents import DeviceKind
 
 HASH_LENGTH = 16
@@ -275,7 +276,7 @@ def parse_profile(
         ConfigError: The text is not a profile; the message names source and field.
     """
     try:
-        profile = msgspec.convert((load or yaml.safe_load)(text), Profile)
+        profile = msgspec.convert((load or load_yaml)(text), Profile)
         blank = msgspec.structs.replace(profile, content_hash="")
         canonical = msgspec.json.encode(blank, order="sorted")
     except yaml.MarkedYAMLError as fault:
