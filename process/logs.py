@@ -57,4 +57,13 @@ def log_to(stream: TextIO, level: LogLevel) -> None:
 
 
 def _json(value: object, **_: object) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    """Encode a line; what a terminal or an editor would obey is escaped beyond what JSON requires."""
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if text.isprintable() else "".join(map(_escape, text))
+
+
+def _escape(char: str) -> str:
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be", errors="surrogatepass")
+    return "".join(f"\\u{units[start : start + 2].hex()}" for start in range(0, len(units), 2))
