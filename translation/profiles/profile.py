@@ -13,10 +13,20 @@ import msgspec
 import yaml
 
 from kube.errors import ConfigError
-from kube.manifests.plain_yaml import load_yaml
 from translation.intents import DeviceKind
 
 HASH_LENGTH = 16
+_PARSER_ERRORS = (
+    yaml.YAMLError,
+    msgspec.ValidationError,
+    RecursionError,
+    # A lone surrogate, a date that does not exist, a `!!bool` or `!!timestamp` of another text.
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)
+"""What text that is not a profile makes its parsers raise."""
 
 
 class Granularity(StrEnum):
@@ -276,15 +286,14 @@ def parse_profile(
         ConfigError: The text is not a profile; the message names source and field.
     """
     try:
-        profile = msgspec.convert((load or load_yaml)(text), Profile)
+        profile = msgspec.convert((load or yaml.safe_load)(text), Profile)
         blank = msgspec.structs.replace(profile, content_hash="")
         canonical = msgspec.json.encode(blank, order="sorted")
     except yaml.MarkedYAMLError as fault:
         where = fault.problem_mark
         line = f"line {where.line + 1}: " if where is not None else ""
         raise _invalid_profile(source, f"{line}{fault.problem}") from fault
-    # A lone surrogate is a ValueError, and so is a date that does not exist.
-    except (yaml.YAMLError, msgspec.ValidationError, ValueError, RecursionError) as fault:
+    except _PARSER_ERRORS as fault:
         raise _invalid_profile(source, str(fault)) from fault
     return msgspec.structs.replace(blank, content_hash=sha256(canonical).hexdigest()[:HASH_LENGTH])
 

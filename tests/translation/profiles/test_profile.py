@@ -36,6 +36,8 @@ class Refusal(NamedTuple):
 REFUSALS = (
     Refusal("no YAML", "driver: a\ndevices: {", "profile.yaml: not a driver profile: line 2: "),
     Refusal("a character that YAML does not have", "driver: \0", "special characters"),
+    Refusal("a bool of another word", "driver: !!bool x", "'x'"),
+    Refusal("a time that is none", "driver: !!timestamp x", "groupdict"),
     Refusal("half a character", 'driver: "\\ud800"\ndevices: {gpu: {class: a}}', "surrogates"),
     Refusal("a day that does not exist", "driver: 2026-02-30", "day is out of range"),
     Refusal("too deep", "[" * 5_000, "recursion"),
