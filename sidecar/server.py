@@ -4,6 +4,7 @@ Only those who may open the socket's file are served: the plugin, in the same po
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -83,8 +84,11 @@ class SchedulerServer:
         try:
             self._path.unlink(missing_ok=True)
             site = web.UnixSite(runner, str(self._path), backlog=BACKLOG)
-            await site.start()
-            self._path.chmod(0o600)
+            before = os.umask(0o177)  # So that at no moment anybody else may connect.
+            try:
+                await site.start()
+            finally:
+                os.umask(before)
             log.info("scheduler.listening", socket=str(self._path))
             await _forever()
         finally:

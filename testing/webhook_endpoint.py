@@ -1,7 +1,7 @@
 """An HTTPS endpoint with the handlers of the webhook, for tests: a client, metrics, rules."""
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -108,6 +108,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
         async def make(
             snapshot: Callable[[], TranslationSnapshot] = translation_snapshot,
             rules: FixedEvaluator | None = None,
+            retries_s: Sequence[float] = (0.0, 0.0),
             **settings: Any,
         ) -> WebhookEndpoint:
             registry = CollectorRegistry()
@@ -127,7 +128,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             )
             objects = ObjectReviewHandler(rules, profiles(), metrics, runner)
             routing = RoutingReviewHandler(
-                rules, profiles(), metrics, runner, scheduler=SCHEDULER_NAME, retries_s=(0.0, 0.0)
+                rules, profiles(), metrics, runner, scheduler=SCHEDULER_NAME, retries_s=retries_s
             )
             reviews = {
                 MUTATE_PATH: pods.handle,

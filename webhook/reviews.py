@@ -174,6 +174,8 @@ class ReviewResponse(web.Response):
             # longer than a small review if every answer does so by itself.
             asyncio.get_running_loop().call_soon(transport.write, head.encode() + body)
         self._was_sent = True
+        # A client that reads no answers gets no further ones: they would be kept here, without bound.
+        await request.writer.drain()
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -24,6 +25,11 @@ from webhook.validate import decode_object_review
 RETRIES_S: Final = (0.2, 0.8)
 """Pauses before a pod is looked at again whose claims are not known: a template that is applied together
 with its pod may come to the caches a moment later."""
+MAX_WAITING: Final = 32
+"""Reviews that wait so at a time; less than a third of those that may be in flight. A further one is
+answered at once, so that pods whose templates never come keep no others from being reviewed."""
+MAX_WAITING_OF_NAMESPACE: Final = 8
+"""The same for the pods of one namespace."""
 NOT_READY: Final = "it is not known yet which drivers the bridge owns; try again"
 
 
@@ -74,6 +80,7 @@ class RoutingReviewHandler:
         self._runner = runner
         self._scheduler = scheduler
         self._retries_s = tuple(retries_s)
+        self._waiting: Counter[str] = Counter()
 
     async def handle(self, http_request: web.Request) -> web.Response:
         """Answer a review of a pod.
@@ -114,9 +121,10 @@ class RoutingReviewHandler:
         try:
             answer = await self._evaluate(route)
             for pause_s in self._retries_s:
-                if not is_missing_claims(answer):
+                if not is_missing_claims(answer) or not await self._pause(
+                    target.namespace, pause_s
+                ):
                     break
-                await asyncio.sleep(pause_s)
                 answer = await self._evaluate(route)
         except TimeoutError:
             self._metrics.validation_timeouts.inc()
@@ -124,6 +132,20 @@ class RoutingReviewHandler:
         finally:
             self._runner.charge(request, cpu_s)
         return answer
+
+    async def _pause(self, namespace: str, pause_s: float) -> bool:
+        """Wait for claims of a pod; return False without a wait where too many wait already."""
+        waiting = self._waiting
+        if waiting.total() >= MAX_WAITING or waiting[namespace] >= MAX_WAITING_OF_NAMESPACE:
+            return False
+        waiting[namespace] += 1
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            waiting[namespace] -= 1
+            if not waiting[namespace]:
+                del waiting[namespace]
+        return True
 
     async def _evaluate(self, route: Callable[[Context], Answer]) -> Answer:
         if not self._evaluator.knows_ownership:

@@ -4,7 +4,8 @@ import asyncio
 import ctypes
 import gc
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import _lru_cache_wrapper
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -96,6 +97,7 @@ async def _run(seed: int, reviews: int, part: int) -> Report:
         for call in largest(Random(seed)):
             await stand.ask(call)
         gc.collect()
+        caches = _function_caches()
         gc.freeze()
         for number, call in enumerate(islice(calls, reviews)):
             place = number // ROUND % len(judged_in)
@@ -112,8 +114,8 @@ async def _run(seed: int, reviews: int, part: int) -> Report:
                     )
                     report.failures.append(failure)
             if number == int(reviews * WARM_UP):
-                early = _resident_mib()
-        report.growth_mib = _resident_mib() - early
+                early = _resident_mib(caches)
+        report.growth_mib = _resident_mib(caches) - early
     report.peak_mib = _peak_mib()
     gc.unfreeze()
     return report
@@ -186,8 +188,15 @@ def _has_wrong_names(pod: Mapping[str, Any]) -> bool:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def _resident_mib() -> float:
-    """Return the memory of the process, without that which the allocator has yet to give back."""
+def _function_caches() -> "Sequence[_lru_cache_wrapper[Any]]":
+    """Return the caches of functions; each is bounded by its entries, and full only after long runs."""
+    return [found for found in gc.get_objects() if isinstance(found, _lru_cache_wrapper)]
+
+
+def _resident_mib(caches: "Iterable[_lru_cache_wrapper[Any]]") -> float:
+    """Return the memory of the process, without caches and what the allocator has yet to give back."""
+    for cache in caches:
+        cache.cache_clear()
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

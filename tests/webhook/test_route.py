@@ -1,5 +1,6 @@
 """`POST /route`: the scheduler of pods with claims, once it is known which drivers are owned."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from kube.api.resource import DeviceClaim
 from kube.names import SCHEDULER_NAME
 from rules.context import Context
 from testing.builders import NAMESPACE, Document, admit, gpus, pod, translation_snapshot
+from testing.fake_api_server import until
 from testing.rule_cases import EXAMPLE, exactly
 from testing.rule_contexts import named_class
 from testing.webhook_endpoint import (
@@ -21,6 +23,7 @@ from testing.webhook_endpoint import (
     apply_patch,
     review,
 )
+from webhook.route import MAX_WAITING_OF_NAMESPACE
 
 GPU = "gpu.nvidia.com"
 CLASSES = {name: named_class(name, f"device.driver == '{name}'") for name in (EXAMPLE, GPU)}
@@ -88,6 +91,31 @@ async def test_without_an_answer_the_review_fails(
     answer = await endpoint.client.post(ROUTE_PATH, json=review(with_claim()))
 
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+async def test_pods_whose_templates_never_come_keep_no_others_waiting(start: StartEndpoint) -> None:
+    """More of them than reviews may be in flight, each for as long as one waits for its template."""
+    endpoint = await start(
+        rules=FixedEvaluator(translation_snapshot, **OWNED),
+        retries_s=(60.0,),
+        max_in_flight=MAX_WAITING_OF_NAMESPACE + 2,
+    )
+    in_flight = "controller_runtime_webhook_requests_in_flight"
+    async with asyncio.TaskGroup() as group:
+        waiting = [
+            group.create_task(route(endpoint, with_claim("never")))
+            for _ in range(MAX_WAITING_OF_NAMESPACE)
+        ]
+        await until(lambda: endpoint.sample(in_flight, webhook=ROUTE_PATH) == len(waiting))
+
+        # Its author is answered at once, and so is everybody else.
+        for template, expected in (("never", ""), ("gpu", SCHEDULER_NAME)):
+            document = with_claim(template)
+            status, response = await route(endpoint, document)
+            assert (status, scheduler(document, response)) == (200, expected)
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
 
 
 class LateEvaluator(FixedEvaluator):
