@@ -1,6 +1,7 @@
 """The probe port under clients that hold connections, and the limit of open files."""
 
 import asyncio
+import re
 import resource
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -11,9 +12,16 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from kube.errors import ConfigError
-from process import connections
+from process import connections, probes
 from process.open_files import RESERVE, check_open_file_limit, raise_open_file_limit
-from process.probes import MAX_CONNECTIONS_PER_ADDRESS, Check, ProbeServer
+from process.probes import (
+    MAX_CONNECTIONS_PER_ADDRESS,
+    MIN_PAUSE_S,
+    PAUSE_FACTOR,
+    Check,
+    Pace,
+    ProbeServer,
+)
 from process.settings import ServerSettings
 from testing.fake_api_server import running
 
@@ -126,6 +134,53 @@ async def test_both_ports_have_the_same_bounds(
 
         for writer in held:
             writer.transport.abort()
+
+
+@pytest.mark.parametrize(("attacked", "path"), [("port", "livez"), ("metrics_port", "metrics")])
+async def test_a_port_that_is_asked_without_pause_answers_at_its_own_pace(
+    attacked: str, path: str
+) -> None:
+    requests = 40
+    keeping = f"GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+    async with serving({}) as server, asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection("127.0.0.1", getattr(server, attacked))
+        began = asyncio.get_running_loop().time()
+        writer.write(keeping * requests)
+        for _ in range(requests):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"Content-Length: (\d+)", head)
+            assert length is not None
+            await reader.readexactly(int(length[1]))
+        took_s = asyncio.get_running_loop().time() - began
+        writer.transport.abort()
+
+    assert took_s >= (requests - 1) * MIN_PAUSE_S
+
+
+async def test_requests_of_clients_that_are_gone_take_no_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probes, "MIN_PAUSE_S", 0.5)
+    async with serving({}) as server:
+        for host in range(2, 6):
+            for writer in await hold(server.port, f"127.0.0.{host}", 10):
+                writer.write(GET[20:])
+                await writer.drain()
+                writer.transport.abort()
+
+        async with asyncio.timeout(10):  # Their turns would take 20 s.
+            assert await answer(server.port) == b"HTTP/1.1 200 OK\r\n"
+
+
+async def test_an_answer_that_takes_long_is_followed_by_a_longer_pause() -> None:
+    loop, pace, began_s = asyncio.get_running_loop(), Pace(), [0.0, 0.0]
+    for turn in range(2):
+        async with pace.turn():
+            began_s[turn] = loop.time()
+            while loop.time() < began_s[turn] + 0.01:
+                pass
+
+    assert began_s[1] - began_s[0] >= 0.01 * (1 + PAUSE_FACTOR)
 
 
 async def test_probes_are_answered_while_others_hold_connections(port: int) -> None:
