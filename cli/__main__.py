@@ -100,7 +100,7 @@ class _Group(click.Group):
 def main(context: click.Context) -> None:
     """Turn pods written for device plugins into pods with ResourceClaims.
 
-    Works on files, with or without the state of a cluster. Every command is read-only.
+    Works on files, with or without the state of a cluster. Read-only, apart from `bridge` with --apply.
     """
     if os.environ.get("NO_COLOR"):
         context.color = False

@@ -40,7 +40,7 @@ class CheckAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EXAMPLES: Final = """\
-drawbridge check -f manifests/ --snapshot cluster.json
+drawbridge check -f manifests/ --snapshot cluster.json.gz
 # strict, without the findings that are known
 drawbridge check -f manifests/ --fail-on warning --ignore uncappedCores
 # for a code host, and for a CI server

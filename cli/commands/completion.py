@@ -15,7 +15,7 @@ drawbridge completion fish > ~/.config/fish/completions/drawbridge.fish
 """
 
 
-@click.command("completion", cls=Command, epilog=EXAMPLES)
+@click.command("completion", cls=Command, has_colours=False, epilog=EXAMPLES)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -47,7 +47,7 @@ from translation.snapshot import TranslationOptions
 WIDE: Final = "wide"
 
 EXAMPLES: Final = """\
-drawbridge inventory --snapshot cluster.json
+drawbridge inventory --snapshot cluster.json.gz
 # the attributes by which a DeviceClass can select devices
 drawbridge inventory --live --devices
 """

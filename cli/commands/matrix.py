@@ -31,10 +31,10 @@ from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 
 EXAMPLES: Final = """\
-drawbridge matrix --snapshot cluster.json -f policy.yaml
+drawbridge matrix --snapshot cluster.json.gz -f policy.yaml
 drawbridge matrix --live --as-groups
 # in CI
-drawbridge matrix --snapshot cluster.json -f policy.yaml --fail-on=warning
+drawbridge matrix --snapshot cluster.json.gz -f policy.yaml --fail-on=warning
 """
 
 

@@ -8,6 +8,7 @@ import click
 
 from cli.answers.legacy_settings import ImportedSettings, import_settings
 from cli.inputs.legacy_settings import LegacyDocument, documents_of, values_of
+from cli.inputs.plugin import is_plugin
 from cli.inputs.settings import settings_of
 from cli.output.help import Command
 from findings.text import printable
@@ -23,7 +24,7 @@ kubectl get configmap -n kube-system -o yaml | drawbridge settings import -f -
 """
 
 
-@click.command("settings", cls=Command, epilog=EXAMPLES)
+@click.command("settings", cls=Command, has_colours=False, epilog=EXAMPLES)
 @click.argument("action", type=click.Choice(["import"]))
 @click.option(
     "-f",
@@ -42,7 +43,11 @@ kubectl get configmap -n kube-system -o yaml | drawbridge settings import -f -
     metavar="FILE",
     help="Values of their Helm charts (helm get values --all). Repeatable.",
 )
-@click.option("--live", is_flag=True, help="Read the ConfigMaps of the kubeconfig's cluster.")
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Read the ConfigMaps of the kubeconfig's cluster; kubectl drawbridge does so by default.",
+)
 @click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live).")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live).")
 def settings(
@@ -62,6 +67,7 @@ def settings(
     Exit status: 0 when printed, 1 when no settings of HAMi or Koordinator are there, 2 when the call is
     wrong.
     """
+    live = live or (is_plugin() and not (files or values_files))
     if not (files or values_files or live):
         raise click.UsageError("Name ConfigMaps or values: use -f PATH, --values FILE or --live.")
     if not live and (kubeconfig or context):

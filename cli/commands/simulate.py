@@ -43,7 +43,7 @@ CLOSEST_FITS: Final = 3
 """Failures whose closest fit is computed by default; each may take a second."""
 
 EXAMPLES: Final = """\
-drawbridge simulate -f pod.yaml --snapshot cluster.json
+drawbridge simulate -f pod.yaml --snapshot cluster.json.gz
 drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
 """
 

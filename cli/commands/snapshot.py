@@ -29,7 +29,7 @@ drawbridge assess --snapshot cluster.json.gz
 """
 
 
-@click.command("snapshot", cls=Command, epilog=EXAMPLES)
+@click.command("snapshot", cls=Command, has_colours=False, epilog=EXAMPLES)
 @click.option(
     "-o",
     "--output",

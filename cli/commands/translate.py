@@ -54,7 +54,7 @@ class TranslateAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 EXAMPLES: Final = """\
 # what would become of these manifests, in words, and as a diff
-drawbridge translate -f manifests/ --snapshot cluster.json -o text
+drawbridge translate -f manifests/ --snapshot cluster.json.gz -o text
 drawbridge translate -f manifests/ --live -o diff
 # manifests to apply, all of them or none
 drawbridge translate -f manifests/ --live > translated.yaml

@@ -31,7 +31,7 @@ from cli.output.help import Command
 
 EXAMPLES: Final = """\
 drawbridge verify --live
-drawbridge verify --snapshot cluster.json --audit-log audit.log
+drawbridge verify --snapshot cluster.json.gz --audit-log audit.log
 """
 
 SETTLE_S: Final = 10

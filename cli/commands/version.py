@@ -12,7 +12,7 @@ KUBERNETES: Final = "1.37"
 """The release whose semantics this version has."""
 
 
-@click.command("version", cls=Command)
+@click.command("version", cls=Command, has_colours=False)
 def version() -> None:
     """Print the version, and the Kubernetes release whose semantics it has."""
     click.echo(f"{NAME} {version_of('drawbridge-dra')}, for Kubernetes {KUBERNETES}")

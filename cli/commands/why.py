@@ -55,7 +55,7 @@ class _NotFound(click.ClickException):
 
 EXAMPLES: Final = """\
 drawbridge why pod trainer -n team --live
-drawbridge why claim shared-gpu --snapshot cluster.json
+drawbridge why claim shared-gpu --snapshot cluster.json.gz
 """
 
 

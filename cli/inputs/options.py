@@ -114,6 +114,10 @@ _Flag = Callable[[_Command], _Command]
 F = TypeVar("F", bound=msgspec.Struct)
 
 
+_FILES: Final = "Manifests"
+_MORE_FILES: Final = "Objects that are added to the state, or replace their namesakes in it"
+
+
 def _files_flag(*, is_required: bool) -> _Flag:
     return click.option(
         "-f",
@@ -122,8 +126,8 @@ def _files_flag(*, is_required: bool) -> _Flag:
         multiple=True,
         required=is_required,
         metavar="PATH",
-        help="Manifests: a file, a directory (its *.yaml, *.yml and *.json, not deeper), or - for "
-        "standard input. Repeatable.",
+        help=f"{_FILES if is_required else _MORE_FILES}: a file, a directory (its *.yaml, *.yml and "
+        "*.json, not deeper), or - for standard input. Repeatable.",
     )
 
 
@@ -133,8 +137,8 @@ _CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
         "snapshots",
         multiple=True,
         metavar="PATH",
-        help="State of a cluster: Kubernetes objects as kubectl get prints them, in YAML or JSON. "
-        "Repeatable.",
+        help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects as kubectl "
+        "get prints them, in YAML or JSON. Repeatable.",
     ),
     click.option(
         "--live",
@@ -212,7 +216,14 @@ def with_live_cluster(command: _Command) -> _Command:
         _print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, is_live=flags.live, **values)
 
-    return _add_flags(run_command, [_CLUSTER_FLAGS[0], *_CLUSTER_FLAGS[3:]])
+    return _add_flags(
+        run_command,
+        [
+            _CLUSTER_FLAGS[0],
+            click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig."),
+            click.option("--context", metavar="NAME", help="Context of the kubeconfig."),
+        ],
+    )
 
 
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:

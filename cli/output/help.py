@@ -26,8 +26,10 @@ def _choose_colour(ctx: click.Context, _option: click.Parameter, choice: str) ->
 class Command(click.Command):
     """A command whose epilog has one example per line, with `drawbridge` as it was called."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args: Any, has_colours: bool = True, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        if not has_colours:
+            return
         colour = click.Option(
             ["--color"],
             type=click.Choice(list(_COLOURS)),
@@ -90,9 +92,7 @@ def unknown_command(name: str, known_names: Sequence[str], ctx: click.Context) -
 
 
 CLUSTER_STATE: Final = """\
-# the state of a cluster
-KINDS=deviceclasses,resourceslices,resourceclaims,resourceclaimtemplates
-KINDS=$KINDS,resourcequotas,limitranges,namespaces,nodes,pods
-kubectl get $KINDS -A -o json > cluster.json
+# the state of a cluster, for --snapshot
+drawbridge snapshot -o cluster.json.gz
 """
-"""The command that prints what --snapshot reads; other kinds are read as well."""
+"""The command that writes what --snapshot reads."""

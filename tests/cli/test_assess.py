@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
+from cli.__main__ import main
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 
@@ -418,3 +419,19 @@ def test_a_cluster_has_to_be_named(tmp_path: Path) -> None:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--snapshot FILE, or --live" in result.stderr
+
+
+def test_a_plugin_of_kubectl_assesses_the_cluster_of_the_context(tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent")
+
+    results = [
+        CliRunner().invoke(main, ["assess", *options], prog_name=program)
+        for program, options in (
+            ("kubectl drawbridge", ["--kubeconfig", absent]),
+            ("drawbridge", ["--kubeconfig", absent]),
+        )
+    ]
+
+    assert [result.exit_code for result in results] == [2, 2]
+    assert "no kubeconfig at" in results[0].stderr
+    assert "--live" in results[1].stderr
