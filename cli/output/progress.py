@@ -16,6 +16,8 @@ import click
 
 SILENT_S: Final = 2.0
 """Seconds before the first sign of progress, and between two lines; a run that ends sooner has none."""
+BAR_STEPS: Final = 500
+"""Changes of a bar from its beginning to its end."""
 INTERRUPTED: Final = 130
 """The exit status of a process that SIGINT ended, as shells have it."""
 
@@ -111,18 +113,20 @@ class LongRun:
                 label=self._verb,
                 file=sys.stderr,
                 show_pos=True,
-                item_show_func=lambda _item: self._rate(self._clock()),
+                # That of click would count from now on, and not from the start.
+                show_eta=False,
+                item_show_func=lambda _item: self._pace(self._clock()),
+                update_min_steps=max(1, self._total // BAR_STEPS),
             )
             self._bar.update(self._done_count)
         else:
-            click.echo(
-                f"{self._verb}: {self._done_text()}, {self._rate(now)},"
-                f" {format_seconds(self._seconds_left(now))} left",
-                err=True,
-            )
+            click.echo(f"{self._verb}: {self._done_text()}, {self._pace(now)}", err=True)
 
     def _done_text(self) -> str:
         return f"{self._done_count}{'' if self._total is None else f' of {self._total}'}"
+
+    def _pace(self, now: float) -> str:
+        return f"{self._rate(now)}, {format_seconds(self._seconds_left(now))} left"
 
     def _rate(self, now: float) -> str:
         return f"{self._done_count / max(now - self._started_at, 1e-3):.3g}/s"
