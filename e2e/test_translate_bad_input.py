@@ -382,7 +382,7 @@ def test_every_mistake_among_the_examples_is_refused(cluster: Access, workshop: 
     for words in (
         "write 8192 for 8Gi",
         "is not a whole number",
-        "also set limits[nvidia.com/gpumem] to 3k",
+        "also set limits[nvidia.com/gpumem] to 3000",
     ):
         assert words in output.stderr
 

@@ -179,6 +179,18 @@ def format_amount(amount: Quantity) -> str:
     return str(Quantity.from_nanos(amount.nanos, Format.BINARY))
 
 
+def format_count(amount: Quantity) -> str:
+    """Format an amount of a resource that counts: whole numbers without a decimal suffix.
+
+    The API server writes 3000 as 3k, which nobody has written so.
+
+    >>> format_count(Quantity("3k")), format_count(Quantity("500m")), format_count(Quantity("8Gi"))
+    ('3000', '500m', '8Gi')
+    """
+    whole, rest = divmod(amount.nanos, 10**9)
+    return str(whole) if not rest and str(amount)[-1:] in "kMGTPE" else str(amount)
+
+
 def format_rounded(amount: Quantity, total: Quantity) -> str:
     """Format an amount for a table, with at most one decimal, in the unit that suits a total.
 

@@ -12,6 +12,7 @@ from findings.finding import Code, Finding, error
 from findings.text import printable
 from kube.api.core import Container, EnvVar, Pod
 from kube.names import TRANSLATE_LABEL
+from kube.quantity import format_count
 from translation import arbiter
 from translation.arbiter import VOCABULARIES
 from translation.intents import LegacyContainer, LegacyPod, Vocabulary
@@ -185,7 +186,7 @@ def check_requests(legacy: LegacyPod) -> Iterator[Finding]:
                     Code.LIMIT_REQUIRED,
                     container.limit_path(key),
                     "Required value: Limit must be set for non overcommitable resources",
-                    f"also set limits[{printable(key)}] to {request}",
+                    f"also set limits[{printable(key)}] to {format_count(request)}",
                 )
             elif request != limit:
                 yield error(

@@ -5,6 +5,7 @@ from typing import Any
 
 from kube.api.core import Pod
 from kube.names import REQUEST_ANNOTATION
+from kube.quantity import format_count
 from translation.record import RecordError, TranslationRecord, decode_record
 
 
@@ -22,7 +23,10 @@ def describe_keys(
         limits = (original_limits or {}).get(container.name, {})
         if not container.limits:
             continue  # It uses the devices that others request.
-        amounts = (f"{key} {limits.get(key, amount)}" for key, amount in container.limits.items())
+        amounts = (
+            f"{key} {limits.get(key, format_count(amount))}"
+            for key, amount in container.limits.items()
+        )
         yield f"{container.name}: {', '.join(amounts)}"
     for key, value in record.annotations.items():
         yield f"{key}: {value}"

@@ -180,6 +180,8 @@ def _suggest_fix(expression: str, fault: str) -> str:
         return f'compare quantities with x.compareTo(quantity("1Gi")) {comparison[1]} 0'
     if "device.name" in expression or "device.pool" in expression:
         return "a selector can read driver, attributes, capacity and allowMultipleAllocations"
+    if "token recognition error at: '=" in fault:
+        return "compare with =="
     if "must evaluate to bool" in fault:
         return "compare the value, so that the expression returns a boolean"
     return ""

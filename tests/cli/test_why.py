@@ -99,7 +99,7 @@ def test_a_translated_pod_says_what_it_was_written_with() -> None:
 
     status = said("pod", "train", state=(translated,))
 
-    assert status["requested"] == ["main: nvidia.com/gpu 1, nvidia.com/gpumem 3k"]
+    assert status["requested"] == ["main: nvidia.com/gpu 1, nvidia.com/gpumem 3000"]
     assert f"requested {status['requested'][0]}" in why("pod", "train", state=(translated,)).stdout
 
 
