@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 from e2e.access import Access, Object
+from e2e.translated import legacy_keys
 
 CALLERS: Final = 4
 """Creations at a time, at most."""
@@ -27,7 +28,7 @@ class Created(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the pod was not made."""
+        """Whether the pod was not made, or was made with its keys."""
         return bool(self.message)
 
 
@@ -88,8 +89,16 @@ class Load:
                 "POST", self._path, next(self._documents), user=self._user
             )
             now = time.monotonic()
-            made = status == http.client.CREATED
-            message = "" if made else str(json.loads(body).get("message", body))
+            message = _fault(status, body)
             self._created.append(Created(began - self._began, now - began, message))
             due = max(due + self._pause_s, now - 1)
             self._ended.wait(due - now)
+
+
+def _fault(status: int, body: bytes) -> str:
+    """What is wrong with an answer; empty where the object was made as it should be."""
+    answer = json.loads(body)
+    if status != http.client.CREATED:
+        return str(answer.get("message", body))
+    keys = legacy_keys(answer) if answer["kind"] == "Pod" else ()
+    return f"created with {', '.join(sorted(keys))}" if keys else ""

@@ -99,6 +99,10 @@ class Replicas:
         values = [row.split()[-1] for row in text.splitlines() if row.startswith(line)]
         return int(float(values[0])) if values else 0
 
+    def has_answered(self, port: int, more_than: int) -> bool:
+        """Whether a replica has answered more than so many reviews with 200."""
+        return self.answered(port) > more_than
+
     # --- trust -----------------------------------------------------------------------------------
 
     def secret(self) -> Mapping[str, str]:

@@ -62,8 +62,8 @@ class Clocks(NamedTuple):
 
     def secret(self, name: str) -> Mapping[str, str]:
         """The data of a Secret; empty where there is none."""
-        found = self.cluster.find("secrets", name, self.drawbridge.namespace) or {}
-        return found.get("data") or {}
+        secret = self.cluster.find("secrets", name, self.drawbridge.namespace) or {}
+        return secret.get("data") or {}
 
     def delete(self, name: str) -> None:
         """Delete a Secret."""
@@ -89,12 +89,12 @@ class Clocks(NamedTuple):
 
     def skew_s(self) -> float:
         """How far the certificate controller sees its clock ahead."""
-        found = re.search(
+        line = re.search(
             r"^drawbridge_clock_skew_seconds (\S+)$",
             self.drawbridge.metrics(CERTIFICATES),
             re.MULTILINE,
         )
-        return float(found[1]) if found else 0.0
+        return float(line[1]) if line else 0.0
 
     def wait_skew(self, ahead: timedelta) -> None:
         """Return when the certificate controller has seen how wrong its clock is."""

@@ -282,12 +282,12 @@ def altered_configuration(field: str) -> Callable[[Stage], Steps]:
 def webhook_of_pods(stage: Stage) -> tuple[int, Object]:
     """The webhook of pods and its place."""
     webhooks = stage.cluster.get("mutatingwebhookconfigurations", CONFIGURATION)["webhooks"]
-    (found,) = (
+    (place,) = (
         (index, webhook)
         for index, webhook in enumerate(webhooks)
         if webhook["name"] == "pods.drawbridge.internal"
     )
-    return found
+    return place
 
 
 def admits(stage: Stage) -> bool:
@@ -347,7 +347,7 @@ def poisoned_template(stage: Stage) -> Steps:
             "pods",
             name,
             stage.namespace,
-            until=lambda found: "resourceClaimStatuses" in found["status"],
+            until=lambda live: "resourceClaimStatuses" in live["status"],
             timeout_s=TIMEOUT_S,
         )
         yield
@@ -405,7 +405,7 @@ def new_policy(stage: Stage) -> Steps:
     stage.cluster.wait_for(
         "dcp",
         "fault",
-        until=lambda found: found.get("status", {}).get("conditions"),
+        until=lambda policy: policy.get("status", {}).get("conditions"),
         timeout_s=TIMEOUT_S,
     )
     stage.delete("dcp", "fault")

@@ -113,5 +113,5 @@ def test_nothing_is_left_and_nobody_tries_for_ever(
     assert retries == counter(drawbridge.metrics(CONTROLLER), "workqueue_retries_total")
     assert log == drawbridge.log(CONTROLLER).count(NAMESPACE)
     for kind in ("resourceclaimtemplates", "resourceclaims", "pods"):
-        left = [one for one in cluster.objects(kind) if one["metadata"]["namespace"] == NAMESPACE]
-        assert left == []
+        namespaces = {stored["metadata"]["namespace"] for stored in cluster.objects(kind)}
+        assert NAMESPACE not in namespaces

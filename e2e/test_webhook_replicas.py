@@ -8,6 +8,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -21,6 +22,7 @@ from kube.names import ROTATE_ANNOTATION
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
+TIMEOUT_S = 60.0
 LIMITS = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 SHARE = pod("share", limits=LIMITS)
 HASTY = {
@@ -53,44 +55,61 @@ def load(cluster: Access, workshop: str, replicas: Replicas) -> Iterator[Load]:
         yield running
 
 
-def test_a_drained_replica_loses_nothing(
-    cluster: Access, replicas: Replicas, load: Load, request: pytest.FixtureRequest
+def apply_serving(cluster: Access, namespace: str) -> None:
+    """Have a controller create twenty pods with device keys."""
+    serving = deployment("serving", pod("pod", limits=LIMITS), replicas=20)
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(serving))
+
+
+def assert_serving(cluster: Access, namespace: str) -> None:
+    """All of them run, with claims in place of their keys."""
+    cluster.wait_for(
+        "deployments",
+        "serving",
+        namespace,
+        until=lambda stored: stored["status"].get("readyReplicas") == 20,
+        timeout_s=TIMEOUT_S,
+    )
+    pods = cluster.objects("pods", namespace)
+    assert not any(map(legacy_keys, pods))
+    assert all(live["spec"].get("resourceClaims") for live in pods)
+
+
+def test_a_rolling_restart_loses_nothing(
+    cluster: Access, replicas: Replicas, load: Load, namespace: str
 ) -> None:
-    first, second = replicas.ports
-    cluster.wait_until(lambda: replicas.answered(first) > 5, "the first has work")
-    before = replicas.answered(second)
-    began = time.monotonic()
+    for port, other in zip(replicas.ports, reversed(replicas.ports), strict=True):
+        has_work = partial(replicas.has_answered, port, 5)
+        cluster.wait_until(has_work, "it has work")
+        before = replicas.answered(other)
+        began = time.monotonic()
 
-    replicas.child(first).signal(signal.SIGTERM)
+        replicas.child(port).signal(signal.SIGTERM)
+        if port == replicas.ports[0]:
+            apply_serving(cluster, namespace)
 
-    assert replicas.child(first).wait(10)
-    drained_s = time.monotonic() - began
-    assert replicas.child(first).exit_status == 0
-    replicas.stop(first)
-    replicas.start(first)
-    started_s = replicas.wait_ready()
-    cluster.wait_until(lambda: replicas.answered(first) > 5, "the new one gets its part")
-    print(load.told(f"drain in {drained_s:.1f} s, new replica after {started_s:.1f} s"))
+        assert replicas.child(port).wait(10)
+        drained_s = time.monotonic() - began
+        assert replicas.child(port).exit_status == 0
+        replicas.stop(port)
+        replicas.start(port)
+        started_s = replicas.wait_ready()
+        cluster.wait_until(has_work, "the new one gets its part")
+        print(load.told(f"drain in {drained_s:.1f} s, new replica after {started_s:.1f} s"))
+        assert replicas.answered(other) > before
     assert load.failures == []
-    assert replicas.answered(second) > before
+    assert_serving(cluster, namespace)
 
 
 def test_a_killed_replica_costs_the_calls_in_flight_and_no_deployment(
     cluster: Access, replicas: Replicas, load: Load, namespace: str
 ) -> None:
     first, _ = replicas.ports
-    serving = deployment("serving", pod("pod", limits=LIMITS), replicas=20)
-    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(serving))
+    apply_serving(cluster, namespace)
 
     replicas.child(first).signal(signal.SIGKILL)
 
-    cluster.wait_for(
-        "deployments",
-        "serving",
-        namespace,
-        until=lambda found: found["status"].get("readyReplicas") == 20,
-    )
-    assert not any(map(legacy_keys, cluster.objects("pods", namespace)))
+    assert_serving(cluster, namespace)
     replicas.stop(first)
     replicas.start(first)
     started_s = replicas.wait_ready()
@@ -98,16 +117,18 @@ def test_a_killed_replica_costs_the_calls_in_flight_and_no_deployment(
     assert len(load.failures) <= CALLERS
 
 
-def test_a_replica_that_hangs_costs_the_calls_that_wait_for_it(
-    replicas: Replicas, load: Load
+def test_a_replica_that_hangs_costs_the_calls_that_wait_for_it_and_no_deployment(
+    cluster: Access, replicas: Replicas, load: Load, namespace: str
 ) -> None:
     first, _ = replicas.ports
     replicas.child(first).signal(signal.SIGSTOP)
     try:
+        apply_serving(cluster, namespace)
         time.sleep(6)  # Longer than timeoutSeconds.
     finally:
         replicas.child(first).signal(signal.SIGCONT)
     replicas.wait_ready()
+    assert_serving(cluster, namespace)
     print(load.told("SIGSTOP for 6 s"))
     assert len(load.failures) <= CALLERS
     assert all("deadline exceeded" in failure.message for failure in load.failures)
