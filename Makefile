@@ -120,5 +120,5 @@ chaos: setup ## schedules of the allocation protocol, and faults that are plante
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 500 --fault $$fault || exit 1; done
 
 .PHONY: bench
-bench: setup ## measure side by side with the anchors; OUT=file for JSON lines
-	$(BIN)/python -m bench $(if $(OUT),--out "$(OUT)")
+bench: setup ## measure side by side with the anchors; OUT=file for JSON lines; SUITE=bridge for schedulers, ARGS="--nodes 100 --pods 200"
+	$(BIN)/python -m bench $(if $(SUITE),--only "$(SUITE)") $(if $(OUT),--out "$(OUT)") $(ARGS)

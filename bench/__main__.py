@@ -1,6 +1,11 @@
-"""`python -m bench [--out FILE]`: measure, print a table, write JSON lines."""
+"""`python -m bench [--out FILE]`: measure, print a table, write JSON lines.
+
+`--only bridge` compares schedulers on control planes of its own; it is not among the suites that run
+without `--only`, since it takes an hour.
+"""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -18,6 +23,10 @@ from bench import (
     processes,
     ranking,
 )
+from bench.bridge import sidecar_alone
+from bench.bridge.measure import Options
+from bench.bridge.measure import measure as measure_bridge
+from bench.bridge.scenarios import SCENARIOS
 from bench.report import Result, show, write_lines
 
 SUITES = {
@@ -35,18 +44,48 @@ SUITES = {
 }
 
 
+BRIDGE = "bridge"
+OWN_SUITES = {"sidecar": sidecar_alone.measure}
+"""Suites that run with `--only` alone."""
+
+
 @click.command()
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON lines, too.")
-@click.option("--only", type=click.Choice(sorted(SUITES)), multiple=True, help="Some suites only.")
-def main(out: Path | None, only: tuple[str, ...]) -> None:
+@click.option(
+    "--only",
+    type=click.Choice(sorted((*SUITES, *OWN_SUITES, BRIDGE))),
+    multiple=True,
+    help="Some suites only.",
+)
+@click.option("--nodes", type=int, multiple=True, help="bridge: sizes of the cluster.")
+@click.option("--pods", type=int, default=Options().pods, help="bridge: pods in a turn.")
+@click.option("--rounds", type=int, default=Options().rounds, help="bridge: turns of each side.")
+@click.option(
+    "--scenario", type=click.Choice(sorted(SCENARIOS)), multiple=True, help="bridge: some only."
+)
+def main(  # noqa: PLR0917 - one for each option.
+    out: Path | None,
+    only: tuple[str, ...],
+    nodes: tuple[int, ...],
+    pods: int,
+    rounds: int,
+    scenario: tuple[str, ...],
+) -> None:
     """Measure side by side with the anchors. Exits 0 whether or not the goals are met."""
     results: list[Result] = []
-    for name in only or SUITES:
-        print(f"measuring: {name}", file=sys.stderr)
-        results.extend(SUITES[name]())
-    if out is not None:
-        with out.open("w", encoding="utf-8") as lines:
-            write_lines(results, lines)
+    with out.open("w", encoding="utf-8") if out is not None else nullcontext() as lines:
+        for name in only or SUITES:
+            print(f"measuring: {name}", file=sys.stderr)
+            if name == BRIDGE:
+                sizes = nodes or Options().nodes
+                suite = measure_bridge(Options(sizes, pods, scenario, rounds))
+            else:
+                suite = (SUITES | OWN_SUITES)[name]()
+            for result in suite:  # Written at once: a suite may take an hour.
+                results.append(result)
+                if lines is not None:
+                    write_lines([result], lines)
+                    lines.flush()
     show(results)
 
 

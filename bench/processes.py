@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -105,8 +105,13 @@ def fill(server: FakeApiServer, scenario: Scenario, allocated_count: int) -> lis
 
 
 @asynccontextmanager
-async def running_process(package: str, server: FakeApiServer) -> AsyncIterator[RunningProcess]:
-    """Run `python -m PACKAGE` beside this process, with its default settings."""
+async def running_process(
+    package: str,
+    server: FakeApiServer,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] = {},
+) -> AsyncIterator[RunningProcess]:
+    """Run `python -m PACKAGE` beside this process, with its default settings but those in arguments."""
     with TemporaryDirectory() as folder:
         kubeconfig, log = Path(folder) / "kubeconfig", Path(folder) / "log"
         kubeconfig.write_text(dump_yaml([_kubeconfig(server.url)]))
@@ -114,7 +119,14 @@ async def running_process(package: str, server: FakeApiServer) -> AsyncIterator[
         ports = ("--metrics-port", "0")
         with log.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, *command, *ports, "--bind", "127.0.0.1", stderr=stderr
+                sys.executable,
+                *command,
+                *ports,
+                "--bind",
+                "127.0.0.1",
+                *arguments,
+                stderr=stderr,
+                env={**os.environ, **environment},
             )
         try:
             yield RunningProcess(process.pid, log)

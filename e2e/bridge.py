@@ -60,17 +60,27 @@ class Bridge:
     """Scheduler and sidecar beside a cluster."""
 
     def __init__(
-        self, cluster: Access, *, drivers: Sequence[str], settings: Mapping[str, Any] | None = None
+        self,
+        cluster: Access,
+        *,
+        drivers: Sequence[str],
+        settings: Mapping[str, Any] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
+        scheduler_flags: Sequence[str] = (),
     ) -> None:
         """Name what to start; nothing runs yet.
 
         Args:
             drivers: Those whose devices it gives.
             settings: Of the sidecar, besides.
+            scheduler: Fields of KubeSchedulerConfiguration that win over the manifest's.
+            scheduler_flags: More flags of the scheduler.
         """
         self._cluster = cluster
         self._objects = rendered(cluster, MANIFESTS)
         self._settings = merged({**_IMPATIENT, "drivers": list(drivers)}, settings or {})
+        self._scheduler = dict(scheduler or {})
+        self._scheduler_flags = tuple(scheduler_flags)
         self._replicas: dict[str, Replica] = {}
 
     def install(self) -> None:
@@ -115,7 +125,12 @@ class Bridge:
         if words[0] == PROGRAM:
             port = f"--secure-port={replica.scheduler}"
             words = (str(scheduler()), *words[1:], "--bind-address=127.0.0.1", port)
+            words += self._scheduler_flags
         return self._cluster.run(f"{part}-{name}", words, environment)
+
+    def scheduler_port(self, name: str = "a") -> int:
+        """The port of a replica's scheduler, HTTPS."""
+        return self._replicas[name].scheduler
 
     def child(self, part: str, name: str = "a") -> Child:
         """A process of a replica: `sidecar` or `scheduler`."""
@@ -212,7 +227,9 @@ class Bridge:
         documents = {
             "settings.yaml": merged(yaml.safe_load(data["settings.yaml"]), {"sidecar": settings}),
             "scheduler.yaml": merged(
-                yaml.safe_load(self._local(data["scheduler.yaml"], replica)),
+                merged(
+                    yaml.safe_load(self._local(data["scheduler.yaml"], replica)), self._scheduler
+                ),
                 {"clientConnection": {"kubeconfig": str(kubeconfig)}},
             ),
         }

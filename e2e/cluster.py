@@ -102,8 +102,10 @@ class Cluster(Access):
         feature_gates: Mapping[str, bool] | None = None,
         api_server_flags: Sequence[str] = (),
         controller_manager_flags: Sequence[str] = (),
+        scheduler_flags: Sequence[str] = (),
         scheduler: Mapping[str, Any] | None = None,
         client_qps: int = CLIENT_QPS,
+        node_lease_s: int = NODE_LEASE_S,
         detached: bool = False,
         audit_rules: Sequence[Mapping[str, Any]] = (),
     ) -> None:
@@ -114,9 +116,11 @@ class Cluster(Access):
             feature_gates: For API server, controller manager and scheduler alike.
             api_server_flags: More flags, which win over ours: `--audit-log-path=...`.
             controller_manager_flags: More flags, likewise.
+            scheduler_flags: More flags, likewise.
             scheduler: Fields of KubeSchedulerConfiguration, such as `profiles` or `extenders`.
             client_qps: Requests per second of each controller's client and of the scheduler's; twice
                 as many in a burst.
+            node_lease_s: How long the Lease of a simulated node lasts; it is renewed four times as often.
             detached: Whether the cluster outlives this process, see `e2e.local`.
             audit_rules: Of an audit policy; the log is `audit_log`. Nothing else is logged.
         """
@@ -134,9 +138,11 @@ class Cluster(Access):
             (*self._audit(), *api_server_flags),
             tuple(controller_manager_flags),
         )
+        self._more_scheduler_flags = tuple(scheduler_flags)
         self._gates = dict(feature_gates or {})
         self._scheduler = dict(scheduler or {})
         self._client_qps = client_qps
+        self._node_lease_s = node_lease_s
         self._detached = detached
         names = Ports.__struct_fields__
         self._ports = Ports(**dict(zip(names, free_ports(len(names)), strict=True)))
@@ -177,6 +183,16 @@ class Cluster(Access):
     def stop(self) -> None:
         """End everything that was started; fine when nothing was."""
         self.close()
+
+    @property
+    def scheduler_port(self) -> int:
+        """The port of kube-scheduler, HTTPS."""
+        return self._ports.scheduler
+
+    def start_scheduler(self) -> None:
+        """Start kube-scheduler again and wait until it is ready."""
+        self._start("kube-scheduler")
+        self._await_ready("kube-scheduler", self._ports.scheduler)
 
     @property
     def feature_gates(self) -> Mapping[str, bool]:
@@ -388,6 +404,7 @@ class Cluster(Access):
             f"--authorization-kubeconfig={config}",
             *self._serving(self._ports.scheduler),
             *self._feature_gates(),
+            *self._more_scheduler_flags,
         )
 
     def _kwok(self) -> tuple[str, ...]:
@@ -398,7 +415,7 @@ class Cluster(Access):
             f"--cidr={POD_CIDR}",
             "--node-ip=127.0.0.1",
             # Without leases the node lifecycle controller takes nodes for dead after 50 s.
-            f"--node-lease-duration-seconds={NODE_LEASE_S}",
+            f"--node-lease-duration-seconds={self._node_lease_s}",
             f"--node-port={self._ports.kwok}",
             f"--server-address=127.0.0.1:{self._ports.kwok}",
         )

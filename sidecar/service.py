@@ -143,7 +143,9 @@ class Service:
         async with self._turn:
             await self._accept(request)
             if outcome is None:
-                outcome = await self._decide(partial(find_nodes, pod, all_nodes=request.all))
+                outcome = await self._decide(
+                    "find_nodes", partial(find_nodes, pod, all_nodes=request.all)
+                )
         acknowledged_number = self.reservations.acknowledged
         if isinstance(outcome, Fits):
             return PreFilterAnswer(
@@ -177,13 +179,14 @@ class Service:
             )
             if pod is not None:
                 outcome = await self._decide(
+                    "fits_with",
                     partial(
                         fits_with,
                         pod,
                         request.node,
                         removed_claims=request.removed,
                         added_claims=request.added,
-                    )
+                    ),
                 )
         rejection = outcome if isinstance(outcome, Rejection) else None
         return FilterAnswer(
@@ -319,7 +322,7 @@ class Service:
         if pod is None or pod.metadata.uid != uid:
             self._rejected[uid] = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
             return
-        placement = await self._decide(partial(place, pod, reservation.node))
+        placement = await self._decide("place", partial(place, pod, reservation.node))
         if isinstance(placement, Rejection):
             self._rejected[uid] = placement
             log.info("reservation.rejected", pod=uid, node=reservation.node, code=placement.code)
@@ -333,13 +336,17 @@ class Service:
 
     # --- decisions --------------------------------------------------------------------------------
 
-    async def _decide(self, decide: Callable[[Snapshot], T]) -> T:
+    async def _decide(self, kind: str, decide: Callable[[Snapshot], T]) -> T:
         """Make a decision on the cluster as it is now; one at a time."""
         changes = self._state.take_changes()
 
         def run() -> T:
+            began = time.perf_counter()
             use_engine(self._engine)
-            return decide(self._state.snapshot(changes))
+            try:
+                return decide(self._state.snapshot(changes))
+            finally:
+                self._metrics.observe_decision(kind, time.perf_counter() - began)
 
         try:
             return await asyncio.to_thread(run)

@@ -16,7 +16,7 @@ from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage, with_claim, without_claim
 from allocator.pods.claims import PodClaims, allocation_of
-from allocator.pods.node_eligibility import is_for, node_rejection
+from allocator.pods.node_eligibility import is_for, is_open, is_undemanding, node_rejection
 from allocator.search.results import allocation, share_ids
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
@@ -218,6 +218,9 @@ class _Question:
         )
         self._highest_score = 100 if has_alternatives else 0
         self._not_owned = self._has_ineligible = False
+        # Of a hundred nodes in an answer most share a plan, and most are open to most pods.
+        self._is_undemanding = is_undemanding(pod) and not claims.held
+        self._owned: dict[int, bool] = {}
 
     def answer(self, limits: Limits, max_parts: int, *, all_nodes: bool) -> Fits | Rejection:
         """Return the nodes that fit, or why none does."""
@@ -260,10 +263,15 @@ class _Question:
 
     def _accepts(self, name: str, plan: Plan) -> bool:
         """Return whether the pod may use a node that has devices for it."""
-        if not _is_owned(plan, self._snapshot.drivers):
+        is_owned = self._owned.get(id(plan))
+        if is_owned is None:
+            is_owned = self._owned[id(plan)] = _is_owned(plan, self._snapshot.drivers)
+        if not is_owned:
             self._not_owned = True
             return False
         node = self._snapshot.cluster.nodes[name]
+        if self._is_undemanding and is_open(node):
+            return True
         is_eligible = _is_eligible(self._pod, node, self._claims.held)
         self._has_ineligible |= not is_eligible
         return is_eligible

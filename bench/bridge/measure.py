@@ -1,0 +1,272 @@
+"""Runs the scenarios, each on both sides in turn on the same control plane.
+
+Both schedulers have the same client limits and Kubernetes' default feature gates, and only one of them
+runs at a time. Nodes are simulated by kwok. The clock runs from the first pod's creation until the
+last one is bound, or turned away where it fits nowhere.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final, NamedTuple
+
+from bench.bridge import load
+from bench.bridge.scenarios import (
+    DRIVER,
+    NOWHERE,
+    SCENARIOS,
+    Scenario,
+    device_class,
+    fill_claims,
+)
+from bench.bridge.sides import (
+    METRICS_FLAG,
+    InTree,
+    Ours,
+    Sample,
+    Side,
+    cpu_seconds,
+    quantile,
+    rss_mb,
+    total,
+)
+from bench.report import Result, below, informative, times
+from e2e.bridge import Bridge
+from e2e.cluster import Cluster
+from e2e.inventory import kwok_nodes
+from kube.api.urls import (
+    DEVICE_CLASSES,
+    NODES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from kube.client.client import Client
+
+CLIENT_QPS: Final = 1000
+"""Of each scheduler's and of the controller manager's client; twice as many in a burst."""
+NODE_LEASE_S: Final = 240
+"""Of each node, renewed every 60 s: heartbeats of 5,000 nodes are 83 writes a second."""
+TURN_TIMEOUT_S: Final = 200.0
+GOALS: Final[Mapping[bool, Mapping[int, float]]] = {
+    False: {100: 1.0, 1_000: 1.7, 5_000: 2.2},
+    True: {100: 1.0, 1_000: 3.0, 5_000: 10.0},
+}
+"""Whether the cluster is full, or pods fit nowhere, to nodes to the goal."""
+DEFAULT_LEASE: Final = {
+    "leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"},
+    "writeTimeout": "5s",
+}
+POINTS: Final = (
+    "PreFilter",
+    "Filter",
+    "PostFilter",
+    "PreScore",
+    "Score",
+    "Reserve",
+    "PreBind",
+    "Bind",
+)
+CALLS: Final = ("prefilter", "prebind", "postfilter")
+_POINT: Final = "scheduler_framework_extension_point_duration_seconds"
+_ALGORITHM: Final = "scheduler_scheduling_algorithm_duration_seconds"
+_CALL: Final = "drawbridge_sidecar_call_duration_seconds"
+_DECISION: Final = "drawbridge_sidecar_decision_duration_seconds"
+DECISION_GOALS_MS: Final = {1_000: 2.0, 5_000: 5.0}
+
+
+class Options(NamedTuple):
+    """What is measured.
+
+    Attributes:
+        nodes: Sizes of the cluster.
+        pods: In each turn.
+        scenarios: Names of some; all if empty.
+        rounds: Turns of each side; the median counts.
+    """
+
+    nodes: Sequence[int] = (100, 1_000)
+    pods: int = 400
+    scenarios: Sequence[str] = ()
+    rounds: int = 1
+
+
+class Turn(NamedTuple):
+    """One side's work on one scenario.
+
+    Attributes:
+        pods: That were created.
+        seconds: Until all were bound or turned away.
+        metrics: After it, of a scheduler that was started before it.
+        cpu: Seconds of CPU by process.
+        memory_mb: Of the sidecar afterwards; 0 without one.
+    """
+
+    pods: int
+    seconds: float
+    metrics: Sequence[Sample]
+    cpu: Mapping[str, float]
+    memory_mb: float
+
+    @property
+    def rate(self) -> float:
+        """Pods per second."""
+        return self.pods / self.seconds
+
+
+def measure(options: Options) -> Iterator[Result]:
+    """Yield the results; a control plane is started for each size."""
+    for nodes in options.nodes:
+        with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder)) as cluster:
+            bridge = Bridge(
+                cluster,
+                drivers=[DRIVER],
+                settings=DEFAULT_LEASE,
+                scheduler={"clientConnection": {"qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}},
+                scheduler_flags=(METRICS_FLAG,),
+            )
+            bridge.install()
+            yield from _Comparison(cluster, bridge, nodes, options).run()
+
+
+def _cluster(folder: Path) -> Cluster:
+    return Cluster(
+        folder,
+        client_qps=CLIENT_QPS,
+        node_lease_s=NODE_LEASE_S,
+        controller_manager_flags=(f"--node-monitor-grace-period={3 * NODE_LEASE_S}s",),
+        scheduler_flags=(METRICS_FLAG,),
+    )
+
+
+class _Comparison:
+    """All scenarios on one cluster."""
+
+    def __init__(self, cluster: Cluster, bridge: Bridge, nodes: int, options: Options) -> None:
+        self._cluster = cluster
+        self._bridge = bridge
+        self._names = [f"node-{number}" for number in range(nodes)]
+        self._options = options
+        self._sides: tuple[Side, Side] = (Ours(bridge), InTree(cluster))
+
+    def run(self) -> Iterator[Result]:
+        """Yield the results of all scenarios."""
+        for side in self._sides:
+            side.stop()
+        asyncio.run(self._add_nodes())
+        names = self._options.scenarios or SCENARIOS
+        for name in names:
+            scenario = SCENARIOS[name]
+            asyncio.run(self._prepare(scenario))
+            rounds = [
+                [asyncio.run(self._turn(scenario, side)) for side in self._sides]
+                for _ in range(self._options.rounds)
+            ]
+            yield from self._results(scenario, [ours for ours, _ in rounds], [t for _, t in rounds])
+
+    async def _add_nodes(self) -> None:
+        nodes = [
+            {**node, "metadata": {**node["metadata"], "name": name}}
+            for name, node in zip(self._names, kwok_nodes(len(self._names)), strict=True)
+        ]
+        async with await self._client() as client:
+            await load.store(client, NODES, nodes)
+            await load.store(client, DEVICE_CLASSES, [device_class()])
+
+    async def _prepare(self, scenario: Scenario) -> None:
+        """Publish the scenario's devices in place of those of the one before."""
+        _say(f"{len(self._names)} nodes: {scenario.name}")
+        async with await self._client() as client:
+            for resource in (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES):
+                await load.remove_all(client, resource)
+            slices = [piece for name in self._names for piece in scenario.slices(name)]
+            await load.store(client, RESOURCE_SLICES, slices)
+            templates = load.templates_of(scenario, NOWHERE)
+            await load.store(client, RESOURCE_CLAIM_TEMPLATES, templates)
+            if scenario.is_full:
+                await load.store(client, RESOURCE_CLAIMS, fill_claims(self._names))
+
+    async def _turn(self, scenario: Scenario, side: Side) -> Turn:
+        pods = load.pods_of(scenario, self._pod_count(scenario), side.scheduler)
+        await asyncio.to_thread(side.start)
+        try:
+            async with await self._client() as client:
+                before = cpu_seconds(self._cluster)
+                seconds = await load.schedule(client, pods, timeout_s=TURN_TIMEOUT_S)
+                after = cpu_seconds(self._cluster)
+                metrics = await asyncio.to_thread(side.metrics)
+                memory_mb = self._memory_mb()
+        finally:
+            await asyncio.to_thread(side.stop)
+        async with await self._client() as client:
+            await load.drain(client)
+        cpu = {name: used - before.get(name, 0.0) for name, used in after.items()}
+        turn = Turn(len(pods), seconds, metrics, cpu, memory_mb)
+        _say(f"  {side.name}: {turn.rate:.1f} pods/s of {len(pods)}")
+        return turn
+
+    def _pod_count(self, scenario: Scenario) -> int:
+        room = len(self._names) * scenario.pods_per_node
+        if scenario.is_full:
+            room = sum(
+                8 - len(claim["status"]["allocation"]["devices"]["results"])
+                for claim in fill_claims(self._names)
+            )
+        return min(self._options.pods, room)
+
+    def _memory_mb(self) -> float:
+        child = self._cluster.children.get("sidecar-a")
+        record = child.record if child is not None else None
+        return rss_mb(record.pid) if record is not None else 0.0
+
+    async def _client(self) -> Client:
+        return await Client.from_kubeconfig(str(self._cluster.kubeconfig))
+
+    def _results(
+        self, scenario: Scenario, ours: Sequence[Turn], anchors: Sequence[Turn]
+    ) -> Iterator[Result]:
+        nodes = len(self._names)
+        title = f"{nodes:,} nodes, {scenario.name}"
+        goals = GOALS[scenario.is_full or scenario.has_nowhere]
+        rate, anchor = (median(turn.rate for turn in turns) for turns in (ours, anchors))
+        name = f"{title}: pods/s of {ours[0].pods}"
+        if nodes in goals:
+            yield times(name, rate, anchor, at_least=goals[nodes])
+        else:
+            yield informative(name, rate, anchor)
+        yield from _shares(title, ours[-1], anchors[-1])
+        metrics = ours[-1].metrics
+        p99_ms = quantile(metrics, _DECISION, 0.99, kind="find_nodes") * 1000
+        yield below(f"{title}: decision p99 in ms", p99_ms, DECISION_GOALS_MS.get(nodes))
+        yield below(f"{title}: memory of the sidecar in MB", ours[-1].memory_mb, 300.0)
+
+
+def _shares(title: str, ours: Turn, anchor: Turn) -> Iterator[Result]:
+    """Yield where each pod's time goes, in ms a pod."""
+
+    def per_pod(turn: Turn, metric: str, **labels: str) -> float:
+        return total(turn.metrics, f"{metric}_sum", **labels) / turn.pods * 1000
+
+    def row(what: str, own: float, others: float) -> Result:
+        result = below(f"{title}: {what}, ms a pod", own, None)
+        return informative(result.name, own, others) if others else result
+
+    yield row("scheduling algorithm", per_pod(ours, _ALGORITHM), per_pod(anchor, _ALGORITHM))
+    for point in POINTS:
+        own, others = (per_pod(turn, _POINT, extension_point=point) for turn in (ours, anchor))
+        yield row(point, own, others)
+    for call in CALLS:
+        yield row(f"sidecar's {call}", per_pod(ours, _CALL, point=call), 0.0)
+    for kind in ("find_nodes", "place"):
+        yield row(f"decision {kind}", per_pod(ours, _DECISION, kind=kind), 0.0)
+    processes = sorted(ours.cpu.keys() | anchor.cpu.keys())
+    for process in processes:
+        own, others = (turn.cpu.get(process, 0.0) / turn.pods * 1000 for turn in (ours, anchor))
+        yield row(f"CPU of {process}", own, others)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

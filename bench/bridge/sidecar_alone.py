@@ -1,0 +1,119 @@
+"""The sidecar alone: how long the scheduler waits for a call, and how much memory 5,000 nodes take.
+
+It runs in a process of its own against an API server that only stores, in this one. Calls come one after
+the other over one connection, as the scheduling cycle makes them, each with the reservation of the pod
+before, so that its devices are chosen first.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from bench.processes import fill, running_process, until_true
+from bench.report import Result, below
+from kube.api.urls import PODS, RESOURCE_CLAIMS
+from kube.manifests.dump import dump_yaml
+from sidecar.protocol import PREFIX
+from testing.fake_api_server import FakeApiServer
+from testing.oracle import workloads
+from testing.oracle.draft import GPU
+
+CALLS: Final = 400
+WARM_UP: Final = 50
+ALLOCATED: Final = 2_000
+SIZES: Final = ((1_000, 2.0), (5_000, 5.0))
+"""Nodes, and the goal for p99 in ms."""
+MEMORY_GOAL_MB: Final = 300.0
+CALL_GOAL_MS: Final = 1.0
+
+Document = dict[str, Any]
+
+
+def measure() -> Iterator[Result]:
+    """Yield p50 and p99 of calls, and memory."""
+    for nodes, goal_ms in SIZES:
+        yield from asyncio.run(_measure(nodes, goal_ms))
+
+
+async def _measure(nodes: int, goal_ms: float) -> list[Result]:
+    scenario = workloads.varied(nodes)
+    (wanted,) = scenario["claims"]
+    async with FakeApiServer() as server:
+        fill(server, scenario, ALLOCATED)
+        pods = [_put_pod(server, wanted, number) for number in range(CALLS)]
+        with TemporaryDirectory() as folder:
+            socket = Path(folder) / "sidecar.sock"
+            settings = Path(folder) / "settings.yaml"
+            settings.write_text(dump_yaml([{"sidecar": {"socket": str(socket), "drivers": [GPU]}}]))
+            arguments = ("--config", str(settings))
+            async with running_process(
+                "sidecar", server, arguments, {"DRAWBRIDGE_NAMESPACE": "default"}
+            ) as process:
+                await until_true(socket.exists)
+                first_ms, *calls_ms = await _call(socket, pods)
+                memory_mb = process.rss_mb()
+    percentiles = quantiles(calls_ms[WARM_UP:], n=100)
+    title = f"sidecar alone, {nodes:,} nodes"
+    return [
+        below(f"{title}: a call of an idle scheduler, p50 in ms", percentiles[49], CALL_GOAL_MS),
+        below(f"{title}: the same, p99 in ms", percentiles[98], goal_ms),
+        below(f"{title}: the first call of all, in ms", first_ms, None),
+        below(f"{title}: memory in MB", memory_mb, MEMORY_GOAL_MB),
+    ]
+
+
+def _put_pod(server: FakeApiServer, wanted: Document, number: int) -> Document:
+    """Store a pod with a claim like the scenario's."""
+    name = f"pod-{number}"
+    metadata = {"name": name, "namespace": "default", "uid": f"claim-{number}"}
+    server.put(RESOURCE_CLAIMS, {**wanted, "metadata": metadata})
+    pod = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{number}"},
+        "spec": {"resourceClaims": [{"name": "devices", "resourceClaimName": name}]},
+        "status": {"phase": "Pending"},
+    }
+    return server.put(PODS, pod)
+
+
+async def _call(socket: Path, pods: list[Document]) -> list[float]:
+    """Return the time of the call for each pod, in ms."""
+    connector = aiohttp.UnixConnector(path=str(socket))
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def post(point: str, body: Document) -> Document:
+            url = f"http://sidecar{PREFIX}/{point}"
+            async with session.post(url, data=msgspec.json.encode(body)) as response:
+                answer: Document = msgspec.json.decode(await response.read())
+                return answer
+
+        header = {"scheduler": "bench"}
+        hello = await post("hello", header)
+        while not hello.get("ready"):
+            await asyncio.sleep(0.2)
+            hello = await post("hello", header)
+        header["instance"] = hello["instance"]
+        reservations: list[Document] = []
+        times_ms = []
+        for number, pod in enumerate(pods, start=1):
+            body = {**header, "pod": pod, "reservations": reservations}
+            began = time.perf_counter()
+            answer = await post("prefilter", body)
+            times_ms.append((time.perf_counter() - began) * 1000)
+            metadata = pod["metadata"]
+            reservation = {
+                "number": number,
+                "podUID": metadata["uid"],
+                "podNamespace": metadata["namespace"],
+                "podName": metadata["name"],
+                "node": answer["nodes"][0]["name"],
+            }
+            reservations = [reservation]
+            await asyncio.sleep(0.002)  # Of an idle scheduler.
+        return times_ms
