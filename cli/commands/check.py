@@ -15,7 +15,7 @@ from cli.inputs.findings import FindingDocument
 from cli.inputs.options import Inputs, with_allocation_inputs
 from cli.inputs.schedulers import policy_aware_schedulers
 from cli.output import check_text, junit, sarif
-from cli.output.formats import Output, Report, format_document, text_or_document
+from cli.output.formats import Output, Report, format_document, format_json, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import INTERRUPTED, LongRun
 from findings.finding import Code, Severity
@@ -139,7 +139,7 @@ def check(
                 click.echo(line)
         case _ if output == SARIF:
             log = sarif.log(report, version(DISTRIBUTION))
-            click.echo(msgspec.json.format(msgspec.json.encode(log), indent=2))
+            click.echo(format_json(log))
         case _ if output == JUNIT:
             click.echo(junit.test_suite(report, Severity(fail_on)))
         case _ if output == NAMES:

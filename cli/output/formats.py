@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from kube.manifests.dump import dump_yaml
+from kube.manifests.scalars import escape_json
 from kube.names import GROUP
 from kube.quantity import Quantity, format_amount
 
@@ -66,7 +67,12 @@ def format_document(output: str, document: bytes, kind: Report | None = None) ->
     value = {**head, **msgspec.json.decode(document)}
     if output == Output.YAML:
         return dump_yaml([value]).removesuffix("\n")
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return format_json(value)
+
+
+def format_json(value: object) -> str:
+    """Return JSON for people and programs, with nothing in it that a terminal obeys."""
+    return escape_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def encode_readable(value: object) -> bytes:

@@ -43,7 +43,13 @@ _NUMBER_LIKE: Final = re.compile(r"[0-9][-+.:_0-9a-fA-FeExXoOtTzZ ]*")
 _WORD_LIKE: Final = frozenset(
     ("y", "n", "yes", "no", "true", "false", "on", "off", "null", "nan", "inf")
 )
-_UNPRINTABLE: Final = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_HIDDEN: Final = (
+    r"\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    r"\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
+)
+"""Characters that a terminal obeys, that turn text around or that nobody sees, as in a class of a
+regular expression; those that JSON escapes in any case are not among them."""
+_UNPRINTABLE: Final = re.compile(f"[{_HIDDEN}]")
 
 
 def resolve(text: str) -> Scalar:
@@ -157,7 +163,18 @@ def quote(text: str) -> str:
 
 
 def _escape_match(match: re.Match[str]) -> str:
-    return f"\\u{ord(match.group()):04x}"
+    code = ord(match.group())
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def escape_json(text: str) -> str:
+    """Return JSON with hidden characters in its strings escaped, so that no terminal obeys them."""
+    return _UNPRINTABLE.sub(_escape_in_json, text)
+
+
+def _escape_in_json(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", errors="surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def block_literal(text: str, indent: str) -> str | None:
@@ -178,6 +195,4 @@ def block_literal(text: str, indent: str) -> str | None:
     return "\n".join([f"|{indicator}{chomping}", *lines])
 
 
-_NOT_IN_LITERAL: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
-)
+_NOT_IN_LITERAL: Final = re.compile(rf"[\x00-\x08\x0b-\x1f{_HIDDEN}]")

@@ -93,6 +93,8 @@ def test_quote_a_word_that_would_have_another_type(text: str) -> None:
         ('"a "', "a "),
         ("a b, [c]", "a b, [c]"),
         ('"\\u2028\\u0085\\ufeff"', "\u2028\u0085\ufeff"),
+        ('"\\u202egnp\\u2066\\u200b"', "\u202egnp\u2066\u200b"),
+        ('"\\U000e0041"', "\U000e0041"),
         ('"😀"', "😀"),
         ('"a\\tb"', "a\tb"),
         ("unix:///run/x.sock", "unix:///run/x.sock"),

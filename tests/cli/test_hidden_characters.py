@@ -1,0 +1,46 @@
+"""Names and texts with characters that a terminal obeys: no output of any command has them raw."""
+
+import json
+
+import pytest
+import yaml
+
+from testing.builders import Document, container, gpus, pod
+from testing.command import CLUSTER, drawbridge
+
+HIDDEN = "\x1b[2J\x07\x7f\x9b31m\u202egnp\u2066\u200b\u2028\ufeff\U000e0041\n::error::"
+
+
+def hostile_pod() -> Document:
+    document = pod(gpus(1, mem=3000), container(f"b{HIDDEN}"), annotations={"text": HIDDEN})
+    return {**document, "metadata": {**document["metadata"], "labels": {"a": HIDDEN}}}
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        *(("translate", output) for output in ("yaml", "json", "text", "diff")),
+        *(("check", output) for output in ("text", "json", "sarif")),
+        *(("simulate", output) for output in ("text", "json")),
+    ],
+)
+def test_no_output_has_them_raw(command: str, output: str) -> None:
+    given = json.dumps(hostile_pod())
+    result = drawbridge(command, "-f", "-", "--snapshot", CLUSTER, "-o", output, stdin=given)
+
+    assert result.exit_code in {0, 1}
+    printed = result.stdout + result.stderr
+    assert [line for line in printed.split("\n") if not line.isprintable()] == []
+
+
+@pytest.mark.parametrize(("output", "load"), [("yaml", yaml.safe_load_all), ("json", json.loads)])
+def test_they_are_still_there_for_who_reads_the_document(output: str, load: object) -> None:
+    given = json.dumps(hostile_pod())
+    result = drawbridge("translate", "-f", "-", "--snapshot", CLUSTER, "-o", output, stdin=given)
+
+    assert callable(load)
+    loaded = load(result.stdout)
+    documents = loaded["objects"] if output == "json" else list(loaded)
+    (translated,) = [document for document in documents if document["kind"] == "Pod"]
+    assert translated["metadata"]["annotations"]["text"] == HIDDEN
+    assert translated["metadata"]["labels"] == {"a": HIDDEN}
