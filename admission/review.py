@@ -28,7 +28,13 @@ from kube.api.admission import (
     StatusDetails,
 )
 from kube.api.core import Pod
-from kube.api.meta import ObjectHead, convert, decode, encode
+from kube.api.custom_workloads import (
+    CUSTOM_RESOURCES,
+    WorkloadKind,
+    embedded_pods,
+    workload_kind,
+)
+from kube.api.meta import ObjectHead, ObjectMeta, convert, decode, encode
 from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
 from kube.errors import QuantityError
 from kube.jsonpatch import Operation
@@ -55,14 +61,15 @@ MAX_PARTS: Final = 100_000
 """Objects and lists in a body, including brackets in strings. A pod of 1.5 MiB, the most that etcd
 stores, has fewer. A body of nothing else would take more than a second to decode."""
 PODS: Final = frozenset({"pods"})
-WORKLOADS: Final = frozenset(VALIDATED_KINDS.values())
+_BUILT_IN: Final = frozenset(VALIDATED_KINDS.values())
+WORKLOADS: Final = _BUILT_IN | frozenset(CUSTOM_RESOURCES.values())
 DRA_GROUP: Final = "resource.k8s.io"
 OBJECTS: Final = frozenset(
     {"deviceclasses", "devicecompatibilitypolicies", "resourceclaims", "resourceclaimtemplates"}
 )
 """Objects of DRA that people write. ResourceSlices, which drivers write, are validated inside the API
 server and by the audit, so that no driver depends on this webhook."""
-VALIDATED_RESOURCES: Final = OBJECTS | PODS | WORKLOADS
+VALIDATED_RESOURCES: Final = OBJECTS | PODS | _BUILT_IN
 """Objects of DRA, and those that use claims."""
 KUBE_SYSTEM_ACCOUNT: Final = "system:serviceaccount:kube-system:"
 
@@ -176,27 +183,41 @@ def _list(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def decode_workload(request: AdmissionRequest, raw: msgspec.Raw) -> Workload:
-    """Decode the workload in a review, new or old.
+def decode_workloads(request: AdmissionRequest, raw: msgspec.Raw) -> tuple[Workload, ...]:
+    """Decode the workload in a review, new or old: once for each of its pod templates.
 
     Raises:
         ReviewError: The object is not a workload.
     """
     kind = _api_version(request), request.kind.kind
     path = pod_path(*kind)
-    if path is None or kind not in VALIDATED_KINDS:
+    custom = workload_kind(*kind)
+    if custom is None and (path is None or kind not in VALIDATED_KINDS):
         raise ReviewError(f"want a workload, not {quote_text(request.kind.kind)}")
     try:
         document = decode(bytes(raw), dict[str, Any])
-        _, template = resolve_path(document, path)
-        return Workload(
-            metadata=convert(document, ObjectHead).metadata,
-            path=path,
-            template=template,
-            pod=convert(template, Pod),
-        )
+        metadata = convert(document, ObjectHead).metadata
+        if custom is not None:
+            return tuple(_embedded_workloads(custom, document, metadata))
+        _, template = resolve_path(document, path or ())
+        pod = convert(template, Pod)
+        return (Workload(metadata=metadata, path=path or (), template=template, pod=pod),)
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the object under review is not a {kind[1]}: {fault}") from fault
+
+
+def _embedded_workloads(
+    kind: WorkloadKind, document: Mapping[str, Any], metadata: ObjectMeta
+) -> Iterator[Workload]:
+    for embedded in embedded_pods(kind, document):
+        yield Workload(
+            metadata=metadata,
+            path=embedded.path,
+            template=embedded.template,
+            pod=convert(embedded.template, Pod),
+            kind=kind,
+            embedded=embedded,
+        )
 
 
 def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:

@@ -22,7 +22,8 @@ schedulerName cannot be changed later, and a pod that was not routed would be pe
 Workloads, in the ValidatingWebhookConfiguration, if all of these are true:
 
 * No controller owns the object; the template of its owner was validated before.
-* Its pods have a device key and did not opt out, or have a translation record.
+* Its pods have a device key and did not opt out, or have a translation record; or its kind is one of
+  another project, such as a PyTorchJob.
 * The object or its pod template is new.
 
 Objects of DRA that people write, and pods and workloads with claims, in the same configuration: if
@@ -39,6 +40,7 @@ Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicate
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kube.api.custom_workloads import CUSTOM_RESOURCES
 from kube.api.policy import API_VERSION
 from kube.api.workloads import VALIDATED_KINDS, VALIDATED_POD_PATHS
 from kube.cel.quoting import quote
@@ -129,10 +131,15 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     workloads = [
         _rule(version, resource_names, *_WRITES) for version, resource_names in resources.items()
     ]
+    # Rules for kinds that a cluster does not serve cost nothing, and apply as soon as it does.
+    of_projects: dict[str, list[str]] = {}
+    for (api_version, _), resource in sorted(CUSTOM_RESOURCES.items()):
+        of_projects.setdefault(api_version, []).append(resource)
+    custom = [_rule(version, names, *_WRITES) for version, names in of_projects.items()]
     return {
         PODS_WEBHOOK: [_rule("v1", ["pods"], *_WRITES), _rule("v1", ["pods/status"], "UPDATE")],
         ROUTING_WEBHOOK: [_rule("v1", ["pods"], "CREATE")] if routes else [],
-        WORKLOADS_WEBHOOK: workloads,
+        WORKLOADS_WEBHOOK: [*workloads, *custom],
         OBJECTS_WEBHOOK: [
             _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
             _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
@@ -247,7 +254,8 @@ def routing_match_conditions() -> Mapping[str, str]:
 def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
     """Return name to CEL expression; the API server calls the webhook if all are true.
 
-    A workload has its pod template at one of a few paths; the others do not exist.
+    A built-in workload has its pod template at one of a few paths; the others do not exist. One of
+    another project matches whenever its spec is new.
     """
     templates = [".?".join(("object", *path)) for path in VALIDATED_POD_PATHS]
     olds = [".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS]
@@ -263,8 +271,14 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     )
     return {
         "no-controller-owner": _NOT_OWNED,
-        "pods-with-devices": _either(*record_conditions, f"({not_opted_out}\n&& ({has_keys}))"),
-        "new-pod-template": _either('request.operation != "UPDATE"', *template_changes),
+        "pods-with-devices": _either(
+            _IS_CUSTOM, *record_conditions, f"({not_opted_out}\n&& ({has_keys}))"
+        ),
+        "new-pod-template": _either(
+            'request.operation != "UPDATE"',
+            f"({_IS_CUSTOM} && object.?spec != oldObject.?spec)",
+            *template_changes,
+        ),
     }
 
 
@@ -293,6 +307,10 @@ def object_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, 
     }
 
 
+_CUSTOM_GROUPS: Final = sorted({version.partition("/")[0] for version, _ in CUSTOM_RESOURCES})
+_IS_CUSTOM: Final = f"request.kind.group in [{', '.join(map(quote, _CUSTOM_GROUPS))}]"
+"""The templates of other projects' kinds are in lists and maps: to look into them would cost more than
+the few requests that people make."""
 _IS_DRA: Final = f"request.kind.group in [{quote('resource.k8s.io')}, {quote(GROUP)}]"
 
 

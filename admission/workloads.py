@@ -16,12 +16,13 @@ from typing import Any
 
 import msgspec
 
+from admission.custom_workloads import locate
 from admission.pods import UNTOUCHED, Answer, Decision, Translator, admit_created
 from findings.field_path import FieldPath
 from findings.finding import TRANSIENT_CAUSES, Finding, Severity, has_errors
 from kube.api.core import Container, Pod, PodResourceClaim
+from kube.api.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from kube.api.meta import ObjectMeta
-from kube.api.workloads import Path
 from kube.names import REQUEST_ANNOTATION
 from rules.engine import Target
 from translation.claims import Claim
@@ -39,20 +40,35 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """An object with a pod template.
 
     Attributes:
-        path: The fields that lead to its pod template.
+        path: The steps that lead to its pod template.
         template: The pod template as it was parsed.
         pod: The typed view of the same.
+        kind: The row of a kind of another project.
+        embedded: Where its pod is; None for built-in kinds.
     """
 
     metadata: ObjectMeta
     path: Path
     template: Mapping[str, Any]
     pod: Pod
+    kind: WorkloadKind | None = None
+    embedded: EmbeddedPod | None = None
 
     @property
     def is_controlled(self) -> bool:
         """Return whether a controller owns it, and would create it again."""
         return any(owner.controller for owner in self.metadata.owner_references or ())
+
+    @property
+    def has_claims(self) -> bool:
+        """Return whether its template may have claims, so that rules apply to it."""
+        return self.kind is None or self.kind.has_claims
+
+    def locate(self, finding: Finding) -> Finding:
+        """Return a finding about its pod with its path in the workload."""
+        if self.embedded is None:
+            return finding.nested_under(FieldPath.of(*self.path))
+        return locate(finding, self.embedded)
 
 
 def validate_workload(
@@ -81,9 +97,8 @@ def validate_workload(
         options=options,
         translator=translator,
     )
-    prefix = FieldPath.of(*workload.path)
     findings = tuple(
-        finding.nested_under(prefix)
+        workload.locate(finding)
         for finding in (
             *map(for_future_pods, answer.findings),
             *_check_claim_awareness(workload.pod, answer.claims, snapshot, options),

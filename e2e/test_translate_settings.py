@@ -1,13 +1,18 @@
 """Settings of HAMi that a cluster takes over: pods with its renamed keys are translated."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import Drawbridge, command_line
+from e2e.drawbridge import ROOT, Drawbridge, command_line
 from e2e.objects import pod
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
@@ -45,8 +50,51 @@ def admitted(cluster: Access, namespace: str, document: Object) -> dict[str, Any
     return annotations
 
 
+@contextmanager
+def conditions_of(cluster: Access, settings: Mapping[str, Any], folder: Path) -> Iterator[None]:
+    """Have the match conditions that settings need, as `--print-configuration` prints them."""
+    file = folder / "settings.json"
+    file.write_text(json.dumps(settings))
+    printed = subprocess.run(
+        [sys.executable, "-m", "webhook", "--config", str(file), "--print-configuration"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    (wanted,) = (
+        document
+        for document in yaml.safe_load_all(printed)
+        if document["kind"] == "MutatingWebhookConfiguration"
+    )
+    name = wanted["metadata"]["name"]
+    before = cluster.get("mutatingwebhookconfigurations", name)
+    write_conditions(cluster, before, wanted)
+    try:
+        yield
+    finally:
+        write_conditions(cluster, before, before)
+
+
+def write_conditions(cluster: Access, stored: Object, wanted: Object) -> None:
+    """Give the webhooks of a stored configuration the conditions of another one."""
+    conditions = {each["name"]: each["matchConditions"] for each in wanted["webhooks"]}
+    patch = [
+        {
+            "op": "replace",
+            "path": f"/webhooks/{index}/matchConditions",
+            "value": conditions[webhook["name"]],
+        }
+        for index, webhook in enumerate(stored["webhooks"])
+    ]
+    name = stored["metadata"]["name"]
+    cluster.kubectl(
+        *("patch", "mutatingwebhookconfiguration", name, "--type=json", "-p", json.dumps(patch))
+    )
+
+
 def test_a_renamed_key_of_hami_is_translated_with_its_defaults(
-    cluster: Access, namespace: str, drawbridge: Drawbridge
+    cluster: Access, namespace: str, drawbridge: Drawbridge, tmp_path: Path
 ) -> None:
     share = pod("share", limits={COUNT: 1, MEMORY: 3000})
     cluster.apply(config_map(namespace))
@@ -55,7 +103,8 @@ def test_a_renamed_key_of_hami_is_translated_with_its_defaults(
 
     assert imported.returncode == 0, imported.stderr
     assert REQUEST_ANNOTATION not in admitted(cluster, namespace, share)
-    with drawbridge.configured(yaml.safe_load(imported.stdout)):
+    settings = yaml.safe_load(imported.stdout)
+    with drawbridge.configured(settings), conditions_of(cluster, settings, tmp_path):
         cluster.wait_until(
             lambda: REQUEST_ANNOTATION in admitted(cluster, namespace, share),
             "the API server asks about pods with the renamed key",

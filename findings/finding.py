@@ -130,6 +130,8 @@ class Code(StrEnum):
     """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
     HOST_NETWORK_NIC = "hostNetworkNic"
     """A pod in the host's network requests a NIC, which its driver could not move into the pod."""
+    CONTROLLER_READS_KEYS = "controllerReadsKeys"
+    """The controller of a workload reads the keys of its pod template, which the translation removes."""
     CLASS_CONFIG_MISSING = "classConfigMissing"
     """The driver needs a configuration that a translation cannot write, and the class has none."""
     NO_PARTITION_OF_SIZE = "noPartitionOfSize"

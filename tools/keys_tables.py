@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from kube.api.custom_workloads import WORKLOAD_KINDS, Shape
 from translation.arbiter import VOCABULARIES
 from translation.device_families import FAMILIES
 from translation.keys import Key, Table
@@ -24,6 +25,13 @@ ROUTES_BEGIN: Final = "<!-- routes, generated from translation/routing.py -->\n"
 ROUTES_HEADER: Final = (
     "| the keys of a vocabulary request | candidates, best first |\n| --- | --- |\n"
 )
+KINDS_BEGIN: Final = (
+    "<!-- kinds of other projects, generated from kube/api/custom_workloads.py -->\n"
+)
+KINDS_HEADER: Final = (
+    "| apiVersion | kind | pods | in files | what its controller reads |\n"
+    "| --- | --- | --- | --- | --- |\n"
+)
 END: Final = "<!-- end of keys -->\n"
 HEADER: Final = "| name | place | unit | outcome | details |\n| --- | --- | --- | --- | --- |\n"
 
@@ -39,6 +47,7 @@ def page() -> str:
         begin = BEGIN.format(name=name)
         text = _replace_section(text, begin, table(vocabulary.table), f"the keys of {name}")
     text = _replace_section(text, ROUTES_BEGIN, routes_table(), "routes")
+    text = _replace_section(text, KINDS_BEGIN, kinds_table(), "kinds of other projects")
     return _replace_section(text, FAMILIES_BEGIN, families_table(), "keys that are not translated")
 
 
@@ -62,6 +71,19 @@ def routes_table() -> str:
 
 def _candidate(name: str) -> str:
     return "the vocabulary's own" if name == OWN else f"that of `{name}`"
+
+
+def kinds_table() -> str:
+    """Return the kinds of other projects as Markdown."""
+    rows = (
+        f"| {_join(entry.api_versions)} | {entry.kind} | "
+        f"{_join('.'.join(path) for path in entry.paths)}"
+        f"{'' if entry.shape is Shape.TEMPLATE else f' ({entry.shape.value})'} | "
+        f"{'translated' if entry.has_claims else 'unchanged: it cannot have claims'} | "
+        f"{entry.caution} |\n"
+        for entry in WORKLOAD_KINDS
+    )
+    return KINDS_HEADER + "".join(rows)
 
 
 def families_table() -> str:

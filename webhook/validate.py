@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
@@ -16,13 +16,13 @@ from admission.objects import (
     recorded_claims,
     validate_object,
 )
-from admission.pods import UNTOUCHED, Answer
+from admission.pods import UNTOUCHED, Answer, Decision
 from admission.review import (
     VALIDATED_RESOURCES,
     WORKLOADS,
     decode_review,
     decode_target,
-    decode_workload,
+    decode_workloads,
 )
 from admission.translation_cache import TranslationCache
 from admission.workloads import Workload, validate_workload, workload_target
@@ -35,6 +35,9 @@ from translation.snapshot import TranslationOptions, TranslationSnapshot
 from translation.translate import translate
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, log_review, respond
+
+MAX_EVALUATED: Final = 8
+"""Pod templates of one workload whose claims rules validate; their keys are validated in all."""
 
 
 class Evaluator(Protocol):
@@ -116,27 +119,30 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
     """A review of a workload.
 
     Attributes:
-        workload: None where the operation needs no answer.
-        old: Before the update; None on creation.
+        workloads: The workload, once for each of its pod templates; empty where the operation needs no
+            answer.
+        old: The same before the update; empty on creation.
     """
 
     request: AdmissionRequest
-    workload: Workload | None = None
-    old: Workload | None = None
+    workloads: tuple[Workload, ...] = ()
+    old: tuple[Workload, ...] = ()
 
-    @property
-    def is_settled(self) -> bool:
-        """Return whether its pod template is unchanged, or was validated with its owner."""
-        if self.workload is None or self.workload.is_controlled:
-            return True
-        return self.old is not None and self.old.template == self.workload.template
+    def old_of(self, workload: Workload) -> Workload | None:
+        """Return the workload with the pod template at the same path before the update."""
+        return next((old for old in self.old if old.path == workload.path), None)
+
+    def is_settled(self, workload: Workload) -> bool:
+        """Return whether a pod template is unchanged, or was validated with its owner."""
+        old = self.old_of(workload)
+        return workload.is_controlled or (old is not None and old.template == workload.template)
 
     @property
     def name(self) -> str:
         """Kind, namespace and name, for logs."""
         name = self.request.name
-        if not name and self.workload is not None:
-            name = f"{self.workload.metadata.generate_name}*"
+        if not name and self.workloads:
+            name = f"{self.workloads[0].metadata.generate_name}*"
         return f"{self.request.kind.kind}/{self.request.namespace}/{name}"
 
 
@@ -150,13 +156,13 @@ def decode_workload_review(body: bytes) -> WorkloadReview:
     match request.operation, request.sub_resource:
         case "CREATE", "":
             return WorkloadReview(
-                request=request, workload=decode_workload(request, request.object)
+                request=request, workloads=decode_workloads(request, request.object)
             )
         case "UPDATE", "":
             return WorkloadReview(
                 request=request,
-                workload=decode_workload(request, request.object),
-                old=decode_workload(request, request.old_object),
+                workloads=decode_workloads(request, request.object),
+                old=decode_workloads(request, request.old_object),
             )
         case _:
             return WorkloadReview(request=request)
@@ -189,37 +195,49 @@ class WorkloadReviewHandler:
         runner, snapshot = self._runner, self._snapshot()
         review = await runner.read(http_request, decode_workload_review)
 
-        request, workload = review.request, review.workload
-        if workload is None:
-            return respond(request, UNTOUCHED)
+        request = review.request
         # The cache belongs to the event loop.
         translator = translate if runner.is_large(http_request) else self._translator
-        answer = await runner.answer(
-            http_request,
-            request,
-            lambda: validate_workload(
+        answer = UNTOUCHED
+        evaluated_count = 0
+        for workload in review.workloads:
+            validate = partial(
+                validate_workload,
                 workload,
-                review.old,
+                review.old_of(workload),
                 namespace=request.namespace,
                 snapshot=snapshot,
                 options=self._options,
                 translator=translator,
-            ),
-        )
-        if answer.allowed and not review.is_settled:
-            target = workload_target(workload, request.namespace, answer.claims)
-            evaluated_findings = await evaluate_rules(
-                self._evaluator,
-                target,
-                answer.claims,
-                self._metrics,
-                partial(runner.charge, request),
             )
-            answer = merge_answers(answer, evaluated_findings)
+            of_pods = await runner.answer(http_request, request, validate)
+            needs_rules = workload.has_claims and not review.is_settled(workload)
+            if of_pods.allowed and needs_rules and evaluated_count < MAX_EVALUATED:
+                evaluated_count += 1
+                target = workload_target(workload, request.namespace, of_pods.claims)
+                evaluated = await evaluate_rules(
+                    self._evaluator,
+                    target,
+                    of_pods.claims,
+                    self._metrics,
+                    partial(runner.charge, request),
+                )
+                of_pods = merge_answers(of_pods, evaluated)
+            answer = _join(answer, of_pods)
+        if not review.workloads:
+            return respond(request, UNTOUCHED)
 
         self._metrics.count_review(request.kind.kind, request.operation, answer)
         log_review("workload.reviewed", request, answer, workload=review.name[:MAX_LOGGED])
         return respond(request, answer)
+
+
+def _join(answer: Answer, other: Answer) -> Answer:
+    """Return one answer about several pods of a workload, whose patches are empty."""
+    if other.decision is Decision.UNTOUCHED and not other.findings:
+        return answer
+    joined = merge_answers(other, answer)
+    return msgspec.structs.replace(joined, findings=(*answer.findings, *other.findings))
 
 
 # --- objects of DRA -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from admission.pods import Answer, Decision
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
@@ -29,6 +30,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from kube.api.conversion import to_current_version
 from kube.api.core import Namespace, Node, Pod
+from kube.api.custom_workloads import Path, workload_kind
 from kube.api.meta import ObjectHead, ObjectMeta
 from kube.api.resource import ResourceSlice
 from kube.api.workloads import pod_path, resolve_path
@@ -276,6 +278,8 @@ def _translation_findings(result: TranslatedObject) -> Iterator[Finding]:
     owners = head.metadata.owner_references if isinstance(head, ObjectHead) else None
     is_controlled = any(owner.controller for owner in owners or ())
     for finding in result.findings:
+        if finding.code is Code.CONTROLLER_READS_KEYS and result.is_translated:
+            continue  # As it is in the manifest, the template has the keys.
         if is_controlled and finding.is_error:
             message = f"{finding.message}; only a warning, since a controller made it"
             yield msgspec.structs.replace(finding, severity=Severity.WARNING, message=message)
@@ -292,6 +296,11 @@ def _rule_findings(
         manifest_templates: Templates of the manifests, which have findings of their own.
     """
     place = namespace_of(result.source, namespace)
+    kind = workload_kind(result.source.api_version, result.source.kind)
+    if kind is not None:
+        for path, answer in result.pods if kind.has_claims else ():
+            yield from _embedded_findings(path, answer, result, context, place)
+        return
     target = _target(result.source, result.document or result.source.document, place)
     if target is None:
         return
@@ -307,6 +316,39 @@ def _rule_findings(
             for finding in _claim_findings(claim, target, result, context):
                 if finding.code not in codes:
                     yield finding
+
+
+def _embedded_findings(
+    path: Path, answer: Answer, result: TranslatedObject, context: Context, namespace: str
+) -> Iterator[Finding]:
+    """Yield the findings of rules on one pod of a workload of another project."""
+    target = _pod_target(result.document or result.source.document, path, namespace)
+    if target is None:
+        return
+    is_translated = answer.decision is Decision.TRANSLATED
+    of_pod = msgspec.structs.replace(result, answer=answer)
+    codes = {finding.code for finding in result.findings}
+    for finding in validate(target, context):
+        yield _at_keys(finding, target, of_pod) if is_translated else finding
+        codes.add(finding.code)
+    for claim in of_pod.claims:
+        yield from (
+            finding
+            for finding in _claim_findings(claim, target, of_pod, context)
+            if finding.code not in codes
+        )
+
+
+def _pod_target(document: Mapping[str, Any], path: Path, namespace: str) -> Target | None:
+    head = decode_view(document, ObjectHead)
+    raw: Any = document
+    for step in path:
+        raw = raw[step]
+    pod = decode_view(raw, Pod)
+    if isinstance(head, list) or not isinstance(pod, Pod):
+        return None
+    field = FieldPath.of(*path)
+    return Target(view=pod, raw=raw, path=field, metadata=head.metadata, namespace=namespace)
 
 
 def _at_keys(finding: Finding, target: Target, result: TranslatedObject) -> Finding:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from admission.custom_workloads import check_kind, locate
 from admission.pods import Answer, Decision, admit_created
 from admission.workloads import for_future_pods
 from cli.inputs.findings import ObjectFinding, namespace_of, reference
@@ -20,6 +21,13 @@ from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.api.conversion import current_version
 from kube.api.core import Pod
+from kube.api.custom_workloads import (
+    Path,
+    WorkloadKind,
+    embedded_pods,
+    replace_in,
+    workload_kind,
+)
 from kube.api.meta import ObjectHead
 from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.jsonpatch import apply
@@ -45,7 +53,9 @@ class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
         reference: `Kind/namespace/name`.
         document: The object as it is now; None when it is rejected.
         templates: The ResourceClaimTemplates that this object is the first to need.
-        answer: The webhook's answer to its pod; None where there is no pod.
+        answer: The webhook's answer to its pod, or to all pods of a kind of another project; None where
+            there is no pod.
+        pods: Path and answer of each pod of a kind of another project.
         findings: With paths from the root of the object.
     """
 
@@ -54,6 +64,7 @@ class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
     document: Document | None
     templates: tuple[Document, ...] = ()
     answer: Answer | None = None
+    pods: tuple[tuple[Path, Answer], ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -160,6 +171,9 @@ def _translate_object(
     untouched = TranslatedObject(
         source=source, reference=reference(source, namespace), document=source.document
     )
+    custom = workload_kind(source.api_version, source.kind)
+    if custom is not None:
+        return _translate_custom(untouched, custom, snapshot, options, namespace)
     path = pod_path(source.api_version, source.kind)
     kind = view_type(source, KINDS) if path is None else ObjectHead
     head = decode_object(source, kind) if kind else None
@@ -192,6 +206,66 @@ def _translate_object(
         answer=answer,
         findings=tuple(finding.nested_under(prefix) for finding in findings),
     )
+
+
+def _translate_custom(
+    untouched: TranslatedObject,
+    kind: WorkloadKind,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+) -> TranslatedObject:
+    """Return what becomes of a workload of another project: of each of its pods."""
+    source = untouched.source
+    head = decode_object(source, ObjectHead)
+    if isinstance(head, list):
+        return _reject(untouched, head)
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    document: Document = source.document
+    pods: list[tuple[Path, Answer]] = []
+    findings: list[Finding] = []
+    for embedded in embedded_pods(kind, source.document):
+        pod = decode_view(embedded.template, Pod)
+        if not isinstance(pod, Pod):
+            return _reject(untouched, [locate(fault, embedded) for fault in pod])
+        answer = admit_created(
+            embedded.template,
+            pod,
+            namespace=namespace_of(source, namespace),
+            snapshot=snapshot,
+            options=options,
+        )
+        of_pod = (
+            *map(_of_created_pods, answer.findings),
+            *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
+        )
+        findings += (locate(finding, embedded) for finding in of_pod)
+        if answer.decision is not Decision.UNTOUCHED:
+            findings += check_kind(kind, embedded, pod, vocabularies)
+        if not kind.has_claims:
+            claimless = Decision.UNTOUCHED if answer.allowed else answer.decision
+            answer = msgspec.structs.replace(answer, decision=claimless, operations=(), claims=())
+        pods.append((embedded.path, answer))
+        if answer.operations:
+            after = apply(copy.deepcopy(dict(embedded.template)), answer.operations)
+            document = replace_in(document, embedded.path, after)
+    answers = [answer for _, answer in pods]
+    return msgspec.structs.replace(
+        untouched,
+        document=document if all(answer.allowed for answer in answers) else None,
+        answer=_answer_of_all(answers),
+        pods=tuple(pods),
+        findings=tuple(findings),
+    )
+
+
+def _answer_of_all(answers: Sequence[Answer]) -> Answer | None:
+    """Return one answer with the claims of all, and the decision that matters most."""
+    decisions = [answer.decision for answer in answers]
+    order = (Decision.REFUSED, Decision.TRANSLATED, Decision.UNTRANSLATED, Decision.ACCEPTED)
+    decision = next((one for one in order if one in decisions), Decision.UNTOUCHED)
+    claims = tuple(claim for answer in answers for claim in answer.claims)
+    return Answer(decision=decision, claims=claims) if answers else None
 
 
 def _reject(untouched: TranslatedObject, faults: Sequence[Finding]) -> TranslatedObject:

@@ -112,6 +112,8 @@ def _rows(result: TranslatedObject, profiles: Profiles) -> Iterator[Row]:
                 Row(label="served by", text=_driver(used, keys_by_vocabulary, profiles))
                 for used in request.profiles
             )
+    if request is None and result.is_translated:
+        yield from (row for claim in result.claims for row in _becomes(claim))
     for finding in sorted(result.findings, key=lambda finding: not finding.is_error):
         yield from _finding_rows(finding, result)
 

@@ -7,7 +7,7 @@ import pytest
 
 from admission.objects import merge_answers
 from admission.pods import UNTOUCHED, Answer, Decision
-from admission.review import decode_workload
+from admission.review import decode_workloads
 from admission.workloads import validate_workload
 from findings.field_path import FieldPath
 from findings.finding import TRANSIENT_CAUSES, Code, error, warning
@@ -72,7 +72,9 @@ def judged(
     kind = GroupVersionKind(group=group, version=version, kind=document["kind"])
     admission_request = AdmissionRequest(uid="u", kind=kind)
     found, before = (
-        decode_workload(admission_request, msgspec.Raw(msgspec.json.encode(each))) if each else None
+        decode_workloads(admission_request, msgspec.Raw(msgspec.json.encode(each)))[0]
+        if each
+        else None
         for each in (document, old)
     )
     assert found is not None

@@ -1,0 +1,48 @@
+"""Workloads of other projects: each of their pods by the pipeline of pods, with paths in the object.
+
+Source: `kube.api.custom_workloads`, the table of kinds.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, info, warning
+from findings.text import printable
+from kube.api.core import Pod
+from kube.api.custom_workloads import EmbeddedPod, WorkloadKind
+from translation.intents import Vocabulary
+from translation.legacy_pod import containers, device_keys
+
+MAX_KEYS = 5
+"""Keys that are named in one finding."""
+
+
+def locate(finding: Finding, pod: EmbeddedPod) -> Finding:
+    """Return a finding about a pod with its path in the object that has the pod."""
+    for prefix, place in pod.places:
+        below = finding.path.relative_to(FieldPath.of(*prefix))
+        if below is not None:
+            return msgspec.structs.replace(finding, path=FieldPath.of(*place).join(below))
+    return finding
+
+
+def check_kind(
+    kind: WorkloadKind, embedded: EmbeddedPod, pod: Pod, vocabularies: Mapping[str, Vocabulary]
+) -> Iterable[Finding]:
+    """Return what its kind means for a pod with device keys; paths start at the object."""
+    keys = {key for _, container in containers(pod) for key in device_keys(container, vocabularies)}
+    if not keys:
+        return ()
+    path = FieldPath.of(*embedded.path)
+    if not kind.has_claims:
+        names = ", ".join(map(printable, sorted(keys)[:MAX_KEYS]))
+        message = (
+            f"a {kind.kind} cannot have claims, so it stays as it is ({names}); its pods are translated "
+            "when they are created"
+        )
+        return (info(Code.POD_TEMPLATE_NOT_READ, path, message),)
+    if kind.caution:
+        return (warning(Code.CONTROLLER_READS_KEYS, path, kind.caution),)
+    return ()

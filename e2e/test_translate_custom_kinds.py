@@ -1,0 +1,124 @@
+"""Workloads of other projects: rules name their kinds before a cluster serves them."""
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import Drawbridge, command_line
+from e2e.objects import container
+
+pytestmark = pytest.mark.usefixtures("drawbridge")
+
+NAME = "pytorchjobs.kubeflow.org"
+CRD: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": NAME,
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+    },
+    "spec": {
+        "group": "kubeflow.org",
+        "scope": "Namespaced",
+        "names": {"plural": "pytorchjobs", "kind": "PyTorchJob"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def served(cluster: Access) -> Iterator[None]:
+    """The kind as its project serves it, for one story."""
+    cluster.apply(CRD)
+    cluster.wait_for(
+        "customresourcedefinitions",
+        NAME,
+        until=lambda crd: any(
+            condition["type"] == "Established" and condition["status"] == "True"
+            for condition in crd.get("status", {}).get("conditions", ())
+        ),
+    )
+    yield
+    cluster.kubectl("delete", "customresourcedefinition", NAME, "--wait=true")
+
+
+def job(memory: str | int) -> Object:
+    """A job of two replicas; the workers request memory of a GPU."""
+    share = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": memory}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "train"},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"template": {"spec": {"containers": [container("pytorch")]}}},
+                "Worker": {
+                    "template": {"spec": {"containers": [container("pytorch", limits=share)]}}
+                },
+            }
+        },
+    }
+
+
+def create(cluster: Access, namespace: str, document: Object) -> subprocess.CompletedProcess[str]:
+    """Create an object; return what kubectl said."""
+    return cluster.kubectl(
+        "create", "-n", namespace, "-f", "-", input=stream(document), check=False
+    )
+
+
+def test_a_mistake_in_a_job_of_another_project_is_told_when_it_is_applied(
+    cluster: Access, namespace: str, drawbridge: Drawbridge, served: None
+) -> None:
+    # Discovery of a new kind takes a while in kubectl and in the API server.
+    answers: list[subprocess.CompletedProcess[str]] = []
+
+    def is_denied() -> bool:
+        answers.append(create(cluster, namespace, job("8Gi")))
+        if answers[-1].returncode == 0:
+            cluster.kubectl("delete", "pytorchjobs.kubeflow.org", "train", "-n", namespace)
+        return "denied the request" in answers[-1].stderr
+
+    cluster.wait_until(is_denied, "the webhook reviews the kind")
+
+    place = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits"
+    assert f"{place}[nvidia.com/gpumem]" in answers[-1].stderr
+    assert create(cluster, namespace, job(3000)).returncode == 0
+    # What does not touch the spec asks nobody.
+    before = drawbridge.metrics("drawbridge-webhook")
+    cluster.kubectl("label", "pytorchjobs.kubeflow.org", "train", "-n", namespace, "a=b")
+    reviews = [line for line in before.splitlines() if 'kind="PyTorchJob"' in line]
+    after = drawbridge.metrics("drawbridge-webhook").splitlines()
+    assert reviews == [line for line in after if 'kind="PyTorchJob"' in line]
+
+
+def test_a_translated_job_is_stored_as_it_was_printed(
+    cluster: Access, namespace: str, served: None
+) -> None:
+    translated = command_line(
+        cluster,
+        *("translate", "-f", "-", "--live", "-n", namespace),
+        input=stream(job(3000)),
+    )
+
+    assert translated.returncode == 0, translated.stderr
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=translated.stdout)
+    stored = cluster.get("pytorchjobs.kubeflow.org", "train", namespace)
+    worker = stored["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert "nvidia.com/gpumem" not in worker["containers"][0]["resources"].get("limits", {})
+    (claim,) = worker["resourceClaims"]
+    assert cluster.get("resourceclaimtemplates", claim["resourceClaimTemplateName"], namespace)

@@ -1,0 +1,319 @@
+"""Where kinds of other projects have their pod templates, and whether these may have claims.
+
+A kind is listed for the versions that its project serves. Its controller makes pods of its templates,
+so a template with claims gives pods with claims; where the kind's schema or its own webhook accepts no
+claims, only its pods are translated, when they are created.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+ANY: Final = "*"
+"""Every element of a list, or every value of a map, in a path."""
+MAX_TEMPLATES: Final = 64
+"""Pod templates that are read in one object."""
+
+Path = tuple[str | int, ...]
+
+
+class Shape(StrEnum):
+    """The form in which a kind has a pod; the value is its name in the documentation."""
+
+    TEMPLATE = "pod template"
+    """`metadata` and `spec`."""
+    POD_SPEC = "pod spec"
+    """The fields of `spec`, among others."""
+    STEP = "step of a workflow"
+    """One container or script, with init containers and sidecars."""
+
+
+class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind with pod templates.
+
+    Attributes:
+        resource: Its name in URLs.
+        paths: Of its pods; `ANY` stands for all elements or values.
+        has_claims: Its templates may have claims, so that they are translated in files.
+        caution: What else its controller reads from the keys, and what to do; empty for nothing.
+    """
+
+    api_versions: tuple[str, ...]
+    kind: str
+    resource: str
+    paths: tuple[tuple[str, ...], ...]
+    shape: Shape = Shape.TEMPLATE
+    has_claims: bool = True
+    caution: str = ""
+
+
+class EmbeddedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod in an object.
+
+    Attributes:
+        path: Of the template, spec or step.
+        template: The pod as a template: `metadata` and `spec`.
+        places: Path in the template to the path in the object, the longest first.
+    """
+
+    path: Path
+    template: Mapping[str, Any]
+    places: tuple[tuple[Path, Path], ...]
+
+
+def _replicas(kind: str, resource: str, field: str, *more_versions: str) -> WorkloadKind:
+    return WorkloadKind(
+        api_versions=("kubeflow.org/v1", *more_versions),
+        kind=kind,
+        resource=resource,
+        paths=(("spec", field, ANY, "template"),),
+    )
+
+
+_RAY_VERSIONS: Final = ("ray.io/v1", "ray.io/v1alpha1")
+_RAY_CAUTION: Final = (
+    "KubeRay sets --num-gpus of a Ray node from its key: set num-gpus in rayStartParams"
+)
+
+
+def _ray(
+    kind: str, resource: str, *cluster: str, more: tuple[tuple[str, ...], ...] = ()
+) -> WorkloadKind:
+    return WorkloadKind(
+        api_versions=_RAY_VERSIONS,
+        kind=kind,
+        resource=resource,
+        paths=(
+            (*cluster, "headGroupSpec", "template"),
+            (*cluster, "workerGroupSpecs", ANY, "template"),
+            *more,
+        ),
+        caution=_RAY_CAUTION,
+    )
+
+
+def _steps(kind: str, resource: str, *spec: str) -> WorkloadKind:
+    return WorkloadKind(
+        api_versions=("argoproj.io/v1alpha1",),
+        kind=kind,
+        resource=resource,
+        paths=((*spec, "templates", ANY),),
+        shape=Shape.STEP,
+        has_claims=False,
+    )
+
+
+WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
+    _replicas("PyTorchJob", "pytorchjobs", "pytorchReplicaSpecs"),
+    _replicas("TFJob", "tfjobs", "tfReplicaSpecs"),
+    _replicas("XGBoostJob", "xgboostjobs", "xgbReplicaSpecs"),
+    _replicas("MPIJob", "mpijobs", "mpiReplicaSpecs", "kubeflow.org/v2beta1"),
+    _replicas("PaddleJob", "paddlejobs", "paddleReplicaSpecs"),
+    _replicas("JAXJob", "jaxjobs", "jaxReplicaSpecs"),
+    WorkloadKind(
+        api_versions=("trainer.kubeflow.org/v1alpha1",),
+        kind="TrainingRuntime",
+        resource="trainingruntimes",
+        paths=(
+            ("spec", "template", "spec", "replicatedJobs", ANY, "template", "spec", "template"),
+        ),
+        caution="spec.trainer.resourcesPerNode of a TrainJob replaces the resources: keys that it has "
+        "are translated in the pods",
+    ),
+    # A NotebookTemplateSpec has no metadata, so no place for the annotation.
+    WorkloadKind(
+        api_versions=("kubeflow.org/v1", "kubeflow.org/v1beta1"),
+        kind="Notebook",
+        resource="notebooks",
+        paths=(("spec", "template"),),
+        has_claims=False,
+    ),
+    _ray("RayCluster", "rayclusters", "spec"),
+    _ray(
+        "RayJob",
+        "rayjobs",
+        "spec",
+        "rayClusterSpec",
+        more=(("spec", "submitterPodTemplate"),),
+    ),
+    _ray("RayService", "rayservices", "spec", "rayClusterConfig"),
+    WorkloadKind(
+        api_versions=("leaderworkerset.x-k8s.io/v1",),
+        kind="LeaderWorkerSet",
+        resource="leaderworkersets",
+        paths=(
+            ("spec", "leaderWorkerTemplate", "leaderTemplate"),
+            ("spec", "leaderWorkerTemplate", "workerTemplate"),
+        ),
+    ),
+    WorkloadKind(
+        api_versions=("jobset.x-k8s.io/v1alpha2",),
+        kind="JobSet",
+        resource="jobsets",
+        paths=(("spec", "replicatedJobs", ANY, "template", "spec", "template"),),
+    ),
+    WorkloadKind(
+        api_versions=("batch.volcano.sh/v1alpha1",),
+        kind="Job",
+        resource="jobs",
+        paths=(("spec", "tasks", ANY, "template"),),
+        caution="Volcano's queues and gangs count the key: give the queue no limit of it",
+    ),
+    WorkloadKind(
+        api_versions=("argoproj.io/v1alpha1",),
+        kind="Rollout",
+        resource="rollouts",
+        paths=(("spec", "template"),),
+    ),
+    WorkloadKind(
+        api_versions=("apps.kruise.io/v1alpha1",),
+        kind="CloneSet",
+        resource="clonesets",
+        paths=(("spec", "template"),),
+    ),
+    _steps("Workflow", "workflows", "spec"),
+    _steps("WorkflowTemplate", "workflowtemplates", "spec"),
+    _steps("CronWorkflow", "cronworkflows", "spec", "workflowSpec"),
+    # Knative copies the fields of a pod spec that it knows, and claims are not among them.
+    # Source: knative/serving, pkg/apis/serving/fieldmask.go, PodSpecMask.
+    WorkloadKind(
+        api_versions=("serving.knative.dev/v1",),
+        kind="Service",
+        resource="services",
+        paths=(("spec", "template"),),
+        has_claims=False,
+    ),
+    WorkloadKind(
+        api_versions=("serving.knative.dev/v1",),
+        kind="Configuration",
+        resource="configurations",
+        paths=(("spec", "template"),),
+        has_claims=False,
+    ),
+    WorkloadKind(
+        api_versions=("serving.kserve.io/v1beta1",),
+        kind="InferenceService",
+        resource="inferenceservices",
+        paths=(
+            ("spec", "predictor"),
+            ("spec", "predictor", "workerSpec"),
+            ("spec", "transformer"),
+            ("spec", "explainer"),
+        ),
+        shape=Shape.POD_SPEC,
+        has_claims=False,
+    ),
+)
+
+_BY_KIND: Final = {
+    (version, entry.kind): entry for entry in WORKLOAD_KINDS for version in entry.api_versions
+}
+CUSTOM_RESOURCES: Final[Mapping[tuple[str, str], str]] = {
+    kind: entry.resource for kind, entry in _BY_KIND.items()
+}
+"""apiVersion and kind to the name in URLs."""
+
+
+def workload_kind(api_version: str, kind: str) -> WorkloadKind | None:
+    """Return the row of a kind; None for kinds that are not in the table."""
+    return _BY_KIND.get((api_version, kind))
+
+
+def embedded_pods(kind: WorkloadKind, document: Mapping[str, Any]) -> Iterator[EmbeddedPod]:
+    """Yield the pods of an object, in the order of its kind's paths; others are left out.
+
+    Values of wrong types are left out, too: the API server knows the schema of the kind.
+    """
+    count = 0
+    for pattern in kind.paths:
+        for path, value in _expand(document, pattern):
+            pod = _READERS[kind.shape](path, value)
+            if pod is not None:
+                yield pod
+                count += 1
+                if count == MAX_TEMPLATES:
+                    return
+
+
+def replace_in(value: Any, path: Path, new: Any) -> Any:
+    """Return a copy of a document with another value at a path that exists in it."""
+    if not path:
+        return new
+    step, *rest = path
+    if isinstance(value, list):
+        return [
+            replace_in(element, tuple(rest), new) if index == step else element
+            for index, element in enumerate(value)
+        ]
+    return {**value, step: replace_in(value[step], tuple(rest), new)}
+
+
+def _expand(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if not pattern:
+        yield path, value
+        return
+    step, *rest = pattern
+    if step != ANY:
+        if isinstance(value, dict) and step in value:
+            yield from _expand(value[step], tuple(rest), (*path, step))
+        return
+    if not isinstance(value, dict | list):
+        return
+    children = value.items() if isinstance(value, dict) else enumerate(value)
+    for child_step, child in children:
+        yield from _expand(child, tuple(rest), (*path, child_step))
+
+
+def _read_template(path: Path, value: Any) -> EmbeddedPod | None:
+    spec = value.get("spec") if isinstance(value, dict) else None
+    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
+        return None
+    return EmbeddedPod(path=path, template=value, places=(((), path),))
+
+
+def _read_pod_spec(path: Path, value: Any) -> EmbeddedPod | None:
+    if not isinstance(value, dict) or not isinstance(value.get("containers"), list):
+        return None
+    fields = ("annotations", "labels")
+    metadata = {field: value[field] for field in fields if isinstance(value.get(field), dict)}
+    spec = {field: content for field, content in value.items() if field not in fields}
+    places = ((("spec",), path), (("metadata",), path), ((), path))
+    return EmbeddedPod(path=path, template={"metadata": metadata, "spec": spec}, places=places)
+
+
+def _read_step(path: Path, value: Any) -> EmbeddedPod | None:
+    if not isinstance(value, dict):
+        return None
+    places: list[tuple[Path, Path]] = []
+    containers: list[Any] = []
+    for field in ("container", "script"):
+        if isinstance(value.get(field), dict):
+            places.append((("spec", "containers", len(containers)), (*path, field)))
+            containers.append({"name": "main", **value[field]})
+    sidecars = value.get("sidecars")
+    for index, sidecar in enumerate(sidecars if isinstance(sidecars, list) else ()):
+        places.append((("spec", "containers", len(containers)), (*path, "sidecars", index)))
+        containers.append(sidecar)
+    if not containers:
+        return None
+    init = value.get("initContainers")
+    spec: dict[str, Any] = {"containers": containers}
+    if isinstance(init, list):
+        spec["initContainers"] = init
+    for field in ("nodeSelector", "schedulerName"):
+        if field in value:
+            spec[field] = value[field]
+    metadata = value.get("metadata")
+    template = {"metadata": metadata if isinstance(metadata, dict) else {}, "spec": spec}
+    return EmbeddedPod(
+        path=path, template=template, places=(*places, (("spec",), path), ((), path))
+    )
+
+
+_READERS: Final = {
+    Shape.TEMPLATE: _read_template,
+    Shape.POD_SPEC: _read_pod_spec,
+    Shape.STEP: _read_step,
+}

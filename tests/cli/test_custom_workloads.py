@@ -1,0 +1,218 @@
+"""Workloads of other projects: their pods in files, and when they are applied."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from admission.review import decode_workloads
+from admission.webhook_configuration import WORKLOADS_WEBHOOK, webhook_rules
+from kube.api.admission import AdmissionRequest, GroupVersionKind
+from kube.api.custom_workloads import (
+    ANY,
+    MAX_TEMPLATES,
+    WORKLOAD_KINDS,
+    Shape,
+    WorkloadKind,
+    embedded_pods,
+    workload_kind,
+)
+from kube.manifests.dump import dump_yaml
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import container, gpus, pod
+from testing.command import answer, drawbridge, translate
+
+SHARE: Final = pod(gpus(1, mem=3000))["spec"]
+BYTES: Final = pod(gpus(1, mem="8Gi"))["spec"]
+"""A mistake that the API server lets pass."""
+
+
+def pod_of(shape: Shape, spec: Mapping[str, Any]) -> Any:
+    match shape:
+        case Shape.TEMPLATE:
+            return {"spec": spec}
+        case Shape.POD_SPEC:
+            return spec
+        case Shape.STEP:
+            return {"name": "a", "container": spec["containers"][0]}
+
+
+def workload_of(kind: WorkloadKind, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of a kind with pods at all of its paths: in each list and map two of them."""
+    document: dict[str, Any] = {
+        "apiVersion": kind.api_versions[0],
+        "kind": kind.kind,
+        "metadata": {"name": "train", "namespace": "team"},
+    }
+    is_map = kind.api_versions[0].startswith("kubeflow.org")
+    for path in kind.paths:
+        put(document, path, copy.deepcopy(pod_of(kind.shape, spec)), is_map=is_map)
+    return document
+
+
+def put(place: Any, path: tuple[str, ...], value: Any, *, is_map: bool) -> None:
+    step, *rest = path
+    following = rest[0] if rest else None
+    if step == ANY:
+        for index in (0, 1):
+            key: Any = ("Master", "Worker")[index] if is_map else index
+            if not is_map:
+                place.append({})
+            if rest:
+                place[key] = place[key] if not is_map else {}
+                put(place[key], tuple(rest), value, is_map=is_map)
+            else:
+                place[key] = value
+        return
+    if not rest:
+        place[step] = value if not isinstance(place.get(step), dict) else {**place[step], **value}
+        return
+    empty: Any = [] if following == ANY and not is_map else {}
+    put(place.setdefault(step, empty), tuple(rest), value, is_map=is_map)
+
+
+@pytest.mark.parametrize("kind", WORKLOAD_KINDS, ids=lambda kind: kind.kind)
+def test_each_kind_in_a_file(kind: WorkloadKind) -> None:
+    document = workload_of(kind, SHARE)
+
+    answered = answer(document)
+
+    *templates, after = answered["objects"]
+    codes = {finding["code"] for finding in answered["findings"]}
+    if not kind.has_claims:
+        assert (document, []) == (after, templates)
+        assert "podTemplateNotRead" in codes
+        return
+    count = len(list(embedded_pods(kind, document)))
+    text = msgspec.json.encode(after).decode()
+    assert (count, count) == (text.count('"resourceClaims"'), text.count(f'"{REQUEST_ANNOTATION}"'))
+    assert ["ResourceClaimTemplate"] == [template["kind"] for template in templates]
+    assert bool(kind.caution) == ("controllerReadsKeys" in codes)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in WORKLOAD_KINDS if kind.has_claims], ids=lambda kind: kind.kind
+)
+def test_a_second_translation_changes_nothing(kind: WorkloadKind) -> None:
+    once = answer(workload_of(kind, SHARE))["objects"]
+
+    again = answer(*once)
+
+    assert once == again["objects"]
+
+
+@pytest.mark.parametrize("kind", WORKLOAD_KINDS, ids=lambda kind: kind.kind)
+def test_a_mistake_in_each_kind_is_rejected_at_its_place(kind: WorkloadKind) -> None:
+    document = workload_of(kind, BYTES)
+
+    result = drawbridge("check", "-f", "-", "-o", "json", stdin=dump_yaml([document]))
+
+    findings = msgspec.json.decode(result.stdout)["findings"]
+    errors = [finding for finding in findings if finding["severity"] == "error"]
+    assert {"wrongUnit"} == {finding["code"] for finding in errors}
+    for finding in errors:
+        assert finding["path"].endswith("resources.limits[nvidia.com/gpumem]")
+        assert resolves(document, finding["path"]), finding["path"]
+
+
+def resolves(document: Any, path: str) -> bool:
+    """Whether a path leads to a value of the document."""
+    place, bracket, key = path.rpartition("[")
+    for step in place.replace("[", ".").replace("]", "").split("."):
+        document = document[int(step)] if step.isdigit() else document[step]
+    return bool(bracket) and key.removesuffix("]") in document
+
+
+STEP: Final = {
+    "apiVersion": "argoproj.io/v1alpha1",
+    "kind": "Workflow",
+    "metadata": {"name": "flow"},
+    "spec": {
+        "templates": [
+            {"name": "dag", "dag": {"tasks": []}},
+            {"name": "a", "script": gpus(1, mem="8Gi"), "sidecars": [gpus(1, mem="8Gi", name="s")]},
+            {
+                "name": "b",
+                "initContainers": [gpus(1, mem="8Gi", name="i")],
+                "container": container(),
+            },
+        ]
+    },
+}
+
+
+def test_steps_of_a_workflow_are_told_by_their_fields() -> None:
+    findings = answer(STEP)["findings"]
+
+    errors = [finding["path"] for finding in findings if finding["severity"] == "error"]
+    key = "resources.limits[nvidia.com/gpumem]"
+    assert [
+        f"spec.templates[1].script.{key}",
+        f"spec.templates[1].sidecars[0].{key}",
+        f"spec.templates[2].initContainers[0].{key}",
+    ] == errors
+
+
+def test_one_bad_template_of_several_rejects_the_object() -> None:
+    kind = workload_kind("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+    assert kind is not None
+    document = workload_of(kind, SHARE)
+    document["spec"]["leaderWorkerTemplate"]["workerTemplate"] = {"spec": BYTES}
+
+    result = translate(document)
+
+    assert (1, "") == (result.exit_code, result.stdout)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        3,
+        [],
+        {"tasks": None},
+        {"tasks": 7},
+        {"tasks": [None, 1, {"template": None}, {"template": {"spec": {"containers": None}}}]},
+    ],
+)
+def test_values_of_wrong_types_are_no_crash(spec: Any) -> None:
+    document = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "a"}}
+
+    assert answer({**document, "spec": spec})["findings"] == []
+
+
+def test_an_object_has_a_bounded_number_of_templates() -> None:
+    kind = workload_kind("batch.volcano.sh/v1alpha1", "Job")
+    assert kind is not None
+    tasks = [{"template": {"spec": SHARE}}] * (MAX_TEMPLATES + 1)
+
+    assert MAX_TEMPLATES == len(list(embedded_pods(kind, {"spec": {"tasks": tasks}})))
+
+
+def test_a_review_has_each_template() -> None:
+    document = workload_of(WORKLOAD_KINDS[0], SHARE)
+    kind = GroupVersionKind(group="kubeflow.org", version="v1", kind="PyTorchJob")
+    request = AdmissionRequest(uid="u", kind=kind)
+
+    workloads = decode_workloads(request, msgspec.Raw(msgspec.json.encode(document)))
+
+    replicas = ("Master", "Worker")
+    assert [("spec", "pytorchReplicaSpecs", name, "template") for name in replicas] == [
+        workload.path for workload in workloads
+    ]
+
+
+def test_the_rules_name_every_kind() -> None:
+    rules = webhook_rules(routes=False)[WORKLOADS_WEBHOOK]
+
+    named = {
+        (rule["apiGroups"][0], rule["apiVersions"][0], resource)
+        for rule in rules
+        for resource in rule["resources"]
+    }
+    for kind in WORKLOAD_KINDS:
+        for api_version in kind.api_versions:
+            group, _, version = api_version.partition("/")
+            assert (group, version, kind.resource) in named
