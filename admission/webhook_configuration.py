@@ -360,14 +360,23 @@ def _requested_by_annotations(
 ) -> Sequence[str]:
     """Return expressions for: annotations request devices, in a pod of a scheduler that reads them.
 
-    The names have no domain, so pods of other schedulers may mean anything by them.
+    The names have no domain, so pods of other schedulers may mean anything by them. Where a label
+    decides, it is enough.
     """
-    return [
+    all_vocabularies = tuple(vocabularies)
+    by_label = [
+        f'{pod}.?metadata.?labels[?{quote(name)}].orValue("") == {quote(value)}'
+        for vocabulary in all_vocabularies
+        if vocabulary.requesting_label is not None
+        for name, value in (vocabulary.requesting_label,)
+        for pod in pods
+    ]
+    return by_label + [
         f'({pod}.?spec.?schedulerName.orValue("") in '
         f"[{', '.join(map(quote, vocabulary.schedulers))}]\n&& "
         f"({_either(*(f'{_annotation(pod, name)}.hasValue()' for name in vocabulary.requesting))}))"
-        for vocabulary in vocabularies
-        if vocabulary.requesting
+        for vocabulary in all_vocabularies
+        if vocabulary.schedulers
         for pod in pods
     ]
 

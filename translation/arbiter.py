@@ -28,6 +28,7 @@ from translation.vocabularies import (
     resources,
     sriov,
     tencent,
+    tensorfusion,
     volcano,
     volcengine,
 )
@@ -45,7 +46,7 @@ SHARES: Final = (
     volcengine.VOCABULARY.name,
 )
 """Systems that divide GPUs, and have keys of their own only."""
-REQUESTED_BY_ANNOTATIONS: Final = (kai.VOCABULARY.name,)
+REQUESTED_BY_ANNOTATIONS: Final = (kai.VOCABULARY.name, tensorfusion.VOCABULARY.name)
 """Systems without keys."""
 OTHER_VENDORS: Final = (
     ascend.VOCABULARY.name,
@@ -65,6 +66,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         tencent.VOCABULARY,
         volcengine.VOCABULARY,
         kai.VOCABULARY,
+        tensorfusion.VOCABULARY,
         ascend.VOCABULARY,
         hygon.VOCABULARY,
         resources.VOCABULARY,

@@ -56,7 +56,8 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="AWS's virtual GPU device plugin",
         resources=("k8s.amazonaws.com/vgpu",),
-        advice=_HAMI_KEYS,
+        advice="list the name in a profile under the kind `device`, with the DeviceClass of the shares; "
+        "or write HAMi's keys, which are translated: nvidia.com/gpu and nvidia.com/gpumem (MiB)",
     ),
     DeviceFamily(
         owner="Intel's GPU device plugin",
@@ -114,7 +115,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         owner="tensor-fusion",
         resources=("tensor-fusion.ai/*",),
         annotations=("tensor-fusion.ai/*",),
-        advice=_HAMI_KEYS,
+        advice=_keys_advice("tensor-fusion.ai/vram-request or tensor-fusion.ai/tflops-request"),
     ),
     DeviceFamily(
         owner="earlier versions of Koordinator",

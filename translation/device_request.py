@@ -247,7 +247,22 @@ class RequestCompiler:
                 "all cores and part of the memory: containers without a limit of cores may get the "
                 "rest of the device",
             )
-        return capacity | self._cores()
+        return capacity | self._cores() | self._tflops()
+
+    def _tflops(self) -> dict[str, Quantity]:
+        amount = self._intent.tflops
+        if amount is None:
+            return {}
+        if isinstance(self._device.tflops, str) and self._shared:
+            return {self._device.tflops: amount}
+        if self._shared:
+            self._warn(
+                Code.NOT_PUBLISHED_BY_DRIVER,
+                "tflops",
+                f"{self._profile.driver} publishes no TFLOPS: the compute is neither reserved nor "
+                "limited; a percentage is",
+            )
+        return {}
 
     def _part_of_other(self, percent: int) -> dict[str, Quantity]:
         """Return the share of a device without memory, such as a NIC."""

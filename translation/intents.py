@@ -145,6 +145,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         cores_percent: Percent of each device's compute; of a NIC or FPGA, percent of the device. 0
             is uncapped. None requests no share.
         exclusive: No other consumer may use the device.
+        tflops: Compute of each device that is reserved; None where nothing requests any.
         replica: One time-sliced or MPS replica, of unspecified size.
         through_mps: The device is shared through an MPS server.
         same_numa: All devices of the container are on one NUMA node.
@@ -165,6 +166,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     memory: Quantity | None = None
     memory_percent: int | None = None
     cores_percent: int | None = None
+    tflops: Quantity | None = None
     replica: bool = False
     through_mps: bool = False
     same_numa: bool = False
@@ -241,6 +243,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         annotations: Pod annotations that its translation depends on.
         requesting: Pod annotations that request devices without any key, in pods of its schedulers.
         schedulers: Names of the schedulers that read these annotations.
+        requesting_label: Name and value of the label without which they have no effect, whatever the
+            scheduler; None where schedulers decide.
         triggers: Pod annotations for which other webhooks add its keys, possibly after ours.
         labels: Pod labels that its findings depend on; its intents never do.
         variables: Environment variables that it may add.
@@ -262,6 +266,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     annotations: tuple[str, ...] = ()
     requesting: tuple[str, ...] = ()
     schedulers: tuple[str, ...] = ()
+    requesting_label: tuple[str, str] | None = None
     triggers: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
@@ -283,8 +288,14 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         return (
             bool(self.requesting)
             and any(name in pod.annotations for name in self.requesting)
-            and (pod.scheduler_name in self.schedulers or self.name in pod.recorded_drivers)
+            and (self._reads(pod) or self.name in pod.recorded_drivers)
         )
+
+    def _reads(self, pod: LegacyPod) -> bool:
+        if self.requesting_label is None:
+            return pod.scheduler_name in self.schedulers
+        name, value = self.requesting_label
+        return pod.labels.get(name) == value
 
     def handled_keys(self, names: Collection[str]) -> frozenset[str]:
         """Return the resource names of one container that are this vocabulary's."""

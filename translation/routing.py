@@ -157,7 +157,23 @@ def _best(
         for driver in candidates
         if driver == own or _can_serve(snapshot.profiles[driver], gpus, snapshot)
     ]
-    return min(able, key=lambda driver: _absence(snapshot.profiles[driver], gpus, snapshot))
+    return min(
+        able,
+        key=lambda driver: (
+            _absence(snapshot.profiles[driver], gpus, snapshot),
+            _lacks_tflops(snapshot.profiles[driver], gpus),
+        ),
+    )
+
+
+def _lacks_tflops(profile: Profile, gpus: Iterable[Intent]) -> bool:
+    """Return whether a request of TFLOPS would be dropped."""
+    return any(
+        intent.tflops is not None
+        and intent.kind in profile.devices
+        and not isinstance(profile.devices[intent.kind].tflops, str)
+        for intent in gpus
+    )
 
 
 def _can_serve(profile: Profile, gpus: Iterable[Intent], snapshot: TranslationSnapshot) -> bool:

@@ -32,6 +32,7 @@ DEFAULT_PROFILES: Final = {
     "tencent": "hami-core-gpu.project-hami.io",
     "volcengine": "hami-core-gpu.project-hami.io",
     "kai": "hami-core-gpu.project-hami.io",
+    "tensorfusion": "hami-core-gpu.project-hami.io",
     "ascend": "ascend.project-hami.io",
     "hygon": "dra.hygon.com",
     "rdma": "dra.net",

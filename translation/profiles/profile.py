@@ -175,6 +175,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         mps: The configuration for sharing through an MPS server.
         resources: Legacy resource name to the devices that it means; a name may end in `*`. Of
             several that match, the longest applies.
+        tflops: The capacity that represents the device's compute in TFLOPS; unset where there is none.
         class_config: What the driver needs in the configuration of the class, in a few words; unset
             where it needs none. A finding tells it where the class has no configuration.
     """
@@ -191,6 +192,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     mps: Mps | None = None
     # Unset, not empty: profiles without it keep the content hash that live pods carry.
     resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
+    tflops: str | msgspec.UnsetType = msgspec.UNSET
     class_config: str | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:

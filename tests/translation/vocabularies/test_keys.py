@@ -30,6 +30,7 @@ from testing.builders import (
     pod_view,
     profiles,
     translation_outcome,
+    translation_snapshot,
 )
 from translation import keys
 from translation.arbiter import VOCABULARIES
@@ -378,6 +379,113 @@ KAI_ROWS: Final = (
 )
 
 
+WITH_TFLOPS: Final = translation_snapshot(
+    driver_slice(
+        "gpu.drawbridge.internal",
+        device(
+            shared=True,
+            attributes={"type": "gpu"},
+            capacity={"memory": "80Gi", "cores": "100", "tflops": "312"},
+        ),
+    )
+)
+"""A cluster whose GPUs have TFLOPS."""
+
+
+def of_tensor_fusion(row: str, text: str, **beside: str) -> Example:
+    """An example of an annotation in a pod of tensor-fusion's, which requests memory otherwise."""
+    name = row.partition(" (")[0]
+    annotations = {
+        "tensor-fusion.ai/vram-request": "8Gi",
+        **{f"tensor-fusion.ai/{key.replace('_', '-')}": value for key, value in beside.items()},
+    }
+    labels = {"tensor-fusion.ai/enabled": "true"}
+    return Example(
+        row,
+        asks(limits={}, annotations={**annotations, name: text}, labels=labels),
+        asks(limits={}, annotations=annotations, labels=labels),
+        snapshot=WITH_TFLOPS if "tflops" in row else SNAPSHOT,
+    )
+
+
+TENSOR_FUSION_ROWS: Final = (
+    Example(
+        "tensor-fusion.ai/enabled (`true`)",
+        asks(
+            limits={},
+            annotations={"tensor-fusion.ai/vram-request": "8Gi"},
+            labels={"tensor-fusion.ai/enabled": "true"},
+        ),
+        asks(limits={}, annotations={"tensor-fusion.ai/vram-request": "8Gi"}),
+    ),
+    *(
+        of_tensor_fusion(f"tensor-fusion.ai/{row}", text)
+        for row, text in {
+            "gpu-count": "2",
+            "vram-request": "4Gi",
+            "tflops-request": "40",
+            "tflops-limit": "40",
+            "compute-percent-request": "30",
+            "compute-percent-limit": "30",
+            "gpu-model": "A100",
+            "vendor (`NVIDIA`)": "NVIDIA",
+            "vendor (any other)": "AMD",
+            "gpu-indices": "0",
+            "isolation (`soft`)": "soft",
+            "isolation (`hard`)": "hard",
+            "isolation (`partitioned`)": "partitioned",
+            "isolation (any other)": "none",
+            "inject-container": "main",
+            "workload-profile": "small",
+            "is-local-gpu (`true`)": "true",
+            "is-local-gpu (`false`)": "false",
+            "container-gpu-count": '{"main": 1}',
+            "container-gpus": '{"main": ["a"]}',
+            "gpupool": "a",
+            "qos": "high",
+            "autoscale": "true",
+            "gang-enabled": "true",
+            "gang-min-members": "2",
+            "enabled-replicas": "1",
+            "disable-features": "gpu-limiter",
+            "sidecar-worker": "true",
+            "workload": "a",
+        }.items()
+    ),
+    of_tensor_fusion("tensor-fusion.ai/dedicated-gpu (`true`)", "true", gpu_model="A100"),
+    of_tensor_fusion(
+        "tensor-fusion.ai/partition-id (beside isolation `partitioned`)",
+        "1g.10gb",
+        isolation="partitioned",
+    ),
+    Example(
+        "tensor-fusion.ai/vram-limit",
+        *(
+            asks(
+                limits={},
+                annotations={"tensor-fusion.ai/vram-limit": text},
+                labels={"tensor-fusion.ai/enabled": "true"},
+            )
+            for text in ("8Gi", "4Gi")
+        ),
+    ),
+    Example(
+        "tensor-fusion.ai/isolation (`shared`)",
+        *(
+            asks(
+                limits={},
+                annotations={"tensor-fusion.ai/gpu-count": "1", **more},
+                labels={"tensor-fusion.ai/enabled": "true"},
+            )
+            for more in (
+                {"tensor-fusion.ai/isolation": "shared"},
+                {"tensor-fusion.ai/vram-request": "8Gi"},
+            )
+        ),
+    ),
+)
+
+
 def rejected(row: str) -> Example:
     """An example of a key of which any amount is rejected."""
     return amount(row, 1, 0)
@@ -511,6 +619,7 @@ EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
     "sriov": SRIOV_ROWS,
     "resources": RESOURCES_ROWS,
     "kai": KAI_ROWS,
+    "tensorfusion": TENSOR_FUSION_ROWS,
     "hygon": HYGON_ROWS,
     "ascend": ASCEND_ROWS,
     "volcano": VOLCANO_ROWS,
