@@ -44,8 +44,8 @@ CASES = (
     ),
     Case(
         "an annotation of a pod without device keys",
-        ("metadata.annotations[tensor-fusion.ai/vram-limit]",),
-        pod(container("main"), annotations={"tensor-fusion.ai/vram-limit": "1Gi"}),
+        ("metadata.annotations[tensor-fusion.ai/hourly-pricing]",),
+        pod(container("main"), annotations={"tensor-fusion.ai/hourly-pricing": "1Gi"}),
     ),
     Case(
         "an annotation that a vocabulary reads",

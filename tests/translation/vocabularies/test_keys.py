@@ -392,6 +392,12 @@ WITH_TFLOPS: Final = translation_snapshot(
 """A cluster whose GPUs have TFLOPS."""
 
 
+def of_enabled(annotations: Mapping[str, str]) -> Document:
+    """A pod of tensor-fusion's."""
+    labels = {"tensor-fusion.ai/enabled": "true"}
+    return asks(limits={}, annotations=annotations, labels=labels)
+
+
 def of_tensor_fusion(row: str, text: str, **beside: str) -> Example:
     """An example of an annotation in a pod of tensor-fusion's, which requests memory otherwise."""
     name = row.partition(" (")[0]
@@ -460,28 +466,13 @@ TENSOR_FUSION_ROWS: Final = (
     ),
     Example(
         "tensor-fusion.ai/vram-limit",
-        *(
-            asks(
-                limits={},
-                annotations={"tensor-fusion.ai/vram-limit": text},
-                labels={"tensor-fusion.ai/enabled": "true"},
-            )
-            for text in ("8Gi", "4Gi")
-        ),
+        of_enabled({"tensor-fusion.ai/vram-limit": "8Gi"}),
+        of_enabled({"tensor-fusion.ai/vram-limit": "4Gi"}),
     ),
     Example(
         "tensor-fusion.ai/isolation (`shared`)",
-        *(
-            asks(
-                limits={},
-                annotations={"tensor-fusion.ai/gpu-count": "1", **more},
-                labels={"tensor-fusion.ai/enabled": "true"},
-            )
-            for more in (
-                {"tensor-fusion.ai/isolation": "shared"},
-                {"tensor-fusion.ai/vram-request": "8Gi"},
-            )
-        ),
+        of_enabled({"tensor-fusion.ai/gpu-count": "1", "tensor-fusion.ai/isolation": "shared"}),
+        of_enabled({"tensor-fusion.ai/gpu-count": "1", "tensor-fusion.ai/vram-request": "8Gi"}),
     ),
 )
 

@@ -3,6 +3,7 @@
 import pytest
 
 from admission.pods import Decision
+from kube.api.resource import ResourceSlice
 from testing.builders import (
     HAMI,
     Document,
@@ -45,7 +46,7 @@ def requesting(*containers: Document, enabled: str = "true", **annotations: str)
     )
 
 
-def request_of(document: Document, *slices: object) -> Document:
+def request_of(document: Document, *slices: ResourceSlice) -> Document:
     (claim,) = translation_of(document, translation_snapshot(*slices)).claims
     (request,) = devices_of(claim)["requests"]
     exactly: Document = request["exactly"]
