@@ -91,7 +91,7 @@ def test_a_mistake_in_a_job_of_another_project_is_told_when_it_is_applied(
         answers.append(create(cluster, namespace, job("8Gi")))
         if answers[-1].returncode == 0:
             cluster.kubectl("delete", "pytorchjobs.kubeflow.org", "train", "-n", namespace)
-        return "denied the request" in answers[-1].stderr
+        return "wrongUnit" in answers[-1].stderr
 
     cluster.wait_until(is_denied, "the webhook reviews the kind")
 
