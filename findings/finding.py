@@ -130,6 +130,8 @@ class Code(StrEnum):
     """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
     HOST_NETWORK_NIC = "hostNetworkNic"
     """A pod in the host's network requests a NIC, which its driver could not move into the pod."""
+    NETWORK_BY_CLAIM = "networkByClaim"
+    """The claim names the network of a virtual function, which the driver attaches itself."""
     CONTROLLER_READS_KEYS = "controllerReadsKeys"
     """The controller of a workload reads the keys of its pod template, which the translation removes."""
     CLASS_CONFIG_MISSING = "classConfigMissing"

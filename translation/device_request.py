@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, warning
+from findings.finding import Code, Finding, error, info, warning
+from findings.text import printable
 from kube.api.resource import (
     MAX_ALTERNATIVES,
     DeviceClaimConfiguration,
@@ -31,6 +32,7 @@ from translation.profiles.profile import (
     DeviceProfile,
     Mps,
     NamedDevices,
+    NetworkConfig,
     Profile,
     Sharing,
     put_at,
@@ -202,6 +204,33 @@ class RequestCompiler:
                 DeviceClaimConfiguration(requests=(name,), opaque=opaque),
                 self._intent.path("mode"),
             )
+        yield from self._network_config(name)
+
+    def _network_config(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
+        config, network = self._device.network, self._intent.network
+        if not isinstance(config, NetworkConfig) or network is None:
+            return
+        named = {
+            config.name: network.name,
+            config.namespace: network.namespace,
+            config.interface: network.interface,
+        }
+        parameters = {
+            **config.parameters,
+            **{field: text for field, text in named.items() if text},
+        }
+        opaque = OpaqueDeviceConfiguration(driver=self._profile.driver, parameters=parameters)
+        path = self._intent.path("network")
+        self.findings.append(
+            info(
+                Code.NETWORK_BY_CLAIM,
+                path,
+                f"the claim names network {printable(network.name)}, which {self._profile.driver} "
+                "attaches itself unless it runs in configurationMode MULTUS; where Multus runs beside "
+                "it, it would attach the network once more",
+            )
+        )
+        yield DeviceClaimConfiguration(requests=(name,), opaque=opaque), path
 
     # --- amounts
 

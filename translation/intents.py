@@ -134,6 +134,19 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
     resource: str | None = None
 
 
+class NetworkAttachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A NetworkAttachmentDefinition that a NIC is attached by.
+
+    Attributes:
+        namespace: Empty for the pod's.
+        interface: Its name in the pod; empty for the driver's choice.
+    """
+
+    name: str
+    namespace: str = ""
+    interface: str = ""
+
+
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """The devices of one kind that one container requests; amounts are per device.
 
@@ -153,6 +166,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         partition: The devices must be exactly one partition of those that the driver publishes.
         every: All matching devices of a node; `count` is 1 then.
         pool: A share of all matching devices of a node; one device where they cannot be shared.
+        network: The network that the driver attaches the NICs to; None where nothing says it.
         also: Further containers that use the same devices.
         paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa", "scope",
             "partition")
@@ -174,6 +188,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     partition: bool = False
     every: bool = False
     pool: bool = False
+    network: NetworkAttachment | None = None
     also: tuple[str, ...] = ()
     filter: DeviceFilter = DeviceFilter()
     paths: Mapping[str, FieldPath] = {}

@@ -182,8 +182,9 @@ def check_class_configs(
         for name in _classes_of(device)
     }
     for claim in claims:
+        configured = _configured_requests(claim)
         for index, name in claim.classes_by_request():
-            if name not in needed_configs:
+            if name not in needed_configs or index in configured:
                 continue
             driver, config = needed_configs.pop(name)
             if driver not in snapshot.class_configs.get(name, ()):
@@ -195,6 +196,17 @@ def check_class_configs(
                     "the pod may never start",
                     f"add the configuration to DeviceClass {name}",
                 )
+
+
+def _configured_requests(claim: Claim) -> frozenset[int]:
+    """Return the requests of a claim for which it has a configuration of its own."""
+    devices = claim.spec["spec"]["devices"]
+    names = {
+        name for config in devices.get("config") or () for name in config.get("requests") or ()
+    }
+    return frozenset(
+        index for index, request in enumerate(devices["requests"]) if request["name"] in names
+    )
 
 
 def _classes_of(device: DeviceProfile) -> frozenset[str]:

@@ -112,6 +112,20 @@ class Mps(_Part, frozen=True, kw_only=True):
                 raise TypeError(f"{name}: {path} does not lead through objects of parameters")
 
 
+class NetworkConfig(_Part, frozen=True, kw_only=True):
+    """The configuration that names the NetworkAttachmentDefinition of a NIC.
+
+    Attributes:
+        parameters: The opaque parameters.
+        name: Field of the name; likewise `namespace` and `interface`.
+    """
+
+    parameters: Mapping[str, Any]
+    name: str
+    namespace: str
+    interface: str
+
+
 AttributeValue = bool | int | str
 ANY_NAME = "*"
 """The wildcard at the end of a resource name."""
@@ -176,6 +190,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         resources: Legacy resource name to the devices that it means; a name may end in `*`. Of
             several that match, the longest applies.
         tflops: The capacity that represents the device's compute in TFLOPS; unset where there is none.
+        network: The configuration that names the network of a NIC; unset where there is none.
         class_config: What the driver needs in the configuration of the class, in a few words; unset
             where it needs none. A finding tells it where the class has no configuration.
     """
@@ -193,6 +208,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     # Unset, not empty: profiles without it keep the content hash that live pods carry.
     resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
     tflops: str | msgspec.UnsetType = msgspec.UNSET
+    network: NetworkConfig | msgspec.UnsetType = msgspec.UNSET
     class_config: str | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:

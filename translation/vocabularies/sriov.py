@@ -5,7 +5,8 @@ unambiguous names are read: those of vendors that make only NICs, of the operato
 and the prefixes of the plugin's own examples. Other names are read where the profile lists them
 under `resources`.
 
-Multus attaches the networks in its annotations, which stay. network-resources-injector adds the keys
+Multus attaches the networks in its annotations, which stay. Where all of them are one network, the
+claim names it, too, for drivers that attach networks themselves. network-resources-injector adds the keys
 of those networks to the first container, possibly after us; the claim is the pod's in any case.
 
 Not translated: PCIDEVICE_*, which the plugin sets and a driver does not.
@@ -15,7 +16,10 @@ chart, for its prefix; NVIDIA's network operator, for hostdev; k8snetworkplumbin
 network-resources-injector, pkg/webhook.
 """
 
+import re
 from typing import Final
+
+import msgspec
 
 from findings.finding import Code, Finding, warning
 from findings.text import printable
@@ -26,8 +30,10 @@ from translation.intents import (
     Intent,
     LegacyContainer,
     LegacyPod,
+    NetworkAttachment,
     Translation,
     Vocabulary,
+    annotation_path,
 )
 from translation.keys import KeyOutcome, Place, Table, annotation, limit, names, prefixes, variable
 
@@ -55,14 +61,22 @@ TABLE: Final[Table] = (
         KeyOutcome.DROPPED,
         "the device plugin sets it to the addresses of the devices; a driver does not",
     ),
+    annotation(
+        NETWORKS,
+        KeyOutcome.CONFIG,
+        "a VfConfig with `netAttachDefName`, for a driver that attaches networks itself, with an info. "
+        "Several networks are not divided among devices, and a finding says what the class must have",
+        case="one network, beside virtual functions",
+    ),
     *(
         annotation(
             name,
             KeyOutcome.KEPT,
             "for Multus. A pod with it is sent to the webhook even without device keys, because "
             "network-resources-injector may add keys later",
+            case=case,
         )
-        for name in (NETWORKS, DEFAULT_NETWORK)
+        for name, case in ((NETWORKS, "several networks"), (DEFAULT_NETWORK, ""))
     ),
 )
 
@@ -71,13 +85,18 @@ def translate(pod: LegacyPod) -> Translation:
     """Translate the virtual functions that each container requests."""
     intents: list[Intent] = []
     findings: list[Finding] = []
+    network = read_network(pod.annotations.get(NETWORKS, ""))
     for container in pod.containers:
         for key, count in requested_amounts(container):
             if isinstance(count, Finding):
                 findings.append(count)
             else:
-                intents.append(_intent(container, key, count))
+                intents.append(_intent(container, key, count, network))
                 findings.append(_check_variable(container, key))
+    if network is not None and sum(intent.count for intent in intents) > 1:
+        # Two interfaces cannot have one name.
+        unnamed = msgspec.structs.replace(network, interface="")
+        intents = [msgspec.structs.replace(intent, network=unnamed) for intent in intents]
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 
@@ -90,14 +109,69 @@ def address_variable(key: str) -> str:
     return VARIABLE_PREFIX + key.upper().replace(".", "_").replace("/", "_")
 
 
-def _intent(container: LegacyContainer, key: str, count: int) -> Intent:
+def read_network(text: str) -> NetworkAttachment | None:
+    """Return the network of Multus' annotation; None for none, for several, and for faulty ones.
+
+    Source: Multus, pkg/k8sclient, parsePodNetworkAnnotation.
+
+    >>> read_network("team/fast@net1"), read_network("a, b")
+    (NetworkAttachment(name='fast', namespace='team', interface='net1'), None)
+    """
+    networks = _networks_of(text)
+    distinct = {(network.namespace, network.name) for network in networks}
+    if len(distinct) != 1 or not all(map(_is_valid, networks)):
+        return None
+    return networks[0]
+
+
+def _networks_of(text: str) -> list[NetworkAttachment]:
+    if text.lstrip().startswith("["):
+        try:
+            return [
+                NetworkAttachment(
+                    name=item.name, namespace=item.namespace, interface=item.interface
+                )
+                for item in msgspec.json.decode(text, type=list[_Network])
+            ]
+        except msgspec.DecodeError:
+            return []
+    networks = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        path, _, interface = item.partition("@")
+        namespace, slash, name = path.rpartition("/")
+        networks.append(
+            NetworkAttachment(name=name, namespace=namespace if slash else "", interface=interface)
+        )
+    return networks
+
+
+class _Network(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    interface: str = ""
+
+
+def _is_valid(network: NetworkAttachment) -> bool:
+    optional = (network.namespace, network.interface)
+    return bool(_LABEL.fullmatch(network.name)) and all(
+        not text or _LABEL.fullmatch(text) for text in optional
+    )
+
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+
+
+def _intent(
+    container: LegacyContainer, key: str, count: int, network: NetworkAttachment | None
+) -> Intent:
     return Intent(
         container=container.name,
         kind=DeviceKind.NIC,
         count=count,
         exclusive=True,
         filter=DeviceFilter(resource=key),
-        paths={"count": container.limit_path(key)},
+        network=network,
+        paths={"count": container.limit_path(key), "network": annotation_path(NETWORKS)},
     )
 
 
@@ -116,6 +190,7 @@ VOCABULARY: Final = Vocabulary(
     keys=names(TABLE, Place.LIMIT),
     key_prefixes=prefixes(TABLE, Place.LIMIT),
     takes_names=True,
+    annotations=(NETWORKS,),
     triggers=(NETWORKS, DEFAULT_NETWORK),
     translate=translate,
 )

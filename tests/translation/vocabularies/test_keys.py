@@ -233,7 +233,8 @@ SRIOV_ROWS: Final = (
     amount("openshift.io/*", 2, 1),
     amount("nvidia.com/hostdev", 2, 1),
     Example("PCIDEVICE_*", asks(limits=FUNCTION), asks(limits=FUNCTION)),
-    said("k8s.v1.cni.cncf.io/networks", "net", FUNCTION),
+    said("k8s.v1.cni.cncf.io/networks (several networks)", "a,b", FUNCTION),
+    said("k8s.v1.cni.cncf.io/networks (one network, beside virtual functions)", "net", FUNCTION),
     said("v1.multus-cni.io/default-network", "net", FUNCTION),
 )
 

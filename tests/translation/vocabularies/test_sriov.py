@@ -4,9 +4,18 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.builders import Document, container, finding_texts, legacy_view
-from translation.intents import DeviceKind, Intent
-from translation.vocabularies.sriov import VOCABULARY, address_variable, translate
+from testing.builders import (
+    Document,
+    container,
+    devices_of,
+    finding_codes,
+    finding_texts,
+    legacy_view,
+    pod,
+    translation_of,
+)
+from translation.intents import DeviceKind, Intent, NetworkAttachment
+from translation.vocabularies.sriov import VOCABULARY, address_variable, read_network, translate
 
 LIMITS = "spec.containers[0].resources.limits"
 NETDEVICE = "intel.com/intel_sriov_netdevice"
@@ -59,6 +68,59 @@ CASES = (
         said=(f"error notAnInteger {LIMITS}[{NETDEVICE}]", f"error negative {LIMITS}[{RDMA}]"),
     ),
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("", None),
+        ("fast", NetworkAttachment(name="fast")),
+        ("fast, fast", NetworkAttachment(name="fast")),
+        ("team/fast@net1", NetworkAttachment(name="fast", namespace="team", interface="net1")),
+        ("fast,slow", None),
+        ("fast,team/fast", None),
+        ('[{"name": "fast", "namespace": "team", "mac": "02:00"}]',
+         NetworkAttachment(name="fast", namespace="team")),
+        ("[{", None),
+        ('[{"name": 3}]', None),
+        ('["fast"]', None),
+        ("/", None),
+        ("FAST", None),
+        ('fast"]', None),
+    ],
+)  # fmt: skip
+def test_read_network(text: str, want: NetworkAttachment | None) -> None:
+    assert want == read_network(text)
+
+
+def vf_config(*containers: Document, networks: str) -> list[Document]:
+    document = pod(*containers, annotations={"k8s.v1.cni.cncf.io/networks": networks})
+    translated = translation_of(document)
+    configs = [config for claim in translated.claims for config in devices_of(claim)["config"]]
+    codes = finding_codes(translated.findings)
+    assert ("info networkByClaim" in codes, "warning classConfigMissing" in codes) == (True, False)
+    return [config["opaque"]["parameters"] for config in configs]
+
+
+def test_one_network_is_the_claims_too() -> None:
+    kind = {"apiVersion": "sriovnetwork.k8snetworkplumbingwg.io/v1alpha1", "kind": "VfConfig"}
+    fast = {**kind, "netAttachDefName": "fast", "netAttachDefNamespace": "team"}
+
+    one = vf_config(container("main", {NETDEVICE: 1}), networks="team/fast@net1")
+    two = vf_config(container("main", {NETDEVICE: 2}), networks="team/fast@net1,team/fast@net2")
+
+    assert ([{**fast, "ifName": "net1"}], [fast]) == (one, two)
+
+
+def test_several_networks_are_left_to_the_class() -> None:
+    document = pod(
+        container("main", {NETDEVICE: 2}), annotations={"k8s.v1.cni.cncf.io/networks": "a,b"}
+    )
+
+    translated = translation_of(document)
+
+    assert "warning classConfigMissing" in finding_codes(translated.findings)
+    assert all("config" not in devices_of(claim) for claim in translated.claims)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
