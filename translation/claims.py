@@ -313,7 +313,11 @@ def _compile_claim(
     excess: list[Finding] = []
     for intent, name in zip(intents, _request_names(intents), strict=True):
         compiler = RequestCompiler(
-            profile, profile.devices[intent.kind], facts.get(intent.kind, UNKNOWN), intent
+            profile,
+            profile.devices[intent.kind],
+            facts.get(intent.kind, UNKNOWN),
+            intent,
+            gpu_facts=facts.get(DeviceKind.GPU, UNKNOWN),
         )
         compiled_request = compiler.request(name)
         sources |= compiled_request.sources_at(FieldPath.of("requests", len(requests)))

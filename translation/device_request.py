@@ -22,9 +22,9 @@ from kube.api.resource import (
     ExactDeviceRequest,
     OpaqueDeviceConfiguration,
 )
-from kube.quantity import Quantity
+from kube.quantity import Format, Quantity
 from translation.device_constraints import ConstraintCompiler
-from translation.device_facts import Facts
+from translation.device_facts import UNKNOWN, Facts
 from translation.device_selectors import Selector, SelectorCompiler, as_selectors
 from translation.intents import DeviceKind, Intent
 from translation.memory_shares import as_capacity, merged_sizes, shares_by_size, size_name
@@ -75,8 +75,19 @@ class RequestCompiler:
     """Compiles one intent to a request for one kind of device, and collects findings."""
 
     def __init__(
-        self, profile: Profile, device: DeviceProfile, facts: Facts, intent: Intent
+        self,
+        profile: Profile,
+        device: DeviceProfile,
+        facts: Facts,
+        intent: Intent,
+        gpu_facts: Facts = UNKNOWN,
     ) -> None:
+        """Keep what decides the request.
+
+        Args:
+            gpu_facts: Of the driver's whole GPUs, of which MIG devices are parts.
+        """
+        self._gpu_facts = gpu_facts
         self._profile = profile
         self._device = device
         self._facts = facts
@@ -392,6 +403,8 @@ class RequestCompiler:
         intent, memory = self._intent, self._device.memory
         if intent.kind is DeviceKind.MIG and intent.memory is not None:
             return self._smallest_first(memory, intent.memory)
+        if intent.kind is DeviceKind.MIG and intent.memory_percent is not None:
+            return self._part_of_gpu(memory, intent.memory_percent)
         default_is_part = self._shared and self._facts.default_is_part
         if ways := self._constraints.partition_ways():
             return [_Alternative(name=name, selector=selector) for name, selector in ways]
@@ -460,6 +473,28 @@ class RequestCompiler:
     def _connected_by(self, named_devices: NamedDevices) -> str | None:
         """Return the attribute that so many connected devices have in common; None for any."""
         return (named_devices.connected or {}).get(str(self._intent.count))
+
+    def _part_of_gpu(self, memory: str | None, percent: int) -> list[_Alternative]:
+        """Return the MIG devices with a percentage of a GPU's memory; of several sizes, the largest's."""
+        sizes = sorted({size.size for size in self._gpu_facts.sizes or ()})
+        if not sizes:
+            self._fail(
+                Code.MEMORY_SIZES_UNKNOWN,
+                "memory",
+                f"{percent} percent of an unknown size: MIG devices do not publish the memory of their "
+                f"GPU, and {self._profile.driver} has published no whole GPU",
+                "request an amount of memory, not a percentage",
+            )
+            return []
+        least = Quantity.from_int(int(sizes[-1]) * percent // 100, Format.BINARY)
+        if len(sizes) > 1:
+            self._warn(
+                Code.MEMORY_SIZES_MERGED,
+                "memory",
+                f"GPUs of {len(sizes)} memory sizes are published, and a MIG device does not publish "
+                f"its GPU's: it has {percent} percent of the largest, {least}, or more",
+            )
+        return self._smallest_first(memory, least)
 
     def _smallest_first(self, memory: str | None, least: Quantity) -> list[_Alternative]:
         if memory is None:

@@ -304,13 +304,20 @@ def _relevant_facts(
     relevant: dict[DeviceKind, Facts] = {}
     for kind, facts in known_facts.items():
         of_kind = [
-            (intent, alignment) for intent, alignment in provided_intents if intent.kind is kind
+            (intent, alignment)
+            for intent, alignment in provided_intents
+            if intent.kind is kind or (kind is DeviceKind.GPU and _is_part_of_gpu(intent))
         ]
         relevant[kind] = msgspec.structs.replace(
             _relevant_to(profile, kind, facts, [intent for intent, _ in of_kind]),
             per_root=_relevant_group_sizes(facts, of_kind),
         )
     return relevant
+
+
+def _is_part_of_gpu(intent: Intent) -> bool:
+    """Return whether a MIG device depends on the memory of its GPU."""
+    return intent.kind is DeviceKind.MIG and intent.memory_percent is not None
 
 
 def _relevant_group_sizes(

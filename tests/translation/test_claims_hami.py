@@ -21,6 +21,7 @@ from testing.builders import (
     gpus,
     hami_gpu,
     mig_device,
+    nvidia_gpu,
     pod,
     translation_of,
     translation_outcome,
@@ -223,6 +224,24 @@ BORROWED = (
         (driver_slice(NVIDIA, mig_device("9728Mi")),),
     ),
     Case(
+        "a percentage of the largest GPU, for MIG devices",
+        asking(1, pct=20, annotations=MIG_MODE),
+        {
+            "requests": [
+                exactly("mig.nvidia.com", 1, memory_is("19968Mi", driver=NVIDIA), name="mig")
+            ]
+        },
+        (
+            driver_slice(
+                NVIDIA,
+                nvidia_gpu("80Gi"),
+                nvidia_gpu("40Gi"),
+                mig_device("9728Mi", "1g.10gb"),
+                mig_device("19968Mi", "2g.20gb"),
+            ),
+        ),
+    ),
+    Case(
         "MIG devices of unknown sizes: any that is enough",
         asking(1, mem=8000, annotations=MIG_MODE),
         {
@@ -284,6 +303,11 @@ REFUSALS = (
         "a list that no selector holds",
         asking(1, annotations={"nvidia.com/use-gputype": "a," * 200}),
         ("error tooLong",),
+    ),
+    Refusal(
+        "a percentage of an unknown GPU in mode mig",
+        asking(1, pct=50, annotations={"nvidia.com/vgpu-mode": "mig"}),
+        ("error memorySizesUnknown",),
     ),
     Refusal(
         "a percentage for an MPS server",

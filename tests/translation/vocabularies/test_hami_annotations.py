@@ -200,12 +200,7 @@ MIG = (
         None,
         (f"error memoryAmountRequired {LIMITS}[nvidia.com/gpu]",),
     ),
-    Slice(
-        "a percentage is of no known card",
-        {"pct": 50},
-        None,
-        (f"error memoryAmountRequired {LIMITS}[nvidia.com/gpumem-percentage]",),
-    ),
+    Slice("a percentage is of a card that the driver publishes", {"pct": 50}, "None"),
 )
 
 

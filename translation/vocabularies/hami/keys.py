@@ -131,7 +131,8 @@ TABLE: Final[Table] = (
         MODE,
         KeyOutcome.CLASS,
         "MIG devices of `gpu.nvidia.com` with at least that memory, the smallest first. Needs "
-        "`gpumem`, and rejects a percentage; cores are dropped with a warning",
+        "`gpumem`, or `gpumem-percentage` where a whole GPU is published: of several sizes the "
+        "largest counts, with a warning. Cores are dropped with a warning",
         case="`mig`",
     ),
     annotation(

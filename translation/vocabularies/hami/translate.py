@@ -293,14 +293,13 @@ def _mutex_finding(intent: Intent) -> Finding:
 
 
 def _as_mig(intent: Intent, amounts: _Amounts) -> tuple[Intent | None, list[Finding]]:
-    memory, _ = _memory(amounts)
-    if memory is None:
+    memory, percent = _memory(amounts)
+    if memory is None and percent is None:
         return None, [
             error(
                 Code.MEMORY_AMOUNT_REQUIRED,
                 intent.path("memory"),
-                f"in vgpu-mode mig {_requested_memory(amounts)} of the GPU selects the MIG profile, "
-                "and MIG devices do not publish the memory of their GPU",
+                "in vgpu-mode mig the memory selects the MIG profile",
                 f"set {MEMORY_MIB}, or request a profile with nvidia.com/mig-<profile>",
             )
         ]
@@ -314,14 +313,11 @@ def _as_mig(intent: Intent, amounts: _Amounts) -> tuple[Intent | None, list[Find
             )
         )
     return (
-        msgspec.structs.replace(intent, kind=DeviceKind.MIG, memory=memory, exclusive=True),
+        msgspec.structs.replace(
+            intent, kind=DeviceKind.MIG, memory=memory, memory_percent=percent, exclusive=True
+        ),
         findings,
     )
-
-
-def _requested_memory(amounts: _Amounts) -> str:
-    percent = amounts.memory_percent
-    return f"{percent} percent of the memory" if percent and percent < 100 else "the memory"
 
 
 def _as_mps(intent: Intent, amounts: _Amounts) -> Intent:
