@@ -167,10 +167,11 @@ NICS: dict[str, tuple[list[str], list[str]]] = {
         [
             (
                 f"nic: 2 devices {VF}, where resourceName is mlnx_rdma or "
-                "resourceName is mellanox.com/mlnx_rdma"
+                "resourceName is mellanox.com/mlnx_rdma; "
+                'VfConfig {"netAttachDefName":"sriov-rdma"}'
             )
         ],
-        ["warning envVarNotProvided", "warning classConfigMissing"],
+        ["warning envVarNotProvided", "info networkByClaim"],
     ),
 }
 """Example of NICs to its requests and to what is said, against the cluster beside it."""
@@ -242,6 +243,7 @@ def test_what_an_example_of_another_vendor_becomes(name: str) -> None:
 OTHER_SHARES: dict[str, list[str]] = {
     "aliyun.yaml": [f"gpu: 1 device {HAMI}, with cores 50, memory 6Gi"],
     "tencent.yaml": [f"gpu: 1 device {HAMI}, with cores 30, memory 5Gi"],
+    "tensor-fusion.yaml": [f"gpu: 1 device {HAMI}, with cores 0 (none reserved), memory 8Gi"],
     "volcano.yaml": [
         f"gpu: 2 devices {HAMI}, each with cores 50, memory 3000Mi; with different uuid"
     ],
@@ -254,6 +256,19 @@ OTHER_SHARES: dict[str, list[str]] = {
 
 def test_every_example_of_other_shares_stands_in_the_table() -> None:
     assert set(OTHER_SHARES) == {path.name for path in (EXAMPLES / "shares").glob("*.yaml")}
+
+
+def test_tflops_go_to_a_driver_that_publishes_them() -> None:
+    answer_ = answer(
+        *("-f", EXAMPLES / "shares" / "tensor-fusion.yaml"),
+        *("--snapshot", EXAMPLES / "driver" / "cluster.yaml"),
+    )
+
+    wanted = "with cores 0 (none reserved), memory 8Gi, tflops 40"
+    assert ([f"gpu: 1 device of class gpu.drawbridge.internal, {wanted}"], []) == (
+        words(answer_),
+        codes(answer_),
+    )
 
 
 @pytest.mark.parametrize("name", OTHER_SHARES)
