@@ -249,6 +249,15 @@ def _translate_custom(
         if answer.operations:
             after = apply(copy.deepcopy(dict(embedded.template)), answer.operations)
             document = replace_in(document, embedded.path, after)
+    # A template elsewhere in the object is not its controller's, as far as is known.
+    read_paths = [FieldPath.of(*path) for path, _ in pods]
+    findings += (
+        finding
+        for finding in check_embedded_templates(
+            source.document, vocabularies, snapshot.extended_resources
+        )
+        if all(finding.path.relative_to(path) is None for path in read_paths)
+    )
     answers = [answer for _, answer in pods]
     return msgspec.structs.replace(
         untouched,
