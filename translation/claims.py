@@ -15,6 +15,7 @@ from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.api.meta import ObjectMeta
 from kube.api.resource import (
+    MAX_REQUESTS,
     DeviceClaim,
     DeviceClaimConfiguration,
     DeviceClass,
@@ -241,11 +242,10 @@ def compile_claims(
             label=label,
             prefix=f"{prefix}-{group[0].intent.kind}-{count}",
             uses=tuple(
-                Use(container=user, request=request.name)
-                for devices, request in zip(
-                    group, compiled_request.claim.requests or (), strict=True
-                )
+                Use(container=user, request=name)
+                for devices, names in zip(group, compiled_request.requests_by_intent, strict=True)
                 for user in devices.users
+                for name in names
             ),
             sources=compiled_request.sources,
         )
@@ -287,13 +287,15 @@ def pod_claim_label(kind: str, container: str) -> str:
 
 
 class _CompiledClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim with one request per intent, its sources and findings.
+    """A claim, its sources and findings.
 
     Attributes:
+        requests_by_intent: Names of the requests of each intent.
         exceeds: The pod derives too much, so the claim is not complete.
     """
 
     claim: DeviceClaim
+    requests_by_intent: tuple[tuple[str, ...], ...]
     sources: Mapping[FieldPath, FieldPath]
     findings: tuple[Finding, ...]
     exceeds: bool
@@ -311,25 +313,35 @@ def _compile_claim(
     configs: list[DeviceClaimConfiguration] = []
     findings: list[Finding] = []
     excess: list[Finding] = []
+    by_intent: list[tuple[str, ...]] = []
+    # Each device of some intents gets a request of its own, as long as Kubernetes allows so many.
+    spare_requests = MAX_REQUESTS - len(intents)
     for intent, name in zip(intents, _request_names(intents), strict=True):
-        compiler = RequestCompiler(
-            profile,
-            profile.devices[intent.kind],
-            facts.get(intent.kind, UNKNOWN),
-            intent,
-            gpu_facts=facts.get(DeviceKind.GPU, UNKNOWN),
-        )
-        compiled_request = compiler.request(name)
-        sources |= compiled_request.sources_at(FieldPath.of("requests", len(requests)))
-        requests.append(compiled_request.request)
-        for constraint, path in compiler.constraints(name):
+        compiler = _compiler(intent, profile, facts)
+        parts = {name: compiler}
+        if intent.count <= spare_requests and compiler.may_combine_sizes():
+            spare_requests -= intent.count - 1
+            single = msgspec.structs.replace(intent, count=1)
+            parts = {
+                f"{name}-{index}": _compiler(single, profile, facts)
+                for index in range(intent.count)
+            }
+        for part_name, part in parts.items():
+            compiled_request = part.request(part_name)
+            sources |= compiled_request.sources_at(FieldPath.of("requests", len(requests)))
+            requests.append(compiled_request.request)
+            excess += sizes.check_request(intent, compiled_request.request)
+            if part is not compiler:
+                findings += part.findings
+        by_intent.append(tuple(parts))
+        for constraint, path in compiler.constraints(*parts):
             sources[FieldPath.of("constraints", len(constraints))] = path
             constraints.append(constraint)
-        for config, path in compiler.configs(name):
-            sources[FieldPath.of("config", len(configs))] = path
-            configs.append(config)
+        for part_name in parts:
+            for config, path in compiler.configs(part_name):
+                sources[FieldPath.of("config", len(configs))] = path
+                configs.append(config)
         findings += compiler.findings
-        excess += sizes.check_request(intent, compiled_request.request)
         if excess:
             break
     claim = DeviceClaim(
@@ -339,9 +351,22 @@ def _compile_claim(
     )
     return _CompiledClaim(
         claim=claim,
+        requests_by_intent=tuple(by_intent),
         sources=sources,
         findings=(*findings, *excess),
         exceeds=bool(excess),
+    )
+
+
+def _compiler(
+    intent: Intent, profile: Profile, facts: Mapping[DeviceKind, Facts]
+) -> RequestCompiler:
+    return RequestCompiler(
+        profile,
+        profile.devices[intent.kind],
+        facts.get(intent.kind, UNKNOWN),
+        intent,
+        gpu_facts=facts.get(DeviceKind.GPU, UNKNOWN),
     )
 
 

@@ -5,7 +5,7 @@ cluster needs little memory; the summaries of a driver are merged into its facts
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -60,11 +60,13 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
             publish none, None when no device is known.
         per_root: Distinct numbers of devices under one PCIe root, that of most nodes first. Where
             they matter, empty when known devices publish no root; else None.
+        mixed: Some node has devices of several memory sizes.
         partitions: Distinct numbers of devices in a partition, ascending. Where they matter, empty
             when known devices publish none; else None.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
+    mixed: bool = False
     shared: bool | None = None
     default_is_part: bool = False
     replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
@@ -132,13 +134,32 @@ def facts_by_driver(
             for kind, facts in part.facts.items():
                 kinds.setdefault(kind, []).append(facts)
     per_root = _per_root(newest)
+    mixed = _mixed(newest)
     return {
         driver: {
-            kind: msgspec.structs.replace(merge_facts(facts), per_root=per_root.get((driver, kind)))
+            kind: msgspec.structs.replace(
+                merge_facts(facts),
+                mixed=(driver, kind) in mixed,
+                per_root=per_root.get((driver, kind)),
+            )
             for kind, facts in kinds.items()
         }
         for driver, kinds in by_driver.items()
     }
+
+
+def _mixed(
+    pools: Mapping[tuple[str, str], Sequence[SliceSummary]],
+) -> frozenset[tuple[str, DeviceKind]]:
+    """Return the drivers and kinds of which some pool, that is a node, has several memory sizes."""
+    mixed: set[tuple[str, DeviceKind]] = set()
+    for (driver, _), parts in pools.items():
+        sizes: dict[DeviceKind, set[Quantity]] = {}
+        for part in parts:
+            for kind, facts in part.facts.items():
+                sizes.setdefault(kind, set()).update(size.size for size in facts.sizes or ())
+        mixed.update((driver, kind) for kind, known in sizes.items() if len(known) > 1)
+    return frozenset(mixed)
 
 
 def _per_root(

@@ -71,6 +71,10 @@ class CompiledRequest(msgspec.Struct, frozen=True, kw_only=True):
         return {field.join(below): path for below, path in self.sources.items()}
 
 
+MAX_COMBINATIONS: Final = 64
+"""Of memory sizes that devices of one container may have, where they are not the same."""
+
+
 class RequestCompiler:
     """Compiles one intent to a request for one kind of device, and collects findings."""
 
@@ -200,6 +204,27 @@ class RequestCompiler:
                 DeviceConstraint(requests=group, match_attribute=match),
                 self._intent.path("count"),
             )
+
+    def may_combine_sizes(self) -> bool:
+        """Return whether devices of several memory sizes may serve the intent together.
+
+        A request has one alternative for all of its devices, so each device needs a request of its own.
+        The search tries their combinations, so there may be only a few.
+        """
+        intent = self._intent
+        if not (
+            intent.count > 1
+            and intent.kind is DeviceKind.GPU
+            and intent.memory_percent is not None
+            and self._shared
+            and self._facts.mixed
+            and self._device.memory is not None
+            and self._device.unique is not None
+            and not (intent.through_mps or intent.every or intent.pool)
+        ):
+            return False
+        sizes = len(shares_by_size(self._facts.sizes or (), intent.memory_percent))
+        return 1 < sizes <= MAX_ALTERNATIVES and sizes**intent.count <= MAX_COMBINATIONS
 
     def configs(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
         """Yield each configuration that the driver needs for the request, and its source."""

@@ -355,6 +355,8 @@ def _relevant_to(
     default_is_part = takes_all and facts.default_is_part
     return Facts(
         sizes=facts.sizes if by_size or by_profile or default_is_part else None,
+        mixed=facts.mixed
+        and any(intent.memory_percent is not None and intent.count > 1 for intent in intents),
         shared=facts.shared if device.sharing is Sharing.PUBLISHED else None,
         default_is_part=default_is_part,
         replicas=facts.replicas

@@ -91,6 +91,31 @@ AMOUNTS = (
         (A100_40, A100_80),
     ),
     Case(
+        "where a node has cards of two sizes, each card has a request",
+        asking(2, pct=50, cores=30),
+        {
+            "requests": [
+                {
+                    "name": name,
+                    "firstAvailable": [
+                        alternative(
+                            f"memory-{size}gi",
+                            HAMI,
+                            1,
+                            memory_is(f"{size}Gi"),
+                            cores="30",
+                            memory=f"{size // 2}Gi",
+                        )
+                        for size in (40, 80)
+                    ],
+                }
+                for name in ("gpu-0", "gpu-1")
+            ],
+            "constraints": [distinct(HAMI, "gpu-0", "gpu-1")],
+        },
+        (driver_slice(HAMI, hami_gpu("40Gi"), hami_gpu("80Gi")),),
+    ),
+    Case(
         "a percentage of the only size needs one alternative, which tests for it",
         asking(1, pct=33),
         {

@@ -66,6 +66,7 @@ CASES = (
         [driver_slice(HAMI, hami_gpu("80Gi"), hami_gpu("9Gi"), hami_gpu("80Gi"))],
         Facts(
             sizes=(size("9Gi", "1Mi", "1Mi"), size("80Gi", "1Mi", "1Mi")),
+            mixed=True,
             shared=True,
             replicas=(),
         ),

@@ -80,7 +80,8 @@ TABLE: Final[Table] = (
         KeyOutcome.CAPACITY,
         "one alternative per published memory size, each with its share rounded down; of more than "
         "8 sizes the nearest are merged, with the share of the smaller one and a warning. Several "
-        "cards must have one size, with a warning where several are published. Rejected above 100, "
+        "cards must have one size, with a warning where several are published; where a node has cards of "
+        "several, each card has a request of its own, up to 64 combinations. Rejected above 100, "
         "and where no size is known; `100` and `0` are all of it; `gpumem` takes precedence",
     ),
     limit(
