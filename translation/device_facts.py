@@ -158,7 +158,7 @@ def _mixed(
         for part in parts:
             for kind, facts in part.facts.items():
                 sizes.setdefault(kind, set()).update(size.size for size in facts.sizes or ())
-        mixed.update((driver, kind) for kind, known in sizes.items() if len(known) > 1)
+        mixed.update((driver, kind) for kind, distinct in sizes.items() if len(distinct) > 1)
     return frozenset(mixed)
 
 

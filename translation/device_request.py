@@ -5,14 +5,13 @@ warning. User input reaches CEL only as quoted literals, and every attribute is 
 first, because a CEL error ends the whole scheduling attempt.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, info, warning
-from findings.text import printable
+from findings.finding import Code, Finding, error, warning
 from kube.api.resource import (
     MAX_ALTERNATIVES,
     DeviceClaimConfiguration,
@@ -20,22 +19,27 @@ from kube.api.resource import (
     DeviceRequest,
     DeviceSubRequest,
     ExactDeviceRequest,
-    OpaqueDeviceConfiguration,
 )
 from kube.quantity import Format, Quantity
+from translation.device_configs import check_feature_gate, compile_configs
 from translation.device_constraints import ConstraintCompiler
 from translation.device_facts import UNKNOWN, Facts
 from translation.device_selectors import Selector, SelectorCompiler, as_selectors
 from translation.intents import DeviceKind, Intent
-from translation.memory_shares import as_capacity, merged_sizes, shares_by_size, size_name
+from translation.memory_shares import (
+    as_capacity,
+    equal_sizes_finding,
+    may_combine_sizes,
+    merged_sizes,
+    merged_sizes_finding,
+    shares_by_size,
+    size_name,
+)
 from translation.profiles.profile import (
     DeviceProfile,
-    Mps,
     NamedDevices,
-    NetworkConfig,
     Profile,
     Sharing,
-    put_at,
 )
 
 _WITHOUT_MEMORY: Final = frozenset({DeviceKind.NIC, DeviceKind.FPGA})
@@ -69,10 +73,6 @@ class CompiledRequest(msgspec.Struct, frozen=True, kw_only=True):
     def sources_at(self, field: FieldPath) -> Mapping[FieldPath, FieldPath]:
         """Return the sources of a claim that has the request at a field below `devices`."""
         return {field.join(below): path for below, path in self.sources.items()}
-
-
-MAX_COMBINATIONS: Final = 64
-"""Of memory sizes that devices of one container may have, where they are not the same."""
 
 
 class RequestCompiler:
@@ -206,67 +206,12 @@ class RequestCompiler:
             )
 
     def may_combine_sizes(self) -> bool:
-        """Return whether devices of several memory sizes may serve the intent together.
-
-        A request has one alternative for all of its devices, so each device needs a request of its own.
-        The search tries their combinations, so there may be only a few.
-        """
-        intent = self._intent
-        if not (
-            intent.count > 1
-            and intent.kind is DeviceKind.GPU
-            and intent.memory_percent is not None
-            and self._shared
-            and self._facts.mixed
-            and self._device.memory is not None
-            and self._device.unique is not None
-            and not (intent.through_mps or intent.every or intent.pool)
-        ):
-            return False
-        sizes = len(shares_by_size(self._facts.sizes or (), intent.memory_percent))
-        return 1 < sizes <= MAX_ALTERNATIVES and sizes**intent.count <= MAX_COMBINATIONS
+        """Return whether devices of several memory sizes may serve the intent together."""
+        return self._shared and may_combine_sizes(self._intent, self._device, self._facts)
 
     def configs(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
         """Yield each configuration that the driver needs for the request, and its source."""
-        mps = self._device.mps
-        if self._intent.through_mps and mps is not None:
-            parameters = msgspec.to_builtins(mps.parameters)
-            if mps.threads and self._intent.cores_percent:
-                put_at(parameters, mps.threads, self._intent.cores_percent)
-            if mps.memory and self._intent.memory is not None:
-                put_at(parameters, mps.memory, str(self._intent.memory))
-            opaque = OpaqueDeviceConfiguration(driver=self._profile.driver, parameters=parameters)
-            yield (
-                DeviceClaimConfiguration(requests=(name,), opaque=opaque),
-                self._intent.path("mode"),
-            )
-        yield from self._network_config(name)
-
-    def _network_config(self, name: str) -> Iterator[tuple[DeviceClaimConfiguration, FieldPath]]:
-        config, network = self._device.network, self._intent.network
-        if not isinstance(config, NetworkConfig) or network is None:
-            return
-        named = {
-            config.name: network.name,
-            config.namespace: network.namespace,
-            config.interface: network.interface,
-        }
-        parameters = {
-            **config.parameters,
-            **{field: text for field, text in named.items() if text},
-        }
-        opaque = OpaqueDeviceConfiguration(driver=self._profile.driver, parameters=parameters)
-        path = self._intent.path("network")
-        self.findings.append(
-            info(
-                Code.NETWORK_BY_CLAIM,
-                path,
-                f"the claim names network {printable(network.name)}, which {self._profile.driver} "
-                "attaches itself unless it runs in configurationMode MULTUS; where Multus runs beside "
-                "it, it would attach the network once more",
-            )
-        )
-        yield DeviceClaimConfiguration(requests=(name,), opaque=opaque), path
+        return compile_configs(name, self._intent, self._profile, self.findings)
 
     # --- amounts
 
@@ -420,7 +365,7 @@ class RequestCompiler:
                 "mode",
                 "the MPS server serves only this pod; other pods do not share its GPU",
             )
-            self._warn_feature_gate(self._device.mps)
+            self.findings += check_feature_gate(self._intent, self._profile, self._device.mps)
         return {}
 
     def _alternatives(self) -> list[_Alternative]:
@@ -454,9 +399,9 @@ class RequestCompiler:
         shares = shares_by_size(self._facts.sizes, percent)
         ranges = merged_sizes(list(shares), MAX_ALTERNATIVES)
         if len(ranges) < len(shares):
-            self._warn_merged_sizes(ranges)
+            self.findings.append(merged_sizes_finding(intent, ranges))
         if len(shares) > 1 and intent.count > 1 and percent < 100:
-            self._warn_equal_sizes(len(shares))
+            self.findings.append(equal_sizes_finding(intent, len(shares)))
         return [
             _Alternative(
                 name=size_name(least),
@@ -471,23 +416,6 @@ class RequestCompiler:
             return self._selectors.memory_is("== 0", least)
         from_least = self._selectors.memory_is(">= 0", least)
         return f"{from_least} && {self._selectors.memory_is('<= 0', most)}"
-
-    def _warn_merged_sizes(self, ranges: Sequence[tuple[Quantity, Quantity]]) -> None:
-        range_list = ", ".join(f"{least} to {most}" for least, most in ranges if least != most)
-        self._warn(
-            Code.MEMORY_SIZES_MERGED,
-            "memory",
-            f"a request has at most {MAX_ALTERNATIVES} alternatives: devices of {range_list} get the "
-            "percentage of the smallest of them",
-        )
-
-    def _warn_equal_sizes(self, sizes: int) -> None:
-        self._warn(
-            Code.EQUAL_MEMORY_SIZES,
-            "memory",
-            f"devices of {sizes} memory sizes are published, and the {self._intent.count} devices must "
-            "have the same: devices of several sizes on one node are not combined",
-        )
 
     def _connected_first(self, named_devices: NamedDevices) -> list[_Alternative]:
         """Return the alternatives connected and any, where a name prefers connected devices."""
@@ -547,16 +475,6 @@ class RequestCompiler:
                 Code.ENV_VAR_NOT_PROVIDED,
                 "count",
                 f"{variable}, which the device plugin sets, is not set by {self._profile.driver}",
-            )
-
-    def _warn_feature_gate(self, mps: Mps) -> None:
-        if isinstance(mps.feature_gate, str):
-            excludes = f", which excludes {' and '.join(mps.excludes)}" if mps.excludes else ""
-            self._warn(
-                Code.REQUIRES_FEATURE_GATE,
-                "mode",
-                f"{self._profile.driver} accepts MPS only with its feature gate {mps.feature_gate}, "
-                f"off by default{excludes}; without it the pod does not start",
             )
 
     def _warn_whole_device(self) -> None:

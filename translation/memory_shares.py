@@ -1,12 +1,20 @@
 """Percentages of memory as amounts that published devices accept."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+from findings.finding import Code, Finding, warning
 from kube.api.resource import (
+    MAX_ALTERNATIVES,
     CapacityRequirements,
 )
 from kube.quantity import Quantity
-from translation.device_facts import MemorySize
+from translation.device_facts import Facts, MemorySize
+from translation.intents import DeviceKind, Intent
+from translation.profiles.profile import DeviceProfile
+
+MAX_COMBINATIONS: Final = 64
+"""Of memory sizes that devices of one container may have, where they are not the same."""
 
 
 def shares_by_size(sizes: Iterable[MemorySize], percent: int) -> dict[Quantity, Quantity]:
@@ -74,3 +82,44 @@ def size_name(size: Quantity) -> str:
 def as_capacity(amounts: Mapping[str, Quantity]) -> CapacityRequirements | None:
     """Return amounts as the capacity of a request; None without any."""
     return CapacityRequirements(requests=dict(sorted(amounts.items()))) if amounts else None
+
+
+def may_combine_sizes(intent: Intent, device: DeviceProfile, facts: Facts) -> bool:
+    """Return whether shared devices of several memory sizes may serve an intent together.
+
+    A request has one alternative for all of its devices, so each device needs a request of its own.
+    The search tries their combinations, so there may be only a few.
+    """
+    if not (
+        intent.count > 1
+        and intent.kind is DeviceKind.GPU
+        and intent.memory_percent is not None
+        and facts.mixed
+        and device.memory is not None
+        and device.unique is not None
+        and not (intent.through_mps or intent.every or intent.pool)
+    ):
+        return False
+    sizes = len(shares_by_size(facts.sizes or (), intent.memory_percent))
+    return 1 < sizes <= MAX_ALTERNATIVES and sizes**intent.count <= MAX_COMBINATIONS
+
+
+def merged_sizes_finding(intent: Intent, ranges: Iterable[tuple[Quantity, Quantity]]) -> Finding:
+    """Return the finding that sizes share an alternative."""
+    range_list = ", ".join(f"{least} to {most}" for least, most in ranges if least != most)
+    return warning(
+        Code.MEMORY_SIZES_MERGED,
+        intent.path("memory"),
+        f"a request has at most {MAX_ALTERNATIVES} alternatives: devices of {range_list} get the "
+        "percentage of the smallest of them",
+    )
+
+
+def equal_sizes_finding(intent: Intent, sizes: int) -> Finding:
+    """Return the finding that all devices of an intent must have one size."""
+    return warning(
+        Code.EQUAL_MEMORY_SIZES,
+        intent.path("memory"),
+        f"devices of {sizes} memory sizes are published, and the {intent.count} devices must "
+        "have the same: devices of several sizes on one node are not combined",
+    )

@@ -272,7 +272,7 @@ def _answer_of_all(answers: Sequence[Answer]) -> Answer | None:
     """Return one answer with the claims of all, and the decision that matters most."""
     decisions = [answer.decision for answer in answers]
     order = (Decision.REFUSED, Decision.TRANSLATED, Decision.UNTRANSLATED, Decision.ACCEPTED)
-    decision = next((one for one in order if one in decisions), Decision.UNTOUCHED)
+    decision = next((entry for entry in order if entry in decisions), Decision.UNTOUCHED)
     claims = tuple(claim for answer in answers for claim in answer.claims)
     return Answer(decision=decision, claims=claims) if answers else None
 
