@@ -30,6 +30,7 @@ from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.plan.ledger import Step
 from sidecar.rejection_events import RejectionEvents
+from sidecar.self_checks import check_drift, measure_lag
 from sidecar.server import SchedulerServer
 from sidecar.service import Service, ServiceSettings
 from sidecar.settings import VARIABLES, Settings
@@ -95,7 +96,7 @@ async def serve(process: Process[Settings]) -> None:
             election=settings.leader_election,
             server=settings,
             registry=registry,
-            loops=[server.run, engine.run, recorder.run],
+            loops=[server.run, engine.run, recorder.run, partial(measure_lag, metrics)],
             checks={"scheduler": session.check},
             ends_with_lease=True,
         )
@@ -156,6 +157,7 @@ def _begin(parts: _Parts) -> Work:
         on_rejection=RejectionEvents(recorder.record).record_rejection,
     )
     metrics.show_reservations(lambda: len(service.reservations.by_pod))
+    metrics.show_held_back(lambda: len(state.held_back.claims))
     for step in Step:
         metrics.show_holds(step, partial(_count_holds, state, step))
 
@@ -191,6 +193,7 @@ def _begin(parts: _Parts) -> Work:
                 group.create_task(informers.run())
                 await state.wait_synced()
                 group.create_task(reporter.run())
+                group.create_task(check_drift(service, settings.drift_check_period))
         finally:
             session.end()
 

@@ -57,54 +57,66 @@ class HeldBackDevices:
     def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
         """Hold back the devices of a claim that a pod may still use."""
         until = held_back.end_of(self._now(), self._timeout_s)
-        held = held_back.hold_back(pod, claim, until)
-        if held is not None:
-            log.info("devices.held_back", pod=f"{held.namespace}/{held.pod}", until=held.until)
-            self._put(held, slices)
+        held_claim = held_back.hold_back(pod, claim, until)
+        if held_claim is not None:
+            log.info(
+                "devices.held_back",
+                pod=f"{held_claim.namespace}/{held_claim.pod}",
+                until=held_claim.until,
+            )
+            self._put(held_claim, slices)
 
     def pod_ended(self, uid: str) -> None:
         """Give the devices of a pod again, whose containers have ended."""
-        for held in [held for held in self.claims.values() if held.pod_uid == uid]:
-            self._end(held, "the pod has ended")
+        for held_claim in [
+            held_claim for held_claim in self.claims.values() if held_claim.pod_uid == uid
+        ]:
+            self._end(held_claim, "the pod has ended")
 
     def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
         """Take over what an earlier leader held back."""
-        for held in claims:
-            if held.claim_uid not in self.claims:
-                self._put(held, slices)
+        for held_claim in claims:
+            if held_claim.claim_uid not in self.claims:
+                self._put(held_claim, slices)
         self.expire()
 
-    def slice_changed(self, published: ResourceSlice) -> None:
+    def slice_changed(self, resource_slice: ResourceSlice) -> None:
         """Give devices again of which their driver says no more that they are in use."""
         if not self.claims:
             return
-        in_use = held_back.devices_in_use([published])
-        listed = {
-            (published.spec.driver, published.spec.pool.name, device.name)
-            for device in published.spec.devices or ()
+        in_use = held_back.devices_in_use([resource_slice])
+        slice_devices = {
+            (resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)
+            for device in resource_slice.spec.devices or ()
         }
-        for held in list(self.claims.values()):
-            devices = held_back.devices_of(held)
-            freed = devices & listed & self._in_use - in_use
+        for held_claim in list(self.claims.values()):
+            devices = held_back.devices_of(held_claim)
+            freed = devices & slice_devices & self._in_use - in_use
             self._in_use = (self._in_use | (devices & in_use)) - freed
             if freed and not devices & self._in_use:
-                self._end(held, "the driver says that they are free")
+                self._end(held_claim, "the driver says that they are free")
 
     def expire(self) -> None:
         """Give devices again whose time has come."""
         now = self._now()
-        for held in [held for held in self.claims.values() if held_back.is_over(held, now)]:
-            self._end(held, "they were held back for as long as they may be")
+        for held_claim in [
+            held_claim for held_claim in self.claims.values() if held_back.is_over(held_claim, now)
+        ]:
+            self._end(held_claim, "they were held back for as long as they may be")
 
-    def _put(self, held: HeldBackClaim, slices: Iterable[ResourceSlice]) -> None:
-        self.claims[held.claim_uid] = held
-        pools = {(device.driver, device.pool) for device in held.devices}
-        published = (one for one in slices if (one.spec.driver, one.spec.pool.name) in pools)
-        self._in_use |= held_back.devices_of(held) & held_back.devices_in_use(published)
-        self._on_change(held.claim_uid)
+    def _put(self, held_claim: HeldBackClaim, slices: Iterable[ResourceSlice]) -> None:
+        self.claims[held_claim.claim_uid] = held_claim
+        pools = {(device.driver, device.pool) for device in held_claim.devices}
+        in_pools = (
+            resource_slice
+            for resource_slice in slices
+            if (resource_slice.spec.driver, resource_slice.spec.pool.name) in pools
+        )
+        self._in_use |= held_back.devices_of(held_claim) & held_back.devices_in_use(in_pools)
+        self._on_change(held_claim.claim_uid)
 
-    def _end(self, held: HeldBackClaim, why: str) -> None:
-        log.info("devices.given_again", pod=f"{held.namespace}/{held.pod}", why=why)
-        del self.claims[held.claim_uid]
-        self._in_use -= held_back.devices_of(held)
-        self._on_change(held.claim_uid)
+    def _end(self, held_claim: HeldBackClaim, why: str) -> None:
+        log.info("devices.given_again", pod=f"{held_claim.namespace}/{held_claim.pod}", why=why)
+        del self.claims[held_claim.claim_uid]
+        self._in_use -= held_back.devices_of(held_claim)
+        self._on_change(held_claim.claim_uid)

@@ -69,6 +69,22 @@ class SidecarMetrics:
             ("step",),
             registry=registry,
         )
+        self._held_back = Gauge(
+            "drawbridge_sidecar_held_back_claims",
+            "Claims of pods that were deleted by force whose devices nobody gets for now.",
+            registry=registry,
+        )
+        self._drift = Counter(
+            "drawbridge_sidecar_drift",
+            "Total checks after which the devices in use had to be counted anew.",
+            registry=registry,
+        )
+        self._lag = Histogram(
+            "drawbridge_sidecar_loop_lag_seconds",
+            "How much later than it was due the event loop came to a task.",
+            buckets=SECONDS,
+            registry=registry,
+        )
         self._writes = Counter(
             "drawbridge_sidecar_claim_writes",
             "Total writes of claims, by result.",
@@ -105,3 +121,15 @@ class SidecarMetrics:
     def show_holds(self, step: str, count: Callable[[], int]) -> None:
         """Show how many holds are at a step."""
         self._holds.labels(step).set_function(lambda: float(count()))
+
+    def show_held_back(self, count: Callable[[], int]) -> None:
+        """Show how many claims have devices that are held back."""
+        self._held_back.set_function(lambda: float(count()))
+
+    def count_drift(self) -> None:
+        """Count one check that found drift."""
+        self._drift.inc()
+
+    def observe_lag(self, seconds: float) -> None:
+        """Observe how late the event loop was once."""
+        self._lag.observe(seconds)

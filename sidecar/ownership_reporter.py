@@ -68,7 +68,7 @@ class OwnershipReporter:
             self._failures = 0
             return
         try:
-            stored = await self._patch(ownership.metadata.name, patch_of(ownership, status))
+            raw = await self._patch(ownership.metadata.name, patch_of(ownership, status))
         except NotFound:
             return
         except KubeError as error:
@@ -76,11 +76,15 @@ class OwnershipReporter:
             log.warning("ownership.not_written", error=str(error), failures=self._failures)
         else:
             self._failures = 0
-            self._state.put_ownership(stored)
+            self._state.put_ownership(raw)
 
     def _report(self, ownership: AllocatorOwnership) -> Report:
         names = {driver.name for driver in ownership.spec.drivers or ()}
-        slices = (one for one in self._state.slices.values() if one.spec.driver in names)
+        slices = (
+            resource_slice
+            for resource_slice in self._state.slices.values()
+            if resource_slice.spec.driver in names
+        )
         return Report(
             holder=self._holder,
             problem=self._problem(),

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
+from allocator.model.usage import gather_usage
 from allocator.pods.claims import Name, allocation_of
 from allocator.pods.node_eligibility import is_for
 from kube.api.core import Pod
@@ -21,6 +22,7 @@ from kube.cel.engine import SelectorEngine, use_engine
 from sidecar.binder import Binder, PodReference
 from sidecar.metrics import SidecarMetrics
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
+from sidecar.plan.drift import differs
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.rejections import Code, Rejection, failed_rejection
 from sidecar.plan.reservations import Difference, Reservations, accept, finish, greet
@@ -252,12 +254,30 @@ class Service:
             )
         return self._answer(Verdict.CONTINUE)
 
+    async def check_drift(self) -> bool:
+        """Count the devices in use anew; return whether they were counted wrongly before."""
+        async with self._turn:
+            claims = self._state.claims_in_use()
+            features = self._state.features
+            has_drifted = await self._decide(
+                "drift_check",
+                lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
+            )
+            if has_drifted:
+                log.error("usage.drifted")
+                self._metrics.count_drift()
+                self._state.rebuild()
+                self._state.wakeups += 1
+        return has_drifted
+
     def show(self) -> ReservationsView:
         """Return what is promised and not yet seen in the API."""
         return ReservationsView(
             scheduler=self.reservations.scheduler,
             reservations=tuple(
-                sorted(self.reservations.by_pod.values(), key=lambda one: one.number)
+                sorted(
+                    self.reservations.by_pod.values(), key=lambda reservation: reservation.number
+                )
             ),
             holds=tuple(
                 HoldView(
@@ -269,12 +289,12 @@ class Service:
                     ),
                     pods=tuple(sorted(hold.pods)),
                 )
-                for hold in sorted(self._state.holds.values(), key=lambda one: one.name)
+                for hold in sorted(self._state.holds.values(), key=lambda hold: hold.name)
             ),
             held_back=tuple(
                 f"{device.driver}/{device.pool}/{device.device}"
-                for held in self._state.held_back.claims.values()
-                for device in held.devices
+                for held_claim in self._state.held_back.claims.values()
+                for device in held_claim.devices
             ),
         )
 

@@ -54,6 +54,10 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     binding_timeout: PositiveDuration = PositiveDuration(600)
     """For the binding conditions of devices, as kube-scheduler has it."""
 
+    drift_check_period: PositiveDuration = PositiveDuration(600)
+    """Between two checks of whether the devices in use are counted correctly. One takes some 10
+    microseconds per claim, in which no pod is answered."""
+
     held_back_timeout: PositiveDuration = PositiveDuration(300)
     """For devices of a pod that was deleted by force, whose containers may run on: nobody gets them for
     so long, unless the driver says earlier that they are free."""

@@ -52,6 +52,7 @@ class ClusterState:
         holds: UID of a claim to what is promised to it.
         consumers: Pods, and the claims that are reserved for them.
         held_back: Devices of pods that were deleted by force.
+        features: The gates of allocation.
         on_end: Called with the UID of each pod that was bound or deleted.
         wakeups: How often pods that wait should be tried again although no event that the scheduler
             sees says so.
@@ -107,7 +108,7 @@ class ClusterState:
         self.holds: Final[dict[str, Hold]] = {}
         self.consumers: Final = ConsumerIndex(self.claims.store)
         self._uid_by_name: dict[Name, str] = {}
-        self._features = features
+        self.features: Final = features
         self._uniform_config_drivers = uniform_config_drivers
         self._cache = ClusterCache(features, uniform_config_drivers)
         self._changes: dict[Kind, dict[Name, Any]] = {}
@@ -126,7 +127,11 @@ class ClusterState:
     def check(self) -> str:
         """Return the resources whose first lists are not complete; empty when all are."""
         # These may not be served, or not be ours to read; then the first attempt has failed.
-        optional = [one for one in (self._ownerships, self._fences) if not one.failures]
+        optional = [
+            subscription
+            for subscription in (self._ownerships, self._fences)
+            if not subscription.failures
+        ]
         return unsynced_resources((*self._required, *optional))
 
     async def wait_synced(self) -> None:
@@ -242,9 +247,21 @@ class ClusterState:
             default_strategy=self._default_strategy,
         )
 
+    def claims_in_use(self) -> tuple[ResourceClaim, ...]:
+        """Return the claims that devices count for, from what they are said to be and promised."""
+        reserved_claims = (
+            ledger.with_hold(claim, self.hold_of(claim)) for claim in self.claims.store.values()
+        )
+        held_back = (
+            as_claim(held_claim)
+            for uid, held_claim in self.held_back.claims.items()
+            if uid not in self._allocated
+        )
+        return (*reserved_claims, *held_back)
+
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
-        self._cache = ClusterCache(self._features, self._uniform_config_drivers)
+        self._cache = ClusterCache(self.features, self._uniform_config_drivers)
         self._changes = {
             kind: dict(subscription.store) for kind, subscription in self._inventory.items()
         }
@@ -285,7 +302,9 @@ class ClusterState:
         The pod was deleted by force, and we hear of the claim first; or its last phase is to come.
         """
         is_same = new is not None and new.metadata.uid == old.metadata.uid
-        left = {one.uid for one in (consumers(new) if is_same and new is not None else ())}
+        left = {
+            consumer.uid for consumer in (consumers(new) if is_same and new is not None else ())
+        }
         for consumer in consumers(old):
             pod = self.consumers.pods.get(consumer.uid)
             if consumer.uid not in left and pod is not None and may_run(pod):
@@ -310,8 +329,8 @@ class ClusterState:
         if not self._has_read_status and self.ownership is not None:
             self._has_read_status = True  # Later ones are our own words.
             status = self.ownership.status
-            held = (status.held_back if status is not None else None) or ()
-            self.held_back.restore(held, self.slices.values())
+            held_claims = (status.held_back if status is not None else None) or ()
+            self.held_back.restore(held_claims, self.slices.values())
         self._count_drivers()
 
     def _fence_changed(self, *_: object) -> None:
@@ -361,7 +380,7 @@ class ClusterState:
 
     def _queue_held(self, uid: str) -> None:
         """Queue the devices that are held back of a claim, once it is not allocated any more."""
-        held = self.held_back.claims.get(uid)
-        is_effective = held is not None and uid not in self._allocated
-        effective = as_claim(held) if held is not None and is_effective else None
+        held_claim = self.held_back.claims.get(uid)
+        is_effective = held_claim is not None and uid not in self._allocated
+        effective = as_claim(held_claim) if held_claim is not None and is_effective else None
         self._changes.setdefault(Kind.CLAIM, {})[held_name(uid)] = effective

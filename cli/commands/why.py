@@ -102,8 +102,8 @@ def why(
         policy_aware=frozenset(schedulers), compatibility_groups=features.compatibility_groups
     )
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
-    held = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
-    status = msgspec.structs.replace(status, conflicts=conflicts, held_back=tuple(held))
+    sentences = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
+    status = msgspec.structs.replace(status, conflicts=conflicts, held_back=tuple(sentences))
     for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
         click.echo(f"hint: {hint}", err=True)
     if status.condition is Condition.PENDING:

@@ -47,5 +47,5 @@ def fence_state(fence: Fence | None) -> FenceState:
     if fence is None:
         return FenceState.MISSING
     conditions = fence.spec.match_conditions or ()
-    is_open = any(one.expression == OPEN_CONDITION["expression"] for one in conditions)
+    is_open = any(condition.expression == OPEN_CONDITION["expression"] for condition in conditions)
     return FenceState.OPEN if is_open else FenceState.CLOSED

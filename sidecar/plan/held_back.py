@@ -82,22 +82,22 @@ def end_of(now: datetime, timeout_s: float) -> datetime:
     return now + timedelta(seconds=timeout_s)
 
 
-def is_over(held: HeldBackClaim, now: datetime) -> bool:
+def is_over(held_claim: HeldBackClaim, now: datetime) -> bool:
     """Return whether the time of a held claim has come."""
-    return now >= datetime.fromisoformat(held.until)
+    return now >= datetime.fromisoformat(held_claim.until)
 
 
-def devices_of(held: HeldBackClaim) -> frozenset[DeviceName]:
+def devices_of(held_claim: HeldBackClaim) -> frozenset[DeviceName]:
     """Return the devices that are held back."""
-    return frozenset((device.driver, device.pool, device.device) for device in held.devices)
+    return frozenset((device.driver, device.pool, device.device) for device in held_claim.devices)
 
 
 def devices_in_use(slices: Iterable[ResourceSlice]) -> frozenset[DeviceName]:
     """Return the devices of which their driver says that containers may still use them."""
     return frozenset(
-        (one.spec.driver, one.spec.pool.name, device.name)
-        for one in slices
-        for device in one.spec.devices or ()
+        (resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)
+        for resource_slice in slices
+        for device in resource_slice.spec.devices or ()
         if any(taint.key == IN_USE_TAINT for taint in device.taints or ())
     )
 
@@ -107,9 +107,9 @@ def held_name(claim_uid: str) -> Name:
     return "", f"held back/{claim_uid}"
 
 
-def as_claim(held: HeldBackClaim) -> ResourceClaim:
+def as_claim(held_claim: HeldBackClaim) -> ResourceClaim:
     """Return a claim that holds the devices, as the search sees it."""
-    namespace, name = held_name(held.claim_uid)
+    namespace, name = held_name(held_claim.claim_uid)
     results = tuple(
         DeviceRequestAllocationResult(
             request="held-back",
@@ -121,11 +121,11 @@ def as_claim(held: HeldBackClaim) -> ResourceClaim:
             if device.consumed_capacity is None
             else {key: Quantity(amount) for key, amount in device.consumed_capacity.items()},
         )
-        for device in held.devices
+        for device in held_claim.devices
     )
     allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
     return ResourceClaim(
-        metadata=ObjectMeta(name=name, namespace=namespace, uid=held.claim_uid),
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=held_claim.claim_uid),
         status=ResourceClaimStatus(allocation=allocation),
     )
 

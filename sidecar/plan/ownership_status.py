@@ -45,9 +45,9 @@ class Report(NamedTuple):
 def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[str, bool]:
     """Return each driver that publishes devices, and whether all its pools are complete."""
     counts: dict[tuple[str, str], tuple[int, int, int]] = {}
-    for published in slices:
-        pool = published.spec.pool
-        key, generation = (published.spec.driver, pool.name), pool.generation
+    for resource_slice in slices:
+        pool = resource_slice.spec.pool
+        key, generation = (resource_slice.spec.driver, pool.name), pool.generation
         newest, count, _ = counts.get(key, (generation, 0, 0))
         if generation > newest:
             newest, count = generation, 0
@@ -68,7 +68,9 @@ def ownership_status(
         ownership: With the status as it is stored.
     """
     before = ownership.status or AllocatorOwnershipStatus()
-    drivers_before = {one.name: one.conditions or () for one in before.drivers or ()}
+    drivers_before = {
+        driver_status.name: driver_status.conditions or () for driver_status in before.drivers or ()
+    }
     generation, time = ownership.metadata.generation, rfc3339(now)
     drivers = tuple(
         OwnedDriverStatus(
@@ -82,14 +84,16 @@ def ownership_status(
         for name in sorted(owned_drivers([ownership]))
     )
     overall = _overall(report, [driver.conditions for driver in drivers])
-    held = sorted(report.held_back, key=lambda one: (one.until, one.claim_uid))
+    held_claims = sorted(
+        report.held_back, key=lambda held_claim: (held_claim.until, held_claim.claim_uid)
+    )
     return AllocatorOwnershipStatus(
         observed_generation=generation,
         conditions=(_condition(overall, before.conditions or (), generation, time),),
         holder=report.holder,
         drivers=drivers[:MAX_DRIVERS] or None,
         # Those that are held back for longest; the others are known to this process alone.
-        held_back=tuple(held[-MAX_HELD_BACK:]) or None,
+        held_back=tuple(held_claims[-MAX_HELD_BACK:]) or None,
     )
 
 
@@ -147,7 +151,9 @@ def _overall(report: Report, drivers: Collection[Iterable[Condition] | None]) ->
         return _State(is_so=True, reason="NoDrivers", message="no driver is owned")
     if report.fence in _NOT_FENCED:
         return _NOT_FENCED[report.fence]
-    serving = sum(condition.status == "True" for one in drivers for condition in one or ())
+    serving = sum(
+        condition.status == "True" for conditions in drivers for condition in conditions or ()
+    )
     return _State(
         is_so=True,
         reason=SERVING,

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from admission.fence import fence_documents
+from clusterstate.kinds import Kind
+from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     EVENTS,
@@ -16,6 +18,7 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     VALIDATING_ADMISSION_POLICIES,
 )
+from sidecar.plan.held_back import as_claim
 from sidecar.plan.ledger import Step
 from sidecar.settings import SidecarSettings
 from testing.builders import Document
@@ -459,3 +462,35 @@ async def test_what_is_reserved_can_be_read(tmp_path: Path) -> None:
             ("gpu.example.com/node-1/gpu-0",),
         )
         assert [one.pod_uid for one in view.reservations] == [pod["metadata"]["uid"]]
+
+
+async def test_devices_that_are_counted_wrongly_are_counted_anew(tmp_path: Path) -> None:
+    async with reserved_pod(tmp_path, "node-1") as (server, sidecar, scheduler, pod):
+        assert (await scheduler.prebind(pod))["verdict"] == "ok"
+        assert sidecar.service is not None
+        assert not await sidecar.service.check_drift()
+        put_claim(server, "gpu-b")
+        other = put_pod(server, "b", "gpu-b")
+        ghost = as_claim(
+            HeldBackClaim(
+                claim_uid="ghost",
+                namespace="default",
+                pod="ghost",
+                pod_uid="ghost",
+                node="node-1",
+                until="",
+                devices=(HeldBackDevice(driver="gpu.example.com", pool="node-1", device="gpu-1"),),
+            )
+        )
+        sidecar.state._changes.setdefault(Kind.CLAIM, {})["default", "ghost"] = ghost
+        assert (await scheduler.prefilter(other))["code"] == "noDevices"
+
+        assert await sidecar.service.check_drift()
+
+        assert names(await scheduler.prefilter(other)) == ["node-1"]
+        assert not await sidecar.service.check_drift()
+
+
+async def test_the_socket_is_for_the_own_user_alone(tmp_path: Path) -> None:
+    async with FakeApiServer() as server, sidecar_beside(server, tmp_path) as sidecar:
+        assert sidecar.socket.stat().st_mode & 0o777 == 0o600

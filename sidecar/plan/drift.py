@@ -1,0 +1,28 @@
+"""Whether the devices in use, counted change by change, are those that the claims say."""
+
+from collections.abc import Mapping
+
+from allocator.model.devices import PoolId
+from allocator.model.usage import DeviceUse, Usage
+
+_Use = tuple[bool, frozenset[str], tuple[tuple[str, str, str, str], ...]]
+
+
+def differs(counted: Usage, expected: Usage) -> bool:
+    """Return whether two usages differ in more than the order in which claims were counted."""
+    return _normalise(counted) != _normalise(expected)
+
+
+def _normalise(usage: Usage) -> Mapping[PoolId, Mapping[str, _Use]]:
+    return {
+        pool: {device: _users(use) for device, use in devices.items()}
+        for pool, devices in usage.pools.items()
+        if devices
+    }
+
+
+def _users(use: DeviceUse) -> _Use:
+    users = sorted(
+        (user.namespace, user.claim, user.request, user.share_id or "") for user in use.consumers
+    )
+    return use.exclusive, use.share_ids, tuple(users)

@@ -1,0 +1,166 @@
+"""Features of devices and requests on their way through the sidecar: taints, mode All, admin access,
+binding conditions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kube.api.urls import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from testing.allocation.builders import (
+    DRIVER,
+    device,
+    device_class,
+    devices,
+    node,
+    slice_of,
+    taint,
+    tolerates,
+)
+from testing.builders import Document
+from testing.fake_api_server import FakeApiServer, until
+from testing.sidecar.scheduler import (
+    FakeScheduler,
+    Sidecar,
+    document,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
+
+READY = "drawbridge.test/ready"
+FAILED = "drawbridge.test/failed"
+
+
+class Scene(NamedTuple):
+    """A sidecar with two nodes, and a pod that waits with a claim."""
+
+    server: FakeApiServer
+    sidecar: Sidecar
+    scheduler: FakeScheduler
+    pod: Document
+
+    async def code(self) -> str:
+        """Return code or verdict of PreFilter."""
+        told = await self.scheduler.prefilter(self.pod)
+        return str(told.get("code") or told["verdict"])
+
+    async def bind(self, node_name: str) -> Document:
+        """Bind the pod to a node."""
+        await self.scheduler.prefilter(self.pod)
+        self.scheduler.reserve(self.pod, node_name)
+        return await self.scheduler.prebind(self.pod)
+
+
+@asynccontextmanager
+async def scene(
+    tmp_path: Path, published: dict[str, tuple[Any, ...]], **request: Any
+) -> AsyncIterator[Scene]:
+    """Publish the devices of each node, and have a pod wait with one request."""
+    async with FakeApiServer() as server:
+        server.put(DEVICE_CLASSES, document(device_class()))
+        for name, of_node in published.items():
+            server.put(NODES, document(node(name)))
+            server.put(RESOURCE_SLICES, document(slice_of(*of_node, node=name, pool=name)))
+        put_claim(server, "gpu-a", **request)
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path, binder={"binding_timeout_s": 3.0}) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            yield Scene(server, sidecar, scheduler, pod)
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "code"),
+    [((), "noDevices"), ((tolerates("broken", operator="Exists"),), "fits")],
+    ids=["not tolerated", "tolerated"],
+)
+async def test_a_tainted_device_goes_to_those_that_tolerate_it(
+    tmp_path: Path, tolerations: tuple[Any, ...], code: str
+) -> None:
+    published = {"node-1": devices("gpu-0", taints=(taint(),))}
+    async with scene(tmp_path, published, tolerations=tolerations) as made:
+        assert await made.code() == code
+
+
+async def test_a_taint_rule_that_comes_and_goes(tmp_path: Path) -> None:
+    rule = {
+        "metadata": {"name": "maintenance"},
+        "spec": {
+            "deviceSelector": {"driver": DRIVER, "pool": "node-1"},
+            "taint": {"key": "maintenance", "effect": "NoSchedule"},
+        },
+    }
+    async with scene(tmp_path, {"node-1": devices("gpu-0")}) as made:
+        assert await made.code() == "fits"
+        server, state = made.server, made.sidecar.state
+
+        server.put(DEVICE_TAINT_RULES, rule)
+        await until(lambda: bool(state._changes))
+        assert await made.code() == "noDevices"
+
+        server.remove(DEVICE_TAINT_RULES, "maintenance")
+        await until(lambda: bool(state._changes))
+        assert await made.code() == "fits"
+
+
+async def test_all_devices_of_a_node_or_none(tmp_path: Path) -> None:
+    published = {"node-1": devices("gpu-0", "gpu-1"), "node-2": devices("gpu-0", "gpu-1")}
+    async with scene(tmp_path, published, count=None) as made:
+        put_claim(made.server, "gpu-b")
+        other = put_pod(made.server, "b", "gpu-b")
+        await made.scheduler.prefilter(other)
+        made.scheduler.reserve(other, "node-1")
+
+        assert (await made.bind("node-2"))["verdict"] == "ok"
+
+        assert made.sidecar.devices_of("gpu-a") == ["node-2/gpu-0", "node-2/gpu-1"]
+
+
+async def test_admin_access_takes_nothing_from_others(tmp_path: Path) -> None:
+    async with scene(tmp_path, {"node-1": devices("gpu-0")}, admin_access=True) as made:
+        assert (await made.bind("node-1"))["verdict"] == "ok"
+        put_claim(made.server, "gpu-b")
+        other = put_pod(made.server, "b", "gpu-b")
+
+        assert (await made.scheduler.prefilter(other))["verdict"] == "fits"
+        made.scheduler.reserve(other, "node-1")
+        assert (await made.scheduler.prebind(other))["verdict"] == "ok"
+
+        assert made.sidecar.devices_of("gpu-a") == made.sidecar.devices_of("gpu-b")
+        (result,) = made.sidecar.claim("gpu-a")["status"]["allocation"]["devices"]["results"]
+        assert result["adminAccess"] is True
+
+
+@pytest.mark.parametrize(
+    ("condition", "verdict"), [(READY, "ok"), (FAILED, "unschedulable")], ids=["ready", "failed"]
+)
+async def test_prebind_waits_for_binding_conditions(
+    tmp_path: Path, condition: str, verdict: str
+) -> None:
+    attached = device(
+        binding_conditions=(READY,), binding_failure_conditions=(FAILED,), binds_to_node=True
+    )
+    async with scene(tmp_path, {"node-1": (attached,)}) as made:
+        async with asyncio.TaskGroup() as group:
+            binding = group.create_task(made.bind("node-1"))
+            await until(lambda: bool(made.sidecar.devices_of("gpu-a")))
+            assert not binding.done()
+            stored = made.sidecar.claim("gpu-a")
+            (result,) = stored["status"]["allocation"]["devices"]["results"]
+            report = {key: result[key] for key in ("driver", "pool", "device")}
+            report["conditions"] = [{"type": condition, "status": "True"}]
+            made.server.put(
+                RESOURCE_CLAIMS, {**stored, "status": {**stored["status"], "devices": [report]}}
+            )
+
+        assert binding.result()["verdict"] == verdict
