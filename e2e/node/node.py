@@ -12,6 +12,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,11 @@ _CNI: Final = {
     "name": "loopback",
     "plugins": [{"type": "loopback"}],
 }
+_TRY_OVERLAY: Final = r"""
+mkdir -p "$1/lower" "$1/upper" "$1/work" "$1/merged"
+mount -t overlay overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" "$1/merged" &&
+  umount "$1/merged"
+"""
 
 
 class Node:
@@ -83,6 +89,7 @@ class Node:
     def start_containerd(self) -> Child:
         """Start the container runtime and return when it answers."""
         config = self.folder / "containerd.toml"
+        config.write_text(self._containerd_config())
         child = self.run(CONTAINERD, node_programs() / "containerd", f"--config={config}")
         deadline = time.monotonic() + TIMEOUT_S
         while self.ctr("version", check=False).returncode:
@@ -151,7 +158,7 @@ class Node:
     def import_image(self, archive: Path) -> None:
         """Have the images of an archive, as `docker save` would write it."""
         # Other ways of importing want a registry's metadata.
-        self.ctr("images", "import", "--local", "--snapshotter=native", archive)
+        self.ctr("images", "import", "--local", f"--snapshotter={self.snapshotter}", archive)
 
     def shim_of(self, container: str) -> int:
         """Process id, here, of the shim that looks after a container (its id as pods name it).
@@ -180,6 +187,12 @@ class Node:
         """Where a file of the node is, seen from here."""
         return self.namespaces.path(path)
 
+    @cached_property
+    def snapshotter(self) -> str:
+        """How containerd makes a container's files: as an overlay, or as a copy where none can be mounted."""
+        done = self.execute("sh", "-c", _TRY_OVERLAY, "sh", "/var/lib/overlay", check=False)
+        return "native" if done.returncode else "overlayfs"
+
     # --- inside ----------------------------------------------------------------------------------
 
     def _boot(self) -> None:
@@ -199,7 +212,6 @@ class Node:
 
     def _write_files(self) -> None:
         self._cluster.write_kubelet_credentials(self.folder, self.name, self._address)
-        (self.folder / "containerd.toml").write_text(self._containerd_config())
         cni = self.folder / "cni"
         cni.mkdir(exist_ok=True)
         (cni / "loopback.conflist").write_text(json.dumps(_CNI))
@@ -218,7 +230,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
   address = "{_SOCKET}"
 
 [plugins."io.containerd.cri.v1.images"]
-  snapshotter = "native"
+  snapshotter = "{self.snapshotter}"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{IMAGE}"
 
@@ -233,7 +245,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       runtime_path = "{shim}"
-      snapshotter = "native"
+      snapshotter = "{self.snapshotter}"
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = ["{node_programs()}"]
     conf_dir = "{self.folder / "cni"}"

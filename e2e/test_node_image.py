@@ -1,0 +1,110 @@
+"""The product's own image runs all its processes as pods on a real node, and serves a legacy pod there.
+
+The API server reaches the webhook through its Service, and resolves that to the pod itself, since
+nothing routes Services on this node.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from e2e.access import Object
+from e2e.cluster import Cluster
+from e2e.node.driver import DRIVER, environment_of
+from e2e.node.node import Node
+from e2e.node.product_image import NAME, missing, write_product_image
+from e2e.node.product_pods import ProductPods
+
+pytestmark = pytest.mark.parametrize(
+    "cluster", [{"api_server_flags": ("--enable-aggregator-routing",)}], indirect=True
+)
+
+ROOT: Final = Path(__file__).parent.parent
+EXAMPLES: Final = ROOT / "examples" / "quickstart"
+SETTINGS: Final = {"translation": {"profiles": {"hami": DRIVER}}}
+TIMEOUT_S: Final = 240.0
+"""For pods of a large image on a busy machine: every container has a copy of its files."""
+
+
+@pytest.fixture
+def image(real_node: Node, tmp_path: Path) -> None:
+    """The product's image on the node."""
+    if why := missing():
+        pytest.skip(why)
+    archive = tmp_path / "image.tar"
+    write_product_image(archive)
+    real_node.import_image(archive)
+
+
+@pytest.fixture
+def product(cluster: Cluster, real_node: Node, image: None) -> Iterator[ProductPods]:
+    """All of Drawbridge as pods, installed; whether they are ready is for the story to see."""
+    cluster.kubectl("label", "node", real_node.name, "drawbridge.internal/driver=true")
+    inventory = (EXAMPLES / "inventory.yaml").read_text()
+    product = ProductPods(cluster, real_node.name, settings=SETTINGS, inventory=inventory)
+    product.install()
+    yield product
+    product.uninstall()
+    cluster.wait_until(lambda: not product.pods(), "its pods are gone", timeout_s=TIMEOUT_S)
+
+
+def test_a_legacy_pod_is_served_by_pods_of_the_product(
+    cluster: Cluster, namespace: str, real_node: Node, product: ProductPods
+) -> None:
+    for kind, where, name in product.workloads:
+        rollout = ("rollout", "status", f"{kind.lower()}/{name}", "-n", where)
+        cluster.kubectl(*rollout, f"--timeout={TIMEOUT_S:.0f}s")
+    pods = product.pods()
+    assert {container["image"] for pod in pods for container in pod["spec"]["containers"]} == {NAME}
+    assert len(product.workloads) == len(pods)
+
+    legacy = yaml.safe_load((EXAMPLES / "fraction.yaml").read_text())
+    words = ("create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json")
+
+    def is_translated() -> bool:
+        output = cluster.kubectl(*words, input=json.dumps(legacy), check=False)
+        return output.returncode == 0 and "resourceClaims" in output.stdout
+
+    cluster.wait_until(is_translated, "the webhook translates", timeout_s=TIMEOUT_S)
+    cluster.kubectl("apply", "-n", namespace, "-f", EXAMPLES / "fraction.yaml")
+    cluster.wait_running("fraction", namespace, timeout_s=TIMEOUT_S)
+
+    variables = environment_of(cluster.kubectl("logs", "-n", namespace, "fraction").stdout)
+    assert str(3000 * 2**20) == variables["DRAWBRIDGE_DEVICE_GPU_0_MEMORY"]
+    assert "30" == variables["DRAWBRIDGE_DEVICE_GPU_0_CORES"]
+    state = ("python", "-m", "driver", "state")
+    assert f"{namespace}/fraction-gpu-" in in_driver(cluster, pods, *state)
+
+    # The observer explains a pod that has to wait.
+    waiting = {**legacy, "metadata": {"name": "waiting"}}
+    limits = waiting["spec"]["containers"][0]["resources"]["limits"]
+    limits |= {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 81920, "nvidia.com/gpucores": 100}
+    cluster.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(waiting))
+    cluster.wait_until(
+        lambda: _is_explained(cluster, namespace), "the pod is explained", timeout_s=TIMEOUT_S
+    )
+
+    cluster.kubectl("delete", "pod", "-n", namespace, "fraction", "waiting")
+    cluster.wait_until(
+        lambda: "fraction-gpu-" not in in_driver(cluster, pods, *state),
+        "the driver has released the device",
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def in_driver(cluster: Cluster, pods: list[Object], *command: str) -> str:
+    """What a command prints in the driver's pod."""
+    (pod,) = (pod for pod in pods if pod["metadata"]["namespace"] == "drawbridge-driver")
+    where = ("-n", "drawbridge-driver", pod["metadata"]["name"])
+    return cluster.kubectl("exec", *where, "--", *command).stdout
+
+
+def _is_explained(cluster: Cluster, namespace: str) -> bool:
+    return any(
+        event["reason"] == "DevicesMissing" and event["involvedObject"]["name"] == "waiting"
+        for event in cluster.objects("events", namespace)
+    )
