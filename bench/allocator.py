@@ -77,7 +77,7 @@ CASES: Final = (
     Case("U(128), by claims of up to 32", workloads.one_too_many_by_claims(128), 50.0),
     Case("MIG: 7 profiles on 8 GPUs with shared counters, no solution", workloads.mig(8)),
     Case("MIG: the same on 4 GPUs", workloads.mig(4)),
-    Case("matchAttribute over 32 devices, no solution", workloads.unmatched(32)),
+    Case("matchAttribute over 32 devices, no solution", workloads.unmatched_document(32)),
     Case("firstAvailable 8 deep, 4 requests, no solution", workloads.alternatives(8)),
     Case("200 claims on 200 devices", workloads.batch(200)),
     Case("200 claims on 199 devices", workloads.batch(200, spare=-1)),

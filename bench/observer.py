@@ -33,7 +33,7 @@ def measure() -> Iterator[Result]:
 async def _measure() -> list[Result]:
     name = f"observer, {NODES_OF_CLUSTER:,} nodes"
     async with FakeApiServer() as server:
-        scenario = workloads.varied(NODES_OF_CLUSTER)
+        scenario = workloads.varied_document(NODES_OF_CLUSTER)
         held_claims = fill(server, scenario, len(scenario["allocated"]))
         began = monotonic()
         async with running_process("observer", server) as process:
@@ -65,7 +65,7 @@ async def _measure() -> list[Result]:
 
 def _wait_for_devices(server: FakeApiServer) -> None:
     """Store pods that find no place: each kind asks for more memory than the one before."""
-    (claim,) = workloads.varied(1)["claims"]
+    (claim,) = workloads.varied_document(1)["claims"]
     for kind in range(KINDS):
         text = json.dumps(claim).replace("40Gi", f"{81 * 1024 + kind}Mi")
         for replica in range(REPLICAS):

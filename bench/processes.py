@@ -73,7 +73,7 @@ def measure() -> Iterator[Result]:
 async def _measure(package: str, readiness: Collection[str]) -> list[Result]:
     name = f"{package}, {NODES_OF_CLUSTER:,} nodes of 8 devices"
     async with FakeApiServer() as server:
-        fill(server, workloads.varied(NODES_OF_CLUSTER), ALLOCATED_CLAIMS)
+        fill(server, workloads.varied_document(NODES_OF_CLUSTER), ALLOCATED_CLAIMS)
         async with running_process(package, server) as process:
             await until_true(lambda: process.events() >= set(readiness))
             cpu_s = process.cpu_s()

@@ -132,12 +132,12 @@ def read_scenarios(name: str) -> ScenarioFile:
     return msgspec.convert(yaml.safe_load((FOLDER / name).read_text()), ScenarioFile)
 
 
-def legacy_grant(asked: LegacyPod) -> Grant | None:
+def legacy_grant(asked_pod: LegacyPod) -> Grant | None:
     """Return the grant of the legacy scheduler."""
-    if isinstance(asked.legacy, str):
-        assert asked.legacy == REFUSED
+    if isinstance(asked_pod.legacy, str):
+        assert asked_pod.legacy == REFUSED
         return None
-    return Grant(tuple(sorted(asked.legacy)), asked.nics)
+    return Grant(tuple(sorted(asked_pod.legacy)), asked_pod.nics)
 
 
 def run_scenario(scenario: Scenario, driver: str) -> Iterator[Result]:
@@ -145,22 +145,28 @@ def run_scenario(scenario: Scenario, driver: str) -> Iterator[Result]:
     slices = list(_slices(scenario, scenario.driver or driver))
     snapshot = translation_snapshot(
         *slices,
-        classes=frozenset(name for each in profiles().values() for name in each.class_names()),
-        publishes=frozenset(each.spec.driver for each in slices),
+        classes=frozenset(
+            name for profile in profiles().values() for name in profile.class_names()
+        ),
+        publishes=frozenset(slice_.spec.driver for slice_ in slices),
     )
     state = build_state(
         [NamespacedObject(namespace="", value=value) for value in (*slices, *_classes())]
     )
     cluster = state.cluster(Features())
-    for index, asked in enumerate(scenario.pods):
-        yield _run(asked, f"pod-{index}", snapshot, state, cluster)
+    for index, asked_pod in enumerate(scenario.pods):
+        yield _run(asked_pod, f"pod-{index}", snapshot, state, cluster)
 
 
 def _run(
-    asked: LegacyPod, name: str, snapshot: TranslationSnapshot, state: ClusterState, cluster: Any
+    asked_pod: LegacyPod,
+    name: str,
+    snapshot: TranslationSnapshot,
+    state: ClusterState,
+    cluster: Any,
 ) -> Result:
-    document = _document(asked, name)
-    translated, answer = admit(document, snapshot, _OPTIONS)
+    document = _document(asked_pod, name)
+    translated_document, answer = admit(document, snapshot, _OPTIONS)
     codes = frozenset(str(finding.code) for finding in answer.findings)
     if not answer.allowed:
         return Result(None, codes)
@@ -175,14 +181,14 @@ def _run(
         for claim in answer.claims
     }
     question = SimulationInput(
-        pods=(convert(translated, Pod),), templates=templates, classes=state.classes
+        pods=(convert(translated_document, Pod),), templates=templates, classes=state.classes
     )
-    simulated = simulate_in_order(cluster, question, SimulationOptions())
-    if not simulated.all_placed:
+    simulated_result = simulate_in_order(cluster, question, SimulationOptions())
+    if not simulated_result.all_placed:
         return Result(None, codes)
     gpus: list[Amounts] = []
     nics = 0
-    for claim in simulated.claims:
+    for claim in simulated_result.claims:
         assert claim.allocation is not None
         for result in claim.allocation.devices.results or ():
             if result.driver == DRANET:
@@ -197,27 +203,27 @@ def _amounts(result: Any, slices: Sequence[ResourceSlice]) -> Amounts:
     memory, cores = consumed.get("memory"), consumed.get("cores")
     if memory is None:
         (memory,) = (
-            published.capacity["memory"].value
+            published_device.capacity["memory"].value
             for slice_ in slices
             if (slice_.spec.driver, slice_.spec.pool.name) == (result.driver, result.pool)
-            for published in slice_.spec.devices or ()
-            if published.name == result.device and published.capacity
+            for published_device in slice_.spec.devices or ()
+            if published_device.name == result.device and published_device.capacity
         )
     return int(memory) // MEBIBYTE, 100 if cores is None else int(cores)
 
 
-def _document(asked: LegacyPod, name: str) -> Document:
+def _document(asked_pod: LegacyPod, name: str) -> Document:
     def made(key: str, limits: Mapping[str, Any]) -> Document:
-        fields = {"securityContext": {"privileged": True}} if asked.privileged else {}
+        fields = {"securityContext": {"privileged": True}} if asked_pod.privileged else {}
         return container(key, limits, **fields)
 
     document = pod(
         *(
             made(key, limits)
-            for key, limits in (asked.containers or {"main": asked.limits}).items()
+            for key, limits in (asked_pod.containers or {"main": asked_pod.limits}).items()
         ),
-        init=tuple(made(key, limits) for key, limits in asked.init.items()),
-        annotations=asked.annotations,
+        init=tuple(made(key, limits) for key, limits in asked_pod.init.items()),
+        annotations=asked_pod.annotations,
     )
     document["metadata"] |= {"name": name, "namespace": NAMESPACE}
     return document
@@ -259,28 +265,28 @@ def _slices(scenario: Scenario, driver: str) -> Iterator[ResourceSlice]:
 def _gpu(card: LegacyCard, uuid: str, driver: str) -> Document:
     memory = f"{card.memory}Mi"
     if card.mig is not None:
-        made = mig_device(memory, card.mig)
-        made["attributes"]["parentUUID"] = {"string": uuid}
-        return made
-    made = hami_gpu(memory, card.model) if driver == HAMI else nvidia_gpu(memory)
-    made["attributes"]["uuid"] = {"string": uuid}
-    made["attributes"]["productName"] = {"string": card.model}
+        document = mig_device(memory, card.mig)
+        document["attributes"]["parentUUID"] = {"string": uuid}
+        return document
+    document = hami_gpu(memory, card.model) if driver == HAMI else nvidia_gpu(memory)
+    document["attributes"]["uuid"] = {"string": uuid}
+    document["attributes"]["productName"] = {"string": card.model}
     if driver == NVIDIA:
         if card.numa is not None:
-            made["attributes"][NUMA] = {"int": card.numa}
-        made = in_partitions(made, *card.partitions)
+            document["attributes"][NUMA] = {"int": card.numa}
+        document = in_partitions(document, *card.partitions)
         for size, partition in card.partitions.items():
-            made["attributes"][f"partition{size}"] = {"int": partition}
-    return _at_root(made, card)
+            document["attributes"][f"partition{size}"] = {"int": partition}
+    return _at_root(document, card)
 
 
 def _nic(card: LegacyCard) -> Document:
-    made = device()
-    made["attributes"]["dra.net/rdma"] = {"bool": True}
-    return _at_root(made, card)
+    document = device()
+    document["attributes"]["dra.net/rdma"] = {"bool": True}
+    return _at_root(document, card)
 
 
-def _at_root(made: Document, card: LegacyCard) -> Document:
+def _at_root(document: Document, card: LegacyCard) -> Document:
     if card.root is not None:
-        made["attributes"][ROOT] = {"string": card.root}
-    return made
+        document["attributes"][ROOT] = {"string": card.root}
+    return document

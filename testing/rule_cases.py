@@ -144,7 +144,7 @@ def pod(
     }
 
 
-def annotated(document: Document, strategy: str) -> Document:
+def annotated_document(document: Document, strategy: str) -> Document:
     annotations = {STRATEGY_ANNOTATION: strategy}
     return {**document, "metadata": {**document["metadata"], "annotations": annotations}}
 
@@ -725,10 +725,10 @@ CONFIGS: Final = (
 
 CLASSES: Final = (
     Case("a class", device_class(_DRIVER)),
-    Case("a class with a strategy", annotated(device_class(_DRIVER), " BestFit ")),
+    Case("a class with a strategy", annotated_document(device_class(_DRIVER), " BestFit ")),
     Case(
         "a class with a strategy that does not exist",
-        annotated(device_class(_DRIVER), ""),
+        annotated_document(device_class(_DRIVER), ""),
         ("warning unknownStrategy metadata.annotations[drawbridge.internal/strategy]",),
     ),
     Case("a class of two selectors", device_class(_DRIVER, _MIG)),
@@ -1008,10 +1008,10 @@ _GPU: Final = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
 
 PODS: Final = (
     Case("a pod without claims", pod()),
-    Case("a strategy", annotated(pod(), "BestFit")),
+    Case("a strategy", annotated_document(pod(), "BestFit")),
     Case(
         "a strategy that does not exist",
-        annotated(pod(), "binpack"),
+        annotated_document(pod(), "binpack"),
         ("warning unknownStrategy metadata.annotations[drawbridge.internal/strategy]",),
     ),
     Case("a pod with a claim", pod(_GPU, uses=({"name": "gpu"},))),

@@ -27,15 +27,15 @@ def named_class(name: str, *expressions: str, **spec: Any) -> DeviceClass:
     return convert(document, DeviceClass)
 
 
-def typed(name: str, type_: str) -> DeviceClass:
+def typed_device_class(name: str, type_: str) -> DeviceClass:
     """A class of NVIDIA's, in the words of its chart."""
     driver = f"device.driver == '{NVIDIA}'"
     return named_class(name, f"{driver} && device.attributes['{NVIDIA}'].type == '{type_}'")
 
 
 CLASSES = (
-    typed(NVIDIA, "gpu"),
-    typed("mig.nvidia.com", "mig"),
+    typed_device_class(NVIDIA, "gpu"),
+    typed_device_class("mig.nvidia.com", "mig"),
     named_class("any.nvidia.com", f"device.driver == '{NVIDIA}'"),
     named_class(EXAMPLE, f"device.driver == '{EXAMPLE}'"),
     named_class("nobody.example.com", "device.driver == 'nobody.example.com'"),

@@ -26,7 +26,7 @@ def fixed_signing() -> Signing:
     return SIGNING
 
 
-def signed(
+def signed_document(
     document: Mapping[str, Any], key: SigningKey = KEY, *, namespace: str = NAMESPACE
 ) -> Document:
     """Return a translated pod as it is persisted: signed, and created at the same time."""

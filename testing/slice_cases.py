@@ -94,11 +94,11 @@ def consuming(*sets: Document, count: int = 1) -> Document:
     )
 
 
-def grouped(*groups: str) -> Document:
+def grouped_document(*groups: str) -> Document:
     return consuming({**counter_set(), "compatibilityGroups": list(groups)})
 
 
-def tainted(count: int = 1, **taint: str) -> Document:
+def tainted_document(count: int = 1, **taint: str) -> Document:
     taint = {"key": "example.com/ill", "effect": "NoSchedule", **taint}
     return resource_slice(device(taints=[taint] * count))
 
@@ -140,7 +140,7 @@ def binding(conditions: list[str] | None, failures: list[str] | None) -> Documen
     return resource_slice({**device(), **{key: value for key, value in fields.items() if value}})
 
 
-def named(name: str) -> Document:
+def named_document(name: str) -> Document:
     return {**resource_slice(device()), "metadata": {"name": name}}
 
 
@@ -155,8 +155,8 @@ NAMES: Final = (
     SliceCase("a slice", resource_slice(device())),
     SliceCase("no devices", with_spec(devices=None)),
     SliceCase("an empty list of devices", with_spec(devices=[])),
-    SliceCase("a name of a slice with upper case", named("Node-A")),
-    SliceCase("a name of a slice with dots", named("node-a.gpu.example.com")),
+    SliceCase("a name of a slice with upper case", named_document("Node-A")),
+    SliceCase("a name of a slice with dots", named_document("node-a.gpu.example.com")),
     SliceCase("a device with dots", resource_slice(device("gpu-0-mig-1g.5gb-0"))),
     SliceCase("a device with upper case", resource_slice(device("GPU-0"))),
     SliceCase("a device with an underscore", resource_slice(device("gpu_0"))),
@@ -228,14 +228,14 @@ VALUES: Final = (
     SliceCase("65 tainted devices", devices(65, taints=[{"key": "k", "effect": "NoSchedule"}])),
     SliceCase("65 devices that consume counters", consuming(counter_set(), count=65)),
     SliceCase("65 devices with lists", devices(65, attributes={"a": {"ints": [1]}}), is_gated=True),
-    SliceCase("a taint without an effect", tainted(effect="")),
-    SliceCase("a taint of effect None", tainted(effect="None")),
-    SliceCase("a taint of an unknown effect", tainted(effect="PreferNoSchedule")),
-    SliceCase("a taint without a key", tainted(key="")),
-    SliceCase("a taint with a bad key", tainted(key="example.com/not/a/key")),
-    SliceCase("a taint with a bad value", tainted(value="not a value")),
-    SliceCase("16 taints", tainted(16)),
-    SliceCase("17 taints", tainted(17)),
+    SliceCase("a taint without an effect", tainted_document(effect="")),
+    SliceCase("a taint of effect None", tainted_document(effect="None")),
+    SliceCase("a taint of an unknown effect", tainted_document(effect="PreferNoSchedule")),
+    SliceCase("a taint without a key", tainted_document(key="")),
+    SliceCase("a taint with a bad key", tainted_document(key="example.com/not/a/key")),
+    SliceCase("a taint with a bad value", tainted_document(value="not a value")),
+    SliceCase("16 taints", tainted_document(16)),
+    SliceCase("17 taints", tainted_document(17)),
     SliceCase("an amount that is negative", resource_slice(device(capacity={"m": {"value": "-1"}}))),
 )  # fmt: skip
 
@@ -302,11 +302,11 @@ COUNTERS: Final = (
     SliceCase("consumption of a bad set", consuming(counter_set("Set"))),
     SliceCase("consumption of a bad counter", consuming(counter_set("set", "a.b"))),
     SliceCase("33 consumed counters", consuming(counter_set("set", *(f"c{n}" for n in range(33))))),
-    SliceCase("bad groups without their gate", grouped("A", "b", "c")),
-    SliceCase("two groups", grouped("a", "b"), is_gated=True),
-    SliceCase("three groups", grouped("a", "b", "c"), is_gated=True),
-    SliceCase("a group twice", grouped("a", "a"), is_gated=True),
-    SliceCase("a group with upper case", grouped("MIG"), is_gated=True),
+    SliceCase("bad groups without their gate", grouped_document("A", "b", "c")),
+    SliceCase("two groups", grouped_document("a", "b"), is_gated=True),
+    SliceCase("three groups", grouped_document("a", "b", "c"), is_gated=True),
+    SliceCase("a group twice", grouped_document("a", "a"), is_gated=True),
+    SliceCase("a group with upper case", grouped_document("MIG"), is_gated=True),
     SliceCase("binding conditions", binding([_BINDING], [_FAILURE])),
     SliceCase("a binding condition without a failure", binding([_BINDING], None)),
     SliceCase("a failure without a binding condition", binding(None, [_FAILURE])),

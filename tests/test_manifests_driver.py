@@ -19,7 +19,7 @@ from kube.cel.compile import Environment, compile_selector
 from kube.manifests.reader import read_paths
 from process.profile_files import load_profiles
 from testing.allocation.builders import device, result
-from testing.driver.builders import PUBLICATION, allocated_claim, node_state, prepared
+from testing.driver.builders import PUBLICATION, allocated_claim, node_state, prepared_checkpoint
 
 ROOT: Final = Path(__file__).parent.parent
 DRIVER: Final = ROOT / "manifests" / "driver"
@@ -110,7 +110,7 @@ def test_the_policy_keeps_a_gpu_and_its_parts_apart(
     other = allocated_claim(result(claimed, driver=DRIVER_NAME), name="claimed")
 
     outcome = prepare_claim(
-        other, other.metadata.uid, state, prepared(allocated_claim_, devices=devices)
+        other, other.metadata.uid, state, prepared_checkpoint(allocated_claim_, devices=devices)
     )
 
     assert is_refused == isinstance(outcome, Refusal)

@@ -43,7 +43,7 @@ def measure() -> Iterator[Result]:
 
 
 async def _measure(nodes: int, goal_ms: float) -> list[Result]:
-    scenario = workloads.varied(nodes)
+    scenario = workloads.varied_document(nodes)
     (wanted,) = scenario["claims"]
     async with FakeApiServer() as server:
         fill(server, scenario, ALLOCATED)

@@ -212,7 +212,7 @@ def requirement(key: str, *values: str, operator: str = "In") -> NodeSelectorReq
     return NodeSelectorRequirement(key=key, operator=operator, values=values or None)
 
 
-def labelled(**labels: str) -> NodeSelector:
+def labelled_node_selector(**labels: str) -> NodeSelector:
     """A selector with one term, which wants each of the labels."""
     requirements = tuple(requirement(key, value) for key, value in labels.items())
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=requirements),))
@@ -315,7 +315,9 @@ def distinct(attribute_name: str, *requests: str) -> DeviceConstraint:
     return DeviceConstraint(distinct_attribute=attribute_name, requests=requests or None)
 
 
-def configured(*requests: str, driver: str = DRIVER, **parameters: Any) -> DeviceClaimConfiguration:
+def configured_configuration(
+    *requests: str, driver: str = DRIVER, **parameters: Any
+) -> DeviceClaimConfiguration:
     """A claim's configuration for the named requests, or for all."""
     return DeviceClaimConfiguration(requests=requests or None, opaque=opaque(driver, **parameters))
 
@@ -362,7 +364,7 @@ def result(
     )
 
 
-def allocated(
+def allocated_claim(
     *results: DeviceRequestAllocationResult,
     name: str = "claim-0",
     namespace: str = NAMESPACE,
@@ -379,7 +381,7 @@ def allocated(
     )
 
 
-def applied(
+def applied_configuration(
     *requests: str, source: str = "FromClaim", driver: str = DRIVER, **parameters: Any
 ) -> DeviceAllocationConfiguration:
     """Configuration as an allocation carries it, for the named requests or for all."""
@@ -406,13 +408,13 @@ def pool_of(
     return Pool(
         id=PoolId(driver, pool),
         state=state,
-        devices=tuple(_published(here)),
-        elsewhere=tuple(_published(there)),
+        devices=tuple(_published_devices(here)),
+        elsewhere=tuple(_published_devices(there)),
         counter_sets={counter.name: counter for counter in counters},
     )
 
 
-def _published(slice_: ResourceSlice) -> Iterable[PublishedDevice]:
+def _published_devices(slice_: ResourceSlice) -> Iterable[PublishedDevice]:
     for device_ in slice_.spec.devices or ():
         yield PublishedDevice(
             id=DeviceId(slice_.spec.driver, slice_.spec.pool.name, device_.name),

@@ -8,14 +8,14 @@ from typing import Final
 
 from testing.oracle.draft import Json
 from testing.oracle.ours import Objects, objects
-from testing.oracle.scenarios import Scenario, seeded
+from testing.oracle.scenarios import Scenario, seeded_document
 
 COPIES: Final = 4
 
 
 def world(seed: int) -> Objects:
     """Return the objects of one scenario."""
-    return objects(seeded(seed))
+    return objects(seeded_document(seed))
 
 
 def crowd(seed: int) -> Objects:
@@ -24,7 +24,7 @@ def crowd(seed: int) -> Objects:
     Copies have names, pools and claims of their own, and are equal in everything that counts; so
     they are of one class, and the odd one must not be unless the difference does not count.
     """
-    scenario = copy.deepcopy(seeded(seed))
+    scenario = copy.deepcopy(seeded_document(seed))
     rng = Random(seed)
     first = scenario["nodes"][0]["metadata"]["name"]
     local = [slice_ for slice_ in scenario["slices"] if slice_["spec"].get("nodeName") == first]
@@ -35,7 +35,7 @@ def crowd(seed: int) -> Objects:
         node = copy.deepcopy(scenario["nodes"][0])
         node["metadata"]["name"] = name
         scenario["nodes"].append(node)
-        scenario["slices"] += [_moved(slice_, name) for slice_ in local]
+        scenario["slices"] += [_moved_document(slice_, name) for slice_ in local]
         scenario["allocated"] += [
             _held_elsewhere(claim, pools, name)
             for claim in list(scenario["allocated"])
@@ -45,7 +45,7 @@ def crowd(seed: int) -> Objects:
     return objects(scenario)
 
 
-def _moved(slice_: Json, name: str) -> Json:
+def _moved_document(slice_: Json, name: str) -> Json:
     copy_ = copy.deepcopy(slice_)
     copy_["metadata"]["name"] = f"{slice_['metadata']['name']}-{name}"
     copy_["spec"]["nodeName"] = name

@@ -16,7 +16,7 @@ from allocator.search.search import allocate
 from allocator.strategies.strategy import Strategy
 from kube.api.resource import Device, DeviceClass, DeviceRequestAllocationResult, ResourceClaim
 from testing.allocation.builders import (
-    allocated,
+    allocated_claim,
     amount,
     classes,
     consumes,
@@ -38,7 +38,7 @@ class Placed(NamedTuple):
     score: int
 
 
-def held(*names: str) -> tuple[DeviceRequestAllocationResult, ...]:
+def held_results(*names: str) -> tuple[DeviceRequestAllocationResult, ...]:
     """Whole devices that others hold."""
     return tuple(result(name) for name in names)
 
@@ -50,7 +50,9 @@ def share(name: str, **capacity: str | int) -> DeviceRequestAllocationResult:
 
 def usage(*results: DeviceRequestAllocationResult) -> Usage:
     """A usage in which each result belongs to a claim of its own."""
-    claims = [allocated(result_, name=f"other-{number}") for number, result_ in enumerate(results)]
+    claims = [
+        allocated_claim(result_, name=f"other-{number}") for number, result_ in enumerate(results)
+    ]
     return gather_usage(claims, Features())
 
 
@@ -59,11 +61,11 @@ def placed(
     node: NodeDevices,
     claims: Sequence[ResourceClaim],
     before: Sequence[DeviceRequestAllocationResult] = (),
-    known: Mapping[str, DeviceClass] | None = None,
+    known_device_classes: Mapping[str, DeviceClass] | None = None,
 ) -> Placed:
     """Let a strategy place claims, which must fit."""
     use, rules = usage(*before), AllocatorOptions()
-    pending = resolve_requests(claims, known or classes(), rules.features)
+    pending = resolve_requests(claims, known_device_classes or classes(), rules.features)
     order = strategy.order(node, use, pending)
     plan = allocate(node, pending, use, rules, order=order)
     assert isinstance(plan, Plan), plan
@@ -118,7 +120,7 @@ def cards(count: int) -> NodeDevices:
     )
 
 
-def rooted(*roots: str, numa: Sequence[int] = ()) -> NodeDevices:
+def rooted_node_devices(*roots: str, numa: Sequence[int] = ()) -> NodeDevices:
     """GPUs, each under the root at its place: `rooted("a", "a", "b")`; `?` is no root."""
     devices = []
     for number, root in enumerate(roots):

@@ -72,7 +72,7 @@ def node_state(
     )
 
 
-def injected(device_: Device, **injection: Any) -> NodeDevice:
+def injected_device(device_: Device, **injection: Any) -> NodeDevice:
     """A device with what its containers get."""
     return NodeDevice(device=device_, injection=Injection(**injection))
 
@@ -86,7 +86,7 @@ def share(
     return result(name, share=share_id, consumed=counters, **fields)
 
 
-def configured(
+def configured_configuration(
     *requests: str, driver: str = DRIVER, **config: Any
 ) -> DeviceAllocationConfiguration:
     """Parameters of the driver in an allocation: `configured("gpu", sharing={...})`."""
@@ -132,7 +132,7 @@ def on_node(name: str) -> NodeSelector:
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(field,)),))
 
 
-def prepared(
+def prepared_checkpoint(
     *claims: ResourceClaim, devices: Sequence[Device] = (), state: State = State.COMPLETED
 ) -> Checkpoint:
     """A checkpoint in which claims are prepared."""

@@ -16,7 +16,7 @@ from admission.webhook_configuration import (
 from kube.api.workloads import VALIDATED_KINDS, pod_path
 from testing.builders import NAMESPACE, Document, gpus, pod
 from testing.feasibility_cases import example_request
-from testing.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged, mutate
+from testing.fuzz.mutations import DEEP, KEYS, TEXTS, bent, devices_changed, forged_document, mutate
 from testing.fuzz.objects import about, object_review
 from testing.fuzz.reviews import Origin, applied_again, copied, review
 from testing.rule_cases import (
@@ -118,7 +118,7 @@ class Calls:
     def _forged(self) -> Call:
         origin = self._chance.choice(self._translated)
         assert origin.translated is not None
-        document = forged(origin.translated, self._chance)
+        document = forged_document(origin.translated, self._chance)
         old = self._chance.choice((None, None, None, origin.translated, document))
         return post_call(msgspec.json.encode(review(document, old)), "forged")
 
@@ -267,7 +267,7 @@ def _broken_off(body: bytes, chance: Random) -> Call:
     return _http("broken off", headers, part, breaks_off=True)
 
 
-def _compressed(body: bytes, chance: Random) -> Call:
+def _compressed_call(body: bytes, chance: Random) -> Call:
     name, compressed = chance.choice(
         (
             ("gzip", gzip.compress(body, mtime=0)),
@@ -282,7 +282,7 @@ def _compressed(body: bytes, chance: Random) -> Call:
     return _http("compressed", headers, compressed)
 
 
-def _chunked(body: bytes, chance: Random) -> Call:
+def _chunked_call(body: bytes, chance: Random) -> Call:
     size = chance.choice((1, 100, 70_000))
     parts = [body[start : start + size] for start in range(0, min(len(body), 200 * size), size)]
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
@@ -336,7 +336,15 @@ def _bent_http(body: bytes, chance: Random) -> Call:
 
 
 ODDITIES: Final = (
-    *(_other_type, _other_length, _compressed, _chunked, _other_header, _other_line, _bent_http),
+    *(
+        _other_type,
+        _other_length,
+        _compressed_call,
+        _chunked_call,
+        _other_header,
+        _other_line,
+        _bent_http,
+    ),
     *(_too_long, _broken_off),
 )
 """Ways to get HTTP itself wrong, or odd."""
@@ -352,15 +360,17 @@ def _fill(size: int, build: Callable[[int], Any]) -> list[Any]:
 
 def _many_containers(size: int, chance: Random) -> Any:
     key = chance.choice(KEYS)
-    return review(pod(*_fill(size, lambda n: _asking(str(n), key))))
+    return review(pod(*_fill(size, lambda n: _asking_document(str(n), key))))
 
 
 def _many_init_containers(size: int, _chance: Random) -> Any:
-    init = _fill(size, lambda n: {**_asking(str(n), "nvidia.com/gpu"), "restartPolicy": "Always"})
+    init = _fill(
+        size, lambda n: {**_asking_document(str(n), "nvidia.com/gpu"), "restartPolicy": "Always"}
+    )
     return review(pod(gpus(1), init=init))
 
 
-def _asking(name: str, key: str) -> Document:
+def _asking_document(name: str, key: str) -> Document:
     return {"name": name, "resources": {"limits": {key: "1"}}}
 
 
@@ -415,7 +425,7 @@ def _deep_pairs(size: int, _chance: Random) -> Any:
 
 
 def _two_pods(size: int, _chance: Random) -> Any:
-    document = pod(*_fill(size // 2, lambda n: _asking(str(n), "nvidia.com/gpu")))
+    document = pod(*_fill(size // 2, lambda n: _asking_document(str(n), "nvidia.com/gpu")))
     return review(document, document)
 
 

@@ -234,11 +234,11 @@ def _handlers(place: Place, metrics: WebhookMetrics) -> Mapping[str, Review]:
     runner = review_runner(metrics)
     mutation = PodReviewHandler(picture, place.options, metrics, runner, signing=fixed_signing)
     validation = WorkloadReviewHandler(picture, rules, place.options, metrics, runner)
-    judgement = ObjectReviewHandler(rules, profiles(), metrics, runner)
+    judgement_handler = ObjectReviewHandler(rules, profiles(), metrics, runner)
     return {
         MUTATE_PATH: mutation.handle,
         VALIDATE_WORKLOADS_PATH: validation.handle,
-        VALIDATE_OBJECTS_PATH: judgement.handle,
+        VALIDATE_OBJECTS_PATH: judgement_handler.handle,
     }
 
 
@@ -288,17 +288,17 @@ class Stand:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self._endpoint.port, ssl=self._context, server_hostname=NAME
         )
-        received = bytearray()
+        received_bytearray = bytearray()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 writer.write(call.bytes)
-                while not _is_complete(received) and (piece := await reader.read(PIECE)):
-                    received += piece
+                while not _is_complete(received_bytearray) and (piece := await reader.read(PIECE)):
+                    received_bytearray += piece
         except ConnectionError:
             pass
         finally:
             writer.transport.abort()
-        return _parse(bytes(received), 0.0)
+        return _parse(bytes(received_bytearray), 0.0)
 
     def _connected(self) -> Wire:
         if self._wire is None or self._wire.is_closing():

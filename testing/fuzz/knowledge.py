@@ -42,9 +42,9 @@ def knowing(documents: Iterable[Document], classes: Iterable[DeviceClass] = ()) 
     changes.setdefault(Kind.CLASS, {}).update(
         {("", class_.metadata.name): class_ for class_ in classes}
     )
-    knowledge = RuleCache(Features())
-    knowledge.apply(changes)
-    return knowledge.context(ClusterFacts(namespaces={NAMESPACE: {}}))
+    knowledge_cache = RuleCache(Features())
+    knowledge_cache.apply(changes)
+    return knowledge_cache.context(ClusterFacts(namespaces={NAMESPACE: {}}))
 
 
 def _with_name(name: str, document: Document) -> Document:

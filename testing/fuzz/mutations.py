@@ -352,7 +352,7 @@ ACCIDENTS: Final = (_flipped, _flipped, _flipped, _cut, _lost, _doubled, _put, _
 # --- the request annotation -----------------------------------------------------------------------
 
 
-def forged(pod_: Document, chance: Random) -> Document:
+def forged_document(pod_: Document, chance: Random) -> Document:
     """Return a translated pod whose annotation says something else.
 
     Mostly the pod uses just what the annotation derives, as a forger who read our code would have it.
@@ -367,13 +367,13 @@ def forged(pod_: Document, chance: Random) -> Document:
         text = bent(text, chance)
     annotations[REQUEST_ANNOTATION] = text.decode(errors="replace")
     if chance.random() < 0.8:
-        _use(pod, _derived(annotations[REQUEST_ANNOTATION]), chance)
+        _use(pod, _derived_claims(annotations[REQUEST_ANNOTATION]), chance)
     if chance.random() < 0.5:
         _add_keys(pod, request, chance)
     return pod
 
 
-def _derived(text: str) -> Sequence[Claim]:
+def _derived_claims(text: str) -> Sequence[Claim]:
     try:
         return derive(decode_record(text), profiles()).claims
     except RecordError:

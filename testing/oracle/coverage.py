@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from testing.oracle.draft import BARE_SELECTORS, BROKEN_SELECTORS, Json
 from testing.oracle.go import Oracle
-from testing.oracle.scenarios import Scenario, seeded
+from testing.oracle.scenarios import Scenario, seeded_document
 
 Answer = Mapping[str, Any]
 
@@ -278,7 +278,7 @@ def answered_scenarios(oracle: Oracle, seeds: range) -> Iterator[tuple[int, Scen
     """Yield each scenario of the numbers with upstream's answer."""
     for start in range(seeds.start, seeds.stop, CHUNK):
         numbers = range(start, min(start + CHUNK, seeds.stop))
-        scenarios = [seeded(number) for number in numbers]
+        scenarios = [seeded_document(number) for number in numbers]
         yield from zip(
             numbers,
             scenarios,

@@ -234,7 +234,9 @@ class Draft:
             ("nic", (nic,)),
             ("any", ()),
         ):
-            self.classes.append({"metadata": {"name": name}, "spec": {"selectors": chosen(*texts)}})
+            self.classes.append(
+                {"metadata": {"name": name}, "spec": {"selectors": chosen_documents(*texts)}}
+            )
 
     def _add_claim(self, name: str) -> None:
         requests = [
@@ -253,11 +255,11 @@ class Draft:
             "count": count or self.weighted({1: 38, 2: 35, 3: 19, 4: 8}),
         }
         if self.maybe(0.2):
-            request["selectors"] = chosen(self.pick(SELECTORS))
+            request["selectors"] = chosen_documents(self.pick(SELECTORS))
         return request
 
 
-def chosen(*expressions: str) -> list[Json]:
+def chosen_documents(*expressions: str) -> list[Json]:
     """The selectors of a class or request."""
     return [{"cel": {"expression": text}} for text in expressions]
 

@@ -30,7 +30,7 @@ class Oracle:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [built()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1 << 16
+            [built_path()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1 << 16
         )
         return self
 
@@ -75,7 +75,7 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def built() -> Path:
+def built_path() -> Path:
     """Return the oracle's binary, built when its sources are new.
 
     Raises:

@@ -18,10 +18,10 @@ ENVIRONMENTS: Final = ("new", "stored")
 def main() -> None:
     """Write data/cel.json anew; the same packages give the same bytes."""
     CEL.parent.mkdir(exist_ok=True)
-    CEL.write_text(json.dumps(recorded(), indent=1) + "\n")
+    CEL.write_text(json.dumps(recorded_document(), indent=1) + "\n")
 
 
-def recorded() -> dict[str, Any]:
+def recorded_document() -> dict[str, Any]:
     """Return the provenance, the devices, and a row per case with Go's two verdicts."""
     all_cases = list(cases())
     with Oracle() as oracle:

@@ -68,7 +68,7 @@ def _implementation(draft: Draft) -> Scenario:
     return draft.pick(({}, {}, {"implementation": "experimental"}))
 
 
-def seeded(seed: int) -> Scenario:
+def seeded_document(seed: int) -> Scenario:
     """Return the scenario of a number."""
     return scenario(Random(seed))
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final
 
 from kube.api.resource import MAX_RESULTS
-from testing.oracle.draft import GPU, ROOT, Json, chosen, claim
+from testing.oracle.draft import GPU, ROOT, Json, chosen_documents, claim
 from testing.oracle.go import Oracle
 from testing.oracle.scenarios import Scenario
 
@@ -46,7 +46,7 @@ def full(nodes: int) -> Scenario:
     return _cluster(nodes, lambda _: range(1, DEVICES_PER_NODE))
 
 
-def varied(nodes: int) -> Scenario:
+def varied_document(nodes: int) -> Scenario:
     """A random half of the devices of each node is held: 256 states at most, on equal nodes."""
 
     def taken(node: int) -> Iterable[int]:
@@ -58,7 +58,7 @@ def varied(nodes: int) -> Scenario:
 
 def different(nodes: int) -> Scenario:
     """As `varied`, and the memory of each node's devices is like no other node's."""
-    scenario = varied(nodes)
+    scenario = varied_document(nodes)
     for number, slice_ in enumerate(scenario["slices"]):
         for device in slice_["spec"]["devices"]:
             device["capacity"]["memory"]["value"] = f"{80 * 1024 + number}Mi"
@@ -107,14 +107,14 @@ def one_too_many_by_claims(devices: int) -> Scenario:
     return scenario
 
 
-def unmatched(devices: int) -> Scenario:
+def unmatched_document(devices: int) -> Scenario:
     """Two halves that differ in an attribute, and a claim for one more than a half, all alike."""
     half = devices // 2
-    published = [
+    published_documents = [
         _plain(index) | {"attributes": {ROOT: {"string": f"pci{index // half}"}}}
         for index in range(devices)
     ]
-    return _node(published, [_request("gpus", half + 1)], [{"matchAttribute": ROOT}])
+    return _node(published_documents, [_request("gpus", half + 1)], [{"matchAttribute": ROOT}])
 
 
 def alternatives(depth: int) -> Scenario:
@@ -219,7 +219,10 @@ def _placements(gpu: int) -> Iterable[Json]:
 def _scenario(
     nodes: Sequence[str], slices: list[Json], claims: list[Json], allocated_claims: list[Json]
 ) -> Scenario:
-    gpus = {"metadata": {"name": "gpu"}, "spec": {"selectors": chosen(f'device.driver == "{GPU}"')}}
+    gpus = {
+        "metadata": {"name": "gpu"},
+        "spec": {"selectors": chosen_documents(f'device.driver == "{GPU}"')},
+    }
     return {
         "slices": slices,
         "classes": [gpus],
@@ -274,7 +277,7 @@ def _plain(index: int) -> Json:
 def _request(name: str, count: int, selector: str | None = None) -> Json:
     exactly = _exactly(count)
     if selector is not None:
-        exactly["selectors"] = chosen(selector)
+        exactly["selectors"] = chosen_documents(selector)
     return {"name": name, "exactly": exactly}
 
 
@@ -293,10 +296,10 @@ def holder(node: str, device: int | str) -> Json:
 WORKLOADS: Final[Mapping[str, tuple[Callable[[int], Scenario], int]]] = {
     "free": (free, 5_000),
     "full": (full, 5_000),
-    "varied": (varied, 5_000),
+    "varied": (varied_document, 5_000),
     "different": (different, 5_000),
     "one-too-many": (one_too_many, 10),
-    "unmatched": (unmatched, 32),
+    "unmatched": (unmatched_document, 32),
     "alternatives": (alternatives, 6),
     "batch": (batch, 200),
     "costly": (costly, 4),

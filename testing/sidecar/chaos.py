@@ -97,20 +97,20 @@ class Server:
     def commit(self, write: ClaimWrite) -> ResourceClaim | Outcome:
         """Make a write, if the claim is still what it was decided on."""
         name = claim_name(write.claim)
-        stored = self.claims.get(name)
-        if stored is None:
+        stored_claim = self.claims.get(name)
+        if stored_claim is None:
             return Outcome.GONE
-        if stored.metadata != write.claim.metadata:
+        if stored_claim.metadata != write.claim.metadata:
             return Outcome.CONFLICT
-        self.put(name, written(stored, write))
+        self.put(name, written_claim(stored_claim, write))
         return self.claims[name]
 
 
-def written(claim: ResourceClaim, write: ClaimWrite) -> ResourceClaim:
+def written_claim(claim: ResourceClaim, write: ClaimWrite) -> ResourceClaim:
     """Return a claim after a write."""
     status = claim.status or ResourceClaimStatus()
     pod = write.pod or ResourceClaimConsumerReference()
-    others = tuple(one for one in consumers(claim) if one.uid != pod.uid)
+    others = tuple(consumer for consumer in consumers(claim) if consumer.uid != pod.uid)
     match write.kind:
         case Kind.PROTECT:
             return replace(claim, metadata=replace(claim.metadata, finalizers=(FINALIZER,)))
@@ -150,7 +150,7 @@ class Process:
         before = self.seen.pop(name, None)
         if claim is not None:
             self.seen[name] = claim
-        for uid in {one.metadata.uid for one in (before, claim) if one is not None}:
+        for uid in {item.metadata.uid for item in (before, claim) if item is not None}:
             self.change(uid, lambda hold: ledger.observe(hold, claim))
 
     def change(self, uid: str, transition: Callable[[Hold], Hold | None]) -> None:
@@ -246,7 +246,9 @@ class World:
         if process.frozen_until > self._now:
             return
         server = self._server
-        holder = next((one for one in self._processes if one.identity == server.holder), None)
+        holder = next(
+            (process for process in self._processes if process.identity == server.holder), None
+        )
         is_late = self._now - process.renewed_at > RENEW_DEADLINE_S
         if server.holder == process.identity and not is_late:
             process.renewed_at = self._now
@@ -347,8 +349,8 @@ class World:
                 continue
             claim = process.seen.get(hold.name)
             if self._fault is Fault.SETTLED_BY_READING:
-                stored = self._server.claims.get(hold.name)
-                if stored is not None and allocation_of(stored) is None:
+                stored_claim = self._server.claims.get(hold.name)
+                if stored_claim is not None and allocation_of(stored_claim) is None:
                     process.holds.pop(hold.uid)
                 continue
             step = steps.next_settle_step(claim, hold)
@@ -357,7 +359,9 @@ class World:
 
     def _deallocate(self, _process: Process) -> None:
         """Release a claim, as kube-controller-manager does when its pods are gone."""
-        held = [name for name, one in self._server.claims.items() if allocation_of(one) is not None]
+        held = [
+            name for name, claim in self._server.claims.items() if allocation_of(claim) is not None
+        ]
         if held:
             name = self._random.choice(sorted(held))
             self._server.put(name, replace(self._server.claims[name], status=None))
@@ -444,9 +448,9 @@ class World:
             self._put(process, name, result)
             return
         process.change(uid, lambda hold: steps.after(hold, write, result))
-        stored = self._server.claims.get(name)
-        if result is Outcome.CONFLICT and stored is not None:
-            self._put(process, name, stored)
+        stored_claim = self._server.claims.get(name)
+        if result is Outcome.CONFLICT and stored_claim is not None:
+            self._put(process, name, stored_claim)
 
     def _put(self, process: Process, name: Name, claim: ResourceClaim) -> None:
         """Store the object that a write returned, as the informer does."""
@@ -471,13 +475,13 @@ class World:
 
 def play(seeds: range, fault: Fault = Fault.NONE) -> Mapping[int, str]:
     """Return the seeds whose schedules gave a device to two claims, with the stories."""
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for seed in seeds:
         try:
             World(seed, fault).run()
         except DoubleAllocation as broken:
-            found[seed] = str(broken)
-    return found
+            texts[seed] = str(broken)
+    return texts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -486,12 +490,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--fault", type=Fault, default=Fault.NONE, choices=list(Fault))
-    given = parser.parse_args(arguments)
-    found = play(range(given.first, given.first + given.seeds), given.fault)
-    sys.stdout.write(f"{given.seeds:,} schedules, fault {given.fault}: {len(found):,} broken\n")
-    for story in list(found.values())[:1]:
+    namespace = parser.parse_args(arguments)
+    texts = play(range(namespace.first, namespace.first + namespace.seeds), namespace.fault)
+    sys.stdout.write(
+        f"{namespace.seeds:,} schedules, fault {namespace.fault}: {len(texts):,} broken\n"
+    )
+    for story in list(texts.values())[:1]:
         sys.stdout.write(f"{story}\n")
-    return int(bool(found) is (given.fault is Fault.NONE))
+    return int(bool(texts) is (namespace.fault is Fault.NONE))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from allocator.model.usage import Usage, gather_usage
 from cli.output.device_map import device_map as coloured_map
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
-    allocated,
+    allocated_claim,
     device,
     devices,
     node_with,
@@ -21,10 +21,10 @@ from testing.allocation.builders import (
     taint,
 )
 
-HELD = allocated(result("gpu-0"), name="held")
-NEW = allocated(result("gpu-1"), name="new")
-SHARE = allocated(result("gpu-0", share="a", consumed={"memory": "1Gi"}), name="share")
-MORE = allocated(result("gpu-0", share="b", consumed={"memory": "1Gi"}), name="more")
+HELD = allocated_claim(result("gpu-0"), name="held")
+NEW = allocated_claim(result("gpu-1"), name="new")
+SHARE = allocated_claim(result("gpu-0", share="a", consumed={"memory": "1Gi"}), name="share")
+MORE = allocated_claim(result("gpu-0", share="b", consumed={"memory": "1Gi"}), name="more")
 
 
 def usage(*claims: ResourceClaim) -> Usage:

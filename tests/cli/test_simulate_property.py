@@ -12,7 +12,7 @@ import pytest
 
 from testing.command import drawbridge
 from testing.oracle.ours import verdicts
-from testing.oracle.scenarios import Scenario, seeded
+from testing.oracle.scenarios import Scenario, seeded_document
 from testing.oracle.verdicts import BUDGET_EXHAUSTED, FATAL, FIT, Verdict, normal
 
 pytestmark = pytest.mark.property
@@ -67,7 +67,7 @@ def simulated(scenario: Scenario, node: str, folder: Path) -> Verdict:
 def test_the_command_says_what_the_allocator_says(chunk: int, tmp_path: Path) -> None:
     compared = 0
     for seed in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK):
-        scenario = seeded(seed)
+        scenario = seeded_document(seed)
         for node, verdict in verdicts(scenario).items():
             got = simulated(scenario, node, tmp_path)
             if BUDGET_EXHAUSTED in (verdict.end, got.end):

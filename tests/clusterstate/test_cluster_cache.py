@@ -16,7 +16,7 @@ from kube.api.meta import ObjectMeta, convert
 from kube.api.resource import DeviceTaintRule
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     claim,
     device_class,
     devices,
@@ -68,7 +68,7 @@ def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
             devices_ = devices(*rng.sample(["gpu-0", "gpu-1", "gpu-2"], rng.randrange(1, 4)))
             changes[kind] = {("", name): rng.choice([None, slice_of(*devices_, pool=name)])}
         elif kind is Kind.CLAIM:
-            claim_ = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
+            claim_ = allocated_claim(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
             changes[kind] = {("default", name): rng.choice([None, claim(name=name), claim_])}
         else:
             changes[kind] = {("", "rule"): rng.choice([None, taint_rule(), taint_rule("other")])}

@@ -32,7 +32,7 @@ from rules.engine import Target, validate
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
 from testing.allocation.builders import (
     NAMESPACE,
-    allocated,
+    allocated_claim,
     claim,
     device_class,
     devices,
@@ -105,7 +105,7 @@ async def test_the_inventory_counts_once_it_is_synced(server: FakeApiServer) -> 
 
 async def test_changes_count_with_the_next_review(server: FakeApiServer) -> None:
     async with judging(server) as evaluator_:
-        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
+        server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="held")))
         await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
 
         server.remove(RESOURCE_CLAIMS, "held", NAMESPACE)
@@ -149,7 +149,7 @@ async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer)
             await said(evaluator_)
         # A change that came with a review that timed out is not lost.
         evaluator_.changed.clear()
-        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
+        server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="held")))
         await until(evaluator_.changed.is_set)
         with pytest.raises(TimeoutError):
             await said(evaluator_)
@@ -255,7 +255,7 @@ async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied
     async with judging(server) as evaluator_:
         monkeypatch.setattr(RuleCache, "apply", fails_once)
         evaluator_.changed.clear()
-        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="held")))
+        server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="held")))
         await until(evaluator_.changed.is_set)
         with pytest.raises(ZeroDivisionError):
             await said(evaluator_, TWO)

@@ -21,7 +21,7 @@ from rules.engine import Target, validate
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
 from testing.allocation.builders import (
-    allocated,
+    allocated_claim,
     claim,
     device_class,
     devices,
@@ -94,7 +94,7 @@ def changed(rng: Random, name: str) -> Changes:
         )
         return {kind: {("", f"{name}-slice"): rng.choice([None, new, new])}}
     if kind is Kind.CLAIM:
-        claim_ = allocated(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
+        claim_ = allocated_claim(result(rng.choice(["gpu-0", "gpu-1"]), pool=name), name=name)
         return {kind: {("default", name): rng.choice([None, claim(name=name), claim_])}}
     if kind is Kind.CLASS:
         other = device_class("gpu", 'device.driver != "other"')
@@ -125,7 +125,9 @@ def test_devices_that_no_node_has_are_an_error_and_devices_in_use_a_warning() ->
     cache = cache_of(everything())
     assert codes(cache, *ASKED[:2]) == ["error exceedsLargestNode"]
 
-    held = {("default", name): allocated(result("gpu-0", pool=name), name=name) for name in NODES}
+    held = {
+        ("default", name): allocated_claim(result("gpu-0", pool=name), name=name) for name in NODES
+    }
     cache.apply({Kind.CLAIM: held})
     assert codes(cache, ASKED[0]) == ["warning doesNotFitNow"]
 
@@ -145,7 +147,9 @@ def test_what_fits_a_pod_now_is_the_verdict_of_its_scheduler(
     scheduler: str, findings: list[str]
 ) -> None:
     apart = policy(rule("all", only="false"), scope=Scope.POOL)
-    held = {("default", name): allocated(result("gpu-0", pool=name), name=name) for name in NODES}
+    held = {
+        ("default", name): allocated_claim(result("gpu-0", pool=name), name=name) for name in NODES
+    }
     support = SchedulerSupport(policy_aware=frozenset(["aware"]))
     cache = RuleCache(Features(), support=support)
     cache.apply({**everything(), Kind.POLICY: {("", "apart"): apart}, Kind.CLAIM: held})
@@ -210,7 +214,7 @@ def test_requests_of_objects_are_known_as_long_as_the_objects_exist() -> None:
     assert {place: claim_.spec.devices} == context.claims == context.templates
     assert [claim_] == list(cache.objects(Kind.CLAIM))
 
-    cache.apply({Kind.CLAIM: {place: allocated(result(), name="a")}})
+    cache.apply({Kind.CLAIM: {place: allocated_claim(result(), name="a")}})
     context = cache.context()
     assert context.claims == {}
     assert set(context.allocated_claims) == {place}

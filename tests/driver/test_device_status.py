@@ -11,7 +11,7 @@ from driver.plan.prepare import NodeState, Preparation, prepare_claim
 from kube.api.resource import NetworkDeviceData
 from kube.api.urls import RESOURCE_CLAIMS
 from testing.allocation.builders import DRIVER, device, result
-from testing.driver.builders import allocated_claim, document_of, node_state, prepared
+from testing.driver.builders import allocated_claim, document_of, node_state, prepared_checkpoint
 from testing.fake_api_server import FakeApiServer, running, until
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ NIC: Final = NodeDevice(
 
 
 def preparation(node: NodeState) -> Preparation:
-    preparation = prepare_claim(CLAIM, CLAIM.metadata.uid, node, prepared())
+    preparation = prepare_claim(CLAIM, CLAIM.metadata.uid, node, prepared_checkpoint())
     assert isinstance(preparation, Preparation)
     return preparation
 

@@ -25,7 +25,7 @@ from testing.driver.builders import (
     allocated_claim,
     document_of,
     node_state,
-    prepared,
+    prepared_checkpoint,
 )
 from testing.driver.nodes import FolderNode, ref_of
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
@@ -152,7 +152,7 @@ async def test_devices_of_released_claims_are_tainted_until_they_are_unprepared(
     node: FolderNode, client: Client, server: FakeApiServer
 ) -> None:
     claim = allocated_claim(result("gpu-0"))
-    node.checkpoint_file().store(prepared(claim, devices=[device("gpu-0")]))
+    node.checkpoint_file().store(prepared_checkpoint(claim, devices=[device("gpu-0")]))
     async with publishing(node, client) as publisher:
         await until(lambda: not publisher.problem())
 
@@ -160,7 +160,7 @@ async def test_devices_of_released_claims_are_tainted_until_they_are_unprepared(
         await until(lambda: "taints" in devices(server)["gpu-0"])
         assert "taints" not in devices(server)["gpu-1"]
 
-        node.checkpoint_file().store(prepared())
+        node.checkpoint_file().store(prepared_checkpoint())
         node.current.set_released(frozenset())
         await until(lambda: "taints" not in devices(server)["gpu-0"])
     assert 1 == server.objects(RESOURCE_SLICES)[0]["spec"]["pool"]["generation"]

@@ -10,7 +10,7 @@ from driver.sweep import ClaimSweep
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from testing.allocation.builders import device, result
-from testing.driver.builders import allocated_claim, document_of, node_state, prepared
+from testing.driver.builders import allocated_claim, document_of, node_state, prepared_checkpoint
 from testing.driver.nodes import FolderNode
 from testing.fake_api_server import FakeApiServer, running, until
 
@@ -21,7 +21,7 @@ UID = CLAIM.metadata.uid
 @pytest.fixture
 def node(tmp_path: Path) -> FolderNode:
     folder_node = FolderNode(tmp_path, node_state(device("gpu-0"), device("gpu-1")))
-    folder_node.checkpoint_file().store(prepared(CLAIM))
+    folder_node.checkpoint_file().store(prepared_checkpoint(CLAIM))
     return folder_node
 
 
@@ -93,7 +93,7 @@ async def test_a_claim_that_was_unprepared_is_forgotten(
     async with running(sweep_of(node, client).run):
         await until(lambda: node.current.released_claims == {UID})
 
-        node.checkpoint_file().store(prepared())
+        node.checkpoint_file().store(prepared_checkpoint())
 
         await until(lambda: node.current.released_claims == frozenset())
 
@@ -101,7 +101,7 @@ async def test_a_claim_that_was_unprepared_is_forgotten(
 async def test_a_claim_that_was_never_completed_is_unprepared(
     node: FolderNode, client: Client, server: FakeApiServer
 ) -> None:
-    node.checkpoint_file().store(prepared(CLAIM, state=State.STARTED))
+    node.checkpoint_file().store(prepared_checkpoint(CLAIM, state=State.STARTED))
     server.remove(RESOURCE_CLAIMS, "claim-0", "default")
 
     async with running(sweep_of(node, client).run):

@@ -57,20 +57,22 @@ def asked_by(limits: Mapping[str, int]) -> Asked:
     return Asked(count, memory, 0 if memory else percent or 100, cores)
 
 
-def with_consumer(card: Card, asked: Asked) -> tuple[Card, Amounts] | None:
+def with_consumer(card: Card, asked_asked: Asked) -> tuple[Card, Amounts] | None:
     """Return the card with one more consumer and what that gets; None where it does not fit."""
-    memory = asked.memory or card.total * asked.percent // 100
+    memory = asked_asked.memory or card.total * asked_asked.percent // 100
     does_not_fit = (
         card.consumers >= SPLIT_COUNT
         or card.total - card.memory < memory
-        or 100 - card.cores < asked.cores
-        or (asked.cores == 100 and card.consumers > 0)
-        or (asked.cores == 0 and card.cores == 100)
+        or 100 - card.cores < asked_asked.cores
+        or (asked_asked.cores == 100 and card.consumers > 0)
+        or (asked_asked.cores == 0 and card.cores == 100)
     )
     if does_not_fit:
         return None
-    used = Card(card.total, card.memory + memory, card.cores + asked.cores, card.consumers + 1)
-    return used, (memory, asked.cores)
+    used = Card(
+        card.total, card.memory + memory, card.cores + asked_asked.cores, card.consumers + 1
+    )
+    return used, (memory, asked_asked.cores)
 
 
 def grants(cards: Sequence[Card], containers: Sequence[Asked]) -> Iterator[tuple[Amounts, ...]]:
@@ -81,7 +83,7 @@ def grants(cards: Sequence[Card], containers: Sequence[Asked]) -> Iterator[tuple
     first, *others = containers
     for chosen in combinations(range(len(cards)), first.devices):
         placed = [with_consumer(cards[index], first) for index in chosen]
-        fitting = [each for each in placed if each is not None]
+        fitting = [first_values for first_values in placed if first_values is not None]
         if len(fitting) < len(placed):
             continue
         after = list(cards)
@@ -110,11 +112,11 @@ nodes = st.dictionaries(
 def test_ours_grants_nothing_that_hami_would_not_without_a_word(
     cards: dict[str, list[int]], containers: list[dict[str, int]]
 ) -> None:
-    asked = [asked_by(limits) for limits in containers]
+    askeds = [asked_by(limits) for limits in containers]
     possible = {
         tuple(sorted(amounts))
         for totals in cards.values()
-        for amounts in grants([Card(total) for total in totals], asked)
+        for amounts in grants([Card(total) for total in totals], askeds)
     }
     pod = LegacyPod(
         containers={f"c{index}": limits for index, limits in enumerate(containers)}, legacy=[]
@@ -126,13 +128,13 @@ def test_ours_grants_nothing_that_hami_would_not_without_a_word(
         pods=(pod,),
     )
 
-    (got,) = run_scenario(scenario, HAMI)
+    (result,) = run_scenario(scenario, HAMI)
 
-    told = got.codes & TOLD
-    if got.grant is None:
-        assert not possible or told, f"HAMi grants one of {sorted(possible)[:3]}"
+    texts = result.codes & TOLD
+    if result.grant is None:
+        assert not possible or texts, f"HAMi grants one of {sorted(possible)[:3]}"
     else:
-        assert got.grant.gpus in possible or told, f"HAMi grants none of {got.grant}"
+        assert result.grant.gpus in possible or texts, f"HAMi grants none of {result.grant}"
 
 
 def test_the_reference_refuses_and_grants() -> None:

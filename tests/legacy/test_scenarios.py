@@ -16,17 +16,17 @@ SCENARIOS: Final = [
 
 @pytest.mark.parametrize(("scenario", "driver"), SCENARIOS)
 def test_ours_grants_the_same_or_says_why_not(scenario: Scenario, driver: str) -> None:
-    told: set[str] = set()
-    for index, (asked, got) in enumerate(
+    texts: set[str] = set()
+    for index, (pod, result) in enumerate(
         zip(scenario.pods, run_scenario(scenario, driver), strict=True)
     ):
-        told |= got.codes
-        want = legacy_grant(asked)
-        if asked.told:
-            assert want != got.grant, f"pod {index} no longer differs"
-            assert told >= set(asked.told), f"pod {index}"
+        texts |= result.codes
+        want = legacy_grant(pod)
+        if pod.told:
+            assert want != result.grant, f"pod {index} no longer differs"
+            assert texts >= set(pod.told), f"pod {index}"
         else:
-            assert want == got.grant, f"pod {index}: {sorted(got.codes)}"
+            assert want == result.grant, f"pod {index}: {sorted(result.codes)}"
 
 
 def test_there_are_scenarios_of_both() -> None:

@@ -25,8 +25,8 @@ from observer.settings import ObserverSettings
 from process.durations import PositiveDuration
 from process.metrics import event_counter
 from testing.allocation.builders import (
-    allocated,
-    applied,
+    allocated_claim,
+    applied_configuration,
     claim,
     device_class,
     devices,
@@ -117,7 +117,7 @@ def wait_for_two(server: FakeApiServer, name: str = "trainer") -> None:
 
 
 def hold(server: FakeApiServer, name: str = "gpu-0") -> None:
-    server.put(RESOURCE_CLAIMS, document(allocated(result(name), name="held")))
+    server.put(RESOURCE_CLAIMS, document(allocated_claim(result(name), name="held")))
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ async def test_a_pod_for_which_there_are_devices_gets_no_event(server: FakeApiSe
 async def test_a_pod_with_devices_and_without_a_node_gets_no_event(server: FakeApiServer) -> None:
     """The scheduler writes the claim before it binds the pod."""
     async with observing(server) as observation:
-        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-1"), name="trainer-gpu")))
+        server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-1"), name="trainer-gpu")))
         server.put(PODS, pod())
         await observation.settled()
 
@@ -343,12 +343,12 @@ async def test_a_node_that_offers_a_resource_twice_gets_one_event(server: FakeAp
 
 def sliced(name: str, interval: str, namespace: str = "default") -> Document:
     sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
-    claim_ = allocated(
+    claim_ = allocated_claim(
         result(driver=NVIDIA, share=f"share-of-{name}"),
         name=name,
         namespace=namespace,
         config=[
-            applied(
+            applied_configuration(
                 driver=NVIDIA,
                 apiVersion="resource.nvidia.com/v1beta1",
                 kind="GpuConfig",

@@ -31,7 +31,9 @@ def test_first_fit_gives_upstreams_verdicts(oracle: Oracle, comparison: Comparis
     differences = comparison.unexplained
     small = [smallest(oracle, difference) for difference in differences[:SHOWN]]
 
-    assert not differences, "\n".join(f"{one}\n{one.scenario}" for one in small)
+    assert not differences, "\n".join(
+        f"{difference}\n{difference.scenario}" for difference in small
+    )
 
 
 def test_every_deliberate_difference_is_met(comparison: Comparison) -> None:

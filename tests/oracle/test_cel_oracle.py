@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from kube.cel.quoting import quote
 from testing.oracle.go import Oracle
-from testing.oracle.record import CEL, recorded
+from testing.oracle.record import CEL, recorded_document
 
 pytestmark = pytest.mark.oracle
 
 
 def test_the_record_is_what_go_says_today() -> None:
-    assert json.loads(CEL.read_text()) == recorded()
+    assert json.loads(CEL.read_text()) == recorded_document()
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))

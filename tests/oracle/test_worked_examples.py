@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from testing.oracle.draft import Json, chosen, claim
+from testing.oracle.draft import Json, chosen_documents, claim
 from testing.oracle.go import Oracle
 from testing.oracle.ours import verdicts
 from testing.oracle.verdicts import DOES_NOT_FIT, FATAL, FIT, NODE, Verdict, upstream
@@ -29,8 +29,8 @@ def shared(policy: Json | None = None) -> Json:
 
 def exactly(count: int = 1, **fields: Any) -> Json:
     """A request of mode ExactCount."""
-    asked = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": count}
-    return {"exactly": asked | fields}
+    document = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": count}
+    return {"exactly": document | fields}
 
 
 def amount(value: str, key: str = "m") -> Json:
@@ -38,7 +38,7 @@ def amount(value: str, key: str = "m") -> Json:
     return exactly(capacity={"requests": {key: value}})
 
 
-def asking(*requests: Json, **fields: Any) -> Json:
+def asking_document(*requests: Json, **fields: Any) -> Json:
     """A claim."""
     named = [{"name": f"r{index}"} | request for index, request in enumerate(requests)]
     return claim("wanted", {"requests": named} | fields)
@@ -67,67 +67,94 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("admin, then normal", [device()], [asking(ADMIN), asking(exactly())], DOES_NOT_FIT),
-    Case("normal, then admin", [device()], [asking(exactly()), asking(ADMIN)], FIT, ("d0", "d0")),
-    Case("two admin requests of one claim", [device()], [asking(ADMIN, ADMIN)], DOES_NOT_FIT),
-    Case("normal, then admin, of one claim", [device()], [asking(exactly(), ADMIN)], DOES_NOT_FIT),
+    Case(
+        "admin, then normal",
+        [device()],
+        [asking_document(ADMIN), asking_document(exactly())],
+        DOES_NOT_FIT,
+    ),
+    Case(
+        "normal, then admin",
+        [device()],
+        [asking_document(exactly()), asking_document(ADMIN)],
+        FIT,
+        ("d0", "d0"),
+    ),
+    Case(
+        "two admin requests of one claim", [device()], [asking_document(ADMIN, ADMIN)], DOES_NOT_FIT
+    ),
+    Case(
+        "normal, then admin, of one claim",
+        [device()],
+        [asking_document(exactly(), ADMIN)],
+        DOES_NOT_FIT,
+    ),
     Case(
         "a list attribute to match, one device, the gate off",
         [device(attributes={"x": {"ints": [1, 2]}})],
-        [asking(exactly(), constraints=[{"matchAttribute": "d.example.com/x"}])],
+        [asking_document(exactly(), constraints=[{"matchAttribute": "d.example.com/x"}])],
         FIT,
         ("d0",),
     ),
     Case(
         "a capacity with the driver's domain",
         [shared()],
-        [asking(amount("1", "d.example.com/m"))],
+        [asking_document(amount("1", "d.example.com/m"))],
         DOES_NOT_FIT,
     ),
     Case(
         "two shares of one device",
         [shared()],
-        [asking(amount("1"), amount("3"))],
+        [asking_document(amount("1"), amount("3"))],
         FIT,
         ("d0 1", "d0 3"),
     ),
     Case(
         "count 2 of one shared device",
         [shared()],
-        [asking(exactly(2, capacity={"requests": {"m": "1"}}))],
+        [asking_document(exactly(2, capacity={"requests": {"m": "1"}}))],
         DOES_NOT_FIT,
     ),
     Case(
         "silence takes the whole device",
         [shared()],
-        [asking(exactly()), asking(exactly())],
+        [asking_document(exactly()), asking_document(exactly())],
         DOES_NOT_FIT,
     ),
-    Case("a share of nothing", [shared()], [asking(amount("0"))], FIT, ("d0 0",)),
+    Case("a share of nothing", [shared()], [asking_document(amount("0"))], FIT, ("d0 0",)),
     Case(
-        "too much of a dedicated device", [device(capacity=M4)], [asking(amount("5"))], DOES_NOT_FIT
+        "too much of a dedicated device",
+        [device(capacity=M4)],
+        [asking_document(amount("5"))],
+        DOES_NOT_FIT,
     ),
-    Case("some of a dedicated device", [device(capacity=M4)], [asking(amount("3"))], FIT, ("d0",)),
+    Case(
+        "some of a dedicated device",
+        [device(capacity=M4)],
+        [asking_document(amount("3"))],
+        FIT,
+        ("d0",),
+    ),
     Case(
         "a fraction is raised to a step",
         [shared({"default": "1", "validRange": {"min": "1", "step": "1"}})],
-        [asking(amount("1500m"))],
+        [asking_document(amount("1500m"))],
         FIT,
         ("d0 2",),
     ),
     Case(
         "a fraction without steps stays",
         [shared({"default": "1", "validRange": {"min": "1"}})],
-        [asking(amount("1500m"))],
+        [asking_document(amount("1500m"))],
         FIT,
         ("d0 1500m",),
     ),
-    Case("less than nothing", [shared()], [asking(amount("-1"))], FATAL),
+    Case("less than nothing", [shared()], [asking_document(amount("-1"))], FATAL),
     Case(
         "an alternative of a missing class",
         [device()],
         [
-            asking(
+            asking_document(
                 {
                     "firstAvailable": [
                         {"name": "s0"} | exactly()["exactly"],
@@ -138,40 +165,61 @@ CASES = (
         ],
         FATAL,
     ),
-    Case("all of 33 devices", [device(f"d{index}") for index in range(33)], [asking(ALL)], FATAL),
+    Case(
+        "all of 33 devices",
+        [device(f"d{index}") for index in range(33)],
+        [asking_document(ALL)],
+        FATAL,
+    ),
     Case(
         "a selector that fails on the second device",
         [device(attributes={"x": {"bool": True}}), device("d1")],
-        [asking(exactly(selectors=chosen('device.attributes["d.example.com"].x')))],
+        [
+            asking_document(
+                exactly(selectors=chosen_documents('device.attributes["d.example.com"].x'))
+            )
+        ],
         FIT,
         ("d0",),
     ),
     Case(
         "a selector that fails on the first device",
         [device(), device("d1", attributes={"x": {"bool": True}})],
-        [asking(exactly(selectors=chosen('device.attributes["d.example.com"].x')))],
+        [
+            asking_document(
+                exactly(selectors=chosen_documents('device.attributes["d.example.com"].x'))
+            )
+        ],
         FATAL,
     ),
-    Case("a claim without requests", [device()], [asking()], FIT),
-    Case("one name twice", [device(), device()], [asking(exactly())], NODE),
+    Case("a claim without requests", [device()], [asking_document()], FIT),
+    Case("one name twice", [device(), device()], [asking_document(exactly())], NODE),
     Case(
         "capacity, the gate off",
         [device(capacity=M4)],
-        [asking(amount("1"))],
+        [asking_document(amount("1"))],
         FATAL,
         features={"DRAConsumableCapacity": False},
     ),
     Case(
         "what is left of a device counts before a derived attribute that fails",
         [shared()],
-        [asking(deriving("1"), deriving(BROKEN), constraints=[{"matchAttribute": "x.io/y"}])],
+        [
+            asking_document(
+                deriving("1"), deriving(BROKEN), constraints=[{"matchAttribute": "x.io/y"}]
+            )
+        ],
         DOES_NOT_FIT,
         features={"DRADerivedAttributes": True},
     ),
     Case(
         "a derived attribute that fails, with enough left of the device",
         [shared({"default": "1"})],
-        [asking(deriving("1"), deriving(BROKEN), constraints=[{"matchAttribute": "x.io/y"}])],
+        [
+            asking_document(
+                deriving("1"), deriving(BROKEN), constraints=[{"matchAttribute": "x.io/y"}]
+            )
+        ],
         FATAL,
         features={"DRADerivedAttributes": True},
     ),
@@ -207,7 +255,7 @@ def check(case: Case, verdict: Verdict) -> None:
 
 def scenario(case: Case) -> Json:
     """The case as a question."""
-    published = {
+    published_document = {
         "metadata": {"name": "slice"},
         "spec": {
             "driver": "d.example.com",
@@ -218,7 +266,7 @@ def scenario(case: Case) -> Json:
     }
     return {
         "features": case.features or {},
-        "slices": [published],
+        "slices": [published_document],
         "classes": [{"metadata": {"name": "any"}, "spec": {}}],
         "allocated": [],
         "claims": case.claims,
@@ -238,7 +286,9 @@ def scenario(case: Case) -> Json:
     ids=("upstream's choice", "experimental", "stable", "cut off"),
 )
 def test_steps(oracle: Oracle, more: Json, error: str | None, steps: int) -> None:
-    case = Case("", [device(f"d{index}") for index in range(4)], [asking(exactly(5))], DOES_NOT_FIT)
+    case = Case(
+        "", [device(f"d{index}") for index in range(4)], [asking_document(exactly(5))], DOES_NOT_FIT
+    )
 
     (answer,) = oracle.ask([{"allocate": scenario(case) | more}])
 

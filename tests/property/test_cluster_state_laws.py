@@ -16,8 +16,8 @@ from kube.api.core import Node
 from kube.api.node_selector import NodeSelector, NodeSelectorTerm
 from kube.api.resource import Device, ResourceClaim, ResourceSlice
 from testing.allocation.builders import (
-    allocated,
-    applied,
+    allocated_claim,
+    applied_configuration,
     consumes,
     counter_set,
     device,
@@ -91,14 +91,23 @@ def listings(draw: st.DrawFn) -> tuple[ResourceSlice, ...]:
     return tuple(draw(slices(name)) for name in names)
 
 
-def told(seen: NodeDevices) -> object:
+def told(seen_node_devices: NodeDevices) -> object:
     """All that a node sees, with devices by identity of what was published."""
     return (
-        [(pool.id, pool.state, pool.why, sorted(pool.counter_sets)) for pool in seen.pools],
-        [[id(published.device) for published in pool.elsewhere] for pool in seen.pools],
-        [(device_.id, id(device_.device), id(device_.slice)) for device_ in seen.devices],
-        seen.pool_of,
-        dict(seen.positions),
+        [
+            (pool.id, pool.state, pool.why, sorted(pool.counter_sets))
+            for pool in seen_node_devices.pools
+        ],
+        [
+            [id(published_device.device) for published_device in pool.elsewhere]
+            for pool in seen_node_devices.pools
+        ],
+        [
+            (device_.id, id(device_.device), id(device_.slice))
+            for device_ in seen_node_devices.devices
+        ],
+        seen_node_devices.pool_of,
+        dict(seen_node_devices.positions),
     )
 
 
@@ -107,38 +116,44 @@ def test_slices_that_were_replaced_one_by_one(
     before: Sequence[ResourceSlice], after: Sequence[ResourceSlice], features: Features
 ) -> None:
     index = build_index(before, features)
-    for one in NODES:
-        node_devices(index, one)
-    wanted = {one.metadata.name: one for one in after}
+    for first_node in NODES:
+        node_devices(index, first_node)
+    slices = {slice_.metadata.name: slice_ for slice_ in after}
     for old in before:
-        index = index.replace(old, wanted.pop(old.metadata.name, None))
-    for new in wanted.values():
+        index = index.replace(old, slices.pop(old.metadata.name, None))
+    for new in slices.values():
         index = index.replace(None, new)
-    known = {one.metadata.name for one in before}
-    kept = {one.metadata.name: one for one in after if one.metadata.name in known}
-    listed = [kept[old.metadata.name] for old in before if old.metadata.name in kept]
-    listed += [one for one in after if one.metadata.name not in known]
-    fresh = build_index(listed, features)
+    known = {slice_.metadata.name for slice_ in before}
+    kept_slices = {
+        slice_.metadata.name: slice_ for slice_ in after if slice_.metadata.name in known
+    }
+    listed_slices = [
+        kept_slices[old.metadata.name] for old in before if old.metadata.name in kept_slices
+    ]
+    listed_slices += [slice_ for slice_ in after if slice_.metadata.name not in known]
+    fresh = build_index(listed_slices, features)
 
-    for one in NODES:
-        assert told(node_devices(fresh, one)) == told(node_devices(index, one))
+    for first_node in NODES:
+        assert told(node_devices(fresh, first_node)) == told(node_devices(index, first_node))
 
 
 @given(listings(), st.sampled_from(NODES), FEATURES)
 def test_a_node_is_shown_nothing_but_relevant_slices(
-    listed: Sequence[ResourceSlice], seer: Node, features: Features
+    listed_slices: Sequence[ResourceSlice], seer: Node, features: Features
 ) -> None:
-    slices = build_index(listed, features)
+    slices = build_index(listed_slices, features)
     devices_ = node_devices(slices, seer)
 
-    relevant = {one.metadata.name for one in listed if is_relevant(one, seer)}
+    relevant = {slice_.metadata.name for slice_ in listed_slices if is_relevant(slice_, seer)}
     assert {device_.slice.metadata.name for device_ in devices_.devices} <= relevant
     # A slice that needs a gate which is off does not make its pool's older slices stale.
-    hidden = {one.name for pool in slices.by_pool.values() for one in pool if one.is_hidden}
+    hidden = {
+        slice_.name for pool in slices.by_pool.values() for slice_ in pool if slice_.is_hidden
+    }
     newest = {
-        (one.spec.driver, one.spec.pool.name): one.spec.pool.generation
-        for one in sorted(listed, key=lambda each: each.spec.pool.generation)
-        if one.metadata.name in relevant - hidden
+        (slice_.spec.driver, slice_.spec.pool.name): slice_.spec.pool.generation
+        for slice_ in sorted(listed_slices, key=lambda slice_: slice_.spec.pool.generation)
+        if slice_.metadata.name in relevant - hidden
     }
     assert all(
         device_.slice.spec.pool.generation == newest[device_.id.driver, device_.id.pool]
@@ -148,15 +163,15 @@ def test_a_node_is_shown_nothing_but_relevant_slices(
 
 @given(listings(), st.sampled_from(NODES), FEATURES)
 def test_slices_of_other_pools_do_not_matter(
-    listed: Sequence[ResourceSlice], seer: Node, features: Features
+    listed_slices: Sequence[ResourceSlice], seer: Node, features: Features
 ) -> None:
-    devices_ = node_devices(build_index(listed, features), seer)
+    devices_ = node_devices(build_index(listed_slices, features), seer)
 
     for pool in devices_.pools:
         own = [
-            one
-            for one in listed
-            if (one.spec.driver, one.spec.pool.name) == (pool.id.driver, pool.id.pool)
+            slice_
+            for slice_ in listed_slices
+            if (slice_.spec.driver, slice_.spec.pool.name) == (pool.id.driver, pool.id.pool)
         ]
         (alone,) = node_devices(build_index(own, features), seer).pools
         assert (pool.state, pool.why) == (alone.state, alone.why)
@@ -182,35 +197,40 @@ def consumers(draw: st.DrawFn) -> ResourceClaim:
             max_size=4,
         )
     )
-    config = draw(st.lists(st.sampled_from((applied(a=1), applied("r", a=2))), max_size=2))
-    return allocated(*results, name=draw(st.sampled_from("xyz")), config=config)
+    config = draw(
+        st.lists(
+            st.sampled_from((applied_configuration(a=1), applied_configuration("r", a=2))),
+            max_size=2,
+        )
+    )
+    return allocated_claim(*results, name=draw(st.sampled_from("xyz")), config=config)
 
 
 @given(st.lists(consumers(), max_size=5), consumers(), st.booleans())
 def test_adding_and_removing_a_claim_restores_the_usage(
-    held: list[ResourceClaim], one: ResourceClaim, shares: bool
+    held_claims: list[ResourceClaim], claim: ResourceClaim, shares: bool
 ) -> None:
     features = Features(consumable_capacity=shares)
-    usage = gather_usage(held, features)
+    usage = gather_usage(held_claims, features)
     before = repr(usage)
 
-    more = with_claim(usage, one, features)
+    more = with_claim(usage, claim, features)
 
-    assert gather_usage([*held, one], features) == more
-    assert usage == without_claim(more, one, features)
+    assert gather_usage([*held_claims, claim], features) == more
+    assert usage == without_claim(more, claim, features)
     assert before == repr(usage)
 
 
 @given(st.lists(consumers(), max_size=5), st.randoms(use_true_random=False))
 def test_removing_all_claims_in_any_order_leaves_no_usage(
-    held: list[ResourceClaim], chance: Random
+    held_claims: list[ResourceClaim], chance: Random
 ) -> None:
     features = Features()
-    usage = gather_usage(held, features)
-    objects = list(held)
+    usage = gather_usage(held_claims, features)
+    objects = list(held_claims)
     chance.shuffle(objects)
 
-    for one in objects:
-        usage = without_claim(usage, one, features)
+    for object_ in objects:
+        usage = without_claim(usage, object_, features)
 
     assert Usage() == usage

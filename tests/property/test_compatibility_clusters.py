@@ -82,28 +82,28 @@ def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
         yield seed, crowd_objects, new(crowd_objects, rules), bare
 
 
-def new(given: Objects, rules: AllocatorOptions) -> Cluster:
+def new(objects: Objects, rules: AllocatorOptions) -> Cluster:
     return Cluster(
-        slices=given.slices,
-        nodes=given.nodes,
-        claims=given.allocated_claims,
-        classes=given.classes,
+        slices=objects.slices,
+        nodes=objects.nodes,
+        claims=objects.allocated_claims,
+        classes=objects.classes,
         options=rules,
     )
 
 
 def told(outcome: Any) -> Any:
     if isinstance(outcome, Plan):
-        return [[str(one.device.id) for one in claim] for claim in outcome.choices]
+        return [[str(choice.device.id) for choice in claim] for claim in outcome.choices]
     return type(outcome).__name__
 
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_no_class_of_nodes_hides_a_policy(start: int) -> None:
     shared = 0
-    for seed, given, cluster, _ in clusters(start):
+    for seed, objects, cluster, _ in clusters(start):
         try:
-            pending = cluster.resolve(given.claims)
+            pending = cluster.resolve(objects.claims)
             alone = {
                 name: told(cluster.verdict(pending, name, budget=BUDGET)) for name in cluster.nodes
             }
@@ -123,12 +123,12 @@ def test_no_class_of_nodes_hides_a_policy(start: int) -> None:
 @pytest.mark.parametrize("start", CHUNKS)
 def test_a_policy_only_forbids_and_what_it_allows_goes_together(start: int) -> None:
     forbidden = 0
-    for seed, given, cluster, bare in clusters(start):
+    for seed, objects, cluster, bare in clusters(start):
         for node in cluster.nodes:
             try:
                 with_, without = (
-                    each.verdict(each.resolve(given.claims), node, budget=BUDGET)
-                    for each in (cluster, bare)
+                    cluster.verdict(cluster.resolve(objects.claims), node, budget=BUDGET)
+                    for cluster in (cluster, bare)
                 )
             except AttemptFailed:
                 continue
@@ -141,15 +141,15 @@ def test_a_policy_only_forbids_and_what_it_allows_goes_together(start: int) -> N
 
 def agreed(plan: Plan, cluster: Cluster, node: str) -> bool:
     """Return whether every device that is new goes together with all others."""
-    chosen = [one.device for claim in plan.choices for one in claim]
+    chosen_devices = [choice.device for claim in plan.choices for choice in claim]
     present = in_use(cluster.node_devices(node), cluster.usage)
-    held = {each.id for each in present}
+    held_device_ids = {device.id for device in present}
     return all(
         evaluate_pair(by, new_, other).is_compatible
         for by in cluster.options.policies
-        for new_ in chosen
-        for other in (*present, *chosen)
-        if by.is_enforced and new_.id not in held
+        for new_ in chosen_devices
+        for other in (*present, *chosen_devices)
+        if by.is_enforced and new_.id not in held_device_ids
     )
 
 

@@ -97,8 +97,9 @@ def devices(
         st.booleans(),
     )
     return st.lists(builds, min_size=1, max_size=size).map(
-        lambda made: [
-            msgspec.structs.replace(each, name=f"d{place}") for place, each in enumerate(made)
+        lambda devices: [
+            msgspec.structs.replace(first_device, name=f"d{place}")
+            for place, first_device in enumerate(devices)
         ]
     )
 
@@ -110,7 +111,9 @@ class Chosen(NamedTuple):
     constraint: compatibility.PolicyConstraint | None
 
 
-def tried(pool: Pool, order: Sequence[int], by: CompiledPolicy, held: Sequence[str] = ()) -> Chosen:
+def tried_chosen(
+    pool: Pool, order: Sequence[int], by: CompiledPolicy, held: Sequence[str] = ()
+) -> Chosen:
     usage = Usage(pools={pool.id: dict.fromkeys(held, DeviceUse(exclusive=True))})
     constraint = compatibility.build_constraint(node_with(pool), usage, (by,), ASKED, {})
     assert constraint is not None
@@ -118,56 +121,57 @@ def tried(pool: Pool, order: Sequence[int], by: CompiledPolicy, held: Sequence[s
     return Chosen(added, constraint)
 
 
-@given(made=devices(size=2), source=policies())
+@given(devices=devices(size=2), source=policies())
 def test_a_pair_is_judged_alike_from_both_sides(
-    made: list[Device], source: DeviceCompatibilityPolicy
+    devices: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compile_policy(source), pool_of(*made)
-    one, other = pool.devices[0], pool.devices[-1]
+    by, pool = compile_policy(source), pool_of(*devices)
+    first_device, other = pool.devices[0], pool.devices[-1]
 
     assert (
-        evaluate_pair(by, one, other).is_compatible == evaluate_pair(by, other, one).is_compatible
+        evaluate_pair(by, first_device, other).is_compatible
+        == evaluate_pair(by, other, first_device).is_compatible
     )
 
 
-@given(made=devices(), source=policies())
+@given(devices=devices(), source=policies())
 def test_whether_a_set_goes_together_depends_on_no_order(
-    made: list[Device], source: DeviceCompatibilityPolicy
+    devices: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compile_policy(source), pool_of(*made)
+    by, pool = compile_policy(source), pool_of(*devices)
     want = evaluate_devices(pool.devices, by).is_compatible
 
-    for order in permutations(range(len(made))):
+    for order in permutations(range(len(devices))):
         assert want == evaluate_devices([pool.devices[place] for place in order], by).is_compatible
-        assert want == all(tried(pool, order, by).added)
+        assert want == all(tried_chosen(pool, order, by).added)
 
 
-@given(made=devices(), source=policies(), data=st.data())
+@given(devices=devices(), source=policies(), data=st.data())
 def test_what_is_held_counts_like_what_is_chosen(
-    made: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
+    devices: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
 ) -> None:
     """As long as it is consistent; and an allocation of any part of a set changes nothing."""
-    by, pool = compile_policy(source), pool_of(*made)
-    split = data.draw(st.integers(0, len(made) - 1))
-    held = [each.name for each in made[:split]]
+    by, pool = compile_policy(source), pool_of(*devices)
+    split = data.draw(st.integers(0, len(devices) - 1))
+    held = [first_device.name for first_device in devices[:split]]
     if not evaluate_devices(pool.devices[:split], by).is_compatible:
         return
 
-    got = all(tried(pool, range(split, len(made)), by, held).added)
+    got = all(tried_chosen(pool, range(split, len(devices)), by, held).added)
 
     assert evaluate_devices(pool.devices, by).is_compatible == got
 
 
-@given(made=devices(), source=policies(), data=st.data())
+@given(devices=devices(), source=policies(), data=st.data())
 def test_whoever_joins_inconsistent_tenants_is_refused(
-    made: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
+    devices: list[Device], source: DeviceCompatibilityPolicy, data: st.DataObject
 ) -> None:
-    by, pool = compile_policy(source), pool_of(*made)
-    drawn_value = data.draw(st.sampled_from(range(len(made))))
+    by, pool = compile_policy(source), pool_of(*devices)
+    drawn_value = data.draw(st.sampled_from(range(len(devices))))
     rest = [device_ for place, device_ in enumerate(pool.devices) if place != drawn_value]
-    held = [each.id.device for each in rest]
+    held = [first_device.id.device for first_device in rest]
 
-    (added,) = tried(pool, [drawn_value], by, held).added
+    (added,) = tried_chosen(pool, [drawn_value], by, held).added
 
     assert (
         not added
@@ -191,46 +195,48 @@ def meets_all(
     )
 
 
-@given(made=devices(), source=policies())
+@given(devices=devices(), source=policies())
 def test_a_larger_set_is_never_easier(
-    made: list[Device], source: DeviceCompatibilityPolicy
+    devices: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compile_policy(source), pool_of(*made)
+    by, pool = compile_policy(source), pool_of(*devices)
     if evaluate_devices(pool.devices, by).is_compatible:
-        for combination in combinations(pool.devices, len(made) - 1):
+        for combination in combinations(pool.devices, len(devices) - 1):
             assert evaluate_devices(combination, by).is_compatible
 
 
 @given(
-    made=devices(sets=(("one",),), size=5, modes=("a", "b", "c")),
+    devices=devices(sets=(("one",),), size=5, modes=("a", "b", "c")),
     source=policies(HARMLESS, (Scope.PHYSICAL,)),
 )
 def test_derived_groups_say_what_the_rules_say(
-    made: list[Device], source: DeviceCompatibilityPolicy
+    devices: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
-    by, pool = compile_policy(source), pool_of(*made)
+    by, pool = compile_policy(source), pool_of(*devices)
     groups_ = as_groups(by, pool.devices)
     if isinstance(groups_, RejectionReason):
         return
     assert set(groups_) == {device_.id for device_ in pool.devices}
     declaring = pool_of(*(with_groups(device_, groups_) for device_ in pool.devices))
 
-    for size in range(1, len(made) + 1):
-        for combination in combinations(range(len(made)), size):
+    for size in range(1, len(devices) + 1):
+        for combination in combinations(range(len(devices)), size):
             want = evaluate_devices(
                 [pool.devices[place] for place in combination], by
             ).is_compatible
             assert want == by_groups(declaring, combination)
 
 
-def with_groups(each: PublishedDevice, derived: Mapping[DeviceId, tuple[str, ...]]) -> Device:
-    return device(each.id.device, consumes("one", groups=derived[each.id] or None))
+def with_groups(
+    first_device: PublishedDevice, derived: Mapping[DeviceId, tuple[str, ...]]
+) -> Device:
+    return device(first_device.id.device, consumes("one", groups=derived[first_device.id] or None))
 
 
-def by_groups(pool: Pool, some: Sequence[int]) -> bool:
+def by_groups(pool: Pool, numbers: Sequence[int]) -> bool:
     constraint = groups.build_constraint(
         node_with(pool), Usage(), Features(compatibility_groups=True)
     )
     return constraint is None or all(
-        constraint.add(REQUEST, place, further_share=False) for place in some
+        constraint.add(REQUEST, place, further_share=False) for place in numbers
     )

@@ -34,7 +34,7 @@ from testing.allocation.builders import (
     amount,
     attribute_of,
     claim,
-    configured,
+    configured_configuration,
     consumes,
     counter_set,
     device,
@@ -162,7 +162,10 @@ def worlds(draw: st.DrawFn) -> World:
         claims.append(
             claim(
                 constraints=draw(st.lists(limits, max_size=2)),
-                config=[configured(**draw(parameters)) for _ in range(draw(st.integers(0, 2)))],
+                config=[
+                    configured_configuration(**draw(parameters))
+                    for _ in range(draw(st.integers(0, 2)))
+                ],
             )
         )
         drawn_value = draw(
@@ -172,10 +175,10 @@ def worlds(draw: st.DrawFn) -> World:
             tuple(
                 (
                     resolved_request(
-                        f"r{index}", claim=number, capacity=each or None, derived=drawn_value
+                        f"r{index}", claim=number, capacity=texts or None, derived=drawn_value
                     ),
                 )
-                for index, each in enumerate(asking)
+                for index, texts in enumerate(asking)
             )
         )
     features = Features(
@@ -265,8 +268,10 @@ def answers(world: World, constraint: Constraint, steps: Sequence[Step]) -> Iter
 
 
 def build_constraints(world: World) -> dict[str, Constraint]:
-    made = {name: make(world) for name, make in MAKERS.items()}
-    return {name: constraint for name, constraint in made.items() if constraint is not None}
+    made_constraints = {name: make(world) for name, make in MAKERS.items()}
+    return {
+        name: constraint for name, constraint in made_constraints.items() if constraint is not None
+    }
 
 
 @given(history=histories())
@@ -283,14 +288,14 @@ def test_devices_with_equal_keys_can_be_swapped(history: tuple[World, list[Step]
         name: list(answers(world, constraint, steps))
         for name, constraint in build_constraints(world).items()
     }
-    for one, other in combinations(range(len(world.node.devices)), 2):
-        swapped = {one: other, other: one}
-        moved = [
+    for number, other in combinations(range(len(world.node.devices)), 2):
+        swapped = {number: other, other: number}
+        moved_steps = [
             step._replace(position=swapped.get(step.position, step.position)) for step in steps
         ]
         for name, constraint in build_constraints(world).items():
-            if constraint.equivalence_key(one) == constraint.equivalence_key(other):
-                assert (name, want[name]) == (name, list(answers(world, constraint, moved)))
+            if constraint.equivalence_key(number) == constraint.equivalence_key(other):
+                assert (name, want[name]) == (name, list(answers(world, constraint, moved_steps)))
 
 
 @given(history=histories())

@@ -10,7 +10,7 @@ from allocator.search.attempt import AllocatorOptions, lay_out
 from allocator.search.bounds import Demand
 from allocator.search.search import search
 from testing.oracle.ours import objects
-from testing.oracle.scenarios import seeded
+from testing.oracle.scenarios import seeded_document
 
 pytestmark = pytest.mark.property
 
@@ -20,7 +20,7 @@ CHUNK = 100
 @pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_what_was_found_was_never_too_much(start: int) -> None:
     for seed in range(start, start + CHUNK):
-        objects_ = objects(seeded(seed))
+        objects_ = objects(seeded_document(seed))
         index = pools.build_index(objects_.slices, objects_.features)
         usage_ = usage.gather_usage(objects_.allocated_claims, objects_.features)
         for node in objects_.nodes:
@@ -42,9 +42,9 @@ def test_what_was_found_was_never_too_much(start: int) -> None:
                     assert not demand.exceeds(claim, index_, taken), (seed, node.metadata.name)
                     # Walk the way that the search took, one request after the other.
                     while claim_choices and claim_choices[0].request.index == index_:
-                        one = claim_choices.pop(0)
-                        position = devices.positions[one.device.id]
+                        choice = claim_choices.pop(0)
+                        position = devices.positions[choice.device.id]
                         shares = bool(attempt.shareable >> position & 1)
                         for constraint in attempt.constraints:
-                            constraint.add(one.request, position, further_share=shares)
+                            constraint.add(choice.request, position, further_share=shares)
                         taken |= 0 if shares else 1 << position

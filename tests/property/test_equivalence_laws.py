@@ -18,7 +18,7 @@ from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     claim,
     classes,
     device,
@@ -42,24 +42,24 @@ CHUNK = 100
 
 def told(outcome: Outcome | None) -> Any:
     if isinstance(outcome, Plan):
-        return [[str(one.device.id) for one in claim] for claim in outcome.choices]
+        return [[str(choice.device.id) for choice in claim] for claim in outcome.choices]
     return type(outcome).__name__
 
 
-def alone(cluster: Cluster, given: Objects) -> dict[str, Any]:
+def alone(cluster: Cluster, objects: Objects) -> dict[str, Any]:
     """Each node's verdict, found for itself."""
-    pending = cluster.resolve(given.claims)
+    pending = cluster.resolve(objects.claims)
     return {
         name: told(cluster.verdict(pending, name, budget=BUDGET)) for name in sorted(cluster.nodes)
     }
 
 
-def together(cluster: Cluster, given: Objects) -> dict[str, Any]:
+def together(cluster: Cluster, objects: Objects) -> dict[str, Any]:
     """Each node's verdict, found once per class."""
-    verdicts = cluster.verdicts(cluster.resolve(given.claims), budget=BUDGET)
+    verdicts = cluster.verdicts(cluster.resolve(objects.claims), budget=BUDGET)
     return {
         node: told(verdicts.plan(node) if isinstance(outcome, Plan) else outcome)
-        for node, outcome, _ in sorted(verdicts, key=lambda one: one[0])
+        for node, outcome, _ in sorted(verdicts, key=lambda first_values: first_values[0])
     }
 
 
@@ -67,21 +67,21 @@ def together(cluster: Cluster, given: Objects) -> dict[str, Any]:
 def test_cached_verdicts_are_those_of_a_search(start: int) -> None:
     shared = 0
     for seed in range(start, start + CHUNK):
-        given = crowd(seed)
-        cluster = new(given)
+        objects = crowd(seed)
+        cluster = new(objects)
         try:
-            want: Any = alone(cluster, given)
+            want: Any = alone(cluster, objects)
         except AttemptFailed:
             want = None
 
         try:
-            got: Any = together(cluster, given)
+            got: Any = together(cluster, objects)
         except AttemptFailed:
             got = None
 
         assert want == got, seed
         if want is not None:
-            classes = cluster.verdicts(cluster.resolve(given.claims), budget=BUDGET).classes
+            classes = cluster.verdicts(cluster.resolve(objects.claims), budget=BUDGET).classes
             shared += len(classes) < len(cluster.nodes)
     # A memo that never shares would not lie either.
     assert shared > CHUNK / 3
@@ -95,19 +95,19 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
     if evicts:
         for bound in ("MAX_KEYS", "MAX_VERDICTS", "MAX_PARTITIONS", "MAX_RANKINGS"):
             monkeypatch.setattr(f"allocator.cluster.cluster.{bound}", 1)
-    given = crowd(seed)
-    kept = new(given, without_claims=True)
+    objects = crowd(seed)
+    kept_cluster = new(objects, without_claims=True)
     try:
-        together(kept, given)
-        for _ in changes(kept, given):
+        together(kept_cluster, objects)
+        for _ in changes(kept_cluster, objects):
             pass
-        got: Any = together(kept, given)
+        got: Any = together(kept_cluster, objects)
     except AttemptFailed:
         got = None
     # What came back is listed last, and upstream, too, goes by the list where groups contradict.
-    relisted = (*given.slices[1::2], *given.slices[::2])
+    relisted_slices = (*objects.slices[1::2], *objects.slices[::2])
     try:
-        want: Any = together(new(msgspec.structs.replace(given, slices=relisted)), given)
+        want: Any = together(new(msgspec.structs.replace(objects, slices=relisted_slices)), objects)
     except AttemptFailed:
         want = None
 
@@ -118,12 +118,12 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
 @pytest.mark.parametrize("seed", range(0, 200, 5))
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_a_ranking_follows_every_change(seed: int, strategy: Strategy) -> None:
-    given = crowd(seed)
-    cluster = new(given, without_claims=True)
+    objects = crowd(seed)
+    cluster = new(objects, without_claims=True)
 
     def check() -> None:
         """Compare the ranking, built in small steps, with all verdicts."""
-        pending = cluster.resolve(given.claims)
+        pending = cluster.resolve(objects.claims)
         try:
             verdicts = list(cluster.verdicts(pending, strategy=strategy, budget=BUDGET))
         except AttemptFailed:
@@ -137,7 +137,7 @@ def test_a_ranking_follows_every_change(seed: int, strategy: Strategy) -> None:
 
     try:
         check()
-        for _ in changes(cluster, given):
+        for _ in changes(cluster, objects):
             check()
     except AttemptFailed:
         return  # The claims can be resolved in no state of this cluster.
@@ -145,61 +145,61 @@ def test_a_ranking_follows_every_change(seed: int, strategy: Strategy) -> None:
 
 @pytest.mark.parametrize("seed", range(0, 200, 20))
 def test_a_ranking_that_is_searched_in_parts_becomes_the_whole_one(seed: int) -> None:
-    given = crowd(seed)
+    objects = crowd(seed)
     try:
-        pending = new(given).resolve(given.claims)
-        expected = new(given).rank_nodes(pending, budget=BUDGET)
+        pending = new(objects).resolve(objects.claims)
+        expected_ranked_nodes = new(objects).rank_nodes(pending, budget=BUDGET)
     except AttemptFailed:
         return
-    cluster = new(given)
+    cluster = new(objects)
 
     def rank_a_part() -> RankedNodes:
         limits = Limits(nodes=2, searches=1, steps=BUDGET.steps)
         return cluster.rank_nodes(pending, budget=BUDGET, limits=limits)
 
     part = rank_a_part()
-    for _ in given.nodes:
+    for _ in objects.nodes:
         assert part.complete is part.is_known
-        assert set(part.nodes) <= set(expected.nodes)
+        assert set(part.nodes) <= set(expected_ranked_nodes.nodes)
         part = rank_a_part()
 
-    assert (expected.nodes, True) == (part.nodes, part.is_known)
+    assert (expected_ranked_nodes.nodes, True) == (part.nodes, part.is_known)
 
 
-def changes(cluster: Cluster, given: Objects) -> Iterator[None]:
+def changes(cluster: Cluster, objects: Objects) -> Iterator[None]:
     """Change a cluster without allocated claims in every way, and yield after each kind of change.
 
     In the end all claims are allocated, and the first half of the slices is listed last.
     """
-    for number, claim_ in enumerate(given.allocated_claims):
+    for number, claim_ in enumerate(objects.allocated_claims):
         cluster.allocate(claim_)
         if number % 2:
             yield
-    for slice_ in given.slices[::2]:
+    for slice_ in objects.slices[::2]:
         cluster.replace_slice(slice_, None)
     yield
-    for slice_ in given.slices[::2]:
+    for slice_ in objects.slices[::2]:
         cluster.replace_slice(None, slice_)
-    for node_ in given.nodes[::2]:
+    for node_ in objects.nodes[::2]:
         cluster.replace_node(node_.metadata.name, None)
     yield
-    for node_ in given.nodes[::2]:
+    for node_ in objects.nodes[::2]:
         cluster.replace_node(node_.metadata.name, node_)
-    for claim_ in given.allocated_claims[::2]:
+    for claim_ in objects.allocated_claims[::2]:
         cluster.release(claim_)
     yield
-    for claim_ in given.allocated_claims[::2]:
+    for claim_ in objects.allocated_claims[::2]:
         cluster.allocate(claim_)
     yield
 
 
-def new(given: Objects, *, without_claims: bool = False) -> Cluster:
+def new(objects: Objects, *, without_claims: bool = False) -> Cluster:
     return Cluster(
-        slices=given.slices,
-        nodes=given.nodes,
-        claims=() if without_claims else given.allocated_claims,
-        classes=given.classes,
-        options=AllocatorOptions(features=given.features),
+        slices=objects.slices,
+        nodes=objects.nodes,
+        claims=() if without_claims else objects.allocated_claims,
+        classes=objects.classes,
+        options=AllocatorOptions(features=objects.features),
     )
 
 
@@ -222,7 +222,7 @@ def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
         ]
         slices.append(slice_of(*cards, pool=f"n{number}"))
         held += [
-            allocated(result(f"d{index}", pool=f"n{number}"), name=f"{number}-{index}")
+            allocated_claim(result(f"d{index}", pool=f"n{number}"), name=f"{number}-{index}")
             for index in range(6)
             if rng.random() < 0.4
         ]
@@ -245,13 +245,13 @@ def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
 def test_nodes_that_differ_in_order_share_the_verdict_but_not_the_devices() -> None:
     shared = 0
     for seed in range(150):
-        cluster, wanted = dedicated(seed)
-        pending = cluster.resolve([wanted])
+        cluster, wanted_claim = dedicated(seed)
+        pending = cluster.resolve([wanted_claim])
         verdicts = cluster.verdicts(pending)
 
         for name in cluster.nodes:
             want = told(cluster.verdict(pending, name))
-            got = verdicts.plan(name)
-            assert want == (told(got) if got is not None else "DoesNotFit"), (seed, name)
+            plan = verdicts.plan(name)
+            assert want == (told(plan) if plan is not None else "DoesNotFit"), (seed, name)
         shared += sum(not device_class.same_order for device_class in verdicts.classes)
     assert shared > 150

@@ -29,7 +29,7 @@ from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import DRIVER
 from testing.oracle.ours import Objects, objects
-from testing.oracle.scenarios import seeded
+from testing.oracle.scenarios import seeded_document
 
 pytestmark = pytest.mark.property
 
@@ -56,15 +56,15 @@ class Attempt(NamedTuple):
 def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
     """Scenarios of a block whose claims can be judged; whoever holds devices is a stranger."""
     for seed in range(block, count, BLOCKS):
-        objects_ = objects(seeded(seed))
-        held = tuple(map(_foreign, objects_.allocated_claims))
+        objects_ = objects(seeded_document(seed))
+        held_claims = tuple(map(_foreign, objects_.allocated_claims))
         index = pools.build_index(objects_.slices, objects_.features)
         try:
             yield Attempt(
                 given=objects_,
                 wanted=resolve_requests(objects_.claims, objects_.classes, objects_.features),
                 nodes=[pools.node_devices(index, node) for node in objects_.nodes],
-                held=usage.gather_usage(held, objects_.features),
+                held=usage.gather_usage(held_claims, objects_.features),
                 rules=AllocatorOptions(
                     features=objects_.features, uniform_config_drivers=frozenset({DRIVER})
                 ),
@@ -93,7 +93,7 @@ def unfit(attempt: Attempt) -> Iterator[NodeDevices]:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_rejection_has_a_detail(block: int) -> None:
-    told = 0
+    number = 0
     for attempt in attempts(block):
         for node in unfit(attempt):
             explanation = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
@@ -104,9 +104,9 @@ def test_every_rejection_has_a_detail(block: int) -> None:
             assert len(text.encode()) <= MAX_SUMMARY
             assert text.isprintable()
             assert FOREIGN not in repr(explanation)
-            assert all(0 <= one.devices <= len(node.devices) for one in explanation)
-            told += 1
-    assert told > SCENARIOS // BLOCKS // 2
+            assert all(0 <= shortage.devices <= len(node.devices) for shortage in explanation)
+            number += 1
+    assert number > SCENARIOS // BLOCKS // 2
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -114,9 +114,9 @@ def test_devices_are_counted_once_per_request(block: int) -> None:
     for attempt in attempts(block):
         for node in unfit(attempt):
             counts: dict[tuple[str, str], int] = {}
-            for one in explain_node(node, attempt.wanted, attempt.held, attempt.rules):
-                key = one.claim, one.request
-                counts[key] = counts.get(key, 0) + one.devices
+            for shortage in explain_node(node, attempt.wanted, attempt.held, attempt.rules):
+                key = shortage.claim, shortage.request
+                counts[key] = counts.get(key, 0) + shortage.devices
             assert all(count <= len(node.devices) for count in counts.values())
 
 
@@ -139,12 +139,17 @@ def test_asking_why_changes_nothing(block: int) -> None:
 def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
     missed = 0
     for attempt in attempts(block):
-        held = Usage() if is_emptied else attempt.held
+        held_usage = Usage() if is_emptied else attempt.held
         if len(list(unfit(attempt))) < len(attempt.nodes):
             continue
         before = encode(attempt.given.claims)
         closest_fit = find_closest_fit(
-            attempt.nodes, attempt.given.claims, attempt.ask, held, attempt.rules, searches=200
+            attempt.nodes,
+            attempt.given.claims,
+            attempt.ask,
+            held_usage,
+            attempt.rules,
+            searches=200,
         )
         assert encode(attempt.given.claims) == before
         if closest_fit is None:
@@ -152,7 +157,7 @@ def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
         missed += 1
         pending = attempt.ask(closest_fit.claims)
         outcomes = {
-            node.node: allocate(node, pending, held, attempt.rules) for node in attempt.nodes
+            node.node: allocate(node, pending, held_usage, attempt.rules) for node in attempt.nodes
         }
         assert isinstance(outcomes[closest_fit.node], Plan)
         assert FOREIGN not in closest_fit.fix
@@ -174,12 +179,12 @@ def test_without_a_change_it_fits_already_and_else_it_does_not(block: int) -> No
 
 def cluster_of(attempt: Attempt) -> Cluster:
     """The whole scenario, with as many nodes of each kind again."""
-    given = attempt.given
+    given_objects = attempt.given
     return Cluster(
-        slices=given.slices,
-        nodes=[*given.nodes, *map(_twin, given.nodes)],
-        claims=map(_foreign, given.allocated_claims),
-        classes=given.classes,
+        slices=given_objects.slices,
+        nodes=[*given_objects.nodes, *map(_twin, given_objects.nodes)],
+        claims=map(_foreign, given_objects.allocated_claims),
+        classes=given_objects.classes,
         options=attempt.rules,
     )
 
@@ -200,7 +205,7 @@ def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -
             continue
         for divide_class_ in divide_classes(verdicts, attempt.wanted):
             if isinstance(divide_class_.outcome, DoesNotFit):
-                told = [
+                told_values = [
                     _gist(
                         explain_node(
                             cluster.node_devices(name),
@@ -211,7 +216,7 @@ def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -
                     )
                     for name in divide_class_.nodes
                 ]
-                assert all(one == told[0] for one in told)
+                assert all(first_values == told_values[0] for first_values in told_values)
 
 
 def _gist(shortages: Sequence[Shortage]) -> list[tuple[str, str, str, int]]:

@@ -28,7 +28,7 @@ from testing.allocation.clusters import world
 from testing.feasibility_cases import BUSY, CLUSTER, WITH_CLAIMS
 from testing.oracle.ours import Objects
 from testing.rule_cases import Document, findings_of
-from tests.property.test_rule_laws import mutated
+from tests.property.test_rule_laws import mutated_document
 
 pytestmark = pytest.mark.property
 
@@ -42,18 +42,20 @@ def worlds(start: int) -> Iterator[tuple[int, Objects]]:
         yield seed, world(seed)
 
 
-def emptied_of(given: Objects) -> IdleCluster:
-    rules = AllocatorOptions(features=given.features)
-    return IdleCluster(slices=given.slices, nodes=given.nodes, classes=given.classes, rules=rules)
+def emptied_of(objects: Objects) -> IdleCluster:
+    rules = AllocatorOptions(features=objects.features)
+    return IdleCluster(
+        slices=objects.slices, nodes=objects.nodes, classes=objects.classes, rules=rules
+    )
 
 
-def fits_somewhere(given: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
+def fits_somewhere(objects: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
     """Return whether the plain search, node by node, fits the claims in the idle cluster, as published."""
-    index = pools.build_index(given.slices, given.features)
-    rules = AllocatorOptions(features=given.features)
-    for node in given.nodes:
+    index = pools.build_index(objects.slices, objects.features)
+    rules = AllocatorOptions(features=objects.features)
+    for node in objects.nodes:
         try:
-            pending = resolve_requests(claims, given.classes, given.features)
+            pending = resolve_requests(claims, objects.classes, objects.features)
             devices = pools.node_devices(index, node)
             outcome = allocate(devices, pending, Usage(), rules, budget=Budget(steps=20_000))
         except AttemptFailed:
@@ -63,23 +65,23 @@ def fits_somewhere(given: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
     return False
 
 
-def denied(given: Objects, emptied: IdleCluster, claim: ResourceClaim) -> list[str]:
+def denied(objects: Objects, emptied_idle_cluster: IdleCluster, claim: ResourceClaim) -> list[str]:
     """The codes that refuse a claim for the inventory."""
     context = Context(
-        classes=given.classes,
-        inventory=Inventory(given.slices),
-        features=given.features,
-        idle_cluster=emptied,
+        classes=objects.classes,
+        inventory=Inventory(objects.slices),
+        features=objects.features,
+        idle_cluster=emptied_idle_cluster,
     )
     findings = validate(Target(view=claim, namespace=NAMESPACE), context)
     from_inventory = {
         find_infeasibility.code
-        for find_infeasibility in find_infeasibilities(emptied, (plain(claim),))
+        for find_infeasibility in find_infeasibilities(emptied_idle_cluster, (plain(claim),))
     }
     return [
-        one.code
-        for one in findings
-        if one.severity is Severity.ERROR and one.code in from_inventory
+        finding.code
+        for finding in findings
+        if finding.severity is Severity.ERROR and finding.code in from_inventory
     ]
 
 
@@ -89,64 +91,66 @@ def plain(claim: ResourceClaim) -> ResourceClaim:
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_what_fits_some_node_is_never_denied(start: int) -> None:
-    for seed, given in worlds(start):
-        idle = emptied_of(given)
-        for claim in given.claims:
-            if fits_somewhere(given, (claim,)):
-                assert denied(given, idle, claim) == [], seed
-        if fits_somewhere(given, given.claims):
-            assert idle.feasibility(given.claims) is not Feasibility.INFEASIBLE, seed
-            told = {
+    for seed, objects in worlds(start):
+        idle = emptied_of(objects)
+        for claim in objects.claims:
+            if fits_somewhere(objects, (claim,)):
+                assert denied(objects, idle, claim) == [], seed
+        if fits_somewhere(objects, objects.claims):
+            assert idle.feasibility(objects.claims) is not Feasibility.INFEASIBLE, seed
+            codes = {
                 find_infeasibility.code
-                for find_infeasibility in find_infeasibilities(idle, given.claims)
+                for find_infeasibility in find_infeasibilities(idle, objects.claims)
             }
-            assert told <= {Code.NOT_EVALUATED}, seed
+            assert codes <= {Code.NOT_EVALUATED}, seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_what_is_denied_is_told_with_a_change_that_fits(start: int) -> None:
-    told = 0
-    for seed, given in worlds(start):
-        idle = emptied_of(given)
-        for find_infeasibility in find_infeasibilities(idle, given.claims):
-            assert idle.feasibility(given.claims) is not Feasibility.FEASIBLE, seed
+    number = 0
+    for seed, objects in worlds(start):
+        idle = emptied_of(objects)
+        for find_infeasibility in find_infeasibilities(idle, objects.claims):
+            assert idle.feasibility(objects.claims) is not Feasibility.FEASIBLE, seed
             if find_infeasibility.closest_fit is not None:
-                told += 1
+                number += 1
                 assert find_infeasibility.closest_fit.changes, seed
                 infeasibilities = find_infeasibilities(idle, find_infeasibility.closest_fit.claims)
                 # It may take longer to find than a judgement does, which then is no denial.
-                assert {each.code for each in infeasibilities} <= {Code.NOT_EVALUATED}, seed
-    assert told
+                assert {infeasibility.code for infeasibility in infeasibilities} <= {
+                    Code.NOT_EVALUATED
+                }, seed
+    assert number
 
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_slices_may_come_in_any_order(start: int) -> None:
-    for seed, given in worlds(start):
-        whole = emptied_of(given)
-        rules = AllocatorOptions(features=given.features)
-        idle_cluster = IdleCluster(slices=(), nodes=(), classes=given.classes, rules=rules)
+    for seed, objects in worlds(start):
+        whole = emptied_of(objects)
+        rules = AllocatorOptions(features=objects.features)
+        idle_cluster = IdleCluster(slices=(), nodes=(), classes=objects.classes, rules=rules)
         changes: list[tuple[ResourceSlice | None, ResourceSlice | None]]
-        changes = [(None, slice_) for slice_ in given.slices]
+        changes = [(None, slice_) for slice_ in objects.slices]
         Random(seed).shuffle(changes)
-        changes += [(slice_, None) for slice_ in given.slices[:2]]
-        changes += [(None, slice_) for slice_ in given.slices[:2]]
+        changes += [(slice_, None) for slice_ in objects.slices[:2]]
+        changes += [(None, slice_) for slice_ in objects.slices[:2]]
         for old, new in changes:
             idle_cluster.replace_slice(old, new)
-        for node in given.nodes:
+        for node in objects.nodes:
             idle_cluster.replace_node(node.metadata.name, node)
 
-        assert whole.feasibility(given.claims) is idle_cluster.feasibility(given.claims), seed
+        assert whole.feasibility(objects.claims) is idle_cluster.feasibility(objects.claims), seed
         codes = [
             (find_infeasibility.code, find_infeasibility.path)
-            for find_infeasibility in find_infeasibilities(whole, given.claims)
+            for find_infeasibility in find_infeasibilities(whole, objects.claims)
         ]
         assert codes == [
             (infeasibility.code, infeasibility.path)
-            for infeasibility in find_infeasibilities(idle_cluster, given.claims)
+            for infeasibility in find_infeasibilities(idle_cluster, objects.claims)
         ], seed
 
 
-@given_by(mutated())
+@given_by(mutated_document())
 @settings(deadline=None)
 def test_no_object_is_too_strange_to_be_judged(document: Document) -> None:
     for there in (CLUSTER, WITH_CLAIMS, BUSY):

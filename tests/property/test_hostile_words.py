@@ -144,7 +144,7 @@ used = st.sampled_from([*profiles().values()]).flatmap(
         }
     )
 )
-wanting = st.fixed_dictionaries(
+wanting_search_strategy = st.fixed_dictionaries(
     {
         "name": st.text(max_size=70),
         "limits": st.dictionaries(st.sampled_from(KEYS), amounts(), max_size=4),
@@ -155,7 +155,7 @@ requests = st.fixed_dictionaries(
     {
         "translationVersion": st.just(1),
         "profiles": st.lists(used, max_size=3),
-        "containers": st.lists(wanting, max_size=4),
+        "containers": st.lists(wanting_search_strategy, max_size=4),
         "annotations": st.dictionaries(
             st.sampled_from(ANNOTATIONS), st.sampled_from(("mig", "mps", "mutex")) | st.text()
         )

@@ -25,21 +25,25 @@ options = operators_options()
 kinds = st.sampled_from(sorted(VALIDATED_KINDS))
 
 
-def judged(
+def judged_answer(
     document: Document,
     published: list[ResourceSlice],
-    chosen: TranslationOptions,
+    chosen_options: TranslationOptions,
     old: Document | None = None,
 ) -> Answer:
     snapshot = translation_snapshot(
         *published, claim_unaware_components=dict.fromkeys(ClaimUnawareComponent, frozenset[str]())
     )
-    found, before = (viewed(each) if each else None for each in (document, old))
-    assert found is not None
-    return validate_workload(found, before, namespace=NAMESPACE, snapshot=snapshot, options=chosen)
+    found_workload, before = (
+        viewed_workload(document) if document else None for document in (document, old)
+    )
+    assert found_workload is not None
+    return validate_workload(
+        found_workload, before, namespace=NAMESPACE, snapshot=snapshot, options=chosen_options
+    )
 
 
-def viewed(document: Document) -> Workload:
+def viewed_workload(document: Document) -> Workload:
     path = pod_path(document["apiVersion"], document["kind"]) or ()
     _, template = resolve_path(document, path)
     return Workload(
@@ -54,49 +58,51 @@ def viewed(document: Document) -> Workload:
 def test_a_workload_is_denied_for_what_its_pods_are_denied_and_does_not_pass(
     document: Document,
     published: list[ResourceSlice],
-    chosen: TranslationOptions,
+    chosen_options: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
-    _, of_pod = admit(document, translation_snapshot(*published), chosen)
+    _, of_pod = admit(document, translation_snapshot(*published), chosen_options)
 
-    got = judged(workload(document, kind[1]), published, chosen)
+    answer = judged_answer(workload(document, kind[1]), published, chosen_options)
 
     lasting = [
         finding
         for finding in of_pod.findings
         if finding.is_error and finding.code not in TRANSIENT_CAUSES
     ]
-    assert got.allowed == (not lasting)
-    assert got.operations == ()
+    assert answer.allowed == (not lasting)
+    assert answer.operations == ()
     above = FieldPath.of(*(pod_path(*kind) or ()))
-    assert all(finding.path.relative_to(above) is not None for finding in got.findings)
+    assert all(finding.path.relative_to(above) is not None for finding in answer.findings)
 
 
 @given(tame, slices, options, kinds)
 def test_what_was_translated_passes(
     document: Document,
     published: list[ResourceSlice],
-    chosen: TranslationOptions,
+    chosen_options: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
-    translated, of_pod = admit(document, translation_snapshot(*published), chosen)
+    translated_document, of_pod = admit(document, translation_snapshot(*published), chosen_options)
 
     if of_pod.decision is Decision.TRANSLATED:
-        assert judged(workload(translated, kind[1]), published, chosen).allowed
+        assert judged_answer(
+            workload(translated_document, kind[1]), published, chosen_options
+        ).allowed
 
 
 @given(any_pod, slices, options, kinds)
 def test_what_does_not_change_its_pods_is_not_judged(
     document: Document,
     published: list[ResourceSlice],
-    chosen: TranslationOptions,
+    chosen_options: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
     old = workload(document, kind[1])
     again = msgspec.json.decode(msgspec.json.encode(old))
     again["metadata"]["labels"] = {"a": "b"}
 
-    assert judged(again, published, chosen, old) == UNTOUCHED
+    assert judged_answer(again, published, chosen_options, old) == UNTOUCHED
 
 
 @given(any_pod, slices, slices, options, kinds)
@@ -104,9 +110,12 @@ def test_what_is_denied_is_denied_whatever_the_inventory(
     document: Document,
     published: list[ResourceSlice],
     later: list[ResourceSlice],
-    chosen: TranslationOptions,
+    chosen_options: TranslationOptions,
     kind: tuple[str, str],
 ) -> None:
     workload_ = workload(document, kind[1])
 
-    assert judged(workload_, published, chosen).allowed == judged(workload_, later, chosen).allowed
+    assert (
+        judged_answer(workload_, published, chosen_options).allowed
+        == judged_answer(workload_, later, chosen_options).allowed
+    )

@@ -86,7 +86,7 @@ def snapshots(draw: st.DrawFn) -> TranslationSnapshot:
         for driver in draw(st.sets(st.sampled_from((DRANET, SRIOV))))
     ]
     return translation_snapshot(
-        *sorted(slices, key=lambda one: one.spec.driver), profiles={**profiles(), **own}
+        *sorted(slices, key=lambda slice_: slice_.spec.driver), profiles={**profiles(), **own}
     )
 
 
@@ -97,11 +97,11 @@ limits = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(("0", "1", "2",
 def nic_pods(draw: st.DrawFn) -> Document:
     names = draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True))
     parting = draw(st.integers(0, len(names) - 1))
-    made = [container(name, draw(limits)) for name in names]
-    for each in made[:parting]:
+    documents = [container(name, draw(limits)) for name in names]
+    for document in documents[:parting]:
         if draw(st.booleans()):
-            each["restartPolicy"] = "Always"
-    return pod(*made[parting:], init=made[:parting])
+            document["restartPolicy"] = "Always"
+    return pod(*documents[parting:], init=documents[:parting])
 
 
 @given(nic_pods(), snapshots())

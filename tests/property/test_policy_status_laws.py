@@ -18,7 +18,7 @@ from kube.api.policy import DeviceCompatibilityPolicy, DeviceCompatibilityPolicy
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     attribute_of,
     consumes,
     counter_set,
@@ -51,8 +51,8 @@ steps = st.lists(
 
 def _mode(name: str, *, careful: bool) -> str:
     attribute = f"device.attributes[{DRIVER!r}]"
-    asked = f'{attribute}.?mode.orValue("")' if careful else attribute_of("mode")
-    return f'{asked} == "{name}"'
+    text = f'{attribute}.?mode.orValue("")' if careful else attribute_of("mode")
+    return f'{text} == "{name}"'
 
 
 policies = st.builds(
@@ -76,7 +76,7 @@ policies = st.builds(
 
 def claims(pool: str, held: frozenset[int], count: int) -> list[ResourceClaim]:
     return [
-        allocated(result(f"d{number}", pool=pool), name=f"{pool}-{number}")
+        allocated_claim(result(f"d{number}", pool=pool), name=f"{pool}-{number}")
         for number in sorted(held)
         if number < count
     ]
@@ -108,14 +108,14 @@ def said(report: PolicyReport) -> DeviceCompatibilityPolicyStatus:
 
 @given(policies, steps)
 def test_what_is_said_depends_on_what_is_there_and_not_on_how_it_came(
-    judged: DeviceCompatibilityPolicy, given_steps: list[Step]
+    judged_policy: DeviceCompatibilityPolicy, given_steps: list[Step]
 ) -> None:
-    report = PolicyReport(judged)
+    report = PolicyReport(judged_policy)
     for step in given_steps:
         taken(report, step)
         said(report)  # It may remember what it said.
     last: Mapping[str, Step] = {step[0]: step for step in given_steps}
-    fresh, reverse = PolicyReport(judged), PolicyReport(judged)
+    fresh, reverse = PolicyReport(judged_policy), PolicyReport(judged_policy)
     for pool in sorted(last):
         taken(fresh, last[pool])
     for pool in sorted(last, reverse=True):
@@ -126,14 +126,14 @@ def test_what_is_said_depends_on_what_is_there_and_not_on_how_it_came(
 
 @given(policies, steps)
 def test_a_status_that_is_said_again_is_the_same(
-    judged: DeviceCompatibilityPolicy, given_steps: list[Step]
+    judged_policy: DeviceCompatibilityPolicy, given_steps: list[Step]
 ) -> None:
-    report = PolicyReport(judged)
+    report = PolicyReport(judged_policy)
     for step in given_steps:
         taken(report, step)
     first = said(report)
 
-    again = report.status(first, judged, "2027-01-01T00:00:00Z")
+    again = report.status(first, judged_policy, "2027-01-01T00:00:00Z")
 
     assert first == again
     assert not differs_in_more_than_counts(first, again)
@@ -141,9 +141,9 @@ def test_a_status_that_is_said_again_is_the_same(
 
 @given(policies, steps)
 def test_whoever_holds_devices_alone_breaks_nothing(
-    judged: DeviceCompatibilityPolicy, given_steps: list[Step]
+    judged_policy: DeviceCompatibilityPolicy, given_steps: list[Step]
 ) -> None:
-    report = PolicyReport(judged)
+    report = PolicyReport(judged_policy)
     for pool, published, held in given_steps:
         taken(report, (pool, published, frozenset(sorted(held)[:1])))
 

@@ -98,12 +98,12 @@ def test_a_new_signer_was_published_or_nothing_was_trusted(
 
     if after.signer is not None and after.signer != before.signer:
         was_published = Action.SWITCH in actions and observation.published_since is not None
-        unexpired = [
+        unexpired_certificates = [
             certificate
             for certificate in before.trusted or observation.published
             if certificate.not_valid_after_utc > NOW
         ]
-        assert was_published or not unexpired
+        assert was_published or not unexpired_certificates
 
 
 @given(before=stored_states, observation=observations)
@@ -112,10 +112,10 @@ def test_an_authority_is_dropped_only_once_its_certificates_have_expired(
 ) -> None:
     after, actions = run_to_rest(before, observation)
 
-    unexpired = {
+    unexpired_certificates = {
         certificate for certificate in before.trusted if certificate.not_valid_after_utc > NOW
     }
-    if unexpired - set(after.trusted):
+    if unexpired_certificates - set(after.trusted):
         assert Action.DROP in actions
         assert before.signing_since is not None
         assert before.signing_since + TIMING.certificate_lifetime <= NOW

@@ -58,7 +58,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> Document:
+def mutated_document(draw: st.DrawFn) -> Document:
     """An object of the table with up to three of its values replaced or taken away."""
     document: Document = copy.deepcopy(draw(st.sampled_from(ALL)).document)
     for _ in range(draw(st.integers(0, 3))):
@@ -73,15 +73,17 @@ def mutated(draw: st.DrawFn) -> Document:
     return document
 
 
-@given(document=mutated(), known=st.sampled_from(CONTEXTS))
-def test_whatever_can_be_read_is_judged_alike_each_time(document: Document, known: Context) -> None:
+@given(document=mutated_document(), known_context=st.sampled_from(CONTEXTS))
+def test_whatever_can_be_read_is_judged_alike_each_time(
+    document: Document, known_context: Context
+) -> None:
     before = msgspec.json.encode(document)
     try:
-        first = findings_of(document, known)
+        first = findings_of(document, known_context)
     except msgspec.ValidationError:
         return
 
-    assert first == findings_of(document, known)
+    assert first == findings_of(document, known_context)
     assert before == msgspec.json.encode(document)
     assert len(first) <= MAX_FINDINGS
     for finding in first:
@@ -90,7 +92,7 @@ def test_whatever_can_be_read_is_judged_alike_each_time(document: Document, know
         assert str(finding.path).isprintable()
 
 
-@given(document=mutated())
+@given(document=mutated_document())
 def test_errors_come_first_and_only_of_rules_that_may_deny(document: Document) -> None:
     try:
         first = findings_of(document)
@@ -122,4 +124,4 @@ def test_a_name_is_told_once_however_often_it_stands(names: list[str]) -> None:
     lines = finding_lines(claim(*(exactly(name) for name in names)))
 
     doubled = {name for name in names if names.count(name) > 1}
-    assert len([each for each in lines if "duplicateName" in each]) == len(doubled)
+    assert len([line for line in lines if "duplicateName" in line]) == len(doubled)

@@ -70,21 +70,24 @@ def every(start: int) -> Iterator[Attempt]:
 
 def told(outcome: Plan | DoesNotFit | BudgetExhausted) -> Any:
     if isinstance(outcome, Plan):
-        return [[(str(one.device.id), one.consumed) for one in claim] for claim in outcome.choices]
+        return [
+            [(str(choice.device.id), choice.consumed) for choice in claim]
+            for claim in outcome.choices
+        ]
     return type(outcome).__name__
 
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_a_search_restores_its_constraints(start: int) -> None:
-    for one in every(start):
-        laid_out = lay_out(one.node, one.pending, one.held, one.rules)
+    for attempt in every(start):
+        laid_out = lay_out(attempt.node, attempt.pending, attempt.held, attempt.rules)
         before = [constraint.state_key() for constraint in laid_out.constraints]
 
         first = search(laid_out, BUDGET)
         after = [constraint.state_key() for constraint in laid_out.constraints]
 
-        assert before == after, one.seed
-        assert told(first) == told(search(laid_out, BUDGET)), one.seed
+        assert before == after, attempt.seed
+        assert told(first) == told(search(laid_out, BUDGET)), attempt.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS[:2])
@@ -104,38 +107,40 @@ def test_a_search_changes_none_of_its_inputs(start: int) -> None:
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_no_order_of_devices_changes_the_verdict(start: int) -> None:
-    for one in every(start):
-        order = list(range(len(one.node.devices)))
-        Random(one.seed).shuffle(order)
+    for attempt in every(start):
+        order = list(range(len(attempt.node.devices)))
+        Random(attempt.seed).shuffle(order)
 
-        outcome = allocate(one.node, one.pending, one.held, one.rules, budget=BUDGET, order=order)
+        outcome = allocate(
+            attempt.node, attempt.pending, attempt.held, attempt.rules, budget=BUDGET, order=order
+        )
 
         if not isinstance(outcome, BudgetExhausted) and not isinstance(
-            one.outcome, BudgetExhausted
+            attempt.outcome, BudgetExhausted
         ):
-            assert type(one.outcome) is type(outcome), one.seed
+            assert type(attempt.outcome) is type(outcome), attempt.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
 def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
-    for one in every(start):
-        given, rng = one.given, Random(one.seed)
-        if not _counts_agree(given.slices):
+    for attempt in every(start):
+        objects, rng = attempt.given, Random(attempt.seed)
+        if not _counts_agree(objects.slices):
             # Upstream takes the number of slices from the first that it meets, and so do we.
             continue
-        if given.features.compatibility_groups:
+        if objects.features.compatibility_groups:
             # Allocated devices that contradict each other are folded in the order of the slices.
             continue
-        slices, claims = list(given.slices), list(given.allocated_claims)
+        slices, claims = list(objects.slices), list(objects.allocated_claims)
         rng.shuffle(slices)
         rng.shuffle(claims)
-        node = next(node_ for node_ in given.nodes if node_.metadata.name == one.node.node)
-        devices = pools.node_devices(pools.build_index(slices, given.features), node)
-        usage_ = usage.gather_usage(claims, given.features)
+        node = next(node_ for node_ in objects.nodes if node_.metadata.name == attempt.node.node)
+        devices = pools.node_devices(pools.build_index(slices, objects.features), node)
+        usage_ = usage.gather_usage(claims, objects.features)
 
-        outcome = allocate(devices, one.pending, usage_, one.rules, budget=BUDGET)
+        outcome = allocate(devices, attempt.pending, usage_, attempt.rules, budget=BUDGET)
 
-        assert told(one.outcome) == told(outcome), one.seed
+        assert told(attempt.outcome) == told(outcome), attempt.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
@@ -145,25 +150,32 @@ def test_a_further_free_device_never_makes_claims_infeasible(start: int) -> None
     Nor where looking at some device ends the attempt: with another device before it, the search
     may take another way and come to look at it.
     """
-    for one in every(start):
-        requests = [each for claim in one.pending.requests for some in claim for each in some]
-        if any(request.all_devices for request in requests) or not one.node.devices:
+    for attempt in every(start):
+        requests = [
+            request
+            for claim in attempt.pending.requests
+            for requests in claim
+            for request in requests
+        ]
+        if any(request.all_devices for request in requests) or not attempt.node.devices:
             continue
-        if not isinstance(one.outcome, Plan):
+        if not isinstance(attempt.outcome, Plan):
             continue
-        if lay_out(one.node, one.pending, one.held, one.rules).may_abort:
+        if lay_out(attempt.node, attempt.pending, attempt.held, attempt.rules).may_abort:
             continue
-        twin = Random(one.seed).choice(one.node.devices)
+        twin = Random(attempt.seed).choice(attempt.node.devices)
         slices = [
             _with_another(slice_, twin.id.device) if slice_ is twin.slice else slice_
-            for slice_ in one.given.slices
+            for slice_ in attempt.given.slices
         ]
-        node = next(node_ for node_ in one.given.nodes if node_.metadata.name == one.node.node)
-        devices = pools.node_devices(pools.build_index(slices, one.given.features), node)
+        node = next(
+            node_ for node_ in attempt.given.nodes if node_.metadata.name == attempt.node.node
+        )
+        devices = pools.node_devices(pools.build_index(slices, attempt.given.features), node)
 
-        outcome = allocate(devices, one.pending, one.held, one.rules, budget=BUDGET)
+        outcome = allocate(devices, attempt.pending, attempt.held, attempt.rules, budget=BUDGET)
 
-        assert isinstance(outcome, Plan | BudgetExhausted), one.seed
+        assert isinstance(outcome, Plan | BudgetExhausted), attempt.seed
 
 
 def _counts_agree(slices: tuple[ResourceSlice, ...]) -> bool:
@@ -175,9 +187,11 @@ def _counts_agree(slices: tuple[ResourceSlice, ...]) -> bool:
     return all(len(count) == 1 for count in counts.values())
 
 
-def _with_another(listed: ResourceSlice, name: str) -> ResourceSlice:
+def _with_another(listed_slice: ResourceSlice, name: str) -> ResourceSlice:
     """Return a slice with a twin of one of its devices as its last."""
-    devices = listed.spec.devices or ()
+    devices = listed_slice.spec.devices or ()
     twin = next(device for device in devices if device.name == name)
     more = (*devices, msgspec.structs.replace(twin, name="zz-one-more"))
-    return msgspec.structs.replace(listed, spec=msgspec.structs.replace(listed.spec, devices=more))
+    return msgspec.structs.replace(
+        listed_slice, spec=msgspec.structs.replace(listed_slice.spec, devices=more)
+    )

@@ -53,11 +53,11 @@ def claimed(percent: int, size: int, least: int | None, step: int | None) -> int
     return int(Quantity(only["capacity"]["requests"]["memory"]))
 
 
-def consumed(asked: int, least: int | None, step: int | None) -> int:
+def consumed(number: int, least: int | None, step: int | None) -> int:
     """Return the amount that the scheduler consumes: KEP-5075 rounds up to min and a multiple of step."""
     if least is None or step is None:
-        return max(asked, least or 0)
-    return least + max(0, -(-(asked - least) // step)) * step
+        return max(number, least or 0)
+    return least + max(0, -(-(number - least) // step)) * step
 
 
 @given(
@@ -81,10 +81,10 @@ def test_shares_that_add_to_100_fit_on_one_device(
 
 @given(st.integers(1, 99), st.integers(2**24, 2**38), st.sampled_from((0, 1, MEBIBYTE)), steps)
 def test_what_is_claimed_is_on_the_grid(percent: int, size: int, least: int, step: int) -> None:
-    asked = claimed(percent, size, least, step)
+    number = claimed(percent, size, least, step)
 
-    assert asked > 0
-    assert consumed(asked, least, step) == asked
+    assert number > 0
+    assert consumed(number, least, step) == number
 
 
 @given(st.integers(1, 98), st.integers(2**30, 2**38))

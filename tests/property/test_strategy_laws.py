@@ -24,7 +24,7 @@ from allocator.strategies.registry import ALL
 from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceSlice
 from testing.allocation.builders import (
-    allocated,
+    allocated_claim,
     claim,
     classes,
     consumes,
@@ -64,18 +64,22 @@ class Attempt(NamedTuple):
 
 def attempts(scenario: Scenario) -> Iterator[Attempt]:
     """The attempts of a scenario, one per node; none where its claims can be met nowhere."""
-    given_ = objects(scenario)
+    given_objects = objects(scenario)
     try:
-        pending = requests.resolve_requests(given_.claims, given_.classes, given_.features)
+        pending = requests.resolve_requests(
+            given_objects.claims, given_objects.classes, given_objects.features
+        )
         nodes = [
-            pools.node_devices(pools.build_index(given_.slices, given_.features), node_)
-            for node_ in given_.nodes
+            pools.node_devices(
+                pools.build_index(given_objects.slices, given_objects.features), node_
+            )
+            for node_ in given_objects.nodes
         ]
     except AttemptFailed:
         return
-    usage_ = usage.gather_usage(given_.allocated_claims, given_.features)
+    usage_ = usage.gather_usage(given_objects.allocated_claims, given_objects.features)
     for devices in nodes:
-        yield Attempt(devices, pending, usage_, AllocatorOptions(features=given_.features))
+        yield Attempt(devices, pending, usage_, AllocatorOptions(features=given_objects.features))
 
 
 @settings(max_examples=100)
@@ -125,7 +129,7 @@ def test_an_earlier_alternative_never_scores_less(scenario: Scenario, strategy: 
 @given(scenarios(), strategies)
 def test_names_do_not_count(scenario: Scenario, strategy: Strategy) -> None:
     for attempt in attempts(scenario):
-        other = renamed(attempt)
+        other = renamed_attempt(attempt)
         order = strategy.order(attempt.node, attempt.usage, attempt.pending)
 
         assert order == strategy.order(other.node, other.usage, other.pending)
@@ -188,10 +192,10 @@ def test_scores_of_a_class_are_those_of_each_node(
 ) -> None:
     names = {f"n{number}": look for number, look in enumerate(shapes)}
     cluster = Cluster(
-        slices=[one for name, look in names.items() for one in slices_like(name, look)],
+        slices=[slice_ for name, look in names.items() for slice_ in slices_like(name, look)],
         nodes=[node(name) for name in names],
         claims=[
-            allocated(result(used, pool=name), name=f"{name}-{used}")
+            allocated_claim(result(used, pool=name), name=f"{name}-{used}")
             for name, look in names.items()
             for used in look.in_use
         ],
@@ -217,7 +221,7 @@ def _devices(plan: Plan) -> list[DeviceId]:
 # --- the same attempt under other names -----------------------------------------------------------
 
 
-def renamed(attempt: Attempt) -> Attempt:
+def renamed_attempt(attempt: Attempt) -> Attempt:
     """Node, pools and devices have other names, which sort the other way round."""
     node = attempt.node
     ids = {
@@ -225,21 +229,23 @@ def renamed(attempt: Attempt) -> Attempt:
         for pool in node.pools
         for device_ in (*pool.devices, *pool.elsewhere)
     }
-    twins = {
+    twins_devices = {
         device_.id: _twin(device_, ids[device_.id])
         for pool in node.pools
         for device_ in (*pool.devices, *pool.elsewhere)
     }
-    devices = tuple(twins[device_.id] for device_ in node.devices)
+    devices = tuple(twins_devices[device_.id] for device_ in node.devices)
     uses = {
-        PoolId(pool.driver, _word(pool.pool)): {_word(name): one for name, one in use.items()}
+        PoolId(pool.driver, _word(pool.pool)): {
+            _word(name): device_use for name, device_use in use.items()
+        }
         for pool, use in attempt.usage.pools.items()
     }
     return attempt._replace(
         node=msgspec.structs.replace(
             node,
             node="other",
-            pools=tuple(_pool(pool, twins) for pool in node.pools),
+            pools=tuple(_pool(pool, twins_devices) for pool in node.pools),
             devices=devices,
             positions={device_.id: position for position, device_ in enumerate(devices)},
         ),
@@ -247,12 +253,12 @@ def renamed(attempt: Attempt) -> Attempt:
     )
 
 
-def _pool(pool: Pool, twins: dict[DeviceId, PublishedDevice]) -> Pool:
+def _pool(pool: Pool, twins_devices: dict[DeviceId, PublishedDevice]) -> Pool:
     return msgspec.structs.replace(
         pool,
         id=PoolId(pool.id.driver, _word(pool.id.pool)),
-        devices=tuple(twins[device_.id] for device_ in pool.devices),
-        elsewhere=tuple(twins[published.id] for published in pool.elsewhere),
+        devices=tuple(twins_devices[device_.id] for device_ in pool.devices),
+        elsewhere=tuple(twins_devices[published_device.id] for published_device in pool.elsewhere),
     )
 
 

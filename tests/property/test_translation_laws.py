@@ -57,19 +57,19 @@ def containers_of(document: Document) -> Iterator[Document]:
 
 
 def claims_of(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> tuple[Claim, ...]:
-    outcome = translation_outcome(document, translation_snapshot(*published), chosen)
+    outcome = translation_outcome(document, translation_snapshot(*published), chosen_options)
     return outcome.claims if isinstance(outcome, Translated) else ()
 
 
 @given(any_pod, slices, options)
 def test_admitting_never_raises_and_the_patch_applies(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
     before = copy.deepcopy(document)
 
-    after, answer = admit(document, translation_snapshot(*published), chosen)
+    after, answer = admit(document, translation_snapshot(*published), chosen_options)
 
     assert document == before
     assert answer.allowed is not any(finding.is_error for finding in answer.findings)
@@ -79,12 +79,12 @@ def test_admitting_never_raises_and_the_patch_applies(
 
 @given(any_pod, slices, options)
 def test_admitting_again_changes_nothing(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
     snapshot = translation_snapshot(*published)
-    once, answer = admit(document, snapshot, chosen)
+    once, answer = admit(document, snapshot, chosen_options)
 
-    _, again = admit(once, snapshot, chosen)
+    _, again = admit(once, snapshot, chosen_options)
 
     translated_now = answer.decision is Decision.TRANSLATED
     want = Decision.ACCEPTED if translated_now else answer.decision
@@ -93,10 +93,10 @@ def test_admitting_again_changes_nothing(
 
 @given(any_pod, slices, options)
 def test_claims_derive_from_the_annotation_alone(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
     snapshot = translation_snapshot(*published)
-    outcome = translation_outcome(document, snapshot, chosen)
+    outcome = translation_outcome(document, snapshot, chosen_options)
     if not isinstance(outcome, Translated):
         return
 
@@ -109,9 +109,9 @@ def test_claims_derive_from_the_annotation_alone(
 
 @given(any_pod, slices, options)
 def test_only_what_must_change_is_changed(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
-    after, answer = admit(document, translation_snapshot(*published), chosen)
+    after, answer = admit(document, translation_snapshot(*published), chosen_options)
     if answer.decision is not Decision.TRANSLATED:
         return
 
@@ -156,7 +156,10 @@ def without_devices(document: Document) -> Document:
 
 @given(any_legacy_pod, slices, options, st.randoms(use_true_random=False))
 def test_order_and_strangers_do_not_matter(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions, random: Any
+    document: Document,
+    published: list[ResourceSlice],
+    chosen_options: TranslationOptions,
+    random: Any,
 ) -> None:
     other = copy.deepcopy(document)
     strangers = {"example.com/a": "b", **document["metadata"].get("annotations", {})}
@@ -168,17 +171,19 @@ def test_order_and_strangers_do_not_matter(
             if part != "claims":
                 container["resources"][part] = dict(reversed(amounts.items()))
 
-    shuffled = published[:]
-    random.shuffle(shuffled)
+    shuffled_slices = published[:]
+    random.shuffle(shuffled_slices)
 
-    assert claims_of(document, published, chosen) == claims_of(other, shuffled, chosen)
+    assert claims_of(document, published, chosen_options) == claims_of(
+        other, shuffled_slices, chosen_options
+    )
 
 
 @given(any_pod, slices, options)
 def test_names_are_labels_and_contents_are_within_limits(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
-    for claim in claims_of(document, published, chosen):
+    for claim in claims_of(document, published, chosen_options):
         assert LABEL.fullmatch(claim.label)
         assert LABEL.fullmatch(claim.template)
         devices = devices_of(claim)
@@ -189,11 +194,11 @@ def test_names_are_labels_and_contents_are_within_limits(
         assert sum(most_devices(request) for request in requests) <= MAX_RESULTS
         for request in requests:
             assert len(request.get("firstAvailable", ())) <= MAX_ALTERNATIVES
-        for asked in asked_of(claim):
-            every = asked["allocationMode"] == "All"
-            assert ("count" not in asked) if every else asked["count"] >= 1
-            assert len(asked.get("selectors", ())) <= 32
-            assert LABEL.fullmatch(asked.get("name", "x"))
+        for asked_document in asked_of(claim):
+            every = asked_document["allocationMode"] == "All"
+            assert ("count" not in asked_document) if every else asked_document["count"] >= 1
+            assert len(asked_document.get("selectors", ())) <= 32
+            assert LABEL.fullmatch(asked_document.get("name", "x"))
 
 
 def asked_of(claim: Claim) -> Iterator[Document]:
@@ -203,16 +208,16 @@ def asked_of(claim: Claim) -> Iterator[Document]:
 
 def most_devices(request: Document) -> int:
     value: list[Document] = request.get("firstAvailable") or [request["exactly"]]
-    return max(int(one.get("count", 1)) for one in value)
+    return max(int(document.get("count", 1)) for document in value)
 
 
 @given(any_pod, slices, options)
 def test_every_selector_compiles(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
-    for claim in claims_of(document, published, chosen):
-        for asked in asked_of(claim):
-            for selector in asked.get("selectors", ()):
+    for claim in claims_of(document, published, chosen_options):
+        for asked_document in asked_of(claim):
+            for selector in asked_document.get("selectors", ()):
                 expression = selector["cel"]["expression"]
                 assert len(expression.encode()) <= MAX_SELECTOR_BYTES
                 compile_selector(expression, Environment.NEW)
@@ -220,13 +225,13 @@ def test_every_selector_compiles(
 
 @given(any_legacy_pod, slices, options)
 def test_undoing_a_translation_and_doing_it_again_is_the_same(
-    document: Document, published: list[ResourceSlice], chosen: TranslationOptions
+    document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
     snapshot = translation_snapshot(*published)
-    outcome = translation_outcome(document, snapshot, chosen)
+    outcome = translation_outcome(document, snapshot, chosen_options)
     if not isinstance(outcome, Translated):
         return
-    once, answer = admit(document, snapshot, chosen)
+    once, answer = admit(document, snapshot, chosen_options)
     if answer.decision is not Decision.TRANSLATED:
         return  # A share of a NIC of Koordinator's, in the host's network.
     recorded = {
@@ -235,7 +240,7 @@ def test_undoing_a_translation_and_doing_it_again_is_the_same(
     }
 
     undone = apply(copy.deepcopy(once), restore_pod(once, outcome.claims, recorded))
-    again, _ = admit(undone, snapshot, chosen)
+    again, _ = admit(undone, snapshot, chosen_options)
 
     assert once == again
 

@@ -64,9 +64,9 @@ def claim(device_class: str, *selectors: str) -> DeviceClaim:
 
 
 def test_selectors_of_a_request_narrow_its_class() -> None:
-    narrowed = drivers_of_claim(claim("all", f"device.driver == '{NVIDIA}'"), KNOWN)
+    narrowed_claim_drivers = drivers_of_claim(claim("all", f"device.driver == '{NVIDIA}'"), KNOWN)
 
-    assert narrowed.all == {NVIDIA}
+    assert narrowed_claim_drivers.all == {NVIDIA}
 
 
 def test_selectors_that_match_nothing_leave_the_drivers_of_the_class() -> None:

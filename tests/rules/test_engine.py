@@ -72,11 +72,11 @@ def test_one_mistake_many_times_does_not_fill_the_answer() -> None:
 
 def test_what_is_beyond_the_bound_is_let_pass_and_told() -> None:
     selectors = [cel(f'device.driver == "{number}"') for number in range(MAX_EXPRESSIONS)]
-    broken = cel("device.")
+    broken_document = cel("device.")
     ways = [sub(f"a{number}", selectors=selectors[:32]) for number in range(8)]
 
     assert finding_lines(claim(first(*ways))) == ()
-    assert finding_lines(claim(first(*ways), exactly("nic", selectors=[broken]))) == (
+    assert finding_lines(claim(first(*ways), exactly("nic", selectors=[broken_document]))) == (
         "warning partiallyEvaluated spec.devices.requests",
     )
 
@@ -88,8 +88,8 @@ def test_a_claim_of_strangers_is_looked_at_as_far_as_it_may_reach() -> None:
     lines = finding_lines(claim(*requests, constraints=[both] * 1000))
 
     assert lines.count("error tooManyRequests spec.devices.requests") == 1
-    assert len([each for each in lines if "conflictingConstraintAttributes" in each]) == 32
-    assert len([each for each in lines if "keylessToleration" in each]) == 33
+    assert len([line for line in lines if "conflictingConstraintAttributes" in line]) == 32
+    assert len([line for line in lines if "keylessToleration" in line]) == 33
 
 
 def test_unknown_fields_are_looked_for_in_no_more_than_there_may_be() -> None:

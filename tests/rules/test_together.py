@@ -151,7 +151,7 @@ def mig_config() -> Document:
     return {**kind, "sharing": {"strategy": "TimeSlicing"}}
 
 
-def asking(name: str, *, requests: tuple[str, ...] = (), parameters: Document) -> Document:
+def asking_document(name: str, *, requests: tuple[str, ...] = (), parameters: Document) -> Document:
     return claim(exactly(deviceClassName=name), config=[config(parameters, *requests)])
 
 
@@ -171,28 +171,28 @@ _WHOLE = resource_slice(
 )
 
 CONFIGS = (
-    Case("GPUs", asking(NVIDIA, requests=("gpu",), parameters=_MPS), context()),
-    Case("MIG devices", asking("mig.nvidia.com", parameters=mig_config()), context()),
+    Case("GPUs", asking_document(NVIDIA, requests=("gpu",), parameters=_MPS), context()),
+    Case("MIG devices", asking_document("mig.nvidia.com", parameters=mig_config()), context()),
     Case(
         "what is for GPUs, named for MIG devices",
-        asking("mig.nvidia.com", requests=("gpu",), parameters=_MPS),
+        asking_document("mig.nvidia.com", requests=("gpu",), parameters=_MPS),
         context(),
         (f"error configMismatch {_KIND}",),
     ),
     Case(
         "what is for GPUs, for whatever there is, which is MIG devices",
-        asking("mig.nvidia.com", parameters=_MPS),
+        asking_document("mig.nvidia.com", parameters=_MPS),
         context(),
         (f"warning configMismatch {_KIND}",),
     ),
     Case(
         "what is for GPUs, for devices of either type",
-        asking("any.nvidia.com", requests=("gpu",), parameters=_MPS),
+        asking_document("any.nvidia.com", requests=("gpu",), parameters=_MPS),
         context(),
     ),
     Case(
         "what is for GPUs, for a class that is not known",
-        asking("mine.nvidia.com", requests=("gpu",), parameters=_MPS),
+        asking_document("mine.nvidia.com", requests=("gpu",), parameters=_MPS),
         context(),
     ),
     Case(
@@ -218,13 +218,13 @@ CONFIGS = (
     ),
     Case(
         "MPS on devices that are shared by amounts",
-        asking(NVIDIA, requests=("gpu",), parameters=_MPS),
+        asking_document(NVIDIA, requests=("gpu",), parameters=_MPS),
         context(_SHARED),
         (f"error conflictingSharing {_STRATEGY}",),
     ),
     Case(
         "MPS on devices of which some are whole",
-        asking(NVIDIA, requests=("gpu",), parameters=_MPS),
+        asking_document(NVIDIA, requests=("gpu",), parameters=_MPS),
         context(_SHARED, _WHOLE),
     ),
     Case(
@@ -359,7 +359,7 @@ def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:
     ],
 )
 def test_a_gate_that_is_off_by_default_is_worth_knowing(parameters: Document, gate: str) -> None:
-    (finding,) = findings_of(asking(NVIDIA, requests=("gpu",), parameters=parameters))
+    (finding,) = findings_of(asking_document(NVIDIA, requests=("gpu",), parameters=parameters))
 
     assert finding.code == "requiresFeatureGate"
     assert gate in finding.message

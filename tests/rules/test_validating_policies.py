@@ -61,12 +61,12 @@ def test_a_namespace_chooses_what_happens_in_it() -> None:
 
 
 def test_a_message_names_its_code() -> None:
-    told = [
+    told_values = [
         validation["message"] for policy in POLICIES for validation in policy["spec"]["validations"]
     ]
 
-    assert all(message.endswith("]") for message in told)
-    assert len(told) == sum(
+    assert all(message.endswith("]") for message in told_values)
+    assert len(told_values) == sum(
         len([r for r in RULES if r.cel and r.scope == part]) * times
         for part, times in (("claim", 2), ("class", 1), ("slice", 1))
     )

@@ -3,7 +3,7 @@
 import copy
 from typing import Final
 
-from testing.oracle.draft import GPU, Draft, Json, chosen
+from testing.oracle.draft import GPU, Draft, Json, chosen_documents
 from testing.oracle.themes.requests import NUMAS, constrain
 from testing.oracle.themes.usage import allocated
 
@@ -107,7 +107,7 @@ def capacity(draft: Draft) -> None:
         selector = draft.pick(
             ("device.allowMultipleAllocations", "!device.allowMultipleAllocations")
         )
-        draft.pick(draft.asked())["selectors"] = chosen(selector)
+        draft.pick(draft.asked())["selectors"] = chosen_documents(selector)
 
 
 _MEMORY: Final = ("1Gi", "10Gi", "16Gi", "20Gi", "30000Mi", "40Gi", "80Gi", "0")
@@ -186,7 +186,7 @@ def lists(draft: Draft) -> None:
     for claim in draft.sample(draft.claims):
         constrain(draft, claim, NUMAS)
     if draft.maybe(0.25):
-        draft.pick(draft.asked())["selectors"] = chosen(draft.pick(_OF_LISTS))
+        draft.pick(draft.asked())["selectors"] = chosen_documents(draft.pick(_OF_LISTS))
 
 
 _NUMAS: Final = f'device.attributes["{GPU}"].numas'

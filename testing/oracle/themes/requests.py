@@ -11,7 +11,7 @@ from testing.oracle.draft import (
     SELECTORS,
     Draft,
     Json,
-    chosen,
+    chosen_documents,
     claim,
 )
 
@@ -31,9 +31,9 @@ def selectors(draft: Draft) -> None:
         texts = draft.sample(SELECTORS, 0.1)
         if careless and draft.maybe(0.5):
             texts.insert(draft.rng.randrange(len(texts) + 1), draft.pick(BARE_SELECTORS))
-        request["selectors"] = chosen(*texts)
+        request["selectors"] = chosen_documents(*texts)
     if draft.maybe(0.3):
-        draft.pick(draft.classes)["spec"]["selectors"] += chosen(draft.pick(SELECTORS))
+        draft.pick(draft.classes)["spec"]["selectors"] += chosen_documents(draft.pick(SELECTORS))
 
 
 def broken_selectors(draft: Draft) -> None:
@@ -41,7 +41,9 @@ def broken_selectors(draft: Draft) -> None:
     request = draft.pick(draft.asked())
     text = draft.pick(BROKEN_SELECTORS)
     guard = draft.pick((SELECTORS[1], SELECTORS[3], f'device.driver == "{NIC}"'))
-    request["selectors"] = chosen(guard, text) if draft.maybe(0.7) else chosen(text)
+    request["selectors"] = (
+        chosen_documents(guard, text) if draft.maybe(0.7) else chosen_documents(text)
+    )
 
 
 def all_devices(draft: Draft) -> None:
@@ -50,7 +52,7 @@ def all_devices(draft: Draft) -> None:
         request["allocationMode"] = "All"
         del request["count"]
         if draft.maybe(0.5):
-            request["selectors"] = chosen(draft.pick(SELECTORS))
+            request["selectors"] = chosen_documents(draft.pick(SELECTORS))
 
 
 def alternatives(draft: Draft) -> None:

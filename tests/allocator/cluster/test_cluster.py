@@ -15,7 +15,7 @@ from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSe
 from kube.api.resource import ResourceClaim, ResourceSlice
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     claim,
     classes,
     device,
@@ -34,11 +34,11 @@ NAMES = ("n1", "n2", "n3")
 
 def cards(name: str, model: str = "A100", **other: Any) -> ResourceSlice:
     """Two cards that nothing but their uuid tells from those of other nodes."""
-    listed = [
+    listed_devices = [
         device(f"gpu-{number}", attributes={"model": model, "uuid": f"{name}-{number}"} | other)
         for number in range(2)
     ]
-    return slice_of(*listed, pool=name)
+    return slice_of(*listed_devices, pool=name)
 
 
 def cluster(slices: Sequence[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> Cluster:
@@ -93,7 +93,7 @@ def test_fields_that_the_claims_do_not_read_divide_no_class() -> None:
 
 def test_an_allocation_counts_until_it_is_released() -> None:
     cluster_ = cluster([cards(name) for name in NAMES])
-    claim_ = allocated(result("gpu-1", pool="n2"))
+    claim_ = allocated_claim(result("gpu-1", pool="n2"))
 
     cluster_.allocate(claim_)
     fits_ = fits(cluster_.verdicts(cluster_.resolve([BY_MODEL])))
@@ -111,7 +111,7 @@ def test_a_plan_can_be_added_to_the_usage() -> None:
     assert isinstance(plan, Plan)
     (allocation,) = allocations(plan, pending, cluster_.options.features, share_ids("test"))
 
-    cluster_.allocate(allocated(*(allocation.devices.results or ())))
+    cluster_.allocate(allocated_claim(*(allocation.devices.results or ())))
 
     assert not any(fits(cluster_.verdicts(pending)).values())
 
@@ -119,15 +119,15 @@ def test_a_plan_can_be_added_to_the_usage() -> None:
 def test_slices_and_nodes_come_and_go() -> None:
     cluster_ = cluster([cards("n1")])
     pending = cluster_.resolve([BY_MODEL])
-    seen = [fits(cluster_.verdicts(pending))]
+    documents = [fits(cluster_.verdicts(pending))]
     for old, new in ((None, cards("n2")), (cards("n1"), cards("n1", "T4")), (cards("n2"), None)):
         cluster_.replace_slice(old, new)
-        seen.append(fits(cluster_.verdicts(pending)))
+        documents.append(fits(cluster_.verdicts(pending)))
     cluster_.replace_node("n4", node("n4"))
     cluster_.replace_slice(None, cards("n4"))
-    seen.append(fits(cluster_.verdicts(pending)))
+    documents.append(fits(cluster_.verdicts(pending)))
     cluster_.replace_node("n4", None)
-    seen.append(fits(cluster_.verdicts(pending)))
+    documents.append(fits(cluster_.verdicts(pending)))
 
     none = dict.fromkeys(NAMES, False)
     assert [
@@ -137,7 +137,7 @@ def test_slices_and_nodes_come_and_go() -> None:
         none,
         none | {"n4": True},
         none,
-    ] == seen
+    ] == documents
 
 
 def test_verdicts_of_some_nodes() -> None:

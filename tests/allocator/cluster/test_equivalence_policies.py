@@ -92,16 +92,20 @@ def test_a_capacity_that_an_enforced_rule_reads(want: bool, enforcement: Enforce
 
 def test_what_was_last_seen_of_a_vanished_device() -> None:
     pool = pool_of(device("gpu-0"))
-    held = {"gone": DeviceUse(exclusive=True)}
+    held_device_uses = {"gone": DeviceUse(exclusive=True)}
 
-    def gone(mode: str) -> PublishedDevice:
+    def gone_device(mode: str) -> PublishedDevice:
         return pool_of(device("gone", attributes={"mode": mode})).devices[0]
 
     looks = {
         equivalence.usage_key(
-            pool, held, AllocatorOptions(policies=(compile_policy(BY),), tombstones={each.id: each})
+            pool,
+            held_device_uses,
+            AllocatorOptions(
+                policies=(compile_policy(BY),), tombstones={first_device.id: first_device}
+            ),
         )
-        for each in (gone("a"), gone("b"))
+        for first_device in (gone_device("a"), gone_device("b"))
     }
 
     assert 2 == len(looks)

@@ -111,7 +111,7 @@ def test_faults_tell_their_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("want", "one", "other"),
+    ("want", "document", "other"),
     [
         pytest.param(True, {"uuid": "1"}, {"uuid": "2"}, id="what no expression looks at"),
         pytest.param(False, {"mode": "a"}, {"mode": "b"}, id="what one looks at"),
@@ -127,10 +127,10 @@ def test_faults_tell_their_place() -> None:
     ],
 )
 def test_devices_that_are_alike_have_one_profile(
-    want: bool, one: Mapping[str, Attribute], other: Mapping[str, Attribute]
+    want: bool, document: Mapping[str, Attribute], other: Mapping[str, Attribute]
 ) -> None:
     by = compile_policy(policy(rule("a", IS_A, only=IS_B), rule("b", IS_B, only="true")))
 
-    profiles: list[Profile] = [by.profile(gpu(**each)) for each in (one, other)]
+    profiles: list[Profile] = [by.profile(gpu(**document)) for document in (document, other)]
 
     assert want == (profiles[0] is profiles[1])

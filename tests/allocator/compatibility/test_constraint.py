@@ -41,8 +41,8 @@ ADMIN = resolved_request(admin=True)
 # --- neighbourhoods -------------------------------------------------------------------------------
 
 
-def named(on: Sequence[str] = (), **attributes: str) -> Device:
-    return device("x", *(consumes(each) for each in on), attributes=attributes)
+def named_device(on: Sequence[str] = (), **attributes: str) -> Device:
+    return device("x", *(consumes(text) for text in on), attributes=attributes)
 
 
 class Meeting(NamedTuple):
@@ -54,21 +54,21 @@ class Meeting(NamedTuple):
 
 
 MEETINGS = (
-    Meeting("a counter set in common", True, named(["a", "b"]), named(["b", "c"])),
-    Meeting("no counter set in common", False, named(["a"]), named(["b"])),
-    Meeting("counter sets beat attributes", False, named(["a"], uuid="1"), named(["b"], uuid="1")),
-    Meeting("the same hardware", True, named(uuid="1"), named(uuid="1")),
-    Meeting("other hardware", False, named(uuid="1"), named(uuid="2")),
-    Meeting("a part and its whole", True, named(uuid="2", parentUUID="1"), named(uuid="1")),
-    Meeting("a part of other hardware", False, named(uuid="1", parentUUID="2"), named(uuid="1")),
+    Meeting("a counter set in common", True, named_device(["a", "b"]), named_device(["b", "c"])),
+    Meeting("no counter set in common", False, named_device(["a"]), named_device(["b"])),
+    Meeting("counter sets beat attributes", False, named_device(["a"], uuid="1"), named_device(["b"], uuid="1")),
+    Meeting("the same hardware", True, named_device(uuid="1"), named_device(uuid="1")),
+    Meeting("other hardware", False, named_device(uuid="1"), named_device(uuid="2")),
+    Meeting("a part and its whole", True, named_device(uuid="2", parentUUID="1"), named_device(uuid="1")),
+    Meeting("a part of other hardware", False, named_device(uuid="1", parentUUID="2"), named_device(uuid="1")),
     Meeting("hardware under another name", True,
-            named(serial="1"), named(serial="1"), {"physical_attributes": ("serial",)}),
+            named_device(serial="1"), named_device(serial="1"), {"physical_attributes": ("serial",)}),
     Meeting("a name with the driver's domain", False,
-            named(serial="1"), named(serial="2"), {"physical_attributes": (f"{DRIVER}/serial",)}),
-    Meeting("nothing tells the hardware of one", True, named(uuid="1"), named()),
-    Meeting("nothing tells the hardware of either", True, named(), named()),
-    Meeting("one consumes counters and one does not", True, named(["a"], uuid="1"), named(uuid="2")),
-    Meeting("the whole pool", True, named(["a"]), named(["b"]), {"scope": Scope.POOL}),
+            named_device(serial="1"), named_device(serial="2"), {"physical_attributes": (f"{DRIVER}/serial",)}),
+    Meeting("nothing tells the hardware of one", True, named_device(uuid="1"), named_device()),
+    Meeting("nothing tells the hardware of either", True, named_device(), named_device()),
+    Meeting("one consumes counters and one does not", True, named_device(["a"], uuid="1"), named_device(uuid="2")),
+    Meeting("the whole pool", True, named_device(["a"]), named_device(["b"]), {"scope": Scope.POOL}),
 )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_a_device_goes_together_with_itself() -> None:
 # --- groups of rules ------------------------------------------------------------------------------
 
 
-def grouped(undeclared: Undeclared = Undeclared.ISOLATED) -> DeviceCompatibilityPolicy:
+def grouped_policy(undeclared: Undeclared = Undeclared.ISOLATED) -> DeviceCompatibilityPolicy:
     return policy(
         rule("soft", f'{attribute_of("?mode")}.orValue("") == "soft"', groups=["soft"]),
         rule("hard", f'{attribute_of("?mode")}.orValue("") == "hard"', groups=["hard"]),
@@ -137,7 +137,7 @@ def of_mode(name: str, mode: str | None = None, groups: str | None = None) -> De
     ],
 )
 def test_groups_of_rules(want: bool, undeclared: Undeclared, devices: Sequence[Device]) -> None:
-    by = compile_policy(grouped(undeclared))
+    by = compile_policy(grouped_policy(undeclared))
 
     assert want == evaluate_devices(pool_of(*devices).devices, by).is_compatible
 
@@ -148,7 +148,9 @@ def test_groups_of_two_entries_for_one_set_are_those_of_both() -> None:
     a, b, c = pool_of(twice, x, y).devices
     by = compile_policy(policy())
 
-    assert [False, True] == [evaluate_pair(by, each, a).is_compatible for each in (b, c)]
+    assert [False, True] == [
+        evaluate_pair(by, first_device, a).is_compatible for first_device in (b, c)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,18 +163,18 @@ def test_groups_of_two_entries_for_one_set_are_those_of_both() -> None:
 def test_groups_of_slices_and_of_rules_are_told_apart(
     want: Reason, devices: Sequence[Device]
 ) -> None:
-    (cause,) = evaluate_devices(pool_of(*devices).devices, compile_policy(grouped())).causes
+    (cause,) = evaluate_devices(pool_of(*devices).devices, compile_policy(grouped_policy())).causes
 
     assert want is cause.reason
 
 
 def test_groups_count_without_counters_too() -> None:
-    made = [
+    devices = [
         device(name, attributes={"mode": mode, "uuid": uuid})
         for name, mode, uuid in (("a", "soft", "1"), ("b", "hard", "1"), ("c", "hard", "2"))
     ]
-    a, b, c = pool_of(*made).devices
-    by = compile_policy(grouped())
+    a, b, c = pool_of(*devices).devices
+    by = compile_policy(grouped_policy())
 
     (cause,) = evaluate_pair(by, b, a).causes
 
@@ -186,7 +188,7 @@ def test_groups_count_without_counters_too() -> None:
 # --- the constraint ----------------------------------------------------------------------------------
 
 
-def held(pool: Pool, *names: str, namespace: str = "default", claims: int = 1) -> Usage:
+def held_usage(pool: Pool, *names: str, namespace: str = "default", claims: int = 1) -> Usage:
     holders = tuple(
         Consumer(namespace=namespace, claim=f"secret-{number}", request="gpu")
         for number in range(claims)
@@ -196,7 +198,7 @@ def held(pool: Pool, *names: str, namespace: str = "default", claims: int = 1) -
     )
 
 
-def tracked(
+def tracked_policy_constraint(
     pool: Pool,
     *policies: DeviceCompatibilityPolicy,
     usage: Usage | None = None,
@@ -244,15 +246,15 @@ def test_no_tracker_without_a_policy_of_a_driver_of_the_node() -> None:
 def test_refusal_tells_holders_and_no_names_of_other_namespaces(
     want: str, namespace: str, claims: int
 ) -> None:
-    usage = held(PAIR, "a", namespace=namespace, claims=claims)
+    usage = held_usage(PAIR, "a", namespace=namespace, claims=claims)
 
-    message = detail(tracked(PAIR, ALONE, usage=usage), 1)
+    message = detail(tracked_policy_constraint(PAIR, ALONE, usage=usage), 1)
 
     assert f"do not accept device a {want}" == message
 
 
 def test_refusal_tells_of_devices_chosen_in_the_same_attempt() -> None:
-    constraint = tracked(PAIR, ALONE)
+    constraint = tracked_policy_constraint(PAIR, ALONE)
 
     assert constraint.add(REQUEST, 0, further_share=False)
 
@@ -279,14 +281,14 @@ def test_refusal_is_bounded() -> None:
     long = "x" * 63
     names = [f"{long}-{number}" for number in range(20)]
     pool = pool_of(*(device(name, consumes("s" * 200, groups="a")) for name in names))
-    usage = held(pool, *names[1:], claims=3)
+    usage = held_usage(pool, *names[1:], claims=3)
     by = policy(rule("one", only=f'{attribute_of("y" * 32)} == "{long}"'))
 
-    assert len(detail(tracked(pool, by, usage=usage), 0)) <= MAX_DETAIL
+    assert len(detail(tracked_policy_constraint(pool, by, usage=usage), 0)) <= MAX_DETAIL
 
 
 def test_a_further_share_is_not_compared_again() -> None:
-    constraint = tracked(PAIR, ALONE, usage=held(PAIR, "a"))
+    constraint = tracked_policy_constraint(PAIR, ALONE, usage=held_usage(PAIR, "a"))
 
     assert not constraint.add(REQUEST, 1, further_share=False)
     assert constraint.add(REQUEST, 1, further_share=True)
@@ -296,22 +298,22 @@ def test_a_further_share_is_not_compared_again() -> None:
 def test_all_policies_of_a_driver_have_to_be_met() -> None:
     lenient = policy(rule("anything", only="true"), name="lenient")
 
-    assert not tracked(PAIR, lenient, ALONE, usage=held(PAIR, "a")).add(
+    assert not tracked_policy_constraint(PAIR, lenient, ALONE, usage=held_usage(PAIR, "a")).add(
         REQUEST, 1, further_share=False
     )
 
 
 def test_an_audited_policy_only_tells() -> None:
     policy_ = policy(rule("alone", only="false"), name="careful", enforcement=Enforcement.AUDIT)
-    constraint = tracked(PAIR, policy_)
+    constraint = tracked_policy_constraint(PAIR, policy_)
 
     assert constraint.equivalence_key(0) == constraint.equivalence_key(1)
     assert all(constraint.add(REQUEST, place, further_share=False) for place in (0, 1))
-    (told,) = constraint.audit_findings
+    (audit_finding,) = constraint.audit_findings
     assert ("careful", "default/train", "req-0", "b") == (
-        told.policy, told.claim, told.request, told.device.device,
+        audit_finding.policy, audit_finding.claim, audit_finding.request, audit_finding.device.device,
     )  # fmt: skip
-    assert "the rule of device b does not accept device a" in told.detail
+    assert "the rule of device b does not accept device a" in audit_finding.detail
     constraint.remove(REQUEST, 1, further_share=False)
     assert () == constraint.audit_findings
 
@@ -343,7 +345,7 @@ def test_audit_of_a_plan(want: list[str], enforcement: Enforcement, chosen: str)
         ),
         alternatives=((0,),),
     )
-    usage = held(pool, "u") if chosen == "a" else Usage()
+    usage = held_usage(pool, "u") if chosen == "a" else Usage()
     compiled_policy = compile_policy(policy(rule("alone", only="false"), enforcement=enforcement))
     pending_claims = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
 
@@ -351,7 +353,7 @@ def test_audit_of_a_plan(want: list[str], enforcement: Enforcement, chosen: str)
         plan, node, usage, [compiled_policy], pending=pending_claims, tombstones={}
     )
 
-    assert want == [each.device.device for each in audit]
+    assert want == [audit_finding.device.device for audit_finding in audit]
 
 
 def test_only_enforced_policies_govern_a_driver() -> None:
@@ -362,14 +364,14 @@ def test_only_enforced_policies_govern_a_driver() -> None:
 
 
 def test_an_administrator_may_choose_a_device_in_use_but_no_other_beside_it() -> None:
-    constraint = tracked(PAIR, ALONE, usage=held(PAIR, "a"), admin=True)
+    constraint = tracked_policy_constraint(PAIR, ALONE, usage=held_usage(PAIR, "a"), admin=True)
 
     assert not constraint.add(ADMIN, 1, further_share=False)
     assert constraint.add(ADMIN, 0, further_share=False)
 
 
 def test_a_vanished_device_of_which_nothing_is_known_closes_its_pool() -> None:
-    message = detail(tracked(PAIR, policy(), usage=held(PAIR, "gone")), 0)
+    message = detail(tracked_policy_constraint(PAIR, policy(), usage=held_usage(PAIR, "gone")), 0)
 
     assert message.startswith("are co-located with device gone (allocated and no longer published")
 
@@ -387,7 +389,7 @@ def test_a_vanished_device_still_takes_its_counters(want: str, on: str, takes: i
         device("a", consumes(x=2)), counters=[counter_set(x=4), counter_set("set-1", x=4)]
     )
     (device_,) = pool_of(device("gone", consumes(on, x=takes))).devices
-    usage = held(pool, "gone")
+    usage = held_usage(pool, "gone")
     pending_claims = PendingClaims(claims=(claim(),), requests=(((REQUEST,),),))
 
     constraint = compatibility.build_constraint(
@@ -407,7 +409,7 @@ def test_tenants_that_exclude_each_other_stay_and_nobody_joins_them() -> None:
         rule("a", f'{attribute_of("mode")} == "a"', only=f'{attribute_of("mode")} != "b"')
     )
 
-    message = detail(tracked(pool, apart, usage=held(pool, "a", "b")), 2)
+    message = detail(tracked_policy_constraint(pool, apart, usage=held_usage(pool, "a", "b")), 2)
 
     assert message.startswith("are on counter set set-0 (devices in use there already violate")
 
@@ -415,7 +417,9 @@ def test_tenants_that_exclude_each_other_stay_and_nobody_joins_them() -> None:
 def test_tenants_that_go_together_may_be_joined() -> None:
     pool = pool_of(*(device(name, consumes()) for name in "abc"))
 
-    constraint = tracked(pool, policy(rule("all", only="true")), usage=held(pool, "a", "b"))
+    constraint = tracked_policy_constraint(
+        pool, policy(rule("all", only="true")), usage=held_usage(pool, "a", "b")
+    )
 
     assert constraint.add(REQUEST, 2, further_share=False)
 
@@ -432,17 +436,19 @@ def test_tenants_without_a_common_group_admit_not_even_what_goes_with_all(
     tenants: Sequence[Device],
 ) -> None:
     pool = pool_of(*tenants, of_mode("c"))
-    by = grouped(Undeclared.COMPATIBLE)
+    by = grouped_policy(Undeclared.COMPATIBLE)
 
-    assert tracked(pool, by, usage=held(pool, "a")).add(REQUEST, 2, further_share=False)
-    message = detail(tracked(pool, by, usage=held(pool, "a", "b")), 2)
+    assert tracked_policy_constraint(pool, by, usage=held_usage(pool, "a")).add(
+        REQUEST, 2, further_share=False
+    )
+    message = detail(tracked_policy_constraint(pool, by, usage=held_usage(pool, "a", "b")), 2)
     assert message.startswith("are on counter set set-0 (devices in use there already violate")
 
 
 def test_inconsistent_tenants_close_their_own_neighbourhood_only() -> None:
     sets = ("one", "one", "one", "two")
     pool = pool_of(*(device(f"d{place}", consumes(name)) for place, name in enumerate(sets)))
-    constraint = tracked(pool, ALONE, usage=held(pool, "d0", "d1"))
+    constraint = tracked_policy_constraint(pool, ALONE, usage=held_usage(pool, "d0", "d1"))
 
     assert not constraint.add(REQUEST, 2, further_share=False)
     assert constraint.add(REQUEST, 3, further_share=False)
@@ -453,7 +459,7 @@ def test_it_matters_which_device_an_administrator_chose() -> None:
     states = {}
     for admin in (False, True):
         for position in (0, 1):
-            constraint = tracked(PAIR, ALONE, admin=admin)
+            constraint = tracked_policy_constraint(PAIR, ALONE, admin=admin)
             assert constraint.add(ADMIN if admin else REQUEST, position, further_share=False)
             states[admin, position] = constraint.state_key()
 
@@ -469,8 +475,8 @@ def test_a_device_of_which_a_rule_is_in_doubt_stays_alone(position: int) -> None
     by = policy(rule("a", f'{attribute_of("mode")} == "a"', only="true"))
     other = pool.devices[1 - position].id.device
 
-    assert tracked(pool, by).add(REQUEST, position, further_share=False)
-    message = detail(tracked(pool, by, usage=held(pool, other)), position)
+    assert tracked_policy_constraint(pool, by).add(REQUEST, position, further_share=False)
+    message = detail(tracked_policy_constraint(pool, by, usage=held_usage(pool, other)), position)
     assert "no such key: mode" in message
 
 

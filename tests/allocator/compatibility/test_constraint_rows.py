@@ -101,7 +101,7 @@ def on_q(name: str, sm: int = 1, /, **sets: str) -> Device:
     """A device of pool q; the groups are letters, or words joined by commas."""
     return device(
         name,
-        *(consumes(each, sm=sm, groups=text.split(",")) for each, text in sets.items()),
+        *(consumes(set_, sm=sm, groups=text.split(",")) for set_, text in sets.items()),
         attributes={"rule": name},
     )
 
@@ -147,11 +147,11 @@ SETS: Mapping[str, Sequence[str]] = {
     "q": ("cs", "cs2"),
     "z": ("cs",),
 }
-POOL_OF = {each.name: pool for pool, each in CATALOG}
-DEVICES = {each.name: each for _, each in CATALOG}
+POOL_OF = {first_device.name: pool for pool, first_device in CATALOG}
+DEVICES = {first_device.name: first_device for _, first_device in CATALOG}
 
 
-def judged() -> CompiledPolicy:
+def judged_policy() -> CompiledPolicy:
     """A rule per device that has one; groups are those of the slices."""
     return compile_policy(policy(*(
         rule(name.lower(), f'{HERE}.?rule.orValue("") == "{name}"', only=text)
@@ -252,10 +252,14 @@ ROWS = (
 
 def node(row: Row) -> NodeDevices:
     """The pools with the devices that the row names, in its order."""
-    named = dict.fromkeys([*row.held.split(), *row.wanted.split(), "SY"])
+    named_document = dict.fromkeys([*row.held.split(), *row.wanted.split(), "SY"])
     pools = (
         pool_of(
-            *(DEVICES[name] for name in named if POOL_OF[name] == pool and name != row.vanished),
+            *(
+                DEVICES[name]
+                for name in named_document
+                if POOL_OF[name] == pool and name != row.vanished
+            ),
             pool=pool,
             counters=[counter_set(name, sm=row.sm) for name in sets],
         )
@@ -305,17 +309,17 @@ class Attempt:
         if use is not None and use.exclusive and not self.request.admin:
             return [RejectionReason(reason=Reason.ALLOCATED, subject="in use")]
         further = name in self.shared or (use is not None and use.is_shared)
-        found = [
+        rejection_reasons = [
             refusal
             for constraint in self.constraints
             if (refusal := constraint.rejection(self.request, position, further_share=further))
             is not None
         ]
-        for each in () if found else self.constraints:
-            assert each.add(self.request, position, further_share=further)
+        for constraint in () if rejection_reasons else self.constraints:
+            assert constraint.add(self.request, position, further_share=further)
         if DEVICES[name].allow_multiple_allocations:
             self.shared.add(name)
-        return found
+        return rejection_reasons
 
 
 def refusals(row: Row, *policies: CompiledPolicy) -> list[RejectionReason]:
@@ -330,19 +334,19 @@ def test_without_a_policy_the_kep_decides(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
 def test_with_a_policy_both_directions_decide(row: Row) -> None:
-    told = "; ".join(refusal.predicate for refusal in refusals(row, judged()))
+    text = "; ".join(refusal.predicate for refusal in refusals(row, judged_policy()))
 
-    assert bool(row.ours) is bool(told)
-    places = [told.find(fragment) for fragment in row.ours]
-    assert -1 not in places, told
-    assert sorted(places) == places, told
-    assert "holds-" not in told or row.namespace == "default"
+    assert bool(row.ours) is bool(text)
+    places = [text.find(fragment) for fragment in row.ours]
+    assert -1 not in places, text
+    assert sorted(places) == places, text
+    assert "holds-" not in text or row.namespace == "default"
 
 
 # --- whole attempts -------------------------------------------------------------------------------
 
 
-def named(name: str, **fields: Any) -> DeviceRequest:
+def named_device_request(name: str, **fields: Any) -> DeviceRequest:
     """A request for one device of the catalog."""
     return request("gpu", f'{HERE}.?rule.orValue("") == "{name}"', **fields)
 
@@ -365,21 +369,21 @@ def searched(row: Row, *claims: ResourceClaim, policies: Sequence[CompiledPolicy
 def test_the_search_says_the_same(row: Row) -> None:
     wanted_names = row.wanted.split()
     claims = [
-        claim(named(name, admin_access=row.admin or None), name=f"wants-{place}")
+        claim(named_device_request(name, admin_access=row.admin or None), name=f"wants-{place}")
         for place, name in enumerate(wanted_names)
     ]
 
     kep = searched(row, *claims, policies=[])
-    ours = searched(row, *claims, policies=[judged()])
+    ours = searched(row, *claims, policies=[judged_policy()])
 
     assert (wanted_names if row.kep else []) == kep
     assert ([] if row.ours else wanted_names) == ours
 
 
 def test_row_54_without_the_gate_a_slice_with_groups_makes_its_pool_incomplete() -> None:
-    listed = [DEVICES["F0"], DEVICES["M0"]]
+    listed_devices = [DEVICES["F0"], DEVICES["M0"]]
     slices = [
-        slice_of(*listed, name="devices", count=2),
+        slice_of(*listed_devices, name="devices", count=2),
         slice_of(name="counters", count=2, counters=[counter_set("gpu-0-cs", sm=152)]),
     ]
 
@@ -394,19 +398,19 @@ def test_row_54_without_the_gate_a_slice_with_groups_makes_its_pool_incomplete()
     assert PoolState.INCOMPLETE is states[False].state
 
 
-@pytest.mark.parametrize("policies", [[], [judged()]], ids=["without a policy", "with one"])
+@pytest.mark.parametrize("policies", [[], [judged_policy()]], ids=["without a policy", "with one"])
 def test_row_55_a_second_alternative_takes_what_goes_together(
     policies: Sequence[CompiledPolicy],
 ) -> None:
     def only(name: str, device_name: str) -> DeviceSubRequest:
         return alternative(name, f'{HERE}.?rule.orValue("") == "{device_name}"')
 
-    wants = claim(first_of("gpu", only("mig", "M0"), only("fraction", "R1")))
+    wants_claim = claim(first_of("gpu", only("mig", "M0"), only("fraction", "R1")))
 
-    assert ["R1"] == searched(Row("55", "R0", "M0 R1", None), wants, policies=policies)
+    assert ["R1"] == searched(Row("55", "R0", "M0 R1", None), wants_claim, policies=policies)
 
 
-@pytest.mark.parametrize("policies", [[], [judged()]], ids=["without a policy", "with one"])
+@pytest.mark.parametrize("policies", [[], [judged_policy()]], ids=["without a policy", "with one"])
 def test_row_56_all_devices_have_to_go_together(policies: Sequence[CompiledPolicy]) -> None:
     everything = claim(request("gpu", f'{HERE}.rule in ["M0", "R0"]', count=None))
     alike = claim(request("gpu", f'{HERE}.rule in ["M0", "M1"]', count=None))

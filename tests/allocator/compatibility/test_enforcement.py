@@ -29,8 +29,8 @@ APART = (rule("mig", "mig"), rule("mps", "mps"))
 def partition(
     name: str, mode: str, groups: Sequence[str] | None, counters: str | None = "a"
 ) -> Device:
-    consumed = [] if counters is None else [consumes(counters, x=1, groups=groups)]
-    return device(name, *consumed, attributes={"mode": mode})
+    consumed_consumptions = [] if counters is None else [consumes(counters, x=1, groups=groups)]
+    return device(name, *consumed_consumptions, attributes={"mode": mode})
 
 
 class Case(NamedTuple):

@@ -130,10 +130,10 @@ def test_findings(case: Case) -> None:
 
     findings = lint_pools(by, [case.pool], Usage(pools={case.pool.id: use} if use else {}))
 
-    told = [each for each in findings if each.code is case.want]
-    assert told, [str(each.code) for each in findings]
-    assert told[0].message.startswith(case.message), told[0].message
-    assert SEVERITIES[case.want] is told[0].severity
+    told_findings = [finding for finding in findings if finding.code is case.want]
+    assert told_findings, [str(finding.code) for finding in findings]
+    assert told_findings[0].message.startswith(case.message), told_findings[0].message
+    assert SEVERITIES[case.want] is told_findings[0].severity
 
 
 def test_every_code_has_a_row() -> None:
@@ -165,18 +165,18 @@ def test_nothing_is_doubtful_about_the_example() -> None:
 def test_what_holds_in_many_pools_is_told_once() -> None:
     pools = [gpus("a", "b", pool=f"node-{number}") for number in range(3)]
 
-    told = [
+    findings = [
         lint_pool
         for lint_pool in lint_pools(compile_policy(rules(only("a"), "true")), pools, Usage())
         if lint_pool.code is Code.ASYMMETRIC_RULE
     ]
 
-    assert [3] == [each.count for each in told]
+    assert [3] == [finding.count for finding in findings]
 
 
 def test_errors_come_first() -> None:
     findings = lint_pools(compile_policy(rules("device.", "false")), [gpus("a", "b", "b")], Usage())
 
-    assert [SEVERITIES[each.code] for each in findings] == sorted(
-        (SEVERITIES[each.code] for each in findings), key=["error", "warning", "info"].index
+    assert [SEVERITIES[finding.code] for finding in findings] == sorted(
+        (SEVERITIES[finding.code] for finding in findings), key=["error", "warning", "info"].index
     )

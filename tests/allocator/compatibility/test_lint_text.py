@@ -115,9 +115,10 @@ def test_lint_text(case: Case) -> None:
     findings = lint_text(case.policy)
 
     assert case.want in [
-        (each.code, str(each.path), f"{each.message}; {each.fix}".rstrip("; ")) for each in findings
+        (finding.code, str(finding.path), f"{finding.message}; {finding.fix}".rstrip("; "))
+        for finding in findings
     ]
-    assert {Severity.WARNING} == {each.severity for each in findings}
+    assert {Severity.WARNING} == {finding.severity for finding in findings}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def example() -> tuple[DeviceCompatibilityPolicy, NodeDevices]:
     documents = {kind: [document.document for document in objects if document.kind == kind] for kind in (
         "DeviceCompatibilityPolicy", "ResourceSlice", "Node",
     )}  # fmt: skip
-    slices = [convert(each, ResourceSlice) for each in documents["ResourceSlice"]]
+    slices = [convert(document, ResourceSlice) for document in documents["ResourceSlice"]]
     (node,) = documents["Node"]
     (modes,) = documents["DeviceCompatibilityPolicy"]
     return (
@@ -68,9 +68,9 @@ def test_the_four_modes_as_groups() -> None:
         "gpu-0-mig-0": ("mig",),
         "gpu-0-mps-0": ("fraction-mps",),
     } == {
-        each.device: names
-        for each, names in groups.items()
-        if each.device in {"gpu-0", "gpu-0-fraction-0", "gpu-0-mig-0", "gpu-0-mps-0"}
+        group.device: names
+        for group, names in groups.items()
+        if group.device in {"gpu-0", "gpu-0-fraction-0", "gpu-0-mig-0", "gpu-0-mps-0"}
     }
 
 
@@ -151,8 +151,8 @@ def test_kinds_whose_first_devices_are_namesakes_are_told_apart_by_their_pools()
     devices = [*pool_of(*of_mode("a"), pool="x").devices, *pool_of(*of_mode("b"), pool="y").devices]
 
     names = [
-        [kind.name for kind in device_kinds(compile_policy(by), each)]
-        for each in (devices, devices[::-1])
+        [kind.name for kind in device_kinds(compile_policy(by), devices)]
+        for devices in (devices, devices[::-1])
     ]
 
     assert [["all like x/d0", "all like y/d0"]] * 2 == names
@@ -249,5 +249,5 @@ def test_as_groups(
     assert want == (
         groups.detail
         if isinstance(groups, RejectionReason)
-        else {each.device: names for each, names in groups.items()}
+        else {group.device: names for group, names in groups.items()}
     )

@@ -22,7 +22,7 @@ from allocator.search.search import allocate
 from kube.api.resource import Device, DeviceClass, ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     alternative,
     amount,
     claim,
@@ -95,8 +95,8 @@ HALVES = node_with(
     )
 )
 ILL = taint("ill", "hot")
-OTHERS = allocated(result("gpu-0"), name="other")
-THIRTY = allocated(result(share="s", consumed={"memory": "30Gi"}), name="other")
+OTHERS = allocated_claim(result("gpu-0"), name="other")
+THIRTY = allocated_claim(result(share="s", consumed={"memory": "30Gi"}), name="other")
 ROWS: tuple[Row, ...] = (
     Row(
         "unchanged",
@@ -137,7 +137,7 @@ ROWS: tuple[Row, ...] = (
         "a step of what is left",
         STEPS,
         [claim(request(capacity={"memory": "20Gi"}))],
-        [allocated(result(share="s", consumed={"memory": "28Gi"}))],
+        [allocated_claim(result(share="s", consumed={"memory": "28Gi"}))],
     ),
     Row(
         "request memory 8Gi",
@@ -336,7 +336,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def missed(row: Row) -> ClosestFit | None:
+def missed_closest_fit(row: Row) -> ClosestFit | None:
     return find_closest_fit(
         [row.node],
         row.claims,
@@ -348,7 +348,7 @@ def missed(row: Row) -> ClosestFit | None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_closest_fit(row: Row) -> None:
-    closest_fit = missed(row)
+    closest_fit = missed_closest_fit(row)
 
     text = closest_fit.summary if closest_fit is not None else ""
     assert row.want == text.removesuffix(" (node-1)")
@@ -356,7 +356,7 @@ def test_closest_fit(row: Row) -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.want], ids=lambda row: row.name)
 def test_what_is_told_to_fit_does(row: Row) -> None:
-    closest_fit = missed(row)
+    closest_fit = missed_closest_fit(row)
 
     assert closest_fit is not None
     pending = resolve_requests(closest_fit.claims, row.classes, Features())
@@ -417,7 +417,7 @@ def test_the_words_of_many_changes_are_bounded() -> None:
 # --- clusters -------------------------------------------------------------------------------------
 
 
-def cluster(*sizes: int, held: Sequence[ResourceClaim] = ()) -> Cluster:
+def cluster(*sizes: int, held_claims: Sequence[ResourceClaim] = ()) -> Cluster:
     """Nodes node-0, node-1 and so on with so many devices."""
     names = [f"node-{number}" for number in range(len(sizes))]
     return Cluster(
@@ -426,13 +426,13 @@ def cluster(*sizes: int, held: Sequence[ResourceClaim] = ()) -> Cluster:
             for name, size in zip(names, sizes, strict=True)
         ],
         nodes=[node(name) for name in names],
-        claims=held,
+        claims=held_claims,
         classes=GPU,
         options=AllocatorOptions(),
     )
 
 
-BUSY = allocated(
+BUSY = allocated_claim(
     result("gpu-0", pool="node-1"),
     result("gpu-1", pool="node-1"),
     result("gpu-0", pool="node-0"),
@@ -440,21 +440,25 @@ BUSY = allocated(
 
 
 def test_now_counts_what_is_held() -> None:
-    closest_fit = closest_fit_now(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+    closest_fit = closest_fit_now(cluster(2, 4, held_claims=[BUSY]), [claim(request(count=5))])
 
     assert closest_fit is not None
     assert closest_fit.fix == "request 2 devices to fit node node-1"
 
 
 def test_an_emptied_cluster_counts_nothing_that_is_held() -> None:
-    closest_fit = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=5))])
+    closest_fit = closest_fit_when_idle(
+        cluster(2, 4, held_claims=[BUSY]), [claim(request(count=5))]
+    )
 
     assert closest_fit is not None
     assert closest_fit.fix == "request 4 devices to fit node node-1"
 
 
 def test_an_emptied_cluster_may_need_no_change() -> None:
-    closest_fit = closest_fit_when_idle(cluster(2, 4, held=[BUSY]), [claim(request(count=4))])
+    closest_fit = closest_fit_when_idle(
+        cluster(2, 4, held_claims=[BUSY]), [claim(request(count=4))]
+    )
 
     assert closest_fit is not None
     assert closest_fit.fix == "fits node node-1 unchanged"

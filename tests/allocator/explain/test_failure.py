@@ -26,9 +26,9 @@ def cluster() -> Cluster:
 
 
 def said(count: int, budget: Budget | None = None) -> dict[str, list[str]]:
-    asking = cluster()
-    pending = asking.resolve([claim(request(count=count))])
-    verdicts = asking.verdicts(pending, budget=budget or Budget())
+    asking_cluster = cluster()
+    pending = asking_cluster.resolve([claim(request(count=count))])
+    verdicts = asking_cluster.verdicts(pending, budget=budget or Budget())
 
     def explain(node: object, *_: object) -> tuple[Shortage, ...]:
         refusal = RejectionReason(reason=Reason.TOO_FEW_DEVICES, subject="too few")
@@ -36,8 +36,8 @@ def said(count: int, budget: Budget | None = None) -> dict[str, list[str]]:
 
     results = explain_nodes(verdicts, pending, Usage(), RULES, explain)
     return {
-        one.name: [f"{reason.code} {reason.message} {reason.count}" for reason in one.reasons]
-        for one in sorted(results, key=lambda one: one.name)
+        result.name: [f"{reason.code} {reason.message} {reason.count}" for reason in result.reasons]
+        for result in sorted(results, key=lambda node_result: node_result.name)
     }
 
 
@@ -80,9 +80,9 @@ def test_nodes_that_say_the_same_stand_together_most_first() -> None:
 
 
 def test_refusals_and_verdicts_are_told_together_by_name() -> None:
-    asking = cluster()
-    pending = asking.resolve([claim(request(count=3))])
-    verdicts = asking.verdicts(pending, nodes=("b", "c"))
+    asking_cluster = cluster()
+    pending = asking_cluster.resolve([claim(request(count=3))])
+    verdicts = asking_cluster.verdicts(pending, nodes=("b", "c"))
     out = NodeResult(name="a", fits=False, reasons=(NodeReason(code="node", message="x"),))
 
     failed_attempt = FailedAttempt(title="t", excluded={"a": out}, evaluated=((verdicts, pending),))

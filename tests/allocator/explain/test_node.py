@@ -21,13 +21,13 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import Device, DeviceClass, ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     alternative,
     amount,
-    applied,
+    applied_configuration,
     claim,
     classes,
-    configured,
+    configured_configuration,
     consumes,
     counter_set,
     device,
@@ -35,7 +35,7 @@ from testing.allocation.builders import (
     devices,
     distinct,
     first_of,
-    labelled,
+    labelled_node_selector,
     match,
     node,
     node_with,
@@ -105,7 +105,7 @@ UNFINISHED = node_devices(
     build_index([slice_of(device(), name="one", count=2)], Features()), node()
 )
 BROKEN = node_devices(build_index([slice_of(device(), device(), name="one")], Features()), node())
-OTHERS = allocated(result("gpu-0"), name="secret", namespace="secret-team")
+OTHERS = allocated_claim(result("gpu-0"), name="secret", namespace="secret-team")
 ROWS: tuple[Row, ...] = (
     Row(
         "1/1 devices in use",
@@ -152,7 +152,7 @@ ROWS: tuple[Row, ...] = (
             )
         ),
         [claim(request("r", f'{ATTRIBUTES}.model == "A100" && {LARGE}'))],
-        [OTHERS, allocated(result("gpu-1"), name="mine")],
+        [OTHERS, allocated_claim(result("gpu-1"), name="mine")],
     ),
     Row(
         "2/2 devices have driver gpu.example.com (!= nic.example.com)",
@@ -170,7 +170,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "1/1 devices for other nodes",
         "a device for other nodes",
-        node_with(pool_of(device(selector=labelled(zone="b")), per_device=True)),
+        node_with(pool_of(device(selector=labelled_node_selector(zone="b")), per_device=True)),
         [claim(request())],
     ),
     Row(
@@ -227,21 +227,21 @@ ROWS: tuple[Row, ...] = (
         "what is left of a shared device",
         SHARED,
         [claim(request(capacity={"memory": "20Gi"}))],
-        [allocated(result(share="s", consumed={"memory": "30Gi"}), namespace="secret-team")],
+        [allocated_claim(result(share="s", consumed={"memory": "30Gi"}), namespace="secret-team")],
     ),
     Row(
         "1/1 devices have memory 10Gi of 40Gi left (< 40Gi)",
         "silence takes all of a shared device",
         SHARED,
         [claim(request())],
-        [allocated(result(share="s", consumed={"memory": "30Gi"}), namespace="secret-team")],
+        [allocated_claim(result(share="s", consumed={"memory": "30Gi"}), namespace="secret-team")],
     ),
     Row(
         "2/3 devices in use; 1/3 need counter memory 20Gi (0 free in counter set set-0)",
         "counters that others exhaust",
         CARD,
         [claim(request())],
-        [allocated(result("half-0"), result("half-1"), namespace="secret-team")],
+        [allocated_claim(result("half-0"), result("half-1"), namespace="secret-team")],
     ),
     Row(
         "1/3 devices need counter memory 20Gi (0 free in counter set set-0); only 2 of 3 suitable devices can be used together, 3 requested",
@@ -279,7 +279,7 @@ ROWS: tuple[Row, ...] = (
             )
         ),
         [claim(request("r", f"{ATTRIBUTES}.?x.orValue(1) == 1", count=1))],
-        [allocated(result("mps"), namespace="secret-team")],
+        [allocated_claim(result("mps"), namespace="secret-team")],
         features=Features(compatibility_groups=True),
     ),
     Row(
@@ -293,7 +293,7 @@ ROWS: tuple[Row, ...] = (
             )
         ),
         [claim(request())],
-        [allocated(result("mps"), name="secret", namespace="secret-team")],
+        [allocated_claim(result("mps"), name="secret", namespace="secret-team")],
         policies=[
             policy(
                 rule("mig", f'{ATTRIBUTES}.mode == "MIG"', only=f'{ATTRIBUTES}.mode == "MIG"'),
@@ -308,14 +308,16 @@ ROWS: tuple[Row, ...] = (
         [
             claim(
                 request(capacity={"memory": "1Gi"}),
-                config=[configured(apiVersion="x/v1", kind="Config", interval="Long")],
+                config=[
+                    configured_configuration(apiVersion="x/v1", kind="Config", interval="Long")
+                ],
             )
         ],
         [
-            allocated(
+            allocated_claim(
                 result(share="s", consumed={"memory": "1Gi"}),
                 namespace="secret-team",
-                config=[applied(apiVersion="x/v1", kind="Config", interval="Short")],
+                config=[applied_configuration(apiVersion="x/v1", kind="Config", interval="Short")],
             )
         ],
     ),
@@ -493,20 +495,20 @@ def told(*selected: Device, selector: str) -> str:
 
 
 def test_of_more_than_five_details_of_one_reason_it_is_told_what_they_have_in_common() -> None:
-    listed = [device(f"gpu-{n}", attributes={"index": n}) for n in range(9)]
+    listed_devices = [device(f"gpu-{n}", attributes={"index": n}) for n in range(9)]
 
     assert (
-        told(*listed, selector=f"{ATTRIBUTES}.index == 9")
+        told(*listed_devices, selector=f"{ATTRIBUTES}.index == 9")
         == "9/9 devices have index 0, 1, 2 and 6 more (!= 9)"
     )
-    assert told(*listed[:5], selector=f"{ATTRIBUTES}.index == 9").count(", ") == 4
+    assert told(*listed_devices[:5], selector=f"{ATTRIBUTES}.index == 9").count(", ") == 4
 
 
 def test_details_without_anything_in_common_are_counted_beyond_five() -> None:
-    listed = [device(f"gpu-{n}", attributes={f"a{n}": n}) for n in range(9)]
+    listed_devices = [device(f"gpu-{n}", attributes={f"a{n}": n}) for n in range(9)]
     selector = " && ".join(f"{ATTRIBUTES}.?a{n}.orValue(-1) == -1" for n in range(9))
 
-    text = told(*listed, selector=selector)
+    text = told(*listed_devices, selector=selector)
 
     assert text.startswith("1/9 devices have a0 0 (!= -1); 1/9 have a1 1 (!= -1); ")
     assert text.endswith("; 4/9 rejected for 4 other reasons")
@@ -548,8 +550,8 @@ def test_a_cluster_tells_how_many_nodes_say_what() -> None:
 
 def test_nodes_of_different_classes_that_say_the_same_are_told_once() -> None:
     many = cluster(1, 1)
-    many.allocate(allocated(result(pool="node-0"), name="other"))
-    many.allocate(allocated(result(share="s", pool="node-1"), name="more"))
+    many.allocate(allocated_claim(result(pool="node-0"), name="other"))
+    many.allocate(allocated_claim(result(share="s", pool="node-1"), name="more"))
     pending = many.resolve([claim(request("r", "false"))])
 
     summary = summarize_cluster(many, pending, many.verdicts(pending))
@@ -589,7 +591,7 @@ def test_a_search_that_gave_up_says_so() -> None:
     )
 
 
-def mixed() -> Cluster:
+def mixed_cluster() -> Cluster:
     """Two nodes that no verdict tells apart: one has small devices, the other another model."""
     return Cluster(
         slices=[
@@ -608,7 +610,7 @@ def mixed() -> Cluster:
 
 
 def test_nodes_of_one_class_that_refuse_for_different_reasons_are_told_apart() -> None:
-    two = mixed()
+    two = mixed_cluster()
     pending = two.resolve([claim(request("r", LARGE))])
     verdicts = two.verdicts(pending)
 

@@ -15,7 +15,7 @@ from allocator.search.search import allocate
 from testing.allocation.builders import (
     claim,
     classes,
-    configured,
+    configured_configuration,
     device,
     device_class,
     node_with,
@@ -32,8 +32,8 @@ Parameters = dict[str, Any]
 
 
 def gpu(strategy: str | None, **fields: Any) -> Parameters:
-    said = {} if strategy is None else {"sharing": {"strategy": strategy}}
-    return NVIDIA | said | fields
+    texts = {} if strategy is None else {"sharing": {"strategy": strategy}}
+    return NVIDIA | texts | fields
 
 
 def interval(name: str) -> Parameters:
@@ -69,7 +69,7 @@ def in_use(*tenants: Sequence[Parameters]) -> Usage:
 def configuring(*said: Parameters, claim_index: int = 0) -> tuple[Request, PendingClaims]:
     """A claim with one request and a configuration of each of the parameters."""
     request = resolved_request(claim=claim_index)
-    claim_ = claim(config=[configured(**each) for each in said])
+    claim_ = claim(config=[configured_configuration(**document) for document in said])
     return request, PendingClaims(claims=(claim_,), requests=(((request,),),))
 
 
@@ -123,7 +123,10 @@ def test_add(case: Case) -> None:
 def test_two_claims_of_one_attempt_do_not_share_a_device() -> None:
     first, second = resolved_request(), resolved_request(claim=1)
     pending = PendingClaims(
-        claims=(claim(config=[configured(**MPS)]), claim(config=[configured(**SLICES)])),
+        claims=(
+            claim(config=[configured_configuration(**MPS)]),
+            claim(config=[configured_configuration(**SLICES)]),
+        ),
         requests=(((first,),), ((second,),)),
     )
     constraint = sharing.build_constraint(SHARED, Usage(), pending, DRIVERS, GATES)
@@ -137,18 +140,19 @@ def test_two_claims_of_one_attempt_do_not_share_a_device() -> None:
 
 def test_the_claim_overrides_the_class() -> None:
     of_class = device_class(config=[opaque(**SLICES)])
-    default, configured_ = (
+    default, configured_request = (
         resolved_request("r0", device_class=of_class),
         resolved_request("r1", device_class=of_class),
     )
     pending = PendingClaims(
-        claims=(claim(config=[configured("r1", **MPS)]),), requests=(((default,), (configured_,)),)
+        claims=(claim(config=[configured_configuration("r1", **MPS)]),),
+        requests=(((default,), (configured_request,)),),
     )
     constraint = sharing.build_constraint(SHARED, in_use([MPS]), pending, DRIVERS, GATES)
     assert constraint is not None
 
     assert not constraint.add(default, 0, further_share=True)
-    assert constraint.add(configured_, 0, further_share=True)
+    assert constraint.add(configured_request, 0, further_share=True)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,14 @@ def test_the_claim_overrides_the_class() -> None:
 def test_a_claim_configures_the_requests_that_it_names(want: bool, names: Sequence[str]) -> None:
     request, same = resolved_request("big", parent="gpu"), resolved_request("nic")
     pending = PendingClaims(
-        claims=(claim(config=[configured(*names, **MPS), configured("nic", **MPS)]),),
+        claims=(
+            claim(
+                config=[
+                    configured_configuration(*names, **MPS),
+                    configured_configuration("nic", **MPS),
+                ]
+            ),
+        ),
         requests=(((request,), (same,)),),
     )
     constraint = sharing.build_constraint(SHARED, in_use([SLICES]), pending, DRIVERS, GATES)
@@ -170,7 +181,7 @@ def test_a_claim_configures_the_requests_that_it_names(want: bool, names: Sequen
 def test_parameters_of_another_driver_are_not_the_device_s() -> None:
     request = resolved_request()
     pending = PendingClaims(
-        claims=(claim(config=[configured(driver="other.example.com", **MPS)]),),
+        claims=(claim(config=[configured_configuration(driver="other.example.com", **MPS)]),),
         requests=(((request,),),),
     )
 
@@ -221,7 +232,7 @@ def test_contradictions_of_devices_in_use(
 ) -> None:
     contradictions = sharing.find_contradictions(in_use(*tenants), DRIVERS)
 
-    got = [
+    got_values = [
         (
             contradiction.device.device,
             contradiction.kind,
@@ -229,7 +240,7 @@ def test_contradictions_of_devices_in_use(
         )
         for contradiction in contradictions
     ]
-    assert ([] if want is None else [("a", "GpuConfig", want)]) == got
+    assert ([] if want is None else [("a", "GpuConfig", want)]) == got_values
 
 
 def test_contradictions_of_other_drivers_are_not_reported() -> None:
@@ -241,7 +252,7 @@ def test_an_audit_reports_what_a_plan_without_the_constraint_would_cause(
     want: str | None, parameters: Parameters
 ) -> None:
     pending = resolve_requests(
-        [claim(request(), config=[configured(**parameters)])], classes(), GATES
+        [claim(request(), config=[configured_configuration(**parameters)])], classes(), GATES
     )
     usage = in_use([MPS])
     plan = allocate(SHARED, pending, usage, AllocatorOptions())
@@ -258,7 +269,9 @@ def test_an_audit_reports_what_a_plan_without_the_constraint_would_cause(
 
 def test_the_search_takes_another_device() -> None:
     node = node_with(pool_of(device("a", shared=True), device("b", shared=True)))
-    pending = resolve_requests([claim(request(), config=[configured(**SLICES)])], classes(), GATES)
+    pending = resolve_requests(
+        [claim(request(), config=[configured_configuration(**SLICES)])], classes(), GATES
+    )
 
     plan = allocate(node, pending, in_use([MPS]), AllocatorOptions(uniform_config_drivers=DRIVERS))
 

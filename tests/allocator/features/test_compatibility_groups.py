@@ -16,7 +16,7 @@ HELD = DeviceUse(exclusive=True)
 ON = Features(compatibility_groups=True)
 
 
-def grouped(*memberships: str, elsewhere: Sequence[str] = ()) -> Pool:
+def grouped_pool(*memberships: str, elsewhere: Sequence[str] = ()) -> Pool:
     """Devices a, b, c... on one set, in the groups that each text spells; `-` is none."""
 
     def made(names: str, spelled: Sequence[str]) -> list[object]:
@@ -40,22 +40,22 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case([True, True], "a common group", grouped("m", "m")),
-    Case([True, False], "no common group", grouped("m", "v")),
-    Case([True, True, False], "overlap in pairs is not enough", grouped("ab", "bc", "ca")),
-    Case([True, True, True], "one group common to all", grouped("ab", "bc", "bd")),
-    Case([True, True, False], "none beside none, not beside some", grouped("-", "-", "m")),
-    Case([True, False, True], "some beside some, not beside none", grouped("m", "-", "m")),
-    Case([False, False, True], "an allocated device counts", grouped("m", "-", "v"), "c"),
+    Case([True, True], "a common group", grouped_pool("m", "m")),
+    Case([True, False], "no common group", grouped_pool("m", "v")),
+    Case([True, True, False], "overlap in pairs is not enough", grouped_pool("ab", "bc", "ca")),
+    Case([True, True, True], "one group common to all", grouped_pool("ab", "bc", "bd")),
+    Case([True, True, False], "none beside none, not beside some", grouped_pool("-", "-", "m")),
+    Case([True, False, True], "some beside some, not beside none", grouped_pool("m", "-", "m")),
+    Case([False, False, True], "an allocated device counts", grouped_pool("m", "-", "v"), "c"),
     Case([False, True], "an allocated device of another node counts",
-         grouped("m", "v", elsewhere=["v"]), "w"),
+         grouped_pool("m", "v", elsewhere=["v"]), "w"),
     Case([True, False, True, False], "groups of an inconsistent baseline: first with, then without",
-         grouped("m", "v", "m", "-"), "ad"),
+         grouped_pool("m", "v", "m", "-"), "ad"),
     Case([True, False, True], "groups of an inconsistent baseline: first without, then with",
-         grouped("-", "m", "-"), "ab"),
+         grouped_pool("-", "m", "-"), "ab"),
     Case([False, False, False], "members with nothing in common admit nobody",
-         grouped("m", "v", "-"), "ab"),
-    Case([True, False], "what is no longer published counts nothing", grouped("m", "v"), "z"),
+         grouped_pool("m", "v", "-"), "ab"),
+    Case([True, False], "what is no longer published counts nothing", grouped_pool("m", "v"), "z"),
 )  # fmt: skip
 
 
@@ -65,12 +65,12 @@ def test_add(case: Case) -> None:
     constraint = groups.build_constraint(node, used(case.pool, *case.held), ON)
     assert constraint is not None
 
-    got = [
+    got_values = [
         constraint.add(REQUEST, position, further_share=False)
         for position in range(len(node.devices))
     ]
 
-    assert case.want == got
+    assert case.want == got_values
 
 
 def spanning() -> NodeDevices:
@@ -93,7 +93,7 @@ def test_every_counter_set_of_a_device_has_to_accept_it() -> None:
 
 
 def test_sets_of_one_name_in_two_pools_do_not_mix() -> None:
-    pools = (grouped("m"), pool_of(device("a", consumes(groups="v")), pool="other"))
+    pools = (grouped_pool("m"), pool_of(device("a", consumes(groups="v")), pool="other"))
     constraint = groups.build_constraint(node_with(*pools), Usage(), ON)
     assert constraint is not None
 
@@ -102,7 +102,7 @@ def test_sets_of_one_name_in_two_pools_do_not_mix() -> None:
 
 
 def test_groups_are_not_compared_for_a_further_share() -> None:
-    constraint = groups.build_constraint(node_with(grouped("m", "v")), Usage(), ON)
+    constraint = groups.build_constraint(node_with(grouped_pool("m", "v")), Usage(), ON)
     assert constraint is not None
 
     assert constraint.add(REQUEST, 0, further_share=False)
@@ -110,7 +110,7 @@ def test_groups_are_not_compared_for_a_further_share() -> None:
 
 
 def test_remove_restores_the_allowed_positions() -> None:
-    constraint = groups.build_constraint(node_with(grouped("ab", "bc", "ca")), Usage(), ON)
+    constraint = groups.build_constraint(node_with(grouped_pool("ab", "bc", "ca")), Usage(), ON)
     assert constraint is not None
     assert constraint.add(REQUEST, 0, further_share=False)
     assert constraint.add(REQUEST, 1, further_share=False)
@@ -151,7 +151,7 @@ def test_remove_restores_the_allowed_positions() -> None:
     ],
 )
 def test_rejection_names_the_groups(want: str, first: str, second: str) -> None:
-    constraint = groups.build_constraint(node_with(grouped(first, second)), Usage(), ON)
+    constraint = groups.build_constraint(node_with(grouped_pool(first, second)), Usage(), ON)
     assert constraint is not None
     assert constraint.add(REQUEST, 0, further_share=False)
 
@@ -162,12 +162,12 @@ def test_rejection_names_the_groups(want: str, first: str, second: str) -> None:
 
 
 def test_no_constraint_without_gate_or_groups() -> None:
-    assert groups.build_constraint(node_with(grouped("m")), Usage(), Features()) is None
-    assert groups.build_constraint(node_with(grouped("-")), Usage(), ON) is None
+    assert groups.build_constraint(node_with(grouped_pool("m")), Usage(), Features()) is None
+    assert groups.build_constraint(node_with(grouped_pool("-")), Usage(), ON) is None
 
 
 def test_rejection_if_devices_have_no_common_group() -> None:
-    pool = grouped("m", "v", "m")
+    pool = grouped_pool("m", "v", "m")
     constraint = groups.build_constraint(node_with(pool), used(pool, "a", "b"), ON)
     assert constraint is not None
 
@@ -182,7 +182,7 @@ def test_rejection_if_devices_have_no_common_group() -> None:
 
 
 def test_drivers_of_enforced_policies_are_left_out() -> None:
-    pools = (grouped("m", "v"), pool_of(device("a", consumes(groups="v")), driver="other"))
+    pools = (grouped_pool("m", "v"), pool_of(device("a", consumes(groups="v")), driver="other"))
     governed = frozenset({pools[0].id.driver})
     constraint = groups.build_constraint(node_with(*pools), Usage(), ON, governed)
     assert constraint is not None
@@ -196,7 +196,7 @@ def test_drivers_of_enforced_policies_are_left_out() -> None:
 
 
 def test_the_residual_key_has_counter_sets_of_remaining_devices() -> None:
-    pools = (grouped("m", "m"), pool_of(device("a", consumes(groups="v")), pool="other"))
+    pools = (grouped_pool("m", "m"), pool_of(device("a", consumes(groups="v")), pool="other"))
     constraint = groups.build_constraint(node_with(*pools), Usage(), ON)
     assert constraint is not None
     first, second = (RemainingDemand(claim=0, index=0, positions=mask) for mask in (0b011, 0b100))

@@ -29,7 +29,9 @@ NUMA = "resource.kubernetes.io/numaNode"
 OWN = "gpu.example.com/numa"
 
 
-def having(*values: Attribute | None, name: str = NUMA, shared: bool | None = None) -> NodeDevices:
+def having_node_devices(
+    *values: Attribute | None, name: str = NUMA, shared: bool | None = None
+) -> NodeDevices:
     """Devices in order, each with a value of one attribute, or without it."""
     return of(
         *(
@@ -47,7 +49,7 @@ def of(*devices: Device) -> NodeDevices:
     return node_with(pool_of(*devices))
 
 
-def tracked(
+def tracked_constraints(
     node: NodeDevices,
     limits: Sequence[DeviceConstraint],
     requests: Sequence[Request],
@@ -72,38 +74,38 @@ class Case(NamedTuple):
 
 MATCH, DISTINCT = match(NUMA), distinct(NUMA)
 SCALARS = (
-    Case([True, True, False], "equal ints match", having(1, 1, 2), MATCH),
-    Case([True, True, False], "equal strings match", having("a", "a", "b"), MATCH),
+    Case([True, True, False], "equal ints match", having_node_devices(1, 1, 2), MATCH),
+    Case([True, True, False], "equal strings match", having_node_devices("a", "a", "b"), MATCH),
     Case([True, True, False], "equal versions match as texts",
-         having(Version("1.0.0"), Version("1.0.0"), Version("1.0.0+b")), MATCH),
-    Case([True, True, False], "equal bools match", having(True, True, False), MATCH),
+         having_node_devices(Version("1.0.0"), Version("1.0.0"), Version("1.0.0+b")), MATCH),
+    Case([True, True, False], "equal bools match", having_node_devices(True, True, False), MATCH),
     Case([True, False, False, False], "types never mix",
-         having(1, "1", True, Version("1.0.0")), MATCH),
-    Case([False, True, True], "without the attribute not even the first", having(None, 1, 1), MATCH),
-    Case([True, False, False], "a list is content alone", having((1,), (1,), 1), MATCH),
-    Case([True, False], "a list matches no scalar", having(1, (1,)), MATCH),
-    Case([True, False, True], "distinct values", having(1, 1, 2), DISTINCT),
-    Case([True, True, True, True], "unlike types are distinct", having(1, "1", True, Version("1.0.0")), DISTINCT),
-    Case([False, True], "distinct needs the attribute too", having(None, 1), DISTINCT),
-    Case([True, False, True], "a list is refused beside any other, not before it", having((1,), (2,), 1), DISTINCT),
-    Case([True, False], "a list after a scalar", having(1, (2,)), DISTINCT),
+         having_node_devices(1, "1", True, Version("1.0.0")), MATCH),
+    Case([False, True, True], "without the attribute not even the first", having_node_devices(None, 1, 1), MATCH),
+    Case([True, False, False], "a list is content alone", having_node_devices((1,), (1,), 1), MATCH),
+    Case([True, False], "a list matches no scalar", having_node_devices(1, (1,)), MATCH),
+    Case([True, False, True], "distinct values", having_node_devices(1, 1, 2), DISTINCT),
+    Case([True, True, True, True], "unlike types are distinct", having_node_devices(1, "1", True, Version("1.0.0")), DISTINCT),
+    Case([False, True], "distinct needs the attribute too", having_node_devices(None, 1), DISTINCT),
+    Case([True, False, True], "a list is refused beside any other, not before it", having_node_devices((1,), (2,), 1), DISTINCT),
+    Case([True, False], "a list after a scalar", having_node_devices(1, (2,)), DISTINCT),
 )  # fmt: skip
 LIST_CASES = (
-    Case([True, True, False], "a common element", having((1, 2), (2, 3), (1, 3)), MATCH, LISTS),
-    Case([True, True], "a scalar is a list of one", having("a", ("b", "a")), MATCH, LISTS),
-    Case([True, False], "no common element", having((1, 2), (3,)), MATCH, LISTS),
-    Case([True, False], "elements of unlike types", having((1,), ("1",)), MATCH, LISTS),
-    Case([True, False], "bools and ints are unlike", having((1,), (True,)), MATCH, LISTS),
-    Case([True, True], "elements count once", having((1, 1), (1,)), MATCH, LISTS),
-    Case([True, False, True], "pairwise disjoint", having((1, 2), (2, 3), (3, 4)), DISTINCT, LISTS),
-    Case([True, True], "unlike types are disjoint", having((1,), ("1",)), DISTINCT, LISTS),
+    Case([True, True, False], "a common element", having_node_devices((1, 2), (2, 3), (1, 3)), MATCH, LISTS),
+    Case([True, True], "a scalar is a list of one", having_node_devices("a", ("b", "a")), MATCH, LISTS),
+    Case([True, False], "no common element", having_node_devices((1, 2), (3,)), MATCH, LISTS),
+    Case([True, False], "elements of unlike types", having_node_devices((1,), ("1",)), MATCH, LISTS),
+    Case([True, False], "bools and ints are unlike", having_node_devices((1,), (True,)), MATCH, LISTS),
+    Case([True, True], "elements count once", having_node_devices((1, 1), (1,)), MATCH, LISTS),
+    Case([True, False, True], "pairwise disjoint", having_node_devices((1, 2), (2, 3), (3, 4)), DISTINCT, LISTS),
+    Case([True, True], "unlike types are disjoint", having_node_devices((1,), ("1",)), DISTINCT, LISTS),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [*SCALARS, *LIST_CASES], ids=lambda case: case.name)
 def test_add(case: Case) -> None:
     request = resolved_request()
-    constraint = tracked(case.node, [case.constraint], [request], case.features)
+    constraint = tracked_constraints(case.node, [case.constraint], [request], case.features)
     positions = range(len(case.node.devices))
 
     for position, want in zip(positions, case.want, strict=True):
@@ -116,8 +118,10 @@ def test_an_empty_list_is_a_value_only_while_the_gate_is_off() -> None:
     """Upstream's selectors fail on such devices; without selectors nobody notices."""
     node, request = of(device(attributes={NUMA: 1})), resolved_request(derived={NUMA: "[]"})
 
-    assert tracked(node, [MATCH], [request], OFF).add(request, 0, further_share=False)
-    assert not tracked(node, [MATCH], [request], LISTS).add(request, 0, further_share=False)
+    assert tracked_constraints(node, [MATCH], [request], OFF).add(request, 0, further_share=False)
+    assert not tracked_constraints(node, [MATCH], [request], LISTS).add(
+        request, 0, further_share=False
+    )
 
 
 class Lookup(NamedTuple):
@@ -139,7 +143,9 @@ LOOKUPS = (
 @pytest.mark.parametrize("case", LOOKUPS, ids=lambda case: case.name)
 def test_attribute_lookup(case: Lookup) -> None:
     request = resolved_request()
-    constraint = tracked(having(1, name=case.published), [match(case.pending)], [request])
+    constraint = tracked_constraints(
+        having_node_devices(1, name=case.published), [match(case.pending)], [request]
+    )
 
     assert case.want == constraint.add(request, 0, further_share=False)
 
@@ -150,7 +156,7 @@ def test_the_full_name_comes_before_the_bare_one() -> None:
         device("a", attributes={"numa": 1, OWN: 2}),
         device("b", attributes={"numa": 2}),
     )
-    constraint = tracked(node, [match(OWN)], [request])
+    constraint = tracked_constraints(node, [match(OWN)], [request])
 
     assert constraint.add(request, 0, further_share=False)
     assert constraint.add(request, 1, further_share=False)
@@ -178,7 +184,9 @@ SCOPES = (
 @pytest.mark.parametrize("case", SCOPES, ids=lambda case: case.name)
 def test_scope(case: Scope) -> None:
     """Devices without the attribute: refused where the constraint applies."""
-    constraint = tracked(having(None), [match(NUMA, *case.names)], [case.request])
+    constraint = tracked_constraints(
+        having_node_devices(None), [match(NUMA, *case.names)], [case.request]
+    )
 
     assert case.want == (not constraint.add(case.request, 0, further_share=False))
 
@@ -186,7 +194,7 @@ def test_scope(case: Scope) -> None:
 def test_match_attribute_takes_precedence() -> None:
     request = resolved_request()
     both = DeviceConstraint(match_attribute=NUMA, distinct_attribute=NUMA)
-    constraint = tracked(having(1, 1), [both], [request])
+    constraint = tracked_constraints(having_node_devices(1, 1), [both], [request])
 
     assert [True, True] == [constraint.add(request, at, further_share=False) for at in (0, 1)]
 
@@ -197,7 +205,7 @@ def test_all_constraints_hold_or_nothing_changes() -> None:
         device("a", attributes={NUMA: 1, "uuid": "a"}),
         device("b", attributes={NUMA: 1, "uuid": "a"}),
     )
-    constraint = tracked(node, [MATCH, distinct("gpu.example.com/uuid")], [request])
+    constraint = tracked_constraints(node, [MATCH, distinct("gpu.example.com/uuid")], [request])
     assert constraint.add(request, 0, further_share=False)
     before = constraint.state_key()
 
@@ -207,7 +215,9 @@ def test_all_constraints_hold_or_nothing_changes() -> None:
 
 def test_remove_restores_the_common_groups() -> None:
     request = resolved_request()
-    constraint = tracked(having((1, 2), (1,), (2,), (2,)), [MATCH], [request], LISTS)
+    constraint = tracked_constraints(
+        having_node_devices((1, 2), (1,), (2,), (2,)), [MATCH], [request], LISTS
+    )
     assert constraint.add(request, 0, further_share=False)
     assert constraint.add(request, 1, further_share=False)
 
@@ -220,11 +230,11 @@ def test_remove_restores_the_common_groups() -> None:
 def test_no_constraint_without_constraints_of_claims() -> None:
     pending = PendingClaims(claims=(claim(),), requests=(((resolved_request(),),),))
 
-    assert constraints.build_constraint(having(1), pending, OFF) is None
+    assert constraints.build_constraint(having_node_devices(1), pending, OFF) is None
 
 
 @pytest.mark.parametrize(
-    ("want", "values", "declared"),
+    ("want", "values", "declared_constraint"),
     [
         (f"no attribute {NUMA}", (1, None), MATCH),
         (f"{NUMA} b (chosen devices have a)", ("a", "b"), MATCH),
@@ -239,9 +249,11 @@ def test_no_constraint_without_constraints_of_claims() -> None:
         (f"{NUMA} {'a' * 64}... (as another chosen device)", ("a" * 65, "a" * 65), DISTINCT),
     ],
 )
-def test_rejection(want: str, values: Sequence[Attribute], declared: DeviceConstraint) -> None:
+def test_rejection(
+    want: str, values: Sequence[Attribute], declared_constraint: DeviceConstraint
+) -> None:
     request = resolved_request()
-    constraint = tracked(having(*values), [declared], [request])
+    constraint = tracked_constraints(having_node_devices(*values), [declared_constraint], [request])
     assert constraint.add(request, 0, further_share=False)
 
     rejection = constraint.rejection(request, 1, further_share=False)
@@ -251,17 +263,19 @@ def test_rejection(want: str, values: Sequence[Attribute], declared: DeviceConst
 
 
 @pytest.mark.parametrize(
-    ("want", "values", "declared"),
+    ("want", "values", "declared_constraint"),
     [
         (f"{NUMA} 2 (as another chosen device)", ((1, 2), (2, 3)), DISTINCT),
         (f"{NUMA} 2, 3 (chosen devices have 1, 4)", ((1, 4), (2, 3)), MATCH),
     ],
 )
 def test_rejection_of_lists(
-    want: str, values: Sequence[Attribute], declared: DeviceConstraint
+    want: str, values: Sequence[Attribute], declared_constraint: DeviceConstraint
 ) -> None:
     request = resolved_request()
-    constraint = tracked(having(*values), [declared], [request], LISTS)
+    constraint = tracked_constraints(
+        having_node_devices(*values), [declared_constraint], [request], LISTS
+    )
     assert constraint.add(request, 0, further_share=False)
 
     rejection = constraint.rejection(request, 1, further_share=False)
@@ -273,7 +287,7 @@ def test_rejection_of_lists(
 def test_rejection_if_chosen_lists_have_nothing_in_common() -> None:
     """A list alone is chosen while the gate is off; nothing goes with it, not even itself."""
     request = resolved_request()
-    constraint = tracked(having((1,), 1), [MATCH], [request])
+    constraint = tracked_constraints(having_node_devices((1,), 1), [MATCH], [request])
     assert constraint.add(request, 0, further_share=False)
 
     rejection = constraint.rejection(request, 1, further_share=False)
@@ -286,7 +300,7 @@ def test_rejection_names_the_violated_constraint() -> None:
     request, other = resolved_request("r0"), resolved_request("r1")
     node = of(*(device(name, attributes={NUMA: 1, "uuid": "same"}) for name in "ab"))
     limits = [match(NUMA, "r0"), distinct("gpu.example.com/uuid", "r0")]
-    constraint = tracked(node, limits, [request, other])
+    constraint = tracked_constraints(node, limits, [request, other])
     assert constraint.add(request, 0, further_share=False)
 
     rejection = constraint.rejection(request, 1, further_share=False)
@@ -294,7 +308,7 @@ def test_rejection_names_the_violated_constraint() -> None:
     assert rejection is not None
     assert rejection.detail == "gpu.example.com/uuid same (as another chosen device)"
     assert constraint.rejection(other, 1, further_share=False) is None
-    assert [True, False] == [constraint.constrains(each) for each in (request, other)]
+    assert [True, False] == [constraint.constrains(request) for request in (request, other)]
 
 
 class Allowing(NamedTuple):
@@ -320,14 +334,14 @@ ALLOWED = (
     Allowing(0b11010, "those of other values", PAIRS, [distinct(UUID)], [0]),
     Allowing(0b00010, "those that all constraints accept", PAIRS, [MATCH, distinct(UUID)], [0]),
     Allowing(0b00010, "in any order", PAIRS, [distinct(UUID), MATCH], [0]),
-    Allowing(0b0011, "those of several values", having((1, 2), (2,), (3,), 4), [MATCH], [0], LISTS),
+    Allowing(0b0011, "those of several values", having_node_devices((1, 2), (2,), (3,), 4), [MATCH], [0], LISTS),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ALLOWED, ids=lambda case: case.name)
 def test_allowed_positions(case: Allowing) -> None:
     request = resolved_request()
-    constraint = tracked(case.node, case.limits, [request], case.features)
+    constraint = tracked_constraints(case.node, case.limits, [request], case.features)
     for position in case.chosen:
         assert constraint.add(request, position, further_share=False)
 
@@ -338,9 +352,11 @@ def test_allowed_positions(case: Allowing) -> None:
 
 def test_requests_without_constraint_allow_all_positions() -> None:
     request, other = resolved_request("r0"), resolved_request("r1")
-    constraint = tracked(PAIRS, [match(NUMA, "r0")], [request, other])
+    constraint = tracked_constraints(PAIRS, [match(NUMA, "r0")], [request, other])
 
-    assert [0b01111, 0b11111] == [constraint.allowed_positions(each) for each in (request, other)]
+    assert [0b01111, 0b11111] == [
+        constraint.allowed_positions(request) for request in (request, other)
+    ]
 
 
 def test_failing_positions() -> None:
@@ -350,26 +366,28 @@ def test_failing_positions() -> None:
     )
     other, both = resolved_request("r1"), resolved_request("r2", derived=broken)
     limits = [match(NUMA, "r0", "r2"), match("gpu.example.com/b", "r2"), match(NUMA, "r2")]
-    constraint = tracked(PAIRS, limits, [request, other, both])
+    constraint = tracked_constraints(PAIRS, limits, [request, other, both])
 
     assert [0b10000, 0, 0b11111] == [
-        constraint.failing_positions(each) for each in (request, other, both)
+        constraint.failing_positions(request) for request in (request, other, both)
     ]
 
 
 def test_the_residual_key_has_constraints_of_remaining_requests() -> None:
     first, second = resolved_request("r0"), resolved_request("r1", index=1)
-    constraint = tracked(PAIRS, [match(NUMA, "r0"), match(NUMA, "r1")], [first, second])
+    constraint = tracked_constraints(PAIRS, [match(NUMA, "r0"), match(NUMA, "r1")], [first, second])
     ahead = [RemainingDemand(claim=0, index=index, positions=0b11111) for index in (0, 1, 2)]
-    before = [constraint.residual_key(each) for each in ahead]
+    before = [constraint.residual_key(remaining_demand) for remaining_demand in ahead]
 
     assert constraint.add(first, 0, further_share=False)
     assert [False, True, True] == [
-        was == constraint.residual_key(each) for was, each in zip(before, ahead, strict=True)
+        was == constraint.residual_key(remaining_demand)
+        for was, remaining_demand in zip(before, ahead, strict=True)
     ]
     assert constraint.add(second, 0, further_share=False)
     assert [False, False, True] == [
-        was == constraint.residual_key(each) for was, each in zip(before, ahead, strict=True)
+        was == constraint.residual_key(remaining_demand)
+        for was, remaining_demand in zip(before, ahead, strict=True)
     ]
 
 
@@ -384,7 +402,7 @@ def test_a_derived_attribute_replaces_the_published_one() -> None:
         device("b", attributes={NUMA: 1}),
         device("c", attributes={NUMA: 3}),
     )
-    constraint = tracked(node, [MATCH], [first, second])
+    constraint = tracked_constraints(node, [MATCH], [first, second])
 
     assert constraint.add(first, 0, further_share=False)
     assert not constraint.add(second, 1, further_share=False)
@@ -404,7 +422,7 @@ def test_a_derived_attribute_replaces_the_published_one() -> None:
 )  # fmt: skip
 def test_a_derived_attribute_that_fails_ends_the_attempt(want: str, expression: str) -> None:
     request = resolved_request(derived={NUMA: expression})
-    constraint = tracked(having(1), [MATCH], [request])
+    constraint = tracked_constraints(having_node_devices(1), [MATCH], [request])
 
     with pytest.raises(AttemptFailed, match=want):
         constraint.add(request, 0, further_share=False)
@@ -414,7 +432,7 @@ def test_a_derived_attribute_that_fails_ends_the_attempt(want: str, expression: 
 
 def test_an_earlier_violation_hides_the_failure_of_a_later_constraint() -> None:
     request = resolved_request(derived={NUMA: "nonsense("})
-    constraint = tracked(having(1), [match("a/missing"), MATCH], [request])
+    constraint = tracked_constraints(having_node_devices(1), [match("a/missing"), MATCH], [request])
 
     assert not constraint.add(request, 0, further_share=False)
 
@@ -422,7 +440,7 @@ def test_an_earlier_violation_hides_the_failure_of_a_later_constraint() -> None:
 def test_a_failing_attribute_makes_a_device_unique() -> None:
     request = resolved_request(derived={NUMA: 'device.attributes["gpu.example.com"].socket'})
     node = of(*(device(name, attributes={"socket": 1} if name < "c" else None) for name in "abcd"))
-    constraint = tracked(node, [MATCH], [request])
+    constraint = tracked_constraints(node, [MATCH], [request])
 
     assert constraint.equivalence_key(0) == constraint.equivalence_key(1)
     assert len({constraint.equivalence_key(position) for position in range(4)}) == 3
@@ -441,37 +459,37 @@ class Bound(NamedTuple):
 
 
 BOUNDS = (
-    Bound(None, "three of one value", having(1, 1, 1, 2), MATCH, [(0b1111, 3)]),
-    Bound("at most 2 suitable devices", "two of each value", having(1, 1, 2, 2), MATCH, [(0b1111, 3)]),
-    Bound("at most 2 suitable devices", "only candidates count", having(1, 1, 1, 2), MATCH, [(0b1011, 3)]),
-    Bound(None, "each request has one", having(1, 1), MATCH, [(0b01, 1), (0b10, 1)]),
-    Bound("at most 1 suitable device", "of unlike values", having(1, 2), MATCH, [(0b01, 1), (0b10, 1)]),
-    Bound("at most 1 suitable device", "one device is not enough for two requests", having(1, 2), MATCH, [(0b01, 1), (0b01, 1)]),
-    Bound(None, "unless it can be shared", having(1, 2, shared=True), MATCH, [(0b01, 1), (0b01, 1)]),
-    Bound("at most 1 suitable device", "but not by one request", having(1, 2, shared=True), MATCH, [(0b01, 2)]),
-    Bound(None, "a list alone", having((1,)), MATCH, [(1, 1)]),
-    Bound("at most 0 suitable devices", "lists", having((1,), (1,)), MATCH, [(3, 2)]),
-    Bound(None, "lists with an element in common", having((1, 2), (2, 3)), MATCH, [(3, 2)], LISTS),
-    Bound("at most 2 suitable devices", "overlap in pairs", having((1, 2), (2, 3), (3, 1)), MATCH, [(7, 3)], LISTS),
-    Bound(None, "nothing is needed", having(1, 2), MATCH, [(0, 0)]),
-    Bound(None, "two values", having(1, 1, 2), DISTINCT, [(7, 2)]),
-    Bound("2 distinct values", "two values for three", having(1, 1, 2), DISTINCT, [(7, 3)]),
-    Bound("1 distinct value", "one value for two requests", having(1, 1), DISTINCT, [(1, 1), (2, 1)]),
-    Bound("1 distinct value", "two values, of which one request sees one", having(1, 1, 2), DISTINCT, [(3, 2)]),
-    Bound(None, "values of two requests together", having(1, 2), DISTINCT, [(1, 1), (2, 1)]),
+    Bound(None, "three of one value", having_node_devices(1, 1, 1, 2), MATCH, [(0b1111, 3)]),
+    Bound("at most 2 suitable devices", "two of each value", having_node_devices(1, 1, 2, 2), MATCH, [(0b1111, 3)]),
+    Bound("at most 2 suitable devices", "only candidates count", having_node_devices(1, 1, 1, 2), MATCH, [(0b1011, 3)]),
+    Bound(None, "each request has one", having_node_devices(1, 1), MATCH, [(0b01, 1), (0b10, 1)]),
+    Bound("at most 1 suitable device", "of unlike values", having_node_devices(1, 2), MATCH, [(0b01, 1), (0b10, 1)]),
+    Bound("at most 1 suitable device", "one device is not enough for two requests", having_node_devices(1, 2), MATCH, [(0b01, 1), (0b01, 1)]),
+    Bound(None, "unless it can be shared", having_node_devices(1, 2, shared=True), MATCH, [(0b01, 1), (0b01, 1)]),
+    Bound("at most 1 suitable device", "but not by one request", having_node_devices(1, 2, shared=True), MATCH, [(0b01, 2)]),
+    Bound(None, "a list alone", having_node_devices((1,)), MATCH, [(1, 1)]),
+    Bound("at most 0 suitable devices", "lists", having_node_devices((1,), (1,)), MATCH, [(3, 2)]),
+    Bound(None, "lists with an element in common", having_node_devices((1, 2), (2, 3)), MATCH, [(3, 2)], LISTS),
+    Bound("at most 2 suitable devices", "overlap in pairs", having_node_devices((1, 2), (2, 3), (3, 1)), MATCH, [(7, 3)], LISTS),
+    Bound(None, "nothing is needed", having_node_devices(1, 2), MATCH, [(0, 0)]),
+    Bound(None, "two values", having_node_devices(1, 1, 2), DISTINCT, [(7, 2)]),
+    Bound("2 distinct values", "two values for three", having_node_devices(1, 1, 2), DISTINCT, [(7, 3)]),
+    Bound("1 distinct value", "one value for two requests", having_node_devices(1, 1), DISTINCT, [(1, 1), (2, 1)]),
+    Bound("1 distinct value", "two values, of which one request sees one", having_node_devices(1, 1, 2), DISTINCT, [(3, 2)]),
+    Bound(None, "values of two requests together", having_node_devices(1, 2), DISTINCT, [(1, 1), (2, 1)]),
     Bound(f"at most 1 suitable device with the same {NUMA}, 2 requested", "the attribute is named",
-          having(1, 2), MATCH, [(3, 2)]),
+          having_node_devices(1, 2), MATCH, [(3, 2)]),
     Bound(f"suitable devices have only 1 distinct value of {NUMA}, 2 requested",
-          "and if values are too few", having(1, 1), DISTINCT, [(3, 2)]),
+          "and if values are too few", having_node_devices(1, 1), DISTINCT, [(3, 2)]),
     Bound(f"suitable devices have only 1 distinct value of {NUMA}, 2 requested",
-          "for all requests, too", having(1, 1), DISTINCT, [(3, 1), (3, 1)]),
+          "for all requests, too", having_node_devices(1, 1), DISTINCT, [(3, 1), (3, 1)]),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BOUNDS, ids=lambda case: case.name)
 def test_infeasibility(case: Bound) -> None:
     requests = [resolved_request(f"r{index}") for index in range(len(case.needs))]
-    constraint = tracked(case.node, [case.constraint], requests, case.features)
+    constraint = tracked_constraints(case.node, [case.constraint], requests, case.features)
 
     infeasibility = constraint.infeasibility(
         {request: DeviceDemand(*need) for request, need in zip(requests, case.needs, strict=True)}
@@ -484,7 +502,7 @@ def test_infeasibility(case: Bound) -> None:
 
 def test_infeasibility_counts_chosen_devices() -> None:
     request = resolved_request()
-    constraint = tracked(having(1, 2, 2), [MATCH], [request])
+    constraint = tracked_constraints(having_node_devices(1, 2, 2), [MATCH], [request])
     assert constraint.infeasibility({request: DeviceDemand(0b110, 2)}) is None
 
     assert constraint.add(request, 0, further_share=False)

@@ -22,13 +22,15 @@ GATES = Features()
 FRACTIONAL = Features(fractional_capacity_range=True)
 
 
-def tracked(node: NodeDevices, usage: Usage | None = None) -> capacity.CapacityConstraint:
-    constraint = capacity.build_constraint(node, usage or Usage(), [asking(m="1")], GATES)
+def tracked_capacity_constraint(
+    node: NodeDevices, usage: Usage | None = None
+) -> capacity.CapacityConstraint:
+    constraint = capacity.build_constraint(node, usage or Usage(), [asking_request(m="1")], GATES)
     assert constraint is not None
     return constraint
 
 
-def asking(**amounts: str) -> Request:
+def asking_request(**amounts: str) -> Request:
     return resolved_request(capacity=amounts)
 
 
@@ -65,10 +67,12 @@ SHARES = (
 
 @pytest.mark.parametrize("case", SHARES, ids=lambda case: case.name)
 def test_add(case: Shares) -> None:
-    constraint = tracked(case.node, case.usage)
-    pending = [asking(m=each) if each is not None else resolved_request() for each in case.pending]
+    constraint = tracked_capacity_constraint(case.node, case.usage)
+    pending = [
+        asking_request(m=text) if text is not None else resolved_request() for text in case.pending
+    ]
 
-    assert case.want == [constraint.add(each, 0, further_share=False) for each in pending]
+    assert case.want == [constraint.add(request, 0, further_share=False) for request in pending]
 
 
 def test_consumed_capacity_has_all_keys() -> None:
@@ -79,27 +83,29 @@ def test_consumed_capacity_has_all_keys() -> None:
             device("c", capacity={"m": "4"}),
         )
     )
-    constraint = tracked(node)
+    constraint = tracked_capacity_constraint(node)
 
-    assert quantities({"m": "1", "n": "0"}) == constraint.consumed_capacity(asking(m="1"), 0)
+    assert quantities({"m": "1", "n": "0"}) == constraint.consumed_capacity(
+        asking_request(m="1"), 0
+    )
     assert {} == constraint.consumed_capacity(resolved_request(), 1)
-    assert constraint.consumed_capacity(asking(m="1"), 2) is None
+    assert constraint.consumed_capacity(asking_request(m="1"), 2) is None
 
 
 def test_consumption_at_ignores_the_usage() -> None:
-    constraint = tracked(SHARED_4, use(SHARED_4, m="4"))
+    constraint = tracked_capacity_constraint(SHARED_4, use(SHARED_4, m="4"))
 
-    assert isinstance(constraint.consumption_at(asking(m="4"), 0), Consumption)
+    assert isinstance(constraint.consumption_at(asking_request(m="4"), 0), Consumption)
     assert RejectionReason(
         reason=Reason.CAPACITY, verb="have", subject="m", value="4", remark="< 5"
-    ) == constraint.consumption_at(asking(m="5"), 0)
-    assert not constraint.add(asking(m="5"), 0, further_share=False)
+    ) == constraint.consumption_at(asking_request(m="5"), 0)
+    assert not constraint.add(asking_request(m="5"), 0, further_share=False)
 
 
 def test_rejection_names_the_available_amount() -> None:
-    constraint = tracked(SHARED_4, use(SHARED_4, m="3"))
+    constraint = tracked_capacity_constraint(SHARED_4, use(SHARED_4, m="3"))
 
-    rejection = constraint.rejection(asking(m="2"), 0, further_share=False)
+    rejection = constraint.rejection(asking_request(m="2"), 0, further_share=False)
 
     assert (
         RejectionReason(
@@ -111,7 +117,7 @@ def test_rejection_names_the_available_amount() -> None:
 
 def test_errors_about_amounts_name_request_and_device() -> None:
     with pytest.raises(AttemptFailed, match=r"request req-0: .* device gpu\.example\.com/node-1/a"):
-        tracked(SHARED_4).add(asking(m="-1"), 0, further_share=False)
+        tracked_capacity_constraint(SHARED_4).add(asking_request(m="-1"), 0, further_share=False)
 
 
 def test_no_constraint_if_no_amount_matters() -> None:
@@ -129,7 +135,7 @@ def test_no_constraint_if_no_amount_matters() -> None:
     )
     assert capacity.build_constraint(negative, Usage(), [resolved_request()], GATES) is not None
     assert capacity.build_constraint(of_policy, Usage(), [resolved_request()], GATES) is not None
-    assert capacity.build_constraint(plain, Usage(), [asking(m="1")], GATES) is not None
+    assert capacity.build_constraint(plain, Usage(), [asking_request(m="1")], GATES) is not None
     assert capacity.build_constraint(node_with_, Usage(), [resolved_request()], GATES) is not None
     assert (
         capacity.build_constraint(SHARED_4, Usage(), (), Features(consumable_capacity=False))

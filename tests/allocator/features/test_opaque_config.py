@@ -13,7 +13,7 @@ from testing.allocation.builders import (
     alternative,
     claim,
     classes,
-    configured,
+    configured_configuration,
     device_class,
     first_of,
     opaque,
@@ -52,29 +52,39 @@ class Case(NamedTuple):
 
 CASES: Final = (
     Case("nobody configures anything", "", TWO),
-    Case("a claim configures all requests", "claim *:1", TWO, [configured(v="1")]),
-    Case("a claim configures one request", "claim a:1", TWO, [configured("a", v="1")]),
+    Case("a claim configures all requests", "claim *:1", TWO, [configured_configuration(v="1")]),
     Case(
-        "a claim that names each request means all", "claim *:1", TWO, [configured("b", "a", v="1")]
+        "a claim configures one request", "claim a:1", TWO, [configured_configuration("a", v="1")]
+    ),
+    Case(
+        "a claim that names each request means all",
+        "claim *:1",
+        TWO,
+        [configured_configuration("b", "a", v="1")],
     ),
     Case(
         "a claim's entries keep their order, also of one request",
         "claim b:1 claim a:2 claim *:3 claim b:4",
         TWO,
-        [configured("b", v="1"), configured("a", v="2"), configured(v="3"), configured("b", v="4")],
+        [
+            configured_configuration("b", v="1"),
+            configured_configuration("a", v="2"),
+            configured_configuration(v="3"),
+            configured_configuration("b", v="4"),
+        ],
     ),
-    Case("what names no request is dropped", "", TWO, [configured("c", v="1")]),
+    Case("what names no request is dropped", "", TWO, [configured_configuration("c", v="1")]),
     Case(
         "an entry keeps the names that are not of this claim",
         "claim a,c:1",
         TWO,
-        [configured("a", "c", v="1")],
+        [configured_configuration("a", "c", v="1")],
     ),
     Case(
         "a class comes before the claim, whoever is configured",
         "class b:n claim a:1",
         (plain("a"), request("b", device_class_name="nic")),
-        [configured("a", v="1")],
+        [configured_configuration("a", v="1")],
     ),
     Case(
         "a class for each request means all; of all drivers",
@@ -92,45 +102,45 @@ CASES: Final = (
         "an alternative that was not chosen is not configured",
         "class b/nic:n",
         EITHER,
-        [configured("b/gpu", v="1")],
+        [configured_configuration("b/gpu", v="1")],
         (0, 1),
     ),
     Case(
         "the chosen alternative is",
         "class b/nic:n claim b/nic:1",
         EITHER,
-        [configured("b/nic", v="1")],
+        [configured_configuration("b/nic", v="1")],
         (0, 1),
     ),
     Case(
         "so is its parent",
         "class b/nic:n claim b:1",
         EITHER,
-        [configured("b", v="1")],
+        [configured_configuration("b", v="1")],
         (0, 1),
     ),
     Case(
         "names of alternatives that were not chosen stay beside one that was",
         "class b/nic:n claim b/gpu,b/nic:1",
         EITHER,
-        [configured("b/gpu", "b/nic", v="1")],
+        [configured_configuration("b/gpu", "b/nic", v="1")],
         (0, 1),
     ),
     Case(
         "a request and the chosen alternative of the other are all",
         "class b/nic:n claim *:1",
         EITHER,
-        [configured("a", "b/nic", v="1")],
+        [configured_configuration("a", "b/nic", v="1")],
         (0, 1),
     ),
     Case(
         "a request and another alternative are not all",
         "class b/nic:n claim a,b/gpu:1",
         EITHER,
-        [configured("a", "b/gpu", v="1")],
+        [configured_configuration("a", "b/gpu", v="1")],
         (0, 1),
     ),
-    Case("a claim without requests", "claim *:1", (), [configured(v="1")], ()),
+    Case("a claim without requests", "claim *:1", (), [configured_configuration(v="1")], ()),
 )
 
 
@@ -141,7 +151,7 @@ def test_merge_configuration(case: Case) -> None:
     entries = merge_configuration(pending, 0, case.alternatives)
 
     assert case.want == " ".join(
-        f"{one.source.removeprefix('From').lower()} {','.join(one.requests or ()) or '*'}:"
-        f"{one.opaque.parameters['v'] if one.opaque else ''}"
-        for one in entries
+        f"{entry.source.removeprefix('From').lower()} {','.join(entry.requests or ()) or '*'}:"
+        f"{entry.opaque.parameters['v'] if entry.opaque else ''}"
+        for entry in entries
     )

@@ -161,10 +161,10 @@ def test_counters_of_a_second_pool_are_its_own() -> None:
         ),
         pool="other",
     )
-    overdrawn = Usage(pools={second.id: {"c": HELD}})
+    overdrawn_usage = Usage(pools={second.id: {"c": HELD}})
 
     assert [True, False, False] == fitting(node_with(first, second), (1, 1, 2))
-    assert [False, True] == fitting(node_with(first, second), (1, 0), overdrawn)
+    assert [False, True] == fitting(node_with(first, second), (1, 0), overdrawn_usage)
 
 
 def test_an_exhausted_counter_is_not_overdrawn() -> None:

@@ -68,10 +68,10 @@ def test_consumption(case: Case) -> None:
 
     outcome = consumption(requested, device_, case.features)
 
-    found = (
+    text = (
         outcome.reason if isinstance(outcome, RejectionReason) else str(outcome.amounts["memory"])
     )
-    assert case.want == found
+    assert case.want == text
 
 
 HUGE = str(2**63)
@@ -143,7 +143,7 @@ def test_amounts_have_the_format_of_the_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("want", "requested", "of"),
+    ("want", "requested", "device_capacity"),
     [
         ("m up to 8 (9 needed)", "9", amount("80", values=("1", "8"))),
         ("m up to 8 (9 needed)", "9", amount("80", "2", min="2", max="8")),
@@ -151,8 +151,10 @@ def test_amounts_have_the_format_of_the_step() -> None:
         ("m 40Gi (< 500000Mi)", "524288M", amount("42949672960")),
     ],
 )
-def test_rejections_of_amounts(want: str, requested: str, of: DeviceCapacity) -> None:
-    outcome = consumption(quantities({"m": requested}), device(capacity={"m": of}), GATES)
+def test_rejections_of_amounts(want: str, requested: str, device_capacity: DeviceCapacity) -> None:
+    outcome = consumption(
+        quantities({"m": requested}), device(capacity={"m": device_capacity}), GATES
+    )
 
     assert isinstance(outcome, RejectionReason)
     assert want == outcome.detail

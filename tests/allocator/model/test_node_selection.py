@@ -26,7 +26,7 @@ PICKY: Final = NodeSelector(node_selector_terms=(term(IN),))
 
 
 @pytest.mark.parametrize(
-    ("want", "listed"),
+    ("want", "listed_slice"),
     [
         pytest.param("=node-1", slice_of(), id="a node"),
         pytest.param("any", slice_of(all_nodes=True), id="all nodes"),
@@ -53,8 +53,8 @@ PICKY: Final = NodeSelector(node_selector_terms=(term(IN),))
         pytest.param("", slice_of(device("a"), per_device=True), id="no device says anything"),
     ],
 )
-def test_index_keys(want: str, listed: ResourceSlice) -> None:
-    keys = index_keys(listed)
+def test_index_keys(want: str, listed_slice: ResourceSlice) -> None:
+    keys = index_keys(listed_slice)
 
-    told = "any" if keys is None else " ".join(sorted(f"{key}={value}" for key, value in keys))
-    assert want == told
+    text = "any" if keys is None else " ".join(sorted(f"{key}={value}" for key, value in keys))
+    assert want == text

@@ -25,7 +25,7 @@ from testing.allocation.builders import (
     counter_set,
     device,
     devices,
-    labelled,
+    labelled_node_selector,
     node,
     requirement,
     slice_of,
@@ -47,16 +47,16 @@ class Case(NamedTuple):
     features: Features = DEFAULT
 
 
-def told(seen: NodeDevices) -> str:
+def told(seen_node_devices: NodeDevices) -> str:
     """Pools in order: `node-1: a b | net: incomplete`; devices elsewhere are in brackets."""
     return " | ".join(
         f"{pool.id.pool}: "
         + " ".join(
             [device_.id.device for device_ in pool.devices]
-            + [f"[{one.id.device}]" for one in pool.elsewhere]
+            + [f"[{first_device.id.device}]" for first_device in pool.elsewhere]
             + ([] if pool.state is PoolState.COMPLETE else [f"{pool.state}: {pool.why}"])
         )
-        for pool in seen.pools
+        for pool in seen_node_devices.pools
     )
 
 
@@ -72,12 +72,12 @@ RELEVANCE: Final = (
     Case(
         "a slice that selects the node",
         "net: a",
-        [shared("net", "a", all_nodes=None, selector=labelled(zone="a"))],
+        [shared("net", "a", all_nodes=None, selector=labelled_node_selector(zone="a"))],
     ),
     Case(
         "not a slice that selects others",
         "",
-        [shared("net", "a", all_nodes=None, selector=labelled(zone="b"))],
+        [shared("net", "a", all_nodes=None, selector=labelled_node_selector(zone="b"))],
     ),
     Case(
         "a selector without a value that a node must have",
@@ -251,14 +251,14 @@ COUNTERS: Final = shared("net", name="counters", counters=[counter_set(memory=8)
 
 
 def consuming(*listed: tuple[str, str], counters: str = "set-0") -> ResourceSlice:
-    taken = {
+    taken_consumptions = {
         name: convert(
             {"counterSet": counters, "counters": {counter: {"value": "1"}}},
             DeviceCounterConsumption,
         )
         for name, counter in listed
     }
-    takers = (device(name, one) for name, one in taken.items())
+    takers = (device(name, consumption) for name, consumption in taken_consumptions.items())
     return slice_of(*takers, pool="net", name="takers", all_nodes=True, count=2)
 
 
@@ -389,13 +389,13 @@ def test_node_devices(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_an_index_updated_slice_by_slice_is_equal(case: Case) -> None:
     index = build_index((), case.features)
-    for one in case.slices:
-        index = index.replace(None, one)
+    for first_slice in case.slices:
+        index = index.replace(None, first_slice)
         node_devices(index, NODE)  # Builds pools that the next slice changes.
 
     assert case.want == told(node_devices(index, NODE))
-    for one in reversed(case.slices):
-        index = index.replace(one, one)
+    for first_slice in reversed(case.slices):
+        index = index.replace(first_slice, first_slice)
     assert case.want == told(node_devices(index, NODE))
     for slice_ in case.slices:
         index = index.replace(slice_, None)
@@ -423,7 +423,7 @@ def test_a_pool_of_all_nodes_is_built_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken",
+    "broken_slice",
     [
         pytest.param(shared("net", all_nodes=None, selector=BROKEN), id="of a slice"),
         pytest.param(
@@ -431,20 +431,25 @@ def test_a_pool_of_all_nodes_is_built_once() -> None:
         ),
     ],
 )
-def test_an_invalid_node_selector_fails_every_node(broken: ResourceSlice) -> None:
-    slices = build_index((slice_of(device("a")), broken), DEFAULT)
+def test_an_invalid_node_selector_fails_every_node(broken_slice: ResourceSlice) -> None:
+    slices = build_index((slice_of(device("a")), broken_slice), DEFAULT)
 
     with pytest.raises(AttemptFailed, match="failed to parse node selector"):
         node_devices(slices, node())
 
 
 @pytest.mark.parametrize(
-    ("want", "listed"),
+    ("want", "listed_slice"),
     [
         (True, slice_of(device("a", node="elsewhere"))),
         (True, slice_of(device("a", node="node-1"), device("b"), pool="net", per_device=True)),
         (True, slice_of(device("a", all_nodes=True), pool="net", per_device=True)),
-        (True, slice_of(device("a", selector=labelled(zone="a")), pool="net", per_device=True)),
+        (
+            True,
+            slice_of(
+                device("a", selector=labelled_node_selector(zone="a")), pool="net", per_device=True
+            ),
+        ),
         (
             False,
             slice_of(
@@ -454,8 +459,8 @@ def test_an_invalid_node_selector_fails_every_node(broken: ResourceSlice) -> Non
         (False, slice_of(device("a"), device("b", node="node-1"), pool="net", per_device=True)),
     ],
 )
-def test_targets_node(want: bool, listed: ResourceSlice) -> None:
-    devices_ = node_devices(build_index((listed,), DEFAULT), node(zone="a"))
+def test_targets_node(want: bool, listed_slice: ResourceSlice) -> None:
+    devices_ = node_devices(build_index((listed_slice,), DEFAULT), node(zone="a"))
 
     assert want == targets_node(devices_.devices[0], devices_)
 

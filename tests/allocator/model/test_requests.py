@@ -40,24 +40,28 @@ def one(*requests: DeviceRequest, features: Features = DEFAULT) -> tuple[tuple[R
 
 
 def test_exactly_is_one_alternative() -> None:
-    ((got,),) = one(request("req", count=3, tolerations=(tolerates("a"),), capacity={"m": "1Gi"}))
+    ((got_request,),) = one(
+        request("req", count=3, tolerations=(tolerates("a"),), capacity={"m": "1Gi"})
+    )
 
     assert (0, 0, "req", None, "req") == (
-        got.claim,
-        got.index,
-        got.name,
-        got.parent,
-        got.full_name,
+        got_request.claim,
+        got_request.index,
+        got_request.name,
+        got_request.parent,
+        got_request.full_name,
     )
-    assert (3, False, False) == (got.count, got.all_devices, got.admin)
-    assert (tolerates("a"),) == got.tolerations
-    assert quantities({"m": "1Gi"}) == got.capacity
+    assert (3, False, False) == (got_request.count, got_request.all_devices, got_request.admin)
+    assert (tolerates("a"),) == got_request.tolerations
+    assert quantities({"m": "1Gi"}) == got_request.capacity
 
 
 def test_alternatives_are_requests_of_one_parent() -> None:
-    (_, got) = one(request("first"), first_of("req", alternative("a"), alternative("b", count=2)))
+    (_, requests) = one(
+        request("first"), first_of("req", alternative("a"), alternative("b", count=2))
+    )
 
-    assert [(1, "req/a", 1), (1, "req/b", 2)] == [(r.index, r.full_name, r.count) for r in got]
+    assert [(1, "req/a", 1), (1, "req/b", 2)] == [(r.index, r.full_name, r.count) for r in requests]
 
 
 def test_claims_are_numbered() -> None:
@@ -69,17 +73,19 @@ def test_claims_are_numbered() -> None:
 def test_expressions_of_the_class_come_first() -> None:
     classes_ = classes(device_class("gpu", "x", "y"))
 
-    ((got,),) = resolve_requests((claim(request("req", "z")),), classes_, DEFAULT).requests[0]
+    ((got_request,),) = resolve_requests((claim(request("req", "z")),), classes_, DEFAULT).requests[
+        0
+    ]
 
     assert [
         ("x", "class gpu: selector #0"),
         ("y", "class gpu: selector #1"),
         ("z", "claim default/claim-0, request req: selector #0"),
-    ] == [(expression.text, expression.origin) for expression in got.expressions]
+    ] == [(expression.text, expression.origin) for expression in got_request.expressions]
 
 
 @pytest.mark.parametrize(
-    ("want", "field", "made"),
+    ("want", "field", "device_request"),
     [
         pytest.param(True, "all_devices", request(count=None), id="mode All"),
         pytest.param(0, "count", request(count=None), id="mode All has no count"),
@@ -108,18 +114,18 @@ def test_expressions_of_the_class_come_first() -> None:
         ),
     ],
 )
-def test_fields(want: object, field: str, made: DeviceRequest) -> None:
-    ((got,),) = one(made)
+def test_fields(want: object, field: str, device_request: DeviceRequest) -> None:
+    ((got_request,),) = one(device_request)
 
-    assert want == getattr(got, field)
+    assert want == getattr(got_request, field)
 
 
 def test_derived_attributes_by_name() -> None:
     features = Features(derived_attributes=True)
 
-    ((got,),) = one(request(derived_attributes=DERIVED), features=features)
+    ((got_request,),) = one(request(derived_attributes=DERIVED), features=features)
 
-    assert {"example.com/root": "'x'"} == got.derived
+    assert {"example.com/root": "'x'"} == got_request.derived
 
 
 class Case(NamedTuple):
@@ -235,8 +241,8 @@ def test_resolve_requests_fails(case: Case) -> None:
 def counted(*requests: DeviceRequest, all_: int = 0) -> str:
     """Return the message of `check_result_limits` when mode All finds `all_` devices; empty when it accepts."""
 
-    def counts(one: Request) -> int:
-        return all_ if one.all_devices else one.count
+    def counts(first_request: Request) -> int:
+        return all_ if first_request.all_devices else first_request.count
 
     pending: PendingClaims = resolve_requests(
         (claim(request(count=32)), claim(*requests)), classes(), DEFAULT

@@ -9,10 +9,10 @@ from kube.api.resource import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintS
 from testing.allocation.builders import device, slice_of, taint
 
 
-def rule(name: str, wanted: DeviceTaintSelector | None) -> DeviceTaintRule:
+def rule(name: str, selector: DeviceTaintSelector | None) -> DeviceTaintRule:
     return DeviceTaintRule(
         metadata=ObjectMeta(name=name),
-        spec=DeviceTaintRuleSpec(device_selector=wanted, taint=taint(name)),
+        spec=DeviceTaintRuleSpec(device_selector=selector, taint=taint(name)),
     )
 
 
@@ -51,7 +51,8 @@ def test_apply_taint_rules(want: str, rules: list[DeviceTaintRule]) -> None:
 
     devices = apply_taint_rule.spec.devices or ()
     assert want == " ".join(
-        f"{one.name}:{','.join(taint_.key for taint_ in one.taints or ())}" for one in devices
+        f"{first_device.name}:{','.join(taint_.key for taint_ in first_device.taints or ())}"
+        for first_device in devices
     )
     assert before == msgspec.json.encode(slice_, enc_hook=str)
     assert (apply_taint_rule is slice_) == ("x" not in want)

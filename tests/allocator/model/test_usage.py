@@ -12,8 +12,8 @@ from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
     NODE,
-    allocated,
-    applied,
+    allocated_claim,
+    applied_configuration,
     claim,
     quantities,
     request,
@@ -45,19 +45,19 @@ class Case(NamedTuple):
 
 
 def share(share_id: str, **consumed: str) -> ResourceClaim:
-    return allocated(result(share=share_id, consumed=consumed), name=share_id)
+    return allocated_claim(result(share=share_id, consumed=consumed), name=share_id)
 
 
 CASES: Final = (
     Case("a claim that is not allocated holds nothing", "free", [claim(request())]),
-    Case("a claim without devices holds nothing", "free", [allocated()]),
-    Case("a device as a whole", "alone |  | no entry", [allocated(result())]),
-    Case("another device", "free", [allocated(result("gpu-1"))]),
-    Case("admin access holds nothing", "free", [allocated(result(admin_access=True))]),
+    Case("a claim without devices holds nothing", "free", [allocated_claim()]),
+    Case("a device as a whole", "alone |  | no entry", [allocated_claim(result())]),
+    Case("another device", "free", [allocated_claim(result("gpu-1"))]),
+    Case("admin access holds nothing", "free", [allocated_claim(result(admin_access=True))]),
     Case(
         "adminAccess false is no admin access",
         "alone |  | no entry",
-        [allocated(result(admin_access=False))],
+        [allocated_claim(result(admin_access=False))],
     ),
     Case("a share", "shared | a | memory=1Gi", [share("a", memory="1Gi")]),
     Case(
@@ -69,23 +69,25 @@ CASES: Final = (
         "shares of one claim add up as well",
         "shared | a b | memory=3",
         [
-            allocated(
+            allocated_claim(
                 result(share="a", consumed={"memory": 1}), result(share="b", consumed={"memory": 2})
             )
         ],
     ),
-    Case("a share that tells nothing", "shared | a | no entry", [allocated(result(share="a"))]),
+    Case(
+        "a share that tells nothing", "shared | a | no entry", [allocated_claim(result(share="a"))]
+    ),
     Case("a share of nothing has an entry", "shared | a | ", [share("a")]),
     Case("a share of zero", "shared | a | memory=0", [share("a", memory="0")]),
     Case(
         "what is consumed without a share id is not counted",
         "alone |  | no entry",
-        [allocated(result(consumed={"memory": 1}))],
+        [allocated_claim(result(consumed={"memory": 1}))],
     ),
     Case(
         "a share beside an exclusive holder",
         "alone | a | memory=1",
-        [allocated(result()), share("a", memory="1")],
+        [allocated_claim(result()), share("a", memory="1")],
     ),
     Case(
         "without consumable capacity a share is the whole device",
@@ -104,8 +106,8 @@ def test_gather_usage(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_claims_one_by_one_and_back(case: Case) -> None:
     history = [Usage()]
-    for one in case.claims:
-        history.append(with_claim(history[-1], one, case.features))
+    for first_claim in case.claims:
+        history.append(with_claim(history[-1], first_claim, case.features))
 
     assert gather_usage(case.claims, case.features) == history[-1]
     for claim_ in reversed(case.claims):
@@ -114,37 +116,37 @@ def test_claims_one_by_one_and_back(case: Case) -> None:
 
 
 def test_removing_claims_in_any_order_leaves_the_others() -> None:
-    one, two, three = (share(name, memory="1Gi") for name in "abc")
-    usage = gather_usage((one, two, three), DEFAULT)
+    first_claim, two, three = (share(name, memory="1Gi") for name in "abc")
+    usage = gather_usage((first_claim, two, three), DEFAULT)
 
     usage = without_claim(usage, two, DEFAULT)
 
-    assert gather_usage((one, three), DEFAULT) == usage
+    assert gather_usage((first_claim, three), DEFAULT) == usage
 
 
 def test_a_device_of_two_claims_is_free_after_both_are_removed() -> None:
-    one, two = (allocated(result(), name=name) for name in "ab")
-    both = gather_usage((one, two), DEFAULT)
+    first_claim, two = (allocated_claim(result(), name=name) for name in "ab")
+    both = gather_usage((first_claim, two), DEFAULT)
 
-    without_claim_ = without_claim(both, one, DEFAULT)
+    without_claim_ = without_claim(both, first_claim, DEFAULT)
 
     assert "alone |  | no entry" == told(without_claim_.of(DEVICE))
     assert Usage() == without_claim(without_claim_, two, DEFAULT)
 
 
 def test_a_claim_without_devices_changes_nothing() -> None:
-    usage = gather_usage((allocated(result()),), DEFAULT)
+    usage = gather_usage((allocated_claim(result()),), DEFAULT)
 
     assert usage is with_claim(usage, claim(request()), DEFAULT)
-    assert usage == without_claim(usage, allocated(result("gpu-1"), name="other"), DEFAULT)
-    assert usage == without_claim(usage, allocated(result(), name="other"), DEFAULT)
+    assert usage == without_claim(usage, allocated_claim(result("gpu-1"), name="other"), DEFAULT)
+    assert usage == without_claim(usage, allocated_claim(result(), name="other"), DEFAULT)
 
 
 def test_other_pools_stay_the_same_objects() -> None:
-    other = allocated(result(pool="other"))
+    other = allocated_claim(result(pool="other"))
     usage = gather_usage((other,), DEFAULT)
 
-    after = with_claim(usage, allocated(result()), DEFAULT)
+    after = with_claim(usage, allocated_claim(result()), DEFAULT)
 
     assert after.of(DEVICE)
     (pool,) = usage.pools
@@ -155,19 +157,25 @@ def test_other_pools_stay_the_same_objects() -> None:
     ("want", "config"),
     [
         pytest.param([], [], id="no configuration"),
-        pytest.param([{"a": 1}], [applied(a=1)], id="for all requests"),
-        pytest.param([{"a": 1}], [applied("req", a=1)], id="for the request"),
-        pytest.param([{"a": 1}], [applied("req/sub", a=1)], id="for the alternative"),
-        pytest.param([], [applied("req/other", a=1)], id="for another alternative"),
-        pytest.param([], [applied("sub", a=1)], id="not by the alternative's own name"),
-        pytest.param([], [applied(driver="nic.example.com", a=1)], id="for another driver"),
+        pytest.param([{"a": 1}], [applied_configuration(a=1)], id="for all requests"),
+        pytest.param([{"a": 1}], [applied_configuration("req", a=1)], id="for the request"),
+        pytest.param([{"a": 1}], [applied_configuration("req/sub", a=1)], id="for the alternative"),
+        pytest.param([], [applied_configuration("req/other", a=1)], id="for another alternative"),
         pytest.param(
-            [{"a": 1}, {"a": 2}], [applied(a=1), applied("x", "req", a=2)], id="several, in order"
+            [], [applied_configuration("sub", a=1)], id="not by the alternative's own name"
+        ),
+        pytest.param(
+            [], [applied_configuration(driver="nic.example.com", a=1)], id="for another driver"
+        ),
+        pytest.param(
+            [{"a": 1}, {"a": 2}],
+            [applied_configuration(a=1), applied_configuration("x", "req", a=2)],
+            id="several, in order",
         ),
     ],
 )
 def test_parameters_of_a_consumer(want: list[Any], config: list[Any]) -> None:
-    usage = gather_usage((allocated(result(request="req/sub"), config=config),), DEFAULT)
+    usage = gather_usage((allocated_claim(result(request="req/sub"), config=config),), DEFAULT)
 
     use = usage.of(DEVICE)
 
@@ -176,7 +184,9 @@ def test_parameters_of_a_consumer(want: list[Any], config: list[Any]) -> None:
 
 
 def test_a_consumer_has_its_claim_and_consumption() -> None:
-    claim_ = allocated(result(share="s", consumed={"memory": "1Gi"}), name="mine", namespace="team")
+    claim_ = allocated_claim(
+        result(share="s", consumed={"memory": "1Gi"}), name="mine", namespace="team"
+    )
 
     use = gather_usage((claim_,), DEFAULT).of(DEVICE)
 

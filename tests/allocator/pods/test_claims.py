@@ -9,7 +9,7 @@ from allocator.pods.claims import claim_name, pod_claims
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta, OwnerReference, convert
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
-from testing.allocation.builders import allocated, claim, request, result
+from testing.allocation.builders import allocated_claim, claim, request, result
 
 DIRECT = {"name": "gpu", "resourceClaimName": "shared"}
 MADE = {"name": "gpu", "resourceClaimTemplateName": "one"}
@@ -34,7 +34,7 @@ def pod(*entries: Any, recorded: str | None = None, statuses: Any = None, uid: s
     )
 
 
-def owned(name: str, owner: str = "pod", uid: str = "") -> ResourceClaim:
+def owned_claim(name: str, owner: str = "pod", uid: str = "") -> ResourceClaim:
     reference = OwnerReference(api_version="v1", kind="Pod", name=owner, uid=uid, controller=True)
     metadata = ObjectMeta(name=name, namespace="default", owner_references=(reference,))
     return msgspec.structs.replace(claim(request()), metadata=metadata)
@@ -47,7 +47,7 @@ class Case(NamedTuple):
     known: tuple[ResourceClaim, ...] = ()
 
 
-HELD = allocated(result("gpu-0"), name="shared")
+HELD = allocated_claim(result("gpu-0"), name="shared")
 CASES = (
     Case("no entries, no claims", ([], [], []), pod()),
     Case("a direct reference", (["shared"], [], []), pod(DIRECT), (claim(name="shared"),)),
@@ -60,7 +60,7 @@ CASES = (
         (claim(name="shared"),),
     ),
     Case("a template of which nothing was made yet", (["pod-gpu"], [], []), pod(MADE)),
-    Case("a claim that is recorded", (["pod-gpu-x"], [], []), pod(MADE, recorded="pod-gpu-x"), (owned("pod-gpu-x"),)),
+    Case("a claim that is recorded", (["pod-gpu-x"], [], []), pod(MADE, recorded="pod-gpu-x"), (owned_claim("pod-gpu-x"),)),
     Case("is made under its name where it is gone", (["pod-gpu-x"], [], []), pod(MADE, recorded="pod-gpu-x")),
     Case("an entry that needs none", ([], [], []), pod(MADE, statuses=[{"name": "gpu"}])),
     Case(
@@ -73,24 +73,24 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_pod_claims(case: Case) -> None:
-    known = {claim_name(one): one for one in case.known}
+    known_claims = {claim_name(first_claim): first_claim for first_claim in case.known}
 
-    claims = pod_claims(case.pod, known, {("default", "one"): TEMPLATE})
+    claims = pod_claims(case.pod, known_claims, {("default", "one"): TEMPLATE})
 
     assert case.want == (
-        [one.metadata.name for one in claims.open],
-        [one.metadata.name for one in claims.held],
-        [one.code for one in claims.missing],
+        [first_claim.metadata.name for first_claim in claims.open],
+        [first_claim.metadata.name for first_claim in claims.held],
+        [missing.code for missing in claims.missing],
     )
 
 
 @pytest.mark.parametrize(
     ("is_its_own", "existing"),
     [
-        (True, owned("pod-gpu")),
-        (True, owned("pod-gpu", uid="u1")),
-        (False, owned("pod-gpu", uid="u2")),
-        (False, owned("pod-gpu", owner="other")),
+        (True, owned_claim("pod-gpu")),
+        (True, owned_claim("pod-gpu", uid="u1")),
+        (False, owned_claim("pod-gpu", uid="u2")),
+        (False, owned_claim("pod-gpu", owner="other")),
         (False, claim(name="pod-gpu")),
     ],
     ids=["by name", "by uid", "of a namesake before", "of another pod", "of nobody"],
@@ -98,9 +98,9 @@ def test_pod_claims(case: Case) -> None:
 def test_a_claim_of_the_foreseeable_name_is_the_pods_if_it_owns_it(
     is_its_own: bool, existing: ResourceClaim
 ) -> None:
-    known = {claim_name(existing): existing}
+    known_claims = {claim_name(existing): existing}
 
-    (open_,) = pod_claims(pod(MADE, uid="u1"), known, {("default", "one"): TEMPLATE}).open
+    (open_,) = pod_claims(pod(MADE, uid="u1"), known_claims, {("default", "one"): TEMPLATE}).open
 
     assert is_its_own == (open_ is existing)
 

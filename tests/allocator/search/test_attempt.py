@@ -19,7 +19,7 @@ from testing.allocation.builders import (
     alternative,
     claim,
     classes,
-    configured,
+    configured_configuration,
     consumes,
     counter_set,
     device,
@@ -176,7 +176,7 @@ def test_devices_that_abort_the_attempt_are_candidates() -> None:
 
 
 def test_amounts_and_node_selectors_can_abort_the_attempt() -> None:
-    broken = NodeSelector(
+    broken_node_selector = NodeSelector(
         node_selector_terms=(
             NodeSelectorTerm(match_expressions=(requirement("a", operator="is"),)),
         )
@@ -186,7 +186,7 @@ def test_amounts_and_node_selectors_can_abort_the_attempt() -> None:
             device("x", attributes={"x": True}, all_nodes=True),
             device("y", all_nodes=True),
             device("z", attributes={"x": True}, capacity={"m": "1"}, all_nodes=True),
-            device("broken", attributes={"x": True}, selector=broken),
+            device("broken", attributes={"x": True}, selector=broken_node_selector),
             per_device=True,
         )
     )
@@ -194,7 +194,9 @@ def test_amounts_and_node_selectors_can_abort_the_attempt() -> None:
     attempt = laid_out(node, claim(request("r", HAS_X, capacity={"m": -1}), request("s", HAS_X)))
 
     (first,), (second,) = attempt.requests[0]
-    assert [[1, 2, 3], [1, 3]] == [sorted(each.failures) for each in (first, second)]
+    assert [[1, 2, 3], [1, 3]] == [
+        sorted(request_candidates.failures) for request_candidates in (first, second)
+    ]
     assert [0b1110, 0b0101] == [first.candidates, first.matching]
     assert "no such key: x" in first.failures[1]
     assert "request r" in first.failures[2]
@@ -474,7 +476,7 @@ def test_constraints_are_in_upstreams_order() -> None:
             counters=[counter_set(slices=2)],
         )
     )
-    shares = configured(sharing={"strategy": "MPS"})
+    shares = configured_configuration(sharing={"strategy": "MPS"})
     pending = claim(request(capacity={"m": 1}), constraints=[match(ROOT)], config=[shares])
 
     with_ours = laid_out(node, pending, uniform_config_drivers=frozenset({DRIVER})).constraints
@@ -497,8 +499,8 @@ def test_groups_are_checked_by_either_gate_or_policy() -> None:
     without = laid_out(node, claim(ANY), features=on).constraints
     constraints = laid_out(node, claim(ANY), features=on, policies=(ours,)).constraints
 
-    assert "GroupConstraint" in [type(each).__name__ for each in without]
-    assert "GroupConstraint" not in [type(each).__name__ for each in constraints]
+    assert "GroupConstraint" in [type(constraint).__name__ for constraint in without]
+    assert "GroupConstraint" not in [type(constraint).__name__ for constraint in constraints]
 
 
 def test_bits_are_the_positions_lowest_first() -> None:

@@ -138,7 +138,10 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_exceeds(case: Case) -> None:
-    claims = [claim(one, name=f"claim-{number}") for number, one in enumerate(case.pending)]
+    claims = [
+        claim(device_request, name=f"claim-{number}")
+        for number, device_request in enumerate(case.pending)
+    ]
     attempt = laid_out(case.node, *claims, usage=case.usage)
 
     assert case.want == Demand(attempt).exceeds(0, 0, 0)

@@ -14,9 +14,9 @@ from allocator.search.recheck import AllocationConflict, find_conflict
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     amount,
-    applied,
+    applied_configuration,
     consumes,
     counter_set,
     device,
@@ -46,8 +46,8 @@ PARTS = node_with(
 )
 
 
-def share(of: str, memory: str, name: str) -> ResourceClaim:
-    return allocated(result(of, share=name, consumed={"memory": memory}), name=name)
+def share(text: str, memory: str, name: str) -> ResourceClaim:
+    return allocated_claim(result(text, share=name, consumed={"memory": memory}), name=name)
 
 
 class Case(NamedTuple):
@@ -58,22 +58,24 @@ class Case(NamedTuple):
     want: tuple[Reason, str] | None
 
 
-A, B = (allocated(result("gpu-0"), name=name) for name in ("a", "b"))
+A, B = (allocated_claim(result("gpu-0"), name=name) for name in ("a", "b"))
 CASES = (
     Case("a device that nobody uses", PLAIN, A, (), None),
-    Case("a device beside another one", PLAIN, A, (allocated(result("gpu-1"), name="b"),), None),
+    Case(
+        "a device beside another one", PLAIN, A, (allocated_claim(result("gpu-1"), name="b"),), None
+    ),
     Case("a device that another claim has", PLAIN, A, (B,), (Reason.ALLOCATED, "in use")),
     Case(
         "one device twice in one claim",
         PLAIN,
-        allocated(result("gpu-0", request="a"), result("gpu-0", request="b")),
+        allocated_claim(result("gpu-0", request="a"), result("gpu-0", request="b")),
         (),
         (Reason.ALLOCATED, "in use"),
     ),
     Case(
         "admin access to a device in use",
         PLAIN,
-        allocated(result("gpu-0", admin_access=True)),
+        allocated_claim(result("gpu-0", admin_access=True)),
         (B,),
         None,
     ),
@@ -81,17 +83,19 @@ CASES = (
         "a device that admin access alone uses",
         PLAIN,
         A,
-        (allocated(result("gpu-0", admin_access=True), name="b"),),
+        (allocated_claim(result("gpu-0", admin_access=True), name="b"),),
         None,
     ),
     Case(
         "a device that does not exist",
         PLAIN,
-        allocated(result("gpu-9")),
+        allocated_claim(result("gpu-9")),
         (),
         (Reason.NO_DEVICES, "not published"),
     ),
-    Case("a device of another driver", PLAIN, allocated(result("x", driver="other")), (), None),
+    Case(
+        "a device of another driver", PLAIN, allocated_claim(result("x", driver="other")), (), None
+    ),
     Case(
         "two shares that fit",
         SHARED,
@@ -123,7 +127,7 @@ CASES = (
     Case(
         "a share that does not say what it consumes",
         SHARED,
-        allocated(result("gpu-0", share="a")),
+        allocated_claim(result("gpu-0", share="a")),
         (),
         (Reason.CAPACITY, "consumed memory nothing (!= 1Gi)"),
     ),
@@ -137,7 +141,7 @@ CASES = (
     Case(
         "a share of what the device does not have",
         SHARED,
-        allocated(result("gpu-0", share="a", consumed={"cores": 1})),
+        allocated_claim(result("gpu-0", share="a", consumed={"cores": 1})),
         (),
         (Reason.CAPACITY_NOT_FOUND, "no capacity cores"),
     ),
@@ -158,28 +162,28 @@ CASES = (
     Case(
         "a share of a device that cannot be shared",
         PLAIN,
-        allocated(result("gpu-0", share="a")),
+        allocated_claim(result("gpu-0", share="a")),
         (),
         (Reason.ALLOCATED, "not shareable"),
     ),
     Case(
         "two parts of one card",
         PARTS,
-        allocated(result("half-a")),
-        (allocated(result("half-b"), name="b"),),
+        allocated_claim(result("half-a")),
+        (allocated_claim(result("half-b"), name="b"),),
         None,
     ),
     Case(
         "a part of a card that is in use as a whole",
         PARTS,
-        allocated(result("half-a")),
-        (allocated(result("whole"), name="b"),),
+        allocated_claim(result("half-a")),
+        (allocated_claim(result("whole"), name="b"),),
         (Reason.GROUPS, "counter set set-0"),
     ),
     Case(
         "parts of one card that have no group in common",
         PARTS,
-        allocated(result("half-a"), result("slice", request="req-1")),
+        allocated_claim(result("half-a"), result("slice", request="req-1")),
         (),
         (Reason.GROUPS, "counter set set-0"),
     ),
@@ -207,7 +211,9 @@ def test_counters_are_compared_without_groups() -> None:
         )
     )
 
-    conflict = _conflict(allocated(result("small")), node, (allocated(result("large"), name="b"),))
+    conflict = _conflict(
+        allocated_claim(result("small")), node, (allocated_claim(result("large"), name="b"),)
+    )
 
     assert conflict is not None
     assert conflict.rejection.reason is Reason.COUNTERS
@@ -215,7 +221,7 @@ def test_counters_are_compared_without_groups() -> None:
 
 
 def test_a_conflict_names_the_consumers_of_the_device() -> None:
-    conflict = _conflict(A, PLAIN, (allocated(result("gpu-0"), name="b", namespace="other"),))
+    conflict = _conflict(A, PLAIN, (allocated_claim(result("gpu-0"), name="b", namespace="other"),))
 
     assert conflict is not None
     assert [("other", "b")] == [
@@ -234,9 +240,9 @@ def test_a_policy_keeps_devices_apart() -> None:
     mode = 'device.attributes["gpu.example.com"].mode'
     apart = policy(rule("whole", f'{mode} == "whole"', only=f'{mode} == "whole"'))
     options = AllocatorOptions(features=FEATURES, policies=(compile_policy(apart),))
-    usage = gather_usage([allocated(result("shared"), name="b")], FEATURES)
+    usage = gather_usage([allocated_claim(result("shared"), name="b")], FEATURES)
 
-    conflict = find_conflict(allocated(result("whole")), node, usage, options)
+    conflict = find_conflict(allocated_claim(result("whole")), node, usage, options)
 
     assert conflict is not None
     assert conflict.rejection.reason is Reason.POLICY
@@ -250,13 +256,13 @@ def test_a_policy_keeps_devices_apart() -> None:
 def test_configurations_of_one_device_are_compared(interval: str, want: Reason | None) -> None:
     options = AllocatorOptions(features=FEATURES, uniform_config_drivers=frozenset({DRIVER}))
     mine, theirs = (
-        applied(apiVersion="example.com/v1", kind="Config", interval=value)
+        applied_configuration(apiVersion="example.com/v1", kind="Config", interval=value)
         for value in ("Short", interval)
     )
-    other = allocated(
+    other = allocated_claim(
         result("gpu-0", share="b", consumed={"memory": "1Gi"}), name="b", config=[theirs]
     )
-    claim = allocated(result("gpu-0", share="a", consumed={"memory": "1Gi"}), config=[mine])
+    claim = allocated_claim(result("gpu-0", share="a", consumed={"memory": "1Gi"}), config=[mine])
 
     conflict = find_conflict(claim, SHARED, gather_usage([other], FEATURES), options)
 

@@ -18,10 +18,10 @@ from testing.allocation.builders import (
     alternative,
     claim,
     classes,
-    configured,
+    configured_configuration,
     device,
     first_of,
-    labelled,
+    labelled_node_selector,
     pool_of,
     quantities,
     request,
@@ -35,13 +35,13 @@ DEFAULT: Final = Features()
 NUMBERS: Final = ("share-0", "share-1", "share-2")
 
 
-def placed(one: Device | None = None, **fields: Any) -> PublishedDevice:
+def placed_device(first_device: Device | None = None, **fields: Any) -> PublishedDevice:
     """A device on a slice with these fields, by default of a slice for all nodes."""
-    (device_,) = pool_of(one or device(), **({"all_nodes": True} | fields)).devices
+    (device_,) = pool_of(first_device or device(), **({"all_nodes": True} | fields)).devices
     return device_
 
 
-def stored(
+def stored_result(
     asks: DeviceRequest,
     chosen: PublishedDevice,
     consumed: dict[str, str | int] | None = None,
@@ -63,51 +63,55 @@ class Case(NamedTuple):
 
 TOLERANT: Final = (tolerates("a"), tolerates("b"))
 BINDING: Final = device(binding_conditions=("ready",), binding_failure_conditions=("broken",))
-SKIPPING: Final = placed(skip_node_operations=("All",))
+SKIPPING: Final = placed_device(skip_node_operations=("All",))
 
 CASES: Final = (
-    Case("a device", result(), stored(request(), placed())),
+    Case("a device", result(), stored_result(request(), placed_device())),
     Case(
         "a device for an alternative",
         result(request="req-0/sub-0"),
-        stored(first_of("req-0", alternative()), placed()),
+        stored_result(first_of("req-0", alternative()), placed_device()),
     ),
     Case(
         "tolerations are the request's",
         result(tolerations=TOLERANT),
-        stored(request(tolerations=TOLERANT), placed()),
+        stored_result(request(tolerations=TOLERANT), placed_device()),
     ),
     Case(
         "admin access is told",
         result(admin_access=True),
-        stored(request(admin_access=True), placed()),
+        stored_result(request(admin_access=True), placed_device()),
     ),
-    Case("no admin access is not", result(), stored(request(admin_access=False), placed())),
+    Case(
+        "no admin access is not",
+        result(),
+        stored_result(request(admin_access=False), placed_device()),
+    ),
     Case(
         "a share has an id and tells what it takes",
         result(share="share-0", consumed={"memory": "1Gi", "cores": 0}),
-        stored(request(), placed(), {"memory": "1024Mi", "cores": 0}),
+        stored_result(request(), placed_device(), {"memory": "1024Mi", "cores": 0}),
     ),
     Case(
         "a share of a device without capacity has only an id",
         result(share="share-0"),
-        stored(request(), placed(), {}),
+        stored_result(request(), placed_device(), {}),
     ),
     Case(
         "binding conditions are the device's",
         result(binding_conditions=("ready",), binding_failure_conditions=("broken",)),
-        stored(request(), placed(BINDING)),
+        stored_result(request(), placed_device(BINDING)),
     ),
     Case(
         "but not while their gates are off",
         result(),
-        stored(request(), placed(BINDING), features=Features(device_status=False)),
+        stored_result(request(), placed_device(BINDING), features=Features(device_status=False)),
     ),
-    Case("operations that are skipped are not told", result(), stored(request(), SKIPPING)),
+    Case("operations that are skipped are not told", result(), stored_result(request(), SKIPPING)),
     Case(
         "but by the experimental allocator",
         result(skip_node_operations=("All",)),
-        stored(request(), SKIPPING, features=Features(optional_node_operations=True)),
+        stored_result(request(), SKIPPING, features=Features(optional_node_operations=True)),
     ),
 )
 
@@ -123,11 +127,11 @@ def test_claims_share_the_ids_and_keep_their_order() -> None:
         (claim(request("a", count=2)), claim(), claim(request("b"))), classes(), DEFAULT
     )
     first, second = pending.requests[0][0][0], pending.requests[2][0][0]
-    share = Choice(request=first, device=placed(device("x")), consumed={})
+    share = Choice(request=first, device=placed_device(device("x")), consumed={})
     plan = Plan(
         node="node-1",
         choices=(
-            (share, Choice(request=first, device=placed(device("y")), consumed={})),
+            (share, Choice(request=first, device=placed_device(device("y")), consumed={})),
             (),
             (Choice(request=second, device=share.device, consumed={}),),
         ),
@@ -139,16 +143,18 @@ def test_claims_share_the_ids_and_keep_their_order() -> None:
     assert [["a x share-0", "a y share-1"], [], ["b x share-2"]] == [
         [
             f"{result_.request} {result_.device} {result_.share_id}"
-            for result_ in each.devices.results or ()
+            for result_ in allocation_result.devices.results or ()
         ]
-        for each in allocations_
+        for allocation_result in allocations_
     ]
     assert allocations_[1].node_selector is None
 
 
 def test_configuration_comes_along() -> None:
-    pending = resolve_requests((claim(request(), config=[configured(a=1)]),), classes(), DEFAULT)
-    choice = Choice(request=pending.requests[0][0][0], device=placed())
+    pending = resolve_requests(
+        (claim(request(), config=[configured_configuration(a=1)]),), classes(), DEFAULT
+    )
+    choice = Choice(request=pending.requests[0][0][0], device=placed_device())
     plan = Plan(node="node-1", choices=((choice,),), alternatives=((0,),))
 
     (config,) = allocation(plan, 0, pending, DEFAULT, iter(())).devices.config or ()
@@ -164,7 +170,7 @@ def selector(*terms: NodeSelectorTerm) -> NodeSelector:
     return NodeSelector(node_selector_terms=terms)
 
 
-ZONE: Final = labelled(zone="a")
+ZONE: Final = labelled_node_selector(zone="a")
 BOTH: Final = selector(
     NodeSelectorTerm(
         match_expressions=(requirement("zone", "a"), requirement("rack", "x", "y")),
@@ -175,7 +181,7 @@ YX: Final = selector(NodeSelectorTerm(match_expressions=(requirement("rack", "y"
 
 
 def on(where: NodeSelector) -> PublishedDevice:
-    return placed(all_nodes=None, selector=where)
+    return placed_device(all_nodes=None, selector=where)
 
 
 class Where(NamedTuple):
@@ -186,12 +192,14 @@ class Where(NamedTuple):
 
 SELECTORS: Final = (
     Where("no device", "", []),
-    Where("a device for all nodes", "", [placed()]),
-    Where("a device of a node", "metadata.name In node-1", [placed(all_nodes=None, node="n")]),
+    Where("a device for all nodes", "", [placed_device()]),
+    Where(
+        "a device of a node", "metadata.name In node-1", [placed_device(all_nodes=None, node="n")]
+    ),
     Where(
         "one that binds to its node",
         "metadata.name In node-1",
-        [placed(device(binds_to_node=True))],
+        [placed_device(device(binds_to_node=True))],
     ),
     Where("a device of some nodes", "zone In a", [on(ZONE)]),
     Where("two of the same nodes", "zone In a", [on(ZONE), on(ZONE)]),
@@ -208,28 +216,31 @@ SELECTORS: Final = (
     Where(
         "one device of a node settles it",
         "metadata.name In node-1",
-        [on(ZONE), placed(all_nodes=None, node="n")],
+        [on(ZONE), placed_device(all_nodes=None, node="n")],
     ),
     Where("a selector without terms adds nothing", "zone In a", [on(selector()), on(ZONE)]),
     Where(
         "per device: the device's own selector",
         "zone In a",
-        [placed(device(selector=ZONE), all_nodes=None, per_device=True)],
+        [placed_device(device(selector=ZONE), all_nodes=None, per_device=True)],
     ),
     Where(
         "per device: the device's own node",
         "metadata.name In node-1",
-        [placed(device(node="n"), all_nodes=None, per_device=True)],
+        [placed_device(device(node="n"), all_nodes=None, per_device=True)],
     ),
     Where(
         "else what the device says does not count",
         "",
-        [placed(device(node="n", selector=ZONE))],
+        [placed_device(device(node="n", selector=ZONE))],
     ),
     Where(
         "after a device of the node nothing else is looked at",
         "metadata.name In node-1",
-        [placed(all_nodes=None, node="n"), on(selector(NodeSelectorTerm(), NodeSelectorTerm()))],
+        [
+            placed_device(all_nodes=None, node="n"),
+            on(selector(NodeSelectorTerm(), NodeSelectorTerm())),
+        ],
     ),
 )
 
@@ -261,11 +272,11 @@ def test_node_selector_of_a_device_with_several_terms() -> None:
 
 
 def test_share_ids_are_uuids_that_depend_on_the_seed_alone() -> None:
-    one, again, other = (share_ids(seed) for seed in ("a", "a", "b"))
-    first = [next(one) for _ in range(100)]
+    texts, again, other = (share_ids(seed) for seed in ("a", "a", "b"))
+    first = [next(texts) for _ in range(100)]
 
     assert first == [next(again) for _ in range(100)]
     assert not {next(other) for _ in range(100)} & set(first)
     assert len(first) == len(set(first))
     form = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-    assert all(form.fullmatch(each) for each in first)
+    assert all(form.fullmatch(text) for text in first)

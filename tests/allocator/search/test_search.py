@@ -16,7 +16,7 @@ from allocator.search.search import allocate, search
 from kube.api.resource import DerivedAttribute, Device, ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     alternative,
     claim,
     classes,
@@ -60,13 +60,13 @@ def chosen(outcome: Any) -> list[str]:
     return [
         " ".join(
             [
-                one.request.full_name,
-                one.device.id.device,
-                *(f"{key}={amount}" for key, amount in (one.consumed or {}).items()),
+                choice.request.full_name,
+                choice.device.id.device,
+                *(f"{key}={amount}" for key, amount in (choice.consumed or {}).items()),
             ]
         )
         for claim_ in outcome.choices
-        for one in claim_
+        for choice in claim_
     ]
 
 
@@ -163,7 +163,7 @@ def test_attempts_that_fail(case: Fatal) -> None:
 
 
 def test_admin_access_can_use_an_allocated_device() -> None:
-    usage = gather_usage([allocated(result("a"))], Features())
+    usage = gather_usage([allocated_claim(result("a"))], Features())
 
     assert NONE == chosen(run_search(one_pool(SHARED), claim(request()), usage=usage))
     assert ["adm a m=4"] == chosen(run_search(one_pool(SHARED), claim(admin()), usage=usage))
@@ -191,7 +191,7 @@ def test_capacity_is_checked_before_constraints() -> None:
     asks = request(capacity={"m": 2}, derived_attributes=derived)
     features = Features(derived_attributes=True)
     pending = resolve_requests([claim(asks, constraints=[match(ROOT)])], classes(), features)
-    usage = gather_usage([allocated(result("a", share="1", consumed={"m": 3}))], features)
+    usage = gather_usage([allocated_claim(result("a", share="1", consumed={"m": 3}))], features)
 
     assert isinstance(
         allocate(one_pool(SHARED), pending, usage, AllocatorOptions(features=features)), DoesNotFit

@@ -116,8 +116,8 @@ def drawn_request(rng: Random, name: str) -> DeviceRequest:
     amount = rng.choice((None, None, {"m": 1}, {"m": 3}))
     kind = rng.random()
     if kind < 0.3:
-        some = [alternative(f"s{n}", *where, count=2 - n, capacity=amount) for n in (0, 1)]
-        return first_of(name, *some, alternative("last", count=rng.choice((1, 3, None))))
+        requests = [alternative(f"s{n}", *where, count=2 - n, capacity=amount) for n in (0, 1)]
+        return first_of(name, *requests, alternative("last", count=rng.choice((1, 3, None))))
     if kind < 0.4:
         return request(name, *where, admin_access=True)
     if kind < 0.45:
@@ -131,14 +131,16 @@ def drawn_claim(rng: Random, name: str) -> ResourceClaim:
     return claim(*asks, name=name, constraints=rules)
 
 
-def drawn(rng: Random) -> Attempt:
+def drawn_attempt(rng: Random) -> Attempt:
     """Return a few claims on a few devices.
 
     Raises:
         AttemptFailed: There is nothing to search.
     """
-    listed = [drawn_device(rng, f"d{number}") for number in range(rng.choice((3, 4, 5, 6)))]
-    pool = pool_of(*listed, counters=[counter_set("one", slices=3), counter_set("two", slices=2)])
+    listed_devices = [drawn_device(rng, f"d{number}") for number in range(rng.choice((3, 4, 5, 6)))]
+    pool = pool_of(
+        *listed_devices, counters=[counter_set("one", slices=3), counter_set("two", slices=2)]
+    )
     node: NodeDevices = node_with(pool)
     share = DeviceUse(share_ids=frozenset("1"), capacity=quantities({"m": 1}))
     use = rng.choice((None, share, DeviceUse(exclusive=True)))
@@ -148,12 +150,12 @@ def drawn(rng: Random) -> Attempt:
 
 
 def plain(attempt: Attempt) -> list[tuple[str, str]] | None:
-    found = _Plain(attempt)
-    if not found.finds():
+    plain = _Plain(attempt)
+    if not plain.finds():
         return None
     return [
         (table.request.full_name, attempt.node.devices[position].id.device)
-        for table, position in found.chosen
+        for table, position in plain.chosen
     ]
 
 
@@ -163,9 +165,9 @@ def skipping(attempt: Attempt) -> list[tuple[str, str]] | None:
     if not isinstance(outcome, Plan):
         return None
     return [
-        (one.request.full_name, one.device.id.device)
+        (first_choice.request.full_name, first_choice.device.id.device)
         for choice in outcome.choices
-        for one in choice
+        for first_choice in choice
     ]
 
 
@@ -173,14 +175,14 @@ def skipping(attempt: Attempt) -> list[tuple[str, str]] | None:
 def test_a_search_without_pruning_has_the_same_outcome(start: int) -> None:
     for seed in range(start, start + CHUNK):
         try:
-            attempt, again = drawn(Random(seed)), drawn(Random(seed))
+            attempt, again = drawn_attempt(Random(seed)), drawn_attempt(Random(seed))
         except AttemptFailed:
             continue
         if attempt.attribute_constraints is not None and any(
-            one.all_positions is not None
+            request_candidates.all_positions is not None
             for request_ in attempt.requests
             for many in request_
-            for one in many
+            for request_candidates in many
         ):
             # A constraint that excludes one of "all" devices ends the attempt.
             continue

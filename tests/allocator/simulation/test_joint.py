@@ -54,7 +54,9 @@ def nic(name: str = "nic", count: int = 1) -> DeviceRequest:
 def pairs(count: int) -> ResourceClaim:
     """So many GPUs, each with a NIC of its own under the same root."""
     requests = [
-        one for number in range(count) for one in (request(f"gpu-{number}"), nic(f"nic-{number}"))
+        device_request
+        for number in range(count)
+        for device_request in (request(f"gpu-{number}"), nic(f"nic-{number}"))
     ]
     constraints = [match(ROOT, f"gpu-{number}", f"nic-{number}") for number in range(count)]
     return claim(*requests, constraints=constraints)
@@ -76,12 +78,14 @@ def rather() -> ResourceClaim:
     )
 
 
-def placed(node: NodeDevices, wanted: ResourceClaim) -> list[str] | None:
+def placed(node: NodeDevices, wanted_claim: ResourceClaim) -> list[str] | None:
     rules = AllocatorOptions(features=Features())
-    outcome = allocate(node, resolve_requests([wanted], CLASSES, rules.features), Usage(), rules)
+    outcome = allocate(
+        node, resolve_requests([wanted_claim], CLASSES, rules.features), Usage(), rules
+    )
     if not isinstance(outcome, Plan):
         return None
-    return [one.device.id.device for claim_ in outcome.choices for one in claim_]
+    return [choice.device.id.device for claim_ in outcome.choices for choice in claim_]
 
 
 class Case(NamedTuple):

@@ -27,7 +27,7 @@ from kube.api.resource import (
     ResourceSlice,
 )
 from testing.allocation.builders import (
-    allocated,
+    allocated_claim,
     claim,
     classes,
     devices,
@@ -63,8 +63,8 @@ def template(count: int = 2) -> ResourceClaimTemplate:
     )
 
 
-def by_name(made: Sequence[Any]) -> Mapping[tuple[str, str], Any]:
-    return {(each.metadata.namespace, each.metadata.name): each for each in made}
+def by_name(made_values: Sequence[Any]) -> Mapping[tuple[str, str], Any]:
+    return {(each.metadata.namespace, each.metadata.name): each for each in made_values}
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,20 +83,22 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
             options=AllocatorOptions(features=Features()),
         )
 
-    def look(self, asking: Pod) -> PodProjection | None:
-        return project_pod(asking, by_name(self.claims), by_name(self.templates), self.extended)
+    def look(self, asking_pod: Pod) -> PodProjection | None:
+        return project_pod(asking_pod, by_name(self.claims), by_name(self.templates), self.extended)
 
     def answer(self, asking: Pod, cluster: Cluster | None = None) -> Explanation | None:
-        looked = self.look(asking)
-        assert looked is not None
-        return explain_pending_pod(cluster or self.cluster(), looked, GPU, self.extended)
+        looked_pod_projection = self.look(asking)
+        assert looked_pod_projection is not None
+        return explain_pending_pod(
+            cluster or self.cluster(), looked_pod_projection, GPU, self.extended
+        )
 
 
-def held(*names: str) -> ResourceClaim:
-    return allocated(*(result(name) for name in names), name="held")
+def held_claim(*names: str) -> ResourceClaim:
+    return allocated_claim(*(result(name) for name in names), name="held")
 
 
-def cordoned(name: str) -> Node:
+def cordoned_node(name: str) -> Node:
     return Node(metadata=ObjectMeta(name=name), spec=NodeSpec(unschedulable=True))
 
 
@@ -110,7 +112,7 @@ class Row(NamedTuple):
     asking: Pod = TRAINER
 
 
-ONE_LEFT = World(claims=[held("gpu-0")])
+ONE_LEFT = World(claims=[held_claim("gpu-0")])
 ROWS = (
     Row(None, "there is a place", World()),
     Row(
@@ -121,12 +123,15 @@ ROWS = (
     Row(
         "1 node: node is unschedulable. Devices are free on node node-1, but node is unschedulable.",
         "the devices are free where the pod cannot go",
-        World(nodes=[cordoned("node-1")]),
+        World(nodes=[cordoned_node("node-1")]),
     ),
     Row(
         "1 node: only 2 suitable devices, 3 requested. 2 nodes: node is unschedulable. Closest fit: request 2 devices (node-1).",
         "devices come before nodes, however many",
-        World(nodes=[node("node-1"), cordoned("n2"), cordoned("n3")], templates=[template(3)]),
+        World(
+            nodes=[node("node-1"), cordoned_node("n2"), cordoned_node("n3")],
+            templates=[template(3)],
+        ),
     ),
     Row(
         "ResourceClaim default/lost not found.",
@@ -162,14 +167,14 @@ def test_a_pod_without_devices_is_looked_at_by_nobody() -> None:
 
 
 def test_an_extended_resource_of_a_class_counts() -> None:
-    asking = pod(
+    asking_pod = pod(
         "extended",
         containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "3"}}}],
     )
     world = World(extended={"example.com/gpu": "gpu"})
-    assert mapped_resources(asking, world.extended)
+    assert mapped_resources(asking_pod, world.extended)
 
-    answer_ = world.answer(asking)
+    answer_ = world.answer(asking_pod)
 
     assert answer_ is not None
     assert "only 2 suitable devices, 3 requested" in answer_.note
@@ -190,7 +195,7 @@ def test_replicas_are_told_the_same() -> None:
 
 def test_replicas_whose_allocated_claims_are_reserved_for_them_are_explained_once() -> None:
     def key(name: str) -> bytes:
-        claim_ = allocated(result("gpu-0"), name=f"{name}-a", namespace="default")
+        claim_ = allocated_claim(result("gpu-0"), name=f"{name}-a", namespace="default")
         consumer = ResourceClaimConsumerReference(resource="pods", name=name, uid=name)
         assert claim_.status is not None
         status = msgspec.structs.replace(claim_.status, reserved_for=(consumer,))
@@ -214,11 +219,11 @@ def test_replicas_whose_allocated_claims_are_reserved_for_them_are_explained_onc
     ],
 )
 def test_what_differs_in_what_counts_is_told_apart(other: Pod) -> None:
-    one, another = World().look(pod("first", f"={TEMPLATE}")), World().look(other)
+    pod_projection, another = World().look(pod("first", f"={TEMPLATE}")), World().look(other)
 
-    assert one is not None
+    assert pod_projection is not None
     assert another is not None
-    assert one.key != another.key
+    assert pod_projection.key != another.key
 
 
 def test_asking_changes_nothing() -> None:
@@ -239,7 +244,7 @@ def test_numbers_make_no_other_kind() -> None:
 
     assert explanation_with(2).kind == explanation_with(3).kind
     assert explanation_with(2).note != explanation_with(3).note
-    answer_ = World(nodes=[cordoned("node-1")]).answer(pod("a", f"={TEMPLATE}"))
+    answer_ = World(nodes=[cordoned_node("node-1")]).answer(pod("a", f"={TEMPLATE}"))
     assert answer_ is not None
     assert answer_.kind != explanation_with(2).kind
 
@@ -247,7 +252,7 @@ def test_numbers_make_no_other_kind() -> None:
 def test_a_note_is_no_longer_than_an_event_holds() -> None:
     sizes = range(1, 32)
     slices = [
-        slice_of(*devices(*(f"gpu-{each}" for each in range(size))), pool=f"node-{size}")
+        slice_of(*devices(*(f"gpu-{number}" for number in range(size))), pool=f"node-{size}")
         for size in sizes
     ]
     world = World(
@@ -263,7 +268,7 @@ def test_a_note_is_no_longer_than_an_event_holds() -> None:
 
 def test_names_of_other_namespaces_are_not_told() -> None:
     foreign = msgspec.structs.replace(
-        held("gpu-0", "gpu-1"), metadata=ObjectMeta(name="secret", namespace="hidden")
+        held_claim("gpu-0", "gpu-1"), metadata=ObjectMeta(name="secret", namespace="hidden")
     )
 
     answer_ = World(claims=[foreign]).answer(pod("a", f"={TEMPLATE}"))
@@ -274,7 +279,7 @@ def test_names_of_other_namespaces_are_not_told() -> None:
 
 
 def test_asking_for_an_extended_resource_changes_nothing() -> None:
-    asking = pod(
+    asking_pod = pod(
         "extended",
         containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "2"}}}],
     )
@@ -282,5 +287,5 @@ def test_asking_for_an_extended_resource_changes_nothing() -> None:
     cluster = world.cluster()
     before = cluster.usage
 
-    assert world.answer(asking, cluster) is None
+    assert world.answer(asking_pod, cluster) is None
     assert before == cluster.usage

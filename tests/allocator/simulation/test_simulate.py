@@ -27,12 +27,12 @@ from kube.api.resource import (
 )
 from kube.names import STRATEGY_ANNOTATION
 from testing.allocation.builders import (
-    allocated,
+    allocated_claim,
     claim,
     device,
     device_class,
     devices,
-    labelled,
+    labelled_node_selector,
     node,
     request,
     requirement,
@@ -71,7 +71,7 @@ def two_nodes(**first: Any) -> tuple[ResourceSlice, ...]:
     )
 
 
-def simulated(
+def simulated_result(
     *,
     pods: Sequence[Pod] = (),
     claims: Sequence[ResourceClaim] = (),
@@ -84,24 +84,27 @@ def simulated(
     on: str | None = None,
     **how: Any,
 ) -> SimulationResult:
-    known = {class_.metadata.name: class_ for class_ in classes}
+    known_device_classes = {class_.metadata.name: class_ for class_ in classes}
     everything = (*claims, *held)
     cluster = Cluster(
         slices=two_nodes() if slices is None else slices,
         nodes=nodes,
         claims=everything,
-        classes=known,
+        classes=known_device_classes,
         options=AllocatorOptions(features=Features()),
     )
     question = SimulationInput(
         pods=tuple(pods),
         claims=tuple(claims),
-        known={(one.metadata.namespace, one.metadata.name): one for one in everything},
+        known={
+            (first_claim.metadata.namespace, first_claim.metadata.name): first_claim
+            for first_claim in everything
+        },
         templates={
             (template_.metadata.namespace, template_.metadata.name): template_
             for template_ in templates
         },
-        classes=known,
+        classes=known_device_classes,
         extended_resources=dict.fromkeys(extended, "gpu"),
     )
     ways = SimulationOptions(**how)
@@ -128,13 +131,13 @@ def reasons(answer: SimulationResult) -> dict[str, list[str]]:
     }
 
 
-def named(name: str, *requests: Any) -> ResourceClaim:
+def named_claim(name: str, *requests: Any) -> ResourceClaim:
     return claim(*(requests or (request(),)), name=name)
 
 
-def held(gpu: str, place: str, name: str = "held") -> ResourceClaim:
+def held_claim(gpu: str, place: str, name: str = "held") -> ResourceClaim:
     """A claim that holds a device which is local to a node."""
-    holder = allocated(result(gpu, pool=place), name=name)
+    holder = allocated_claim(result(gpu, pool=place), name=name)
     assert holder.status is not None
     assert holder.status.allocation is not None
     term = NodeSelectorTerm(match_fields=(requirement("metadata.name", place),))
@@ -155,24 +158,31 @@ class Case(NamedTuple):
 
 CASES = (
     Case("nothing asked, nothing placed", [], {}),
-    Case("a claim goes to the first node by name", ["a: node-1 gpu-0"], {"claims": [named("a")]}),
+    Case(
+        "a claim goes to the first node by name",
+        ["a: node-1 gpu-0"],
+        {"claims": [named_claim("a")]},
+    ),
     Case(
         "what one claim gets, the next does not",
         ["a: node-1 gpu-0", "b: node-1 gpu-1", "c: node-2 gpu-0"],
-        {"claims": [named("a"), named("b"), named("c")]},
+        {"claims": [named_claim("a"), named_claim("b"), named_claim("c")]},
     ),
     Case(
         "what claims of the cluster hold is gone",
         ["a: node-2 gpu-0 gpu-1"],
         {
-            "claims": [named("a", request(count=2))],
-            "held": [held("gpu-1", "node-1")],
+            "claims": [named_claim("a", request(count=2))],
+            "held": [held_claim("gpu-1", "node-1")],
         },
     ),
     Case(
         "pods come before claims",
         ["pod: node-1", "b: node-1 gpu-0 gpu-1", "a: node-2 gpu-0"],
-        {"claims": [named("a"), named("b", request(count=2))], "pods": [pod("pod", "b")]},
+        {
+            "claims": [named_claim("a"), named_claim("b", request(count=2))],
+            "pods": [pod("pod", "b")],
+        },
     ),
     Case(
         "a claim of a template is called after its pod",
@@ -206,23 +216,23 @@ CASES = (
         "all claims of a pod are on its node",
         ["pod: node-2", "b: node-2 gpu-0", "c: node-2 gpu-1", "a: node-1 gpu-0"],
         {
-            "claims": [named("a"), named("b"), named("c")],
+            "claims": [named_claim("a"), named_claim("b"), named_claim("c")],
             "pods": [pod("pod", "b", "c")],
-            "held": [held("gpu-1", "node-1")],
+            "held": [held_claim("gpu-1", "node-1")],
         },
     ),
     Case(
         "a claim that pods share is allocated once and keeps them together",
         ["one: node-1", "two: node-1", "a: node-1 gpu-0"],
-        {"claims": [named("a")], "pods": [pod("one", "a"), pod("two", "a")]},
+        {"claims": [named_claim("a")], "pods": [pod("one", "a"), pod("two", "a")]},
     ),
     Case(
         "an allocated claim decides where the pod goes, and is not placed",
         ["pod: node-2", "b: node-2 gpu-1"],
         {
-            "claims": [named("b")],
+            "claims": [named_claim("b")],
             "pods": [pod("pod", "a", "b")],
-            "held": [held("gpu-0", "node-2", name="a")],
+            "held": [held_claim("gpu-0", "node-2", name="a")],
         },
     ),
     Case(
@@ -236,14 +246,19 @@ CASES = (
     Case(
         "devices for all nodes pin nobody",
         ["a: None net-0"],
-        {"claims": [named("a")], "slices": [slice_of(device("net-0"), pool="net", all_nodes=True)]},
+        {
+            "claims": [named_claim("a")],
+            "slices": [slice_of(device("net-0"), pool="net", all_nodes=True)],
+        },
     ),
     Case(
         "nor do devices for nodes with a label",
         ["a: None net-0"],
         {
-            "claims": [named("a")],
-            "slices": [slice_of(device("net-0"), pool="net", selector=labelled(zone="a"))],
+            "claims": [named_claim("a")],
+            "slices": [
+                slice_of(device("net-0"), pool="net", selector=labelled_node_selector(zone="a"))
+            ],
             "nodes": [node("node-1", zone="a")],
         },
     ),
@@ -276,7 +291,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_by_one(case: Case) -> None:
-    answer = simulated(**case.given)
+    answer = simulated_result(**case.given)
 
     assert case.want == placements(answer)
     assert answer.all_placed
@@ -298,7 +313,7 @@ FAILED = (
     Failed(
         "a claim that fits no node",
         {"node-1": [TOO_FEW], "node-2": [TOO_FEW]},
-        {"claims": [named("a", request(count=3))]},
+        {"claims": [named_claim("a", request(count=3))]},
     ),
     Failed(
         "nodes tell of the last that failed",
@@ -326,7 +341,7 @@ FAILED = (
         },
         {
             "pods": [pod("one", "a")],
-            "held": [held("gpu-0", "node-3", name="a")],
+            "held": [held_claim("gpu-0", "node-3", name="a")],
         },
     ),
     Failed(
@@ -353,7 +368,7 @@ FAILED = (
 
 @pytest.mark.parametrize("case", FAILED, ids=lambda case: case.name)
 def test_failures(case: Failed) -> None:
-    answer = simulated(**case.given)
+    answer = simulated_result(**case.given)
 
     assert case.want == reasons(answer)
     assert not answer.all_placed
@@ -361,9 +376,13 @@ def test_failures(case: Failed) -> None:
 
 
 def test_a_failed_pod_keeps_none_of_its_claims_and_the_rest_goes_on() -> None:
-    answer = simulated(
+    answer = simulated_result(
         pods=[pod("big", "a", "b"), pod("small", "c")],
-        claims=[named("a"), named("b", request(count=2)), named("c", request(count=2))],
+        claims=[
+            named_claim("a"),
+            named_claim("b", request(count=2)),
+            named_claim("c", request(count=2)),
+        ],
     )
 
     assert placements(answer) == [
@@ -374,19 +393,21 @@ def test_a_failed_pod_keeps_none_of_its_claims_and_the_rest_goes_on() -> None:
 
 
 def test_a_claim_of_a_failed_pod_is_not_tried_alone() -> None:
-    answer = simulated(pods=[pod("pod", "a", nodeSelector={"zone": "b"})], claims=[named("a")])
+    answer = simulated_result(
+        pods=[pod("pod", "a", nodeSelector={"zone": "b"})], claims=[named_claim("a")]
+    )
 
     assert placements(answer) == ["pod: None", "a: None"]
 
 
 def test_a_run_that_is_stopped_has_what_was_tried() -> None:
-    tried: list[int] = []
+    tried_claim: list[int] = []
 
-    answer = simulated(
+    answer = simulated_result(
         pods=[pod("first", "a"), pod("second", "b")],
-        claims=[named("a"), named("b")],
-        progress=tried.append,
-        stops=lambda: bool(tried),
+        claims=[named_claim("a"), named_claim("b")],
+        progress=tried_claim.append,
+        stops=lambda: bool(tried_claim),
     )
 
     assert placements(answer) == ["first: node-1", "a: node-1 gpu-0"]
@@ -395,7 +416,7 @@ def test_a_run_that_is_stopped_has_what_was_tried() -> None:
 def test_a_missing_class_is_an_error_and_the_others_go_on() -> None:
     claim_ = claim(request(device_class_name="lost"), name="lost")
 
-    answer = simulated(claims=[claim_, named("a")])
+    answer = simulated_result(claims=[claim_, named_claim("a")])
 
     assert answer.error is not None
     assert "could not retrieve device class lost" in answer.error
@@ -415,8 +436,8 @@ IS_A = 'device.attributes["gpu.example.com"].model.lowerAscii() == "a"'
 
 
 def test_who_goes_by_name_does_not_meet_the_error_of_a_later_node() -> None:
-    first = simulated(claims=[named("a", request("req-0", IS_A))], slices=BROKEN_ON_2)
-    second = simulated(claims=[named("a", request("req-0", IS_A))], slices=BROKEN_ON_1)
+    first = simulated_result(claims=[named_claim("a", request("req-0", IS_A))], slices=BROKEN_ON_2)
+    second = simulated_result(claims=[named_claim("a", request("req-0", IS_A))], slices=BROKEN_ON_1)
 
     assert (placements(first), first.error) == (["a: node-1 gpu-0"], None)
     assert placements(second) == ["a: None"]
@@ -424,8 +445,8 @@ def test_who_goes_by_name_does_not_meet_the_error_of_a_later_node() -> None:
 
 
 def test_whoever_compares_nodes_meets_every_error() -> None:
-    answer = simulated(
-        claims=[named("a", request("req-0", IS_A))],
+    answer = simulated_result(
+        claims=[named_claim("a", request("req-0", IS_A))],
         slices=BROKEN_ON_2,
         strategy=_strategy("CompactFirst"),
     )
@@ -437,8 +458,8 @@ def test_reasons_of_devices_come_from_whoever_explains() -> None:
     rejection_reason = RejectionReason(reason=Reason.ALLOCATED, subject="in use by a claim")
     shortage = Shortage(claim="default/a", request="req-0", rejection=rejection_reason, devices=2)
 
-    answer = simulated(
-        claims=[named("a", request(count=3))],
+    answer = simulated_result(
+        claims=[named_claim("a", request(count=3))],
         explain=lambda node, asked, usage, rules: (shortage,),
     )
 
@@ -454,7 +475,7 @@ def _strategy(name: str) -> Strategy:
     return next(one for one in registry.ALL if one.name == name)
 
 
-HALF_FULL = [held("gpu-0", "node-2")]
+HALF_FULL = [held_claim("gpu-0", "node-2")]
 
 
 class Chosen(NamedTuple):
@@ -497,7 +518,7 @@ CHOSEN = (
 
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
 def test_strategies(case: Chosen) -> None:
-    answer = simulated(**{"claims": [named("a")], "held": HALF_FULL, **case.given})
+    answer = simulated_result(**{"claims": [named_claim("a")], "held": HALF_FULL, **case.given})
 
     assert case.want == answer.claims[0].node
 
@@ -505,7 +526,7 @@ def test_strategies(case: Chosen) -> None:
 def test_a_strategy_that_does_not_exist_is_noted_and_the_default_decides() -> None:
     pod_ = pod("pod", "a", annotations={STRATEGY_ANNOTATION: "Best"})
 
-    answer = simulated(claims=[named("a")], pods=[pod_])
+    answer = simulated_result(claims=[named_claim("a")], pods=[pod_])
 
     assert placements(answer) == ["pod: node-1", "a: node-1 gpu-0"]
     assert list(answer.notes) == [
@@ -521,7 +542,7 @@ def test_a_strategy_that_does_not_exist_is_noted_and_the_default_decides() -> No
 
 
 def test_together_all_claims_go_to_one_node_and_it_says_so() -> None:
-    answer = simulated(claims=[named("a"), named("b")], on="node-2")
+    answer = simulated_result(claims=[named_claim("a"), named_claim("b")], on="node-2")
 
     assert placements(answer) == ["a: node-2 gpu-0", "b: node-2 gpu-1"]
     assert [(node_.name, node_.fits, node_.score) for node_ in answer.nodes] == [
@@ -530,8 +551,10 @@ def test_together_all_claims_go_to_one_node_and_it_says_so() -> None:
 
 
 def test_together_is_all_or_nothing() -> None:
-    answer = simulated(
-        pods=[pod("pod", "a")], claims=[named("b", request(count=2)), named("a")], on="node-1"
+    answer = simulated_result(
+        pods=[pod("pod", "a")],
+        claims=[named_claim("b", request(count=2)), named_claim("a")],
+        on="node-1",
     )
 
     assert placements(answer) == ["pod: None", "a: None", "b: None"]
@@ -540,14 +563,16 @@ def test_together_is_all_or_nothing() -> None:
 
 
 def test_together_pods_come_first() -> None:
-    answer = simulated(pods=[pod("pod", "b")], claims=[named("a"), named("b")], on="node-1")
+    answer = simulated_result(
+        pods=[pod("pod", "b")], claims=[named_claim("a"), named_claim("b")], on="node-1"
+    )
 
     assert placements(answer) == ["pod: node-1", "b: node-1 gpu-0", "a: node-1 gpu-1"]
 
 
 def test_together_a_pod_that_the_node_does_not_take_stops_all() -> None:
-    answer = simulated(
-        pods=[pod("pod", "a", nodeSelector={"zone": "b"})], claims=[named("a")], on="node-1"
+    answer = simulated_result(
+        pods=[pod("pod", "a", nodeSelector={"zone": "b"})], claims=[named_claim("a")], on="node-1"
     )
 
     assert placements(answer) == ["pod: None", "a: None"]
@@ -559,10 +584,10 @@ def test_together_the_strategy_of_the_first_pod_chooses_devices() -> None:
     shared = [slice_of(*devices("gpu-0", "gpu-1", shared=True, capacity={"memory": "80Gi"}))]
     used = result("gpu-1", share="s", consumed={"memory": "40Gi"})
 
-    answer = simulated(
+    answer = simulated_result(
         pods=[pod_],
-        claims=[named("a", request(capacity={"memory": "10Gi"}))],
-        held=[allocated(used, name="held")],
+        claims=[named_claim("a", request(capacity={"memory": "10Gi"}))],
+        held=[allocated_claim(used, name="held")],
         slices=shared,
         nodes=[node()],
         on="node-1",
@@ -574,7 +599,7 @@ def test_together_the_strategy_of_the_first_pod_chooses_devices() -> None:
 def test_together_an_error_is_told() -> None:
     claim_ = claim(request(device_class_name="lost"), name="lost")
 
-    answer = simulated(claims=[claim_], on="node-1")
+    answer = simulated_result(claims=[claim_], on="node-1")
 
     assert answer.error is not None
     assert [(node_.name, node_.fits) for node_ in answer.nodes] == [("node-1", False)]
@@ -585,9 +610,9 @@ def test_together_an_error_is_told() -> None:
 
 def test_share_ids_are_the_same_in_every_run_and_differ_within_one() -> None:
     slices = [slice_of(device("gpu-0", shared=True, capacity={"memory": "80Gi"}))]
-    claims = [named(name, request(capacity={"memory": "10Gi"})) for name in ("a", "b")]
+    claims = [named_claim(name, request(capacity={"memory": "10Gi"})) for name in ("a", "b")]
 
-    runs = [simulated(claims=claims, slices=slices, nodes=[node()]) for _ in range(2)]
+    runs = [simulated_result(claims=claims, slices=slices, nodes=[node()]) for _ in range(2)]
 
     ids = [
         [claim_.allocation.devices.results[0].share_id for claim_ in run.claims if claim_.allocation
@@ -599,9 +624,9 @@ def test_share_ids_are_the_same_in_every_run_and_differ_within_one() -> None:
 
 
 def test_what_is_asked_stays_as_it_is() -> None:
-    asked = named("a")
+    asked = named_claim("a")
 
-    simulated(claims=[asked])
+    simulated_result(claims=[asked])
 
-    assert asked == named("a")
+    assert asked == named_claim("a")
     assert asked.status is None

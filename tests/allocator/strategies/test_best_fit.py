@@ -7,15 +7,15 @@ from allocator.model.devices import NodeDevices
 from allocator.strategies.best_fit import BEST_FIT
 from kube.api.resource import DeviceRequest, DeviceRequestAllocationResult
 from testing.allocation.builders import amount, claim, device, node_with, pool_of, request
-from testing.allocation.placing import cards, held, placed, share
+from testing.allocation.placing import cards, held_results, placed, share
 
 
-def sized(*memories: str) -> NodeDevices:
+def sized_node_devices(*memories: str) -> NodeDevices:
     """GPUs of these sizes, given away whole."""
     return node_with(pool_of(*[device(memory, capacity={"memory": memory}) for memory in memories]))
 
 
-def sliced(*memories: str) -> NodeDevices:
+def sliced_node_devices(*memories: str) -> NodeDevices:
     """GPUs of these sizes, shared by memory."""
     return node_with(
         pool_of(
@@ -47,26 +47,35 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("the smallest of all", sized("80Gi", "24Gi", "16Gi"), (), request(), "16Gi", 72),
+    Row(
+        "the smallest of all", sized_node_devices("80Gi", "24Gi", "16Gi"), (), request(), "16Gi", 72
+    ),
     Row(
         "the smallest that will do",
-        sized("80Gi", "24Gi", "16Gi"),
+        sized_node_devices("80Gi", "24Gi", "16Gi"),
         (),
         request("req-0", BIG_ENOUGH),
         *("24Gi", 67),
     ),
-    Row("the big one of two", sized("80Gi", "24Gi"), held("24Gi"), request(), "80Gi", 66),
+    Row(
+        "the big one of two",
+        sized_node_devices("80Gi", "24Gi"),
+        held_results("24Gi"),
+        request(),
+        "80Gi",
+        66,
+    ),
     Row(
         "the big one of two where the other is free",
-        sized("80Gi", "24Gi"),
+        sized_node_devices("80Gi", "24Gi"),
         (),
         request("req-0", 'device.capacity["gpu.example.com"].memory == quantity("80Gi")'),
         *("80Gi", 56),
     ),
-    Row("the small one of two", sized("80Gi", "24Gi"), (), request(), "24Gi", 71),
+    Row("the small one of two", sized_node_devices("80Gi", "24Gi"), (), request(), "24Gi", 71),
     Row(
         "a share goes where least room is left",
-        sliced("80Gi", "40Gi", "16Gi"),
+        sliced_node_devices("80Gi", "40Gi", "16Gi"),
         (share("80Gi", memory="68Gi"), share("16Gi", memory="11Gi")),
         request(capacity={"memory": "10Gi"}),
         *("80Gi", 79),
@@ -80,30 +89,42 @@ ROWS = (
         62,
     ),
     Row(
-        "and then beside the first", cards(1), held("card-0-1g-3"), profile("1g"), "card-0-1g-0", 71
+        "and then beside the first",
+        cards(1),
+        held_results("card-0-1g-3"),
+        profile("1g"),
+        "card-0-1g-0",
+        71,
     ),
     Row(
         "one slot goes to the card in use",
         cards(2),
-        held("card-1-1g-3"),
+        held_results("card-1-1g-3"),
         profile("1g"),
         *("card-1-1g-0", 68),
     ),
     Row(
         "where it blocks nothing",
         cards(2),
-        held("card-1-1g-0"),
+        held_results("card-1-1g-0"),
         profile("1g"),
         *("card-1-1g-1", 77),
     ),
     Row(
         "a bigger partition beside a small one",
         cards(2),
-        held("card-1-1g-0"),
+        held_results("card-1-1g-0"),
         profile("3g"),
         *("card-1-3g-4", 63),
     ),
-    Row("any partition: the smallest", cards(1), held("card-0-3g-0"), request(), "card-0-1g-3", 85),
+    Row(
+        "any partition: the smallest",
+        cards(1),
+        held_results("card-0-3g-0"),
+        request(),
+        "card-0-1g-3",
+        85,
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.node_compact_device_low_load import NODE_COMPACT_DEVICE_LOW_LOAD
 from kube.api.resource import DeviceRequest, DeviceRequestAllocationResult
 from testing.allocation.builders import alternative, claim, first_of, request
-from testing.allocation.placing import cards, held, placed, share, sharing, whole
+from testing.allocation.placing import cards, held_results, placed, share, sharing, whole
 
 ONE_SLOT = 'device.attributes["gpu.example.com"].profile == "1g"'
 QUARTER = {"memory": "20Gi"}
@@ -33,14 +33,14 @@ ROWS = (
     Row(
         "whole devices are alike",
         whole(4),
-        held("gpu-0", "gpu-2"),
+        held_results("gpu-0", "gpu-2"),
         request(),
         *("gpu-1", "gpu-1", 75, 25),
     ),
     Row(
         "a bigger node is emptier",
         whole(8),
-        held("gpu-0", "gpu-1"),
+        held_results("gpu-0", "gpu-1"),
         request(),
         "gpu-2",
         "gpu-2",
@@ -71,7 +71,7 @@ ROWS = (
     Row(
         "a partition beside others",
         cards(2),
-        held("card-1-1g-0"),
+        held_results("card-1-1g-0"),
         request("req-0", ONE_SLOT),
         *("card-1-1g-1", "card-0-1g-0", 14, 85),
     ),
@@ -85,7 +85,7 @@ ROWS = (
     Row(
         "a later alternative is behind it on any node",
         whole(4),
-        held("gpu-0", "gpu-1", "gpu-2"),
+        held_results("gpu-0", "gpu-1", "gpu-2"),
         first_of("req-0", alternative("two", count=2), alternative("one")),
         *("gpu-3", "gpu-3", 87, 75),
     ),
@@ -108,4 +108,4 @@ def test_placed(row: Row) -> None:
 def test_admin_access_adds_no_load() -> None:
     claims = [claim(request(admin_access=True), namespace="admin")]
 
-    assert placed(COMPACT_FIRST, whole(4), claims, held("gpu-0")).score == 0
+    assert placed(COMPACT_FIRST, whole(4), claims, held_results("gpu-0")).score == 0

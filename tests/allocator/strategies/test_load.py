@@ -19,7 +19,7 @@ from testing.allocation.builders import (
     pool_of,
     result,
 )
-from testing.allocation.placing import cards, held, share, sharing, usage, whole
+from testing.allocation.placing import cards, held_results, share, sharing, usage, whole
 
 NIC = "nic.example.com"
 
@@ -49,7 +49,7 @@ UNMEASURED = tuple(result("gpu-0", share=f"share-{number}") for number in range(
 
 ROWS = (
     Row("nothing is held", whole(2), (), [0, 0], 0),
-    Row("a device held alone is full", whole(2), held("gpu-1"), [0, 1000], 500),
+    Row("a device held alone is full", whole(2), held_results("gpu-1"), [0, 1000], 500),
     Row(
         "a share counts by what it consumes",
         sharing(2),
@@ -79,18 +79,24 @@ ROWS = (
         250,
     ),
     Row("shares that measure nothing count by number", two(), UNMEASURED, [750, 0], 375),
-    Row("devices of the pool that are gone count for nothing", whole(2), held("gone"), [0, 0], 0),
+    Row(
+        "devices of the pool that are gone count for nothing",
+        whole(2),
+        held_results("gone"),
+        [0, 0],
+        0,
+    ),
     Row(
         "a partition fills its whole card as far as it goes",
         cards(1),
-        held("card-0-1g-0"),
+        held_results("card-0-1g-0"),
         [142, 1000, *[142] * 8],
         142,
     ),
     Row(
         "other cards are left as they are",
         cards(2),
-        held("card-1-3g-0", "card-1-3g-4"),
+        held_results("card-1-3g-0", "card-1-3g-4"),
         [*[0] * 10, *[857] * 8, 1000, 1000],
         428,
     ),

@@ -17,9 +17,9 @@ def wants(word: str) -> dict[str, str]:
     return {STRATEGY_ANNOTATION: word, "example.com/other": "x"}
 
 
-@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
-def test_strategies_are_named_like_their_classes(each: object) -> None:
-    assert find_strategy(type(each).__name__) is each
+@pytest.mark.parametrize("first_value", ALL, ids=lambda each: each.name)
+def test_strategies_are_named_like_their_classes(first_value: object) -> None:
+    assert find_strategy(type(first_value).__name__) is first_value
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

@@ -73,7 +73,7 @@ def test_map_hami_policies(row: Row) -> None:
 def test_modes_of_tensor_fusion() -> None:
     modes = (None, "", "CompactFirst", "LowLoadFirst", "NodeCompactGPULowLoad", "Compact")
 
-    got = [map_tensor_fusion_mode(mode) for mode in modes]
+    policy_mappings = [map_tensor_fusion_mode(mode) for mode in modes]
 
     assert [
         PolicyMapping(),
@@ -85,7 +85,7 @@ def test_modes_of_tensor_fusion() -> None:
             message='"Compact" is not a placement mode of tensor-fusion: '
             "CompactFirst, LowLoadFirst, NodeCompactGPULowLoad"
         ),
-    ] == got
+    ] == policy_mappings
 
 
 def test_every_policy_maps_to_a_strategy() -> None:

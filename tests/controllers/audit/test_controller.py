@@ -31,7 +31,7 @@ from kube.api.urls import (
 from process.durations import PositiveDuration
 from testing.allocation.builders import (
     NAMESPACE,
-    allocated,
+    allocated_claim,
     claim,
     device_class,
     devices,
@@ -228,7 +228,7 @@ async def test_an_object_that_was_repaired_is_no_longer_counted(server: FakeApiS
     async with auditing(server) as audit_:
         await until(lambda: audit_.counted(**labels) == 1)
 
-        server.put(RESOURCE_CLAIMS, document(allocated(result("gpu-0"), name="large")))
+        server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="large")))
 
         await until(lambda: audit_.counted(**labels) == 0)
 

@@ -19,7 +19,7 @@ from kube.api.urls import (
     RESOURCE_SLICES,
 )
 from process.durations import PositiveDuration
-from testing.allocation.builders import allocated, result, slice_of
+from testing.allocation.builders import allocated_claim, result, slice_of
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from tests.controllers.policies.test_status import APART, SETS, gpu
@@ -88,7 +88,7 @@ def publish(server: FakeApiServer, *names: str) -> None:
 
 
 def held(name: str, device: str, namespace: str = "default") -> Document:
-    return document(allocated(result(device), name=name, namespace=namespace))
+    return document(allocated_claim(result(device), name=name, namespace=namespace))
 
 
 def conditions(server: FakeApiServer, name: str = "modes") -> dict[str, str]:

@@ -35,8 +35,8 @@ from kube.api.policy import (
 from kube.api.resource import Device, ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
-    applied,
+    allocated_claim,
+    applied_configuration,
     attribute_of,
     consumes,
     counter_set,
@@ -103,12 +103,14 @@ def report(
 def sliced(name: str, interval: str, namespace: str) -> ResourceClaim:
     """A claim that has a share of a GPU, with this interval of time slices."""
     sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
-    return allocated(
+    return allocated_claim(
         result("g0-a", share=name),
         name=name,
         namespace=namespace,
         config=[
-            applied(apiVersion="resource.nvidia.com/v1beta1", kind="GpuConfig", sharing=sharing)
+            applied_configuration(
+                apiVersion="resource.nvidia.com/v1beta1", kind="GpuConfig", sharing=sharing
+            )
         ],
     )
 
@@ -176,8 +178,8 @@ CASES = (
          "in force for driver gpu.example.com; no devices in use violate it", report()),
     Case("conflicts are counted", "Accepted", "True Accepted",
          "devices in use violate it once, held by 2 claims in 2 namespaces",
-         report(claims=(allocated(result("g0-a"), name="one"),
-                        allocated(result("g0-b"), name="two", namespace="other")))),
+         report(claims=(allocated_claim(result("g0-a"), name="one"),
+                        allocated_claim(result("g0-b"), name="two", namespace="other")))),
     Case("kube-scheduler enforces no policy", "Enforced", "False NoPolicyAwareScheduler",
          "kube-scheduler ignores policies; it may allocate devices that this one keeps apart; "
          "only claims that violate it by themselves are rejected; to enforce it, give "
@@ -191,7 +193,7 @@ CASES = (
          "kube-scheduler ignores policies", report(support=OWNS_ANOTHER)),
     Case("devices in use stay", "Enforced", "True PolicyAwareScheduler",
          "devices in use that violate it stay, and no device may join them",
-         report(support=AWARE, claims=(allocated(result("g0-a"), result("g0-b")),))),
+         report(support=AWARE, claims=(allocated_claim(result("g0-a"), result("g0-b")),))),
     Case("an Audit policy rejects nothing", "Enforced", "False Audit",
          "spec.enforcement is Audit; nothing is rejected; to enforce it, set spec.enforcement "
          "to Enforce", report(audited(APART), support=AWARE)),
@@ -229,7 +231,7 @@ def test_an_older_policy_of_the_driver_counts_instead() -> None:
 
 
 def test_no_message_names_a_claim() -> None:
-    claim_ = allocated(result("g0-a"), result("g0-b"), name="secret", namespace="hidden")
+    claim_ = allocated_claim(result("g0-a"), result("g0-b"), name="secret", namespace="hidden")
 
     status_ = status(report(audited(APART), claims=(claim_,)))
 
@@ -287,7 +289,7 @@ def test_everything_is_bounded() -> None:
     names = [f"mode-{number}" for number in range(40)]
     many = policy(**{name: f'{MODE} == "{"x" * 200}{name}"' for name in names})
     devices = [gpu(f"g0-{number}", name) for number, name in enumerate(names)]
-    held = [allocated(result(device_.name), name=device_.name) for device_ in devices]
+    held = [allocated_claim(result(device_.name), name=device_.name) for device_ in devices]
 
     status_ = status(report(many, devices, held))
 
@@ -302,8 +304,8 @@ def test_everything_is_bounded() -> None:
 
 
 def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
-    held = (allocated(result("g0-a"), name="a"), allocated(result("g0-b"), name="b"),
-            allocated(result("g1-a"), name="c"))  # fmt: skip
+    held = (allocated_claim(result("g0-a"), name="a"), allocated_claim(result("g0-b"), name="b"),
+            allocated_claim(result("g1-a"), name="c"))  # fmt: skip
 
     assert Conflicts(
         count=1,
@@ -322,7 +324,7 @@ def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
 def test_groups_that_only_all_of_them_lack_are_told_as_one() -> None:
     groups = {"g0-a": "ab", "g0-b": "bc", "g0-c": "ac"}
     devices = [device(name, consumes("g0", x=1, groups=own)) for name, own in groups.items()]
-    claim_ = allocated(*(result(name) for name in groups))
+    claim_ = allocated_claim(*(result(name) for name in groups))
 
     (policy_conflict,) = find_policy_conflicts(
         compile_policy(written(rule("all", only="true"))),
@@ -337,7 +339,7 @@ def test_groups_that_only_all_of_them_lack_are_told_as_one() -> None:
 def test_shares_of_one_device_go_together() -> None:
     shares = (result("g0-a", share="1"), result("g0-a", share="2"))
 
-    assert status(report(policy(mig="false"), claims=(allocated(*shares),))).conflicts is None
+    assert status(report(policy(mig="false"), claims=(allocated_claim(*shares),))).conflicts is None
 
 
 def test_contradicting_configurations_of_one_device_are_a_conflict() -> None:
@@ -364,15 +366,18 @@ def test_contradicting_configurations_of_one_device_are_a_conflict() -> None:
 
 
 def test_what_an_administrator_looks_at_is_not_in_use() -> None:
-    held = (allocated(result("g0-a")), allocated(result("g0-b", admin_access=True), name="admin"))
+    held = (
+        allocated_claim(result("g0-a")),
+        allocated_claim(result("g0-b", admin_access=True), name="admin"),
+    )
 
     assert status(report(claims=held)).conflicts is None
 
 
 HELD = (
-    allocated(result("g0-a"), name="mine", namespace="here"),
-    allocated(result("g0-b"), name="theirs", namespace="there"),
-    allocated(result("g0-c"), name="ours", namespace="here"),
+    allocated_claim(result("g0-a"), name="mine", namespace="here"),
+    allocated_claim(result("g0-b"), name="theirs", namespace="there"),
+    allocated_claim(result("g0-c"), name="ours", namespace="here"),
 )
 
 

@@ -42,7 +42,7 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
-from testing.signing import NOW, SIGNING, signed
+from testing.signing import NOW, SIGNING, signed_document
 from translation.claims import spec_digest
 from translation.signature import SignatureStatus, verify
 from translation.snapshot import TranslationOptions
@@ -61,7 +61,7 @@ def translated(*containers: Document, claims: Mapping[str, str] | None = None) -
         snapshot=translation_snapshot(),
         options=TranslationOptions(),
     )
-    document = signed(apply(document, answer.operations))
+    document = signed_document(apply(document, answer.operations))
     document["metadata"] |= {"namespace": NAMESPACE, "uid": "pod-1"}
     document["status"] = {
         "phase": "Pending",

@@ -29,7 +29,7 @@ from testing.allocation.builders import DRIVER, device, result
 from testing.driver.builders import (
     allocated_claim,
     document_of,
-    injected,
+    injected_device,
     node_state,
     share,
     shared_gpu,
@@ -87,7 +87,7 @@ def _claim(claim: ResourceClaim) -> api.Claim:
 @asynccontextmanager
 async def connected(folder: Path) -> AsyncIterator[Kubelet]:
     nodes = node_state(
-        injected(device("gpu-0"), cdi_devices=("nvidia.com/gpu=0",)), shared_gpu("shared")
+        injected_device(device("gpu-0"), cdi_devices=("nvidia.com/gpu=0",)), shared_gpu("shared")
     )
     node = FolderNode(folder, nodes)
     for each in ("registry", "plugins"):

@@ -8,9 +8,9 @@ from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.checkpoint import Checkpoint, encode_checkpoint
 from driver.steps import Step, nothing
 from testing.allocation.builders import result
-from testing.driver.builders import BOOT, allocated_claim, prepared
+from testing.driver.builders import BOOT, allocated_claim, prepared_checkpoint
 
-CHECKPOINT = prepared(allocated_claim(result("gpu-0")))
+CHECKPOINT = prepared_checkpoint(allocated_claim(result("gpu-0")))
 NOTHING = Checkpoint(boot_id=BOOT)
 
 

@@ -10,10 +10,10 @@ from testing.allocation.builders import DRIVER, device, result
 from testing.driver.builders import (
     BOOT,
     allocated_claim,
-    configured,
-    injected,
+    configured_configuration,
+    injected_device,
     node_state,
-    prepared,
+    prepared_checkpoint,
     share,
     shared_gpu,
 )
@@ -25,7 +25,7 @@ def preparation(
     *results: DeviceRequestAllocationResult, node: NodeState, **fields: Any
 ) -> Preparation:
     claim = allocated_claim(*results, **fields)
-    preparation = prepare_claim(claim, claim.metadata.uid, node, prepared())
+    preparation = prepare_claim(claim, claim.metadata.uid, node, prepared_checkpoint())
     assert isinstance(preparation, Preparation), preparation
     return preparation
 
@@ -52,7 +52,7 @@ def test_a_spec_has_one_device_per_device_of_the_claim() -> None:
 
 
 def test_names_of_the_vendors_own_devices_come_after_ours() -> None:
-    node = node_state(injected(device("gpu-0"), cdi_devices=("nvidia.com/gpu=0",)))
+    node = node_state(injected_device(device("gpu-0"), cdi_devices=("nvidia.com/gpu=0",)))
 
     names = cdi_names(DRIVER, preparation(result("gpu-0"), node=node), 0)
 
@@ -90,7 +90,7 @@ def test_configuration_and_admin_access_are_told() -> None:
     environment = edits(
         result("gpu-0", admin_access=True),
         of=NodeDevice(device=device("gpu-0")),
-        config=[configured(sharing={"timeSlice": "Short"})],
+        config=[configured_configuration(sharing={"timeSlice": "Short"})],
     )["env"]
 
     assert "DRAWBRIDGE_DEVICE_GPU_0_TIME_SLICE=Short" in environment
@@ -98,7 +98,7 @@ def test_configuration_and_admin_access_are_told() -> None:
 
 
 def test_what_was_declared_is_injected() -> None:
-    made = injected(
+    made = injected_device(
         device("gpu-0"),
         environment={"VENDOR": "1"},
         device_nodes=(DeviceNode(path="/dev/a"), DeviceNode(path="/dev/b", host_path="/dev/c")),

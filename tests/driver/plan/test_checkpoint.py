@@ -17,14 +17,16 @@ from testing.allocation.builders import result
 from testing.driver.builders import (
     BOOT,
     allocated_claim,
-    configured,
-    prepared,
+    configured_configuration,
+    prepared_checkpoint,
     share,
     shared_gpu,
 )
 
-CHECKPOINT = prepared(
-    allocated_claim(share("gpu-0"), config=[configured(sharing={"timeSlice": "Long"})]),
+CHECKPOINT = prepared_checkpoint(
+    allocated_claim(
+        share("gpu-0"), config=[configured_configuration(sharing={"timeSlice": "Long"})]
+    ),
     allocated_claim(result("gpu-1", admin_access=True), name="other", namespace="elsewhere"),
     devices=[shared_gpu("gpu-0"), shared_gpu("gpu-1")],
 )

@@ -6,22 +6,27 @@ from driver.plan.config import Settings, TimeSlice, read_config, settings_for
 from kube.errors import FieldError
 from rules.schemas.parameters import find_faults
 from testing.allocation.builders import DRIVER
-from testing.driver.builders import CONFIG, configured
+from testing.driver.builders import CONFIG, configured_configuration
 
 
 def test_parameters_may_say_nothing() -> None:
-    assert Settings() == settings_for("gpu", DRIVER, [configured()])
+    assert Settings() == settings_for("gpu", DRIVER, [configured_configuration()])
 
 
 def test_a_later_entry_overrides_what_it_says_and_nothing_else() -> None:
-    config = [configured(sharing={"timeSlice": "Short"}), configured(sharing={})]
+    config = [
+        configured_configuration(sharing={"timeSlice": "Short"}),
+        configured_configuration(sharing={}),
+    ]
 
     assert Settings(time_slice=TimeSlice.SHORT) == settings_for("gpu", DRIVER, config)
 
 
 def test_null_says_nothing_as_everywhere_in_kubernetes() -> None:
     for sharing in (None, {"timeSlice": None}):
-        assert Settings() == settings_for("gpu", DRIVER, [configured(sharing=sharing)])
+        assert Settings() == settings_for(
+            "gpu", DRIVER, [configured_configuration(sharing=sharing)]
+        )
 
 
 @pytest.mark.parametrize(

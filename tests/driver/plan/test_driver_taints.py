@@ -8,7 +8,7 @@ from testing.allocation.builders import claim, consumes, counter_set, device, re
 from testing.driver.builders import (
     allocated_claim,
     node_state,
-    prepared,
+    prepared_checkpoint,
     record_of,
     share,
     shared_gpu,
@@ -26,7 +26,7 @@ PARTS = node_state(
 
 def tainted(node: NodeState, *claims: ResourceClaim, released: set[str]) -> set[str]:
     devices = [device_.device for device_ in node.inventory.devices()]
-    checkpoint = prepared(*claims, devices=devices)
+    checkpoint = prepared_checkpoint(*claims, devices=devices)
     taints_by_device = use_taints(node, checkpoint, released, is_state_known=True)
     assert set(taints_by_device.values()) <= {IN_USE}
     return set(taints_by_device)
@@ -61,7 +61,9 @@ def test_parts_of_a_card_that_cannot_be_used_beside_it_are_tainted() -> None:
 
 
 def contested(node: NodeState, *claims: ResourceClaim, names: set[str]) -> set[str]:
-    checkpoint = prepared(*claims, devices=[device_.device for device_ in node.inventory.devices()])
+    checkpoint = prepared_checkpoint(
+        *claims, devices=[device_.device for device_ in node.inventory.devices()]
+    )
     return set(use_taints(node, checkpoint, set(), contested_devices=names, is_state_known=True))
 
 
@@ -86,7 +88,7 @@ def test_a_shared_device_that_was_refused_may_fit_others() -> None:
 
 
 def test_all_devices_are_tainted_while_nobody_knows_what_is_in_use() -> None:
-    taints_by_device = use_taints(WHOLE, prepared(), set(), is_state_known=False)
+    taints_by_device = use_taints(WHOLE, prepared_checkpoint(), set(), is_state_known=False)
 
     assert {"gpu-0", "gpu-1", "shared"} == set(taints_by_device)
     assert {STATE_UNKNOWN} == set(taints_by_device.values())

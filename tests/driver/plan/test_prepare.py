@@ -30,9 +30,9 @@ from testing.allocation.builders import (
 from testing.driver.builders import (
     BOOT,
     allocated_claim,
-    configured,
+    configured_configuration,
     node_state,
-    prepared,
+    prepared_checkpoint,
     share,
     shared_gpu,
 )
@@ -50,7 +50,9 @@ PARTS = node_state(
 def outcome(
     claim: ResourceClaim, *others: ResourceClaim, node: NodeState = NODE
 ) -> Preparation | Refusal:
-    checkpoint = prepared(*others, devices=[device_.device for device_ in node.inventory.devices()])
+    checkpoint = prepared_checkpoint(
+        *others, devices=[device_.device for device_ in node.inventory.devices()]
+    )
     return prepare_claim(claim, claim.metadata.uid, node, checkpoint)
 
 
@@ -86,7 +88,7 @@ def test_devices_of_other_drivers_are_theirs() -> None:
     claim = allocated_claim(
         result("eth0", driver="nic.example.com", pool="nics"),
         result("gpu-0", request="gpu"),
-        config=[configured(driver="nic.example.com", anything=1)],
+        config=[configured_configuration(driver="nic.example.com", anything=1)],
     )
 
     preparation_ = preparation(claim)
@@ -127,7 +129,7 @@ def test_an_allocation_for_nodes_with_a_label_is_for_this_one() -> None:
 def test_configuration_of_a_request_is_for_the_alternative_that_was_chosen(
     requests: tuple[str, ...],
 ) -> None:
-    config = configured(*requests, sharing={"timeSlice": "Long"})
+    config = configured_configuration(*requests, sharing={"timeSlice": "Long"})
 
     (device_,) = preparation(
         allocated_claim(result("gpu-0", request="gpu/large"), config=[config])
@@ -137,7 +139,7 @@ def test_configuration_of_a_request_is_for_the_alternative_that_was_chosen(
 
 
 def test_configuration_of_other_requests_does_not_matter() -> None:
-    config = configured("nic", "gpu/small", sharing={"timeSlice": "Long"})
+    config = configured_configuration("nic", "gpu/small", sharing={"timeSlice": "Long"})
 
     (device_,) = preparation(
         allocated_claim(result("gpu-0", request="gpu/large"), config=[config])
@@ -147,7 +149,7 @@ def test_configuration_of_other_requests_does_not_matter() -> None:
 
 
 def test_the_claim_overrides_its_class() -> None:
-    config = [configured(sharing={"timeSlice": time}) for time in ("Short", "Long")]
+    config = [configured_configuration(sharing={"timeSlice": time}) for time in ("Short", "Long")]
 
     (device_,) = preparation(allocated_claim(result("gpu-0"), config=config)).devices
 
@@ -201,35 +203,35 @@ CASES = (
     ),
     Case(
         "another time slice than that of who is there",
-        allocated_claim(share("shared"), config=[configured(sharing={"timeSlice": "Long"})]),
-        (allocated_claim(share("shared"), name="tenant", config=[configured(sharing={"timeSlice": "Short"})]),),
+        allocated_claim(share("shared"), config=[configured_configuration(sharing={"timeSlice": "Long"})]),
+        (allocated_claim(share("shared"), name="tenant", config=[configured_configuration(sharing={"timeSlice": "Short"})]),),
         Reason.CONFLICTING_SHARING_CONFIG,
         "another tenant with a conflicting DeviceConfig",
     ),
     Case(
         "an unknown kind of parameters",
-        allocated_claim(result("gpu-0"), config=[configured(kind="GpuConfig")]),
+        allocated_claim(result("gpu-0"), config=[configured_configuration(kind="GpuConfig")]),
         (),
         RefusalReason.CONFIGURATION,
         "allocation.devices.config[0].opaque.parameters is 'GpuConfig' of 'drawbridge.internal/v1alpha1', which this driver does not know; write DeviceConfig",
     ),
     Case(
         "parameters of a later version",
-        allocated_claim(result("gpu-0"), config=[configured(apiVersion="drawbridge.internal/v9")]),
+        allocated_claim(result("gpu-0"), config=[configured_configuration(apiVersion="drawbridge.internal/v9")]),
         (),
         RefusalReason.CONFIGURATION,
         "which this driver does not know",
     ),
     Case(
         "an unknown field of the parameters",
-        allocated_claim(result("gpu-0"), config=[configured(sharing={"timeslice": "Long"})]),
+        allocated_claim(result("gpu-0"), config=[configured_configuration(sharing={"timeslice": "Long"})]),
         (),
         RefusalReason.CONFIGURATION,
         "parameters.sharing.timeslice is an unknown field; did you mean timeSlice?",
     ),
     Case(
         "an unknown value of the parameters",
-        allocated_claim(result("gpu-0"), config=[configured(sharing={"timeSlice": "Forever"})]),
+        allocated_claim(result("gpu-0"), config=[configured_configuration(sharing={"timeSlice": "Forever"})]),
         (),
         RefusalReason.CONFIGURATION,
         "parameters.sharing.timeSlice Invalid enum value 'Forever'",
@@ -291,7 +293,9 @@ def test_a_policy_is_obeyed() -> None:
 
 def test_a_device_that_has_vanished_still_counts() -> None:
     tenant = allocated_claim(result("whole"), name="tenant")
-    checkpoint = prepared(tenant, devices=[device_.device for device_ in PARTS.inventory.devices()])
+    checkpoint = prepared_checkpoint(
+        tenant, devices=[device_.device for device_ in PARTS.inventory.devices()]
+    )
     rest = node_state(
         device("half-a", consumes(memory="40Gi")), counters=[counter_set(memory="80Gi")]
     )
@@ -305,7 +309,9 @@ def test_a_device_that_has_vanished_still_counts() -> None:
 
 def test_a_device_that_has_vanished_with_its_counters_is_in_nobodys_way() -> None:
     tenant = allocated_claim(result("whole"), name="tenant")
-    checkpoint = prepared(tenant, devices=[device_.device for device_ in PARTS.inventory.devices()])
+    checkpoint = prepared_checkpoint(
+        tenant, devices=[device_.device for device_ in PARTS.inventory.devices()]
+    )
     claim = allocated_claim(result("gpu-0"))
 
     preparation = prepare_claim(claim, claim.metadata.uid, node_state(device("gpu-0")), checkpoint)
@@ -317,7 +323,7 @@ def test_a_device_that_has_vanished_with_its_counters_is_in_nobodys_way() -> Non
 
 
 def test_a_claim_survives_the_way() -> None:
-    claim = allocated_claim(share("shared"), config=[configured()])
+    claim = allocated_claim(share("shared"), config=[configured_configuration()])
 
     assert claim == read_claim(encode(claim))
 
@@ -328,7 +334,7 @@ def test_a_claim_survives_the_way() -> None:
     ids=["null", "a list", "a text", "a number"],
 )
 def test_parameters_that_are_no_object_are_refused(parameters: bytes) -> None:
-    text = encode(allocated_claim(result("gpu-0"), config=[configured()]))
+    text = encode(allocated_claim(result("gpu-0"), config=[configured_configuration()]))
     parameters_of_ours = msgspec.json.encode(
         {"apiVersion": "drawbridge.internal/v1alpha1", "kind": "DeviceConfig"}
     )
@@ -343,7 +349,7 @@ def test_parameters_that_are_no_object_are_refused(parameters: bytes) -> None:
 
 def test_parameters_that_are_nested_too_deeply_are_refused() -> None:
     deep = b'{"a":' * 4000 + b"1" + b"}" * 4000
-    text = encode(allocated_claim(result("gpu-0"), config=[configured(sharing="?")]))
+    text = encode(allocated_claim(result("gpu-0"), config=[configured_configuration(sharing="?")]))
 
     claim = read_claim(text.replace(b'"?"', deep))
 

@@ -20,8 +20,8 @@ def want(key: str, operator: str, *values: str) -> NodeSelectorRequirement:
 
 
 def term(*expressions: NodeSelectorRequirement, fields: str = "") -> NodeSelectorTerm:
-    named = (want("metadata.name", "In", fields),) if fields else None
-    return NodeSelectorTerm(match_expressions=expressions or None, match_fields=named)
+    named_requirements = (want("metadata.name", "In", fields),) if fields else None
+    return NodeSelectorTerm(match_expressions=expressions or None, match_fields=named_requirements)
 
 
 def selector(*terms: NodeSelectorTerm) -> NodeSelector:

@@ -15,9 +15,12 @@ def ownership(name: str, *drivers: str) -> AllocatorOwnership:
 
 
 def test_only_the_object_named_default_counts() -> None:
-    known = [ownership("default", "a.example.com"), ownership("another", "b.example.com")]
+    known_ownerships = [
+        ownership("default", "a.example.com"),
+        ownership("another", "b.example.com"),
+    ]
 
-    assert owned_drivers(known) == {"a.example.com"}
+    assert owned_drivers(known_ownerships) == {"a.example.com"}
 
 
 def test_without_the_object_or_its_drivers_nothing_is_owned() -> None:

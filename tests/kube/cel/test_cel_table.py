@@ -56,11 +56,11 @@ def test_verdict(row: dict[str, Any], environment: str) -> None:
 
 
 def test_the_recorded_cases_are_these() -> None:
-    asked = [case._asdict() for case in cases()]
+    documents = [case._asdict() for case in cases()]
 
     assert [
-        {key: row[key] for key in case} for case, row in zip(asked, RECORD["rows"], strict=True)
-    ] == asked
+        {key: row[key] for key in case} for case, row in zip(documents, RECORD["rows"], strict=True)
+    ] == documents
     assert RECORD["devices"] == DEVICES
 
 

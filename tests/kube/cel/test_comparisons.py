@@ -32,7 +32,7 @@ HERE = 'device.attributes["a.b"]'
 def test_compared_literals(want: list[str], expression: str) -> None:
     literals = compared_literals(expression, Environment.STORED)
 
-    assert want == [f"{each.domain}/{each.identifier}={each.text}" for each in literals]
+    assert want == [f"{literal.domain}/{literal.identifier}={literal.text}" for literal in literals]
 
 
 def test_compared_literals_of_an_invalid_expression() -> None:

@@ -68,10 +68,12 @@ def test_a_result_of_another_type_is_named() -> None:
 
 
 def test_an_invalid_attribute_fails_every_expression() -> None:
-    broken = device_view("d", Device(name="x", attributes={"v": DeviceAttribute(version="v1")}))
+    broken_device_view = device_view(
+        "d", Device(name="x", attributes={"v": DeviceAttribute(version="v1")})
+    )
 
     with pytest.raises(SelectorFailed, match="attribute v: 'v1' is not a semantic version"):
-        compile_selector("true", STORED).matches(broken)
+        compile_selector("true", STORED).matches(broken_device_view)
 
 
 def test_compiling_twice_gives_the_same_selector() -> None:

@@ -58,10 +58,10 @@ def test_attribute(want: DeviceAttribute, expression: str) -> None:
     ],
 )
 def test_attribute_of_an_unsupported_type(want: str, expression: str) -> None:
-    derived = compile_derived(expression)
+    derived_expression = compile_derived(expression)
 
     with pytest.raises(SelectorFailed, match=want):
-        derived.attribute(device_view("gpu.example.com", DEVICE))
+        derived_expression.attribute(device_view("gpu.example.com", DEVICE))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,18 @@ def test_new_expressions_may_not_be_lists() -> None:
 
 
 def test_an_invalid_attribute_fails_every_expression() -> None:
-    broken = device_view("gpu.example.com", device(attributes={"firmware": Version("one")}))
+    broken_device_view = device_view(
+        "gpu.example.com", device(attributes={"firmware": Version("one")})
+    )
 
     with pytest.raises(SelectorFailed, match="attribute firmware"):
-        compile_derived("1").attribute(broken)
+        compile_derived("1").attribute(broken_device_view)
 
 
 def test_expressions_know_what_they_read() -> None:
-    derived = compile_derived(f"{OWN}.numa + {OWN}.socket")
+    derived_expression = compile_derived(f"{OWN}.numa + {OWN}.socket")
 
     assert (
         frozenset({("gpu.example.com", "numa"), ("gpu.example.com", "socket")})
-        == derived.attributes
+        == derived_expression.attributes
     )

@@ -40,7 +40,7 @@ def pod(name: str = "a", **spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("want", "got"),
+    ("want", "text"),
     [
         ("/api/v1/pods", PODS.path()),
         ("/api/v1/namespaces/a/pods", PODS.path(namespace="a")),
@@ -52,8 +52,8 @@ def pod(name: str = "a", **spec: Any) -> dict[str, Any]:
         ("/apis/resource.k8s.io/v1/deviceclasses/..%2Fx", CLASSES.path(namespace="a", name="../x")),
     ],
 )
-def test_path(want: str, got: str) -> None:
-    assert want == got
+def test_path(want: str, text: str) -> None:
+    assert want == text
 
 
 async def test_create_get_patch_and_delete() -> None:
@@ -138,8 +138,8 @@ async def test_list_selects() -> None:
     async with FakeApiServer() as server, server.client() as client:
         pod_ = pod("b")
         pod_["metadata"]["labels"] = {"app": "x"}
-        for each in (pod("a"), pod_):
-            server.put(PODS, each)
+        for document in (pod("a"), pod_):
+            server.put(PODS, document)
 
         by_label = await client.list(PODS, Pod, namespace="default", label_selector="app=x")
         by_field = await client.list(PODS, Pod, field_selector="metadata.name=a")
@@ -302,7 +302,7 @@ async def test_no_response_is_a_kube_error_without_status() -> None:
             with pytest.raises(KubeError, match="no response") as excinfo:
                 await client.get(PODS, "a", Pod, namespace="default")
 
-        assert [each.value.status for each in (hung, excinfo, excinfo)] == [0, 0, 0]
+        assert [error_info.value.status for error_info in (hung, excinfo, excinfo)] == [0, 0, 0]
 
 
 async def test_an_unexpected_response_is_a_kube_error() -> None:

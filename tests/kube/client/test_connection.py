@@ -24,7 +24,7 @@ print(retry.__name__)
 
 
 def test_what_nothing_here_uses_is_imported_on_demand_only() -> None:
-    done = subprocess.run(
+    done_process = subprocess.run(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, check=True
     )
 
@@ -34,4 +34,4 @@ def test_what_nothing_here_uses_is_imported_on_demand_only() -> None:
         "V1Pod",
         "kubernetes.aio.client.api_client",
         "kubernetes.aio.utils.retry",
-    ] == done.stdout.splitlines()
+    ] == done_process.stdout.splitlines()

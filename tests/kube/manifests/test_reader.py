@@ -21,8 +21,11 @@ HEAD = "apiVersion: v1\nkind: ConfigMap\n"
 DOCUMENT = {"apiVersion": "v1", "kind": "ConfigMap"}
 
 
-def lines_and_names(found: list[SourceObject]) -> list[tuple[int, str]]:
-    return [(each.line, f"{each.kind}/{each.namespace}/{each.name}") for each in found]
+def lines_and_names(source_objects: list[SourceObject]) -> list[tuple[int, str]]:
+    return [
+        (source_object.line, f"{source_object.kind}/{source_object.namespace}/{source_object.name}")
+        for source_object in source_objects
+    ]
 
 
 class Case(NamedTuple):
@@ -258,7 +261,7 @@ def test_read_paths(tmp_path: Path) -> None:
         [str(tmp_path), "-", str(tmp_path / "d.txt")], stdin=io.BytesIO(HEAD.encode())
     )
 
-    assert [each.kind for each in paths] == ["A", "B", "C", "ConfigMap", "D"]
+    assert [path.kind for path in paths] == ["A", "B", "C", "ConfigMap", "D"]
     assert str(tmp_path / "a.json") == paths[0].source
     assert paths[3].source == "<stdin>"
 
@@ -314,9 +317,9 @@ def test_read_views(case: ViewCase, tmp_path: Path) -> None:
     views = read_views([str(file)], VIEWS)
 
     assert case.want == [
-        f"{'view' if isinstance(each, ViewedObject) else 'document'} "
-        f"{each.kind}/{each.namespace}/{each.name}"
-        for each in views
+        f"{'view' if isinstance(view, ViewedObject) else 'document'} "
+        f"{view.kind}/{view.namespace}/{view.name}"
+        for view in views
     ]
 
 

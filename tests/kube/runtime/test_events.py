@@ -185,7 +185,7 @@ async def test_events_are_written_no_faster_than_the_rate(server: FakeApiServer)
 
 
 async def test_results_are_counted(server: FakeApiServer) -> None:
-    counted: list[EventResult] = []
+    counted_event_results: list[EventResult] = []
     async with server.client() as client:
         recorder = EventRecorder(
             client,
@@ -193,11 +193,11 @@ async def test_results_are_counted(server: FakeApiServer) -> None:
             instance="test",
             now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
             settings=FAST,
-            count=counted.append,
+            count=counted_event_results.append,
         )
         async with running(recorder.run):
             recorder.record(EVENT)
             recorder.record(EVENT)
-            await until(lambda: len(counted) == 2)
+            await until(lambda: len(counted_event_results) == 2)
 
-    assert [EventResult.CREATED, EventResult.EXISTING] == counted
+    assert [EventResult.CREATED, EventResult.EXISTING] == counted_event_results

@@ -62,7 +62,7 @@ SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
 
 
 @pytest.mark.parametrize(
-    ("name", "held", "want"),
+    ("name", "held_lease", "want"),
     [
         ("the first holder", None, 0),
         ("taken from another", lease("them", transitions=3), 4),
@@ -71,8 +71,8 @@ SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
         ("renewed", lease("us", transitions=3), None),
     ],
 )
-def test_written(name: str, held: Lease | None, want: int | None) -> None:
-    spec = lease_document(held, SETTINGS, 1.5)
+def test_written(name: str, held_lease: Lease | None, want: int | None) -> None:
+    spec = lease_document(held_lease, SETTINGS, 1.5)
 
     assert want == spec.get("leaseTransitions"), name
     assert ("acquireTime" in spec) == (want is not None)
@@ -191,8 +191,14 @@ async def test_the_second_waits_and_follows_at_once_when_the_lease_is_given_back
 
 async def test_a_lease_of_one_who_died_is_taken_when_it_has_run_out() -> None:
     async with candidates("us") as [us]:
-        held = {"holderIdentity": "dead", "leaseDurationSeconds": 60, "leaseTransitions": 7}
-        us.server.put(LEASES, {"metadata": {"name": "lease", "namespace": "ns"}, "spec": held})
+        held_document = {
+            "holderIdentity": "dead",
+            "leaseDurationSeconds": 60,
+            "leaseTransitions": 7,
+        }
+        us.server.put(
+            LEASES, {"metadata": {"name": "lease", "namespace": "ns"}, "spec": held_document}
+        )
         async with running(us.run):
             await until(lambda: us.server.counts["GET"] == 2)
             us.skew_s = 59.0
@@ -240,8 +246,10 @@ async def test_work_stops_within_the_renew_deadline_whatever_goes_wrong(trouble:
 async def test_work_stops_at_once_when_another_holds_the_lease() -> None:
     async with candidates("us") as [us], running(us.run):
         await until(lambda: us.is_working)
-        held = {"holderIdentity": "thief", "leaseDurationSeconds": 60}
-        us.server.put(LEASES, {"metadata": {"name": "lease", "namespace": "ns"}, "spec": held})
+        held_document = {"holderIdentity": "thief", "leaseDurationSeconds": 60}
+        us.server.put(
+            LEASES, {"metadata": {"name": "lease", "namespace": "ns"}, "spec": held_document}
+        )
         await until(lambda: not us.is_working)
         await asyncio.sleep(0.2)
 
@@ -265,10 +273,10 @@ async def test_who_is_fenced_by_its_identity_never_stands_again() -> None:
         leader = Leader(client, settings, wall_clock=lambda: 1.5)
 
         async def lose() -> None:
-            stored = server.find(LEASES, "lease", "ns")
-            assert stored is not None
-            stored["spec"]["holderIdentity"] = "them"
-            server.put(LEASES, stored)
+            stored_document = server.find(LEASES, "lease", "ns")
+            assert stored_document is not None
+            stored_document["spec"]["holderIdentity"] = "them"
+            server.put(LEASES, stored_document)
             await asyncio.Event().wait()
 
         with pytest.raises(LeaseLost, match="the Lease lease was lost"):
@@ -299,12 +307,12 @@ async def test_leadership_comes_back_with_the_server() -> None:
 async def test_of_two_that_take_at_once_one_wins() -> None:
     async with (
         candidates("a", "b", "c") as candidates_,
-        running(*(each.run for each in candidates_)),
+        running(*(candidate.run for candidate in candidates_)),
     ):
-        await until(lambda: any(each.is_working for each in candidates_))
+        await until(lambda: any(candidate.is_working for candidate in candidates_))
         for _ in range(20):
             await asyncio.sleep(0.01)
-            assert sum(each.is_working for each in candidates_) == 1
+            assert sum(candidate.is_working for candidate in candidates_) == 1
 
 
 async def test_when_the_work_ends_so_does_the_run_and_the_lease_is_given_back() -> None:

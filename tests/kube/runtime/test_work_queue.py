@@ -9,10 +9,10 @@ def queue(pause_s: float = 0.0) -> WorkQueue[str]:
     return WorkQueue(lambda _failures: pause_s)
 
 
-async def is_empty(made: WorkQueue[str]) -> bool:
+async def is_empty(work_queue: WorkQueue[str]) -> bool:
     try:
         async with asyncio.timeout(0.02):
-            await made.get()
+            await work_queue.get()
     except TimeoutError:
         return True
     return False

@@ -17,7 +17,7 @@ from testing.rule_cases import EXAMPLE, Document, claim, exactly, resource_slice
 from testing.rule_contexts import CLASSES
 
 
-def published(*names: str, node: str = "node-a", **pool: Any) -> ResourceSlice:
+def published_slice(*names: str, node: str = "node-a", **pool: Any) -> ResourceSlice:
     return convert(
         resource_slice(
             *[gpu(name) for name in names],
@@ -29,7 +29,9 @@ def published(*names: str, node: str = "node-a", **pool: Any) -> ResourceSlice:
     )
 
 
-def emptied(*slices: ResourceSlice, nodes: tuple[str, ...] = ("node-a", "node-b")) -> IdleCluster:
+def emptied_idle_cluster(
+    *slices: ResourceSlice, nodes: tuple[str, ...] = ("node-a", "node-b")
+) -> IdleCluster:
     return IdleCluster(
         slices=slices,
         nodes=[Node(metadata=ObjectMeta(name=name)) for name in nodes],
@@ -56,22 +58,22 @@ def most(there: IdleCluster) -> int:
 
 
 def test_a_slice_that_comes_and_goes_is_noticed() -> None:
-    there = emptied(published("a"))
-    more = published("b", "c", "d", node="node-b")
+    there = emptied_idle_cluster(published_slice("a"))
+    more = published_slice("b", "c", "d", node="node-b")
     assert most(there) == 1
 
     there.replace_slice(None, more)
     assert most(there) == 3
 
-    there.replace_slice(more, published("b", "c", node="node-b"))
+    there.replace_slice(more, published_slice("b", "c", node="node-b"))
     assert most(there) == 2
 
-    there.replace_slice(published("b", "c", node="node-b"), None)
+    there.replace_slice(published_slice("b", "c", node="node-b"), None)
     assert most(there) == 1
 
 
 def test_a_node_that_comes_and_goes_is_noticed() -> None:
-    there = emptied(published("a"), nodes=())
+    there = emptied_idle_cluster(published_slice("a"), nodes=())
     assert there.feasibility(wanted(1)) is Feasibility.NOT_EVALUATED
 
     there.replace_node("node-a", Node(metadata=ObjectMeta(name="node-a")))
@@ -82,8 +84,8 @@ def test_a_node_that_comes_and_goes_is_noticed() -> None:
 
 
 def test_what_is_there_of_a_pool_counts_and_is_no_proof() -> None:
-    first = published("a", "b", resourceSliceCount=2)
-    there = emptied(first)
+    first = published_slice("a", "b", resourceSliceCount=2)
+    there = emptied_idle_cluster(first)
 
     assert most(there) == 2
     assert (
@@ -91,49 +93,49 @@ def test_what_is_there_of_a_pool_counts_and_is_no_proof() -> None:
         == f"pool node-a is incomplete: 1 of 2 slices of generation 1, driver {EXAMPLE}"
     )
 
-    there.replace_slice(None, published("c", resourceSliceCount=2, part=1))
+    there.replace_slice(None, published_slice("c", resourceSliceCount=2, part=1))
     assert most(there) == 3
     assert there.evidence_gap([EXAMPLE]) == ""
 
 
 def test_a_new_generation_that_is_half_there_counts_as_far_as_it_is() -> None:
-    there = emptied(published("a"))
+    there = emptied_idle_cluster(published_slice("a"))
 
-    there.replace_slice(None, published("b", "c", generation=2, resourceSliceCount=2, part=1))
+    there.replace_slice(None, published_slice("b", "c", generation=2, resourceSliceCount=2, part=1))
 
     assert there.evidence_gap([EXAMPLE])
     assert most(there) == 2
 
 
 def test_a_driver_without_slices_proves_nothing() -> None:
-    assert emptied().evidence_gap([EXAMPLE]) == f"driver {EXAMPLE} has no slices"
+    assert emptied_idle_cluster().evidence_gap([EXAMPLE]) == f"driver {EXAMPLE} has no slices"
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_stock_of_a_class_is_that_of_all_nodes(order: int) -> None:
-    slices = [published("a", "b"), published("c", node="node-b")][::order]
+    slices = [published_slice("a", "b"), published_slice("c", node="node-b")][::order]
     want = DriverStock(nodes=2, devices=3, on_one_node=2, capacity={"memory": Quantity("40Gi")})
 
-    assert emptied(*slices).class_stock(EXAMPLE) == {EXAMPLE: want}
-    assert emptied(*slices).class_stock("nobody.example.com") == {}
-    assert emptied(*slices).class_stock("missing.example.com") == {}
+    assert emptied_idle_cluster(*slices).class_stock(EXAMPLE) == {EXAMPLE: want}
+    assert emptied_idle_cluster(*slices).class_stock("nobody.example.com") == {}
+    assert emptied_idle_cluster(*slices).class_stock("missing.example.com") == {}
 
 
 def test_answers_are_kept_until_something_changes() -> None:
-    there = emptied(published("a"))
-    asked: list[int] = []
+    there = emptied_idle_cluster(published_slice("a"))
+    numbers: list[int] = []
 
     def answer() -> int:
-        asked.append(1)
-        return len(asked)
+        numbers.append(1)
+        return len(numbers)
 
     assert [there.memoize("key", answer), there.memoize("key", answer)] == [1, 1]
-    there.replace_slice(None, published("b", node="node-b"))
+    there.replace_slice(None, published_slice("b", node="node-b"))
     assert there.memoize("key", answer) == 2
 
 
 def test_answers_that_hold_on_to_much_are_not_all_kept() -> None:
-    there = emptied(published("a"))
+    there = emptied_idle_cluster(published_slice("a"))
 
     there.memoize("first", lambda: 1, size=MAX_SIZE)
     assert there.memoize("first", lambda: 2) == 1

@@ -44,7 +44,7 @@ def sharing(interval: str) -> Document:
     return claim(exactly(), config=[config(time_slices(interval))])
 
 
-def allocated(name: str, interval: str, namespace: str = NAMESPACE) -> Document:
+def allocated_document(name: str, interval: str, namespace: str = NAMESPACE) -> Document:
     """A claim that has a share of the GPU."""
     result = {
         "request": "gpu",
@@ -69,13 +69,13 @@ def cluster(
     **fields: Any,
 ) -> Context:
     """A node with one GPU, the claims that use it, and other claims."""
-    published = [convert(resource_slice(device, driver=NVIDIA), ResourceSlice)]
+    published_slices = [convert(resource_slice(device, driver=NVIDIA), ResourceSlice)]
     classes = {device_class.metadata.name: device_class for device_class in CLASSES}
-    typed = [convert(document, ResourceClaim) for document in in_use]
+    typed_claims = [convert(document, ResourceClaim) for document in in_use]
     current = Cluster(
-        slices=published,
+        slices=published_slices,
         nodes=[Node(metadata=ObjectMeta(name="node-a"))],
-        claims=typed,
+        claims=typed_claims,
         classes=classes,
         options=AllocatorOptions(),
     )
@@ -89,7 +89,8 @@ def cluster(
             "current_cluster": current,
             "claims": devices,
             "allocated_claims": frozenset(
-                (one.metadata.namespace, one.metadata.name) for one in typed
+                (first_claim.metadata.namespace, first_claim.metadata.name)
+                for first_claim in typed_claims
             ),
             "uniform_config_drivers": frozenset({NVIDIA}),
             **fields,
@@ -119,7 +120,7 @@ class Case(NamedTuple):
     want: tuple[str, ...] = ()
 
 
-SHORT: Final = allocated("short", "Short")
+SHORT: Final = allocated_document("short", "Short")
 TWO: Final = claim(
     exactly("a"),
     exactly("b"),
@@ -131,7 +132,7 @@ CASES: Final = (
     Case("the tenant's interval", sharing("Short"), cluster(SHORT)),
     Case("no configuration", claim(exactly()), cluster(SHORT)),
     Case("a tenant of another namespace is not named",
-         sharing("Long"), cluster(allocated("short", "Short", "team-b")), (_MAY,)),
+         sharing("Long"), cluster(allocated_document("short", "Short", "team-b")), (_MAY,)),
     Case("requests of one claim contradict each other", TWO, cluster(), (_MAY,)),
     Case("a device that cannot be shared", sharing("Long"), cluster(device=WHOLE)),
     Case("a driver that accepts it", sharing("Long"),
@@ -149,15 +150,15 @@ CASES: Final = (
     Case("another claim of a running cluster", sharing("Long"),
          cluster(claims={(NAMESPACE, "other"): sharing("Short")})),
     Case("an allocated claim beside one of its namespace",
-         allocated("long", "Long"), cluster(SHORT, allocated("long", "Long")),
+         allocated_document("long", "Long"), cluster(SHORT, allocated_document("long", "Long")),
          (f"device gpu-0 of pool node-a is also in use by claim short with another GpuConfig{_END}",)),
     Case("an allocated claim beside one of another namespace",
-         allocated("long", "Long"),
-         cluster(allocated("short", "Short", "team-b"), allocated("long", "Long")),
+         allocated_document("long", "Long"),
+         cluster(allocated_document("short", "Short", "team-b"), allocated_document("long", "Long")),
          (("device gpu-0 of pool node-a is also in use by a claim in another namespace with "
           f"another GpuConfig{_END}"),)),
     Case("an allocated claim beside one that agrees",
-         allocated("long", "Long"), cluster(allocated("other", "Long"), allocated("long", "Long"))),
+         allocated_document("long", "Long"), cluster(allocated_document("other", "Long"), allocated_document("long", "Long"))),
 )  # fmt: skip
 
 

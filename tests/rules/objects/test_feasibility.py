@@ -117,7 +117,7 @@ _ELSEWHERE = resource_slice(gpu("gpu-9"), name="gone", nodeName="gone",
                             pool={"name": "gone", "generation": 1, "resourceSliceCount": 1})  # fmt: skip
 
 
-def labelled(value: str, **more: Any) -> Context:
+def labelled_context(value: str, **more: Any) -> Context:
     return cluster_context(NODE_A, namespaces={NAMESPACE: {ENFORCEMENT_LABEL: value}}, **more)
 
 
@@ -175,8 +175,8 @@ EVIDENCE = (
         with_high_water_mark(capacity={"memory": Quantity("96Gi")}),
     ),
     Evidence("an autoscaler", "Karpenter may add nodes", cluster_context(NODE_A, autoscalers={"Karpenter"})),
-    Evidence("a namespace that denies", "", labelled("deny")),
-    Evidence("a namespace that warns", "the namespace is labelled to warn", labelled("warn")),
+    Evidence("a namespace that denies", "", labelled_context("deny")),
+    Evidence("a namespace that warns", "the namespace is labelled to warn", labelled_context("warn")),
     Evidence(
         "a cluster that warns",
         "the cluster is configured to warn",
@@ -185,12 +185,12 @@ EVIDENCE = (
     Evidence(
         "a cluster that warns, and a namespace that denies",
         "",
-        labelled("deny", enforcement=EnforcementSettings(cluster=Enforcement.WARN)),
+        labelled_context("deny", enforcement=EnforcementSettings(cluster=Enforcement.WARN)),
     ),
     Evidence(
         "a driver that warns, and a namespace that denies",
         f"driver {EXAMPLE} is configured to warn",
-        labelled("deny", enforcement=EnforcementSettings(drivers={EXAMPLE: Enforcement.WARN})),
+        labelled_context("deny", enforcement=EnforcementSettings(drivers={EXAMPLE: Enforcement.WARN})),
     ),
     Evidence(
         "another driver that warns",
@@ -210,9 +210,11 @@ def test_a_denial_needs_evidence(case: Evidence) -> None:
     assert finding.severity == ("warning" if case.reason else "error")
 
 
-@pytest.mark.parametrize("configured", [{"cluster": "off"}, {"drivers": {EXAMPLE: "off"}}])
-def test_enforcement_off_reports_nothing(configured: dict[str, Any]) -> None:
-    context = cluster_context(NODE_A, enforcement=msgspec.convert(configured, EnforcementSettings))
+@pytest.mark.parametrize("configured_document", [{"cluster": "off"}, {"drivers": {EXAMPLE: "off"}}])
+def test_enforcement_off_reports_nothing(configured_document: dict[str, Any]) -> None:
+    context = cluster_context(
+        NODE_A, enforcement=msgspec.convert(configured_document, EnforcementSettings)
+    )
 
     assert finding_lines(MANY, context) == ()
 
@@ -240,7 +242,11 @@ def test_a_pod_of_a_controller_gets_warnings_only() -> None:
 def test_a_driver_without_slices_gets_warnings_only() -> None:
     document = claim(exactly(deviceClassName="nobody.example.com", count=99))
 
-    assert not [one for one in findings_of(document, CLUSTER) if one.code == "exceedsLargestNode"]
+    assert not [
+        finding
+        for finding in findings_of(document, CLUSTER)
+        if finding.code == "exceedsLargestNode"
+    ]
 
 
 def test_a_search_above_its_budget_is_reported_as_not_evaluated(

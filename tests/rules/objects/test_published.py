@@ -30,7 +30,7 @@ _INCOMPLETE: Document = {
 }
 
 
-def asking(*expressions: str, **fields: object) -> Document:
+def asking_document(*expressions: str, **fields: object) -> Document:
     selectors = (
         {"selectors": [cel(expression) for expression in expressions]} if expressions else {}
     )
@@ -49,13 +49,18 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("a device that is there", claim(asking(_LARGE))),
+    Case("a device that is there", claim(asking_document(_LARGE))),
     Case(
         "a device that is not there",
-        claim(asking(_HUGE)),
+        claim(asking_document(_HUGE)),
         (f"warning selectorMatchesNothing {_EXACT}.selectors",),
     ),
-    Case("a device that is not there, where nothing is known", claim(asking(_HUGE)), (), context()),
+    Case(
+        "a device that is not there, where nothing is known",
+        claim(asking_document(_HUGE)),
+        (),
+        context(),
+    ),
     Case(
         "a class without devices",
         claim(exactly(deviceClassName="nobody.example.com")),
@@ -63,12 +68,12 @@ CASES = (
     ),
     Case(
         "an attribute that some device has not",
-        claim(asking(_INDEX)),
+        claim(asking_document(_INDEX)),
         (f"warning selectorFails {_EXACT}.selectors",),
     ),
     Case(
         "an attribute that some device has not, guarded",
-        claim(asking(f'has(device.attributes["{EXAMPLE}"].index) && {_INDEX}')),
+        claim(asking_document(f'has(device.attributes["{EXAMPLE}"].index) && {_INDEX}')),
     ),
     Case(
         "a first alternative that is not there",
@@ -94,20 +99,20 @@ CASES = (
             f"warning selectorMatchesNothing {_FIRST}[0].selectors",
         ),
     ),
-    Case("a capacity that is there", claim(asking(capacity=amount("memory")))),
+    Case("a capacity that is there", claim(asking_document(capacity=amount("memory")))),
     Case(
         "a capacity that is not there",
-        claim(asking(capacity=amount("cores"))),
+        claim(asking_document(capacity=amount("cores"))),
         (f"error capacityNotPublished {_EXACT}.capacity.requests[cores]",),
     ),
     Case(
         "a capacity in the words of selectors",
-        claim(asking(capacity=amount(f"{EXAMPLE}/memory"))),
+        claim(asking_document(capacity=amount(f"{EXAMPLE}/memory"))),
         (f"error capacityNotPublished {_EXACT}.capacity.requests[{EXAMPLE}/memory]",),
     ),
     Case(
         "a capacity that is not there, in a pool that is not whole",
-        claim(asking(capacity=amount("cores"))),
+        claim(asking_document(capacity=amount("cores"))),
         (f"warning capacityNotPublished {_EXACT}.capacity.requests[cores]",),
         context(_INCOMPLETE),
     ),
@@ -150,7 +155,7 @@ def test_judge(case: Case) -> None:
 
 
 def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
-    document = claim(asking(capacity=amount(f"{EXAMPLE}/memory")))
+    document = claim(asking_document(capacity=amount(f"{EXAMPLE}/memory")))
 
     (finding,) = findings_of(document, context(GPUS))
 
@@ -196,14 +201,14 @@ def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
     ],
 )
 def test_a_failing_selector_gets_the_name_that_is_published(selector: str, fix: str) -> None:
-    findings = findings_of(claim(asking(selector)), context(GPUS))
+    findings = findings_of(claim(asking_document(selector)), context(GPUS))
 
     assert [("selectorFails", fix)] == [(finding.code.value, finding.fix) for finding in findings]
 
 
 def test_a_guarded_misspelling_that_matches_nothing_gets_the_name_that_is_published() -> None:
     domain = f'device.attributes["{EXAMPLE}"]'
-    document = claim(asking(f'has({domain}.modle) && {domain}.modle == "large"'))
+    document = claim(asking_document(f'has({domain}.modle) && {domain}.modle == "large"'))
 
     (finding,) = findings_of(document, context(GPUS))
 
@@ -219,7 +224,7 @@ def test_a_guarded_misspelling_that_matches_nothing_gets_the_name_that_is_publis
     ],
 )
 def test_a_qualified_name_in_a_selector_is_taken_apart(expression: str, written: str) -> None:
-    findings = findings_of(claim(asking(expression)))
+    findings = findings_of(claim(asking_document(expression)))
 
     assert [f'write device.{written}["{EXAMPLE}"].model'] == [finding.fix for finding in findings]
 

@@ -37,8 +37,8 @@ def rejected_fields(case: SliceCase) -> set[str]:
 
 def _place(field: str) -> str:
     """The API server names fields of request policies that do not exist, so the policy is enough."""
-    policy, found, _ = field.partition(".requestPolicy")
-    return policy + found
+    policy, text, _ = field.partition(".requestPolicy")
+    return policy + text
 
 
 @pytest.mark.parametrize("case", SLICES, ids=lambda case: case.name)
@@ -72,7 +72,9 @@ def test_what_the_api_server_accepts_is_rejected_only_where_the_allocator_fails(
 ) -> None:
     features = features_of(dict.fromkeys(GATES, True)) if case.is_gated else Features()
     codes = {
-        one.code for one in findings_of(case.document, Context(features=features)) if one.is_error
+        finding.code
+        for finding in findings_of(case.document, Context(features=features))
+        if finding.is_error
     }
 
     assert ACCEPTED_AND_REJECTED_BY_US.get(case.name, "") == "".join(codes)

@@ -34,7 +34,7 @@ from sidecar.plan.snapshot import Snapshot
 from sidecar.protocol import MAX_NODES, Verdict
 from testing.allocation.builders import (
     DRIVER,
-    allocated,
+    allocated_claim,
     claim,
     device_class,
     devices,
@@ -100,7 +100,7 @@ def used_by(held: ResourceClaim, *uids: str) -> ResourceClaim:
 def full(*uids: str) -> ResourceClaim:
     """All devices of both nodes, in one claim of these pods."""
     return used_by(
-        allocated(
+        allocated_claim(
             *(result(f"gpu-{n}", pool=f"node-{m}") for n in (0, 1) for m in (1, 2)), name="held"
         ),
         *uids,
@@ -122,7 +122,7 @@ def test_a_pod_without_claims_is_none_of_ours() -> None:
 
 
 def test_a_pod_fits_where_devices_are_free() -> None:
-    in_use = allocated(result("gpu-0"), result("gpu-1"), name="held")
+    in_use = allocated_claim(result("gpu-0"), result("gpu-1"), name="held")
 
     assert names(find_nodes(pod("gpu"), snapshot(in_use, claim(request(), name="gpu")))) == [
         "node-2"
@@ -151,7 +151,7 @@ def test_the_best_hundred_are_named_unless_all_are_asked_for() -> None:
 
 
 def test_the_better_nodes_are_named_first() -> None:
-    in_use = allocated(result("gpu-0", pool="node-2"), name="held")
+    in_use = allocated_claim(result("gpu-0", pool="node-2"), name="held")
     packed = pod("gpu")
     metadata = replace(
         packed.metadata, annotations={"drawbridge.internal/strategy": "CompactFirst"}
@@ -269,7 +269,7 @@ def test_a_generated_claim_must_belong_to_the_pod() -> None:
 
 
 def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
-    in_use = allocated(result("gpu-0", pool="node-2"), name="held")
+    in_use = allocated_claim(result("gpu-0", pool="node-2"), name="held")
     cluster = snapshot(in_use, claim(request(count=2), name="gpu"))
     only_node_3 = pod("gpu", nodeSelector={"zone": "none"})
 
@@ -285,7 +285,7 @@ def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
 
 def test_victims_free_their_devices() -> None:
     cluster = snapshot(
-        used_by(allocated(result("gpu-0"), result("gpu-1"), name="held"), "uid-low"),
+        used_by(allocated_claim(result("gpu-0"), result("gpu-1"), name="held"), "uid-low"),
         claim(request(), name="gpu"),
     )
 
@@ -297,7 +297,7 @@ def test_victims_free_their_devices() -> None:
 
 
 def test_a_victim_that_shares_its_claim_with_a_survivor_frees_nothing() -> None:
-    held = allocated(result("gpu-0"), result("gpu-1"), name="held")
+    held = allocated_claim(result("gpu-0"), result("gpu-1"), name="held")
     cluster = snapshot(used_by(held, "uid-low", "uid-other"), claim(request(), name="gpu"))
 
     alone = fits_with(pod("gpu"), "node-1", cluster, removed_claims=("uid-low",), added_claims=())
