@@ -213,11 +213,11 @@ def rotate_keys(
     ages = [abs(now - key.created) for key in keys]
     if keys and not requested and min(ages) < timing.renew_after:
         return keys
-    kept = (*keys, create(now))[-MAX_KEYS:]
+    kept_keys = (*keys, create(now))[-MAX_KEYS:]
     last_use = timing.propagation + MAX_AGE
-    while len(kept) > timing.max_keys and kept[1].created + last_use <= now:
-        kept = kept[1:]
-    return kept
+    while len(kept_keys) > timing.max_keys and kept_keys[1].created + last_use <= now:
+        kept_keys = kept_keys[1:]
+    return kept_keys
 
 
 class _StoredKey(msgspec.Struct, frozen=True, kw_only=True):
