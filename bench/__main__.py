@@ -18,6 +18,7 @@ from bench import (
     endpoint,
     expressions,
     judge,
+    node,
     observer,
     policies,
     processes,
@@ -41,6 +42,7 @@ SUITES = {
     "policies": policies.measure,
     "processes": processes.measure,
     "driver": driver.measure,
+    "node": node.measure,
 }
 
 
