@@ -7,7 +7,7 @@ import msgspec
 
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.legacy_settings import LegacyDocument, texts_of
-from kube.api.meta import decode
+from kube.api.meta import decode_pruned
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
@@ -42,12 +42,12 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
     def object(self, raw: bytes) -> SourceObject:
         """Return one item as an object."""
         head = {"apiVersion": self.api_version, "kind": self.kind}
-        document: dict[str, Any] = head | msgspec.json.decode(raw)
+        document: dict[str, Any] = head | decode_pruned(raw, dict[str, Any])
         return SourceObject(document=document, source=_SOURCE, line=0)
 
     def view(self, raw: bytes) -> ViewedObject:
         """Return one item as a view; the API server has checked its types."""
-        value = decode(raw, STATE_KINDS[self.api_version, self.kind])
+        value = decode_pruned(raw, STATE_KINDS[self.api_version, self.kind])
         return ViewedObject(
             api_version=self.api_version, kind=self.kind, value=value, source=_SOURCE
         )

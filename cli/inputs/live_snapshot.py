@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from cli.inputs.redaction import redact
+from kube.api.meta import decode_pruned
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
@@ -103,5 +104,5 @@ def _documents(
     """Yield the items of a page, which do not name their type in a list."""
     group = f"{resource.group}/" if resource.group else ""
     for raw in page:
-        document: dict[str, Any] = msgspec.json.decode(bytes(raw))
+        document: dict[str, Any] = decode_pruned(bytes(raw), dict[str, Any])
         yield redact({"apiVersion": f"{group}{resource.version}", "kind": kind, **document})

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
+from cli.inputs import live
 from cli.inputs.live import allocation_state, cluster_state
 from kube.api.urls import (
     CONFIG_MAPS,
@@ -77,6 +78,16 @@ async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
     assert sorted(f"{one.kind}/{one.namespace}/{one.name}" for one in found) == [
         "Pod/other/a", "Pod/team/a", "ResourceClaim/other/a", "ResourceClaim/team/a"
     ]  # fmt: skip
+
+
+def test_parameters_deeper_than_python_reads_end_no_command() -> None:
+    """Whoever may create claims can nest them; the API server takes ten thousand levels."""
+    head = b'{"metadata":{"name":"deep"},"spec":{"devices":{"config":[{"opaque":{"driver":"a","parameters":'
+    raw = head + b'{"a":' * 1500 + b"1" + b"}" * 1500 + b"}}]}}}"
+    (listed,) = (listed for listed in live._ALLOCATION if listed.kind == "ResourceClaim")
+
+    assert listed.view(raw).name == "deep"
+    assert listed.object(raw).name == "deep"
 
 
 async def test_a_cluster_that_does_not_answer_ends_the_call(server: FakeApiServer) -> None:
