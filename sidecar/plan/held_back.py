@@ -47,12 +47,16 @@ def may_run(pod: Pod) -> bool:
 def may_run_on(pod: Pod, now: datetime) -> bool:
     """Return whether containers of a pod may run although the pod is gone.
 
+    A deletion by force is seen as one with a grace period of no seconds, which is over at once.
+
     Args:
         pod: As it was seen last.
         now: When it was gone.
     """
     ends = pod.metadata.deletion_timestamp
-    return may_run(pod) and (ends is None or now < datetime.fromisoformat(ends))
+    if not may_run(pod) or ends is None:
+        return may_run(pod)
+    return not pod.metadata.deletion_grace_period_seconds or now < datetime.fromisoformat(ends)
 
 
 def hold_back(pod: Pod, claim: ResourceClaim, until: datetime) -> HeldBackClaim | None:

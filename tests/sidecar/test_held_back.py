@@ -95,9 +95,11 @@ class Ends:
 
     by_force = ({"phase": "Running"}, None, True)
     while_it_begins = ({"phase": "Pending"}, None, True)
-    by_force_while_it_ends = ({"phase": "Running"}, LATER, True)
-    after_its_grace_period = ({"phase": "Running"}, EARLIER, False)
-    in_good_order = ({"phase": "Failed"}, LATER, False)
+    by_force_as_it_is_seen = ({"phase": "Running"}, (EARLIER, 0), True)
+    by_force_while_it_ends = ({"phase": "Running"}, (LATER, 30), True)
+    after_its_grace_period = ({"phase": "Running"}, (EARLIER, 30), False)
+    in_good_order = ({"phase": "Failed"}, (LATER, 30), False)
+    in_good_order_at_last = ({"phase": "Failed"}, (EARLIER, 0), False)
     after_success = ({"phase": "Succeeded"}, None, False)
 
 
@@ -108,7 +110,11 @@ class Ends:
 )
 @pytest.mark.parametrize("claim_first", [False, True], ids=["pod first", "claim first"])
 async def test_devices_are_held_back_of_a_pod_that_may_run_on(
-    tmp_path: Path, status: Document, deletion: str | None, is_held: bool, claim_first: bool
+    tmp_path: Path,
+    status: Document,
+    deletion: tuple[str, int] | None,
+    is_held: bool,
+    claim_first: bool,
 ) -> None:
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=1)
@@ -118,7 +124,12 @@ async def test_devices_are_held_back_of_a_pod_that_may_run_on(
         async with sidecar_beside(server, tmp_path) as sidecar:
             uid = pod["metadata"]["uid"]
             # With a finalizer it stays until it is removed.
-            ending = {"deletionTimestamp": deletion, "finalizers": ["example.com/stays"]}
+            time, grace_s = deletion or ("", 0)
+            ending = {
+                "deletionTimestamp": time,
+                "deletionGracePeriodSeconds": grace_s,
+                "finalizers": ["example.com/stays"],
+            }
             metadata = pod["metadata"] | (ending if deletion else {})
             changed: dict[str, Any] = {**pod, "metadata": metadata, "status": status}
             if not claim_first:
