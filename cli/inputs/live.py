@@ -7,7 +7,7 @@ import msgspec
 
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.legacy_settings import LegacyDocument, texts_of
-from kube.api.meta import decode_pruned
+from kube.api.meta import decode_pruned, prune
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
@@ -40,9 +40,9 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
         return f"{group}{self.resource.version}"
 
     def object(self, raw: bytes) -> SourceObject:
-        """Return one item as an object."""
+        """Return one item as an object, of which Python functions may follow every level."""
         head = {"apiVersion": self.api_version, "kind": self.kind}
-        document: dict[str, Any] = head | decode_pruned(raw, dict[str, Any])
+        document: dict[str, Any] = head | msgspec.json.decode(prune(raw))
         return SourceObject(document=document, source=_SOURCE, line=0)
 
     def view(self, raw: bytes) -> ViewedObject:

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from cli.__main__ import main
 from cli.inputs import live
 from cli.inputs.live import allocation_state, cluster_state
+from cli.inputs.versions import decode_object
+from kube.api.resource import ResourceClaim
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -80,14 +82,15 @@ async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
     ]  # fmt: skip
 
 
-def test_parameters_deeper_than_python_reads_end_no_command() -> None:
+@pytest.mark.parametrize("depth", [300, 800, 1500])
+def test_parameters_deeper_than_python_reads_end_no_command(depth: int) -> None:
     """Whoever may create claims can nest them; the API server takes ten thousand levels."""
     head = b'{"metadata":{"name":"deep"},"spec":{"devices":{"config":[{"opaque":{"driver":"a","parameters":'
-    raw = head + b'{"a":' * 1500 + b"1" + b"}" * 1500 + b"}}]}}}"
+    raw = head + b'{"a":' * depth + b"1" + b"}" * depth + b"}}]}}}"
     (listed,) = (listed for listed in live._ALLOCATION if listed.kind == "ResourceClaim")
 
     assert listed.view(raw).name == "deep"
-    assert listed.object(raw).name == "deep"
+    assert isinstance(decode_object(listed.object(raw), ResourceClaim), ResourceClaim)
 
 
 async def test_a_cluster_that_does_not_answer_ends_the_call(server: FakeApiServer) -> None:
