@@ -33,6 +33,7 @@ from admission.recorded_pods import (
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from kube.api.core import Container, Pod
+from kube.api.meta import convert
 from kube.jsonpatch import Operation, add, apply, pointer
 from kube.names import REQUEST_ANNOTATION
 from translation.arbiter import VOCABULARIES
@@ -150,6 +151,19 @@ def admit_created(
         options=options,
         translator=translator,
     )
+    if answer.decision is Decision.UNTRANSLATED:
+        # It has its keys again, so it must pass as a pod that was created with them.
+        restored_document = apply(copy.deepcopy(document), answer.operations)
+        again = admit_created(
+            restored_document,
+            convert(restored_document, Pod),
+            namespace=namespace,
+            snapshot=snapshot,
+            options=options,
+            translator=translator,
+        )
+        if not again.allowed:
+            return Answer(decision=Decision.REFUSED, findings=again.findings)
     if not pod.spec.host_network or skip_reasons(
         legacy_pod(pod, all_vocabularies), namespace, snapshot, options
     ):
