@@ -282,7 +282,7 @@ def bridged(pod: Object, nodes: Sequence[str] = ()) -> Object:
 def is_waiting(pod: Object) -> bool:
     """Whether the scheduler has said that a pod fits nowhere."""
     return any(
-        condition["type"] == "PodScheduled" and condition["reason"] == "Unschedulable"
+        condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
         for condition in pod["status"].get("conditions", ())
     )
 

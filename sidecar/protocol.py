@@ -153,6 +153,16 @@ class PostFilterRequest(Request, frozen=True, kw_only=True):
     pod_name: str = ""
 
 
+class WakeRequest(Request, frozen=True, kw_only=True):
+    """POST /v1/wake: which pods that were turned away could be placed now?
+
+    Attributes:
+        newest_claim_version: As for PreFilter: that of a release, which is waited for.
+    """
+
+    newest_claim_version: str = ""
+
+
 class Answer(Message, frozen=True, kw_only=True):
     """The fields of every answer, also of those with status 409 and 503.
 
@@ -251,3 +261,15 @@ class VerdictAnswer(Answer, frozen=True, kw_only=True):
 
     verdict: Verdict
     code: str = ""
+
+
+class WakeAnswer(Answer, frozen=True, kw_only=True):
+    """The pods that the scheduler tries again.
+
+    Attributes:
+        pods: `namespace/name` of each, the most important first.
+        more: There are more, for which to ask again.
+    """
+
+    pods: tuple[str, ...] = ()
+    more: bool = False

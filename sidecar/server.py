@@ -31,6 +31,8 @@ from sidecar.protocol import (
     Request,
     UnreserveRequest,
     VerdictAnswer,
+    WakeAnswer,
+    WakeRequest,
 )
 from sidecar.service import Service, UnknownScheduler
 
@@ -154,6 +156,7 @@ _ENDPOINTS: Final = {
     "prebind": _endpoint(PreBindRequest, Service.prebind),
     "unreserve": _endpoint(UnreserveRequest, Service.unreserve),
     "postfilter": _endpoint(PostFilterRequest, Service.postfilter),
+    "wake": _endpoint(WakeRequest, Service.wake),
 }
 
 
@@ -179,6 +182,8 @@ def _response(answer: Message, status: int = 200) -> web.Response:
 def _verdict_of(answer: Answer) -> str:
     if isinstance(answer, PreFilterAnswer | VerdictAnswer):
         return answer.verdict.value
+    if isinstance(answer, WakeAnswer):
+        return "woken" if answer.pods else "none"
     return "fits" if isinstance(answer, FilterAnswer) and answer.fits else "does_not_fit"
 
 

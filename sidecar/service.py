@@ -14,8 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from allocator.model.usage import gather_usage
-from allocator.pods.claims import Name, allocation_of
-from allocator.pods.node_eligibility import is_for
+from allocator.pods.claims import Name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.engine import SelectorEngine, use_engine
@@ -23,10 +22,13 @@ from sidecar.binder import Binder, PodReference
 from sidecar.metrics import SidecarMetrics
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
 from sidecar.plan.drift import differs
+from sidecar.plan.node_limits import limits_nodes
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.rejections import Code, Rejection, failed_rejection
 from sidecar.plan.reservations import Difference, Reservations, accept, finish, greet
 from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.waiting import WaitingPods
+from sidecar.plan.waking import Woken, find_placeable
 from sidecar.plan.writes import consumers
 from sidecar.protocol import (
     FilterAnswer,
@@ -44,6 +46,8 @@ from sidecar.protocol import (
     UnreserveRequest,
     Verdict,
     VerdictAnswer,
+    WakeAnswer,
+    WakeRequest,
 )
 from sidecar.state import ClusterState
 
@@ -115,6 +119,7 @@ class Service:
         self._rejected: dict[str, Rejection] = {}
         # Pods whose claims were written, so that they may have been bound.
         self._written: set[str] = set()
+        self._waiting = WaitingPods(clock)
         state.on_end = self._forget
 
     # --- extension points -------------------------------------------------------------------------
@@ -128,6 +133,8 @@ class Service:
             async with self._turn:
                 self.reservations, difference = greet(self.reservations, request)
                 await self._apply(difference)
+                if not is_known:
+                    self._waiting.begin(self._state.consumers.pods.values())
         return HelloAnswer(
             instance=self.instance,
             acknowledged=self.reservations.acknowledged,
@@ -149,6 +156,7 @@ class Service:
                     "find_nodes", partial(find_nodes, pod, all_nodes=request.all)
                 )
         acknowledged_number = self.reservations.acknowledged
+        self._waiting.take(pod, outcome)
         if isinstance(outcome, Fits):
             return PreFilterAnswer(
                 instance=self.instance,
@@ -198,6 +206,24 @@ class Service:
             unresolvable=rejection is not None and rejection.verdict is Verdict.UNRESOLVABLE,
             code=rejection.code if rejection else "",
             message=rejection.message if rejection else "",
+        )
+
+    async def wake(self, request: WakeRequest) -> WakeAnswer:
+        """Return the waiting pods that could be placed now."""
+        if len(self._waiting):
+            await self._wait_newest(request.newest_claim_version)
+        woken = Woken((), more=False)
+        async with self._turn:
+            await self._accept(request)
+            waiting = self._waiting.due(self._state.version)
+            if waiting:
+                woken = await self._decide("wake", partial(find_placeable, waiting))
+                self._waiting.wake(woken.pods, more=woken.more)
+        return WakeAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            pods=tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in woken.pods),
+            more=woken.more,
         )
 
     async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
@@ -324,6 +350,7 @@ class Service:
         self._promising = True
         try:
             for reservation in difference.begun:
+                self._waiting.end(reservation.pod_uid)
                 await self._hold_claims(reservation)
         finally:
             self._promising = False
@@ -390,13 +417,17 @@ class Service:
             return failed_rejection(
                 Code.CLAIMS_BEHIND, "the sidecar has not seen the pod's claims yet"
             )
-        try:
-            async with asyncio.timeout(self._settings.other_claims_s):
-                await self._state.claims.wait_seen({("", ""): request.newest_claim_version})
-        except TimeoutError:
-            log.info("claims.behind", version=request.newest_claim_version)
+        await self._wait_newest(request.newest_claim_version)
         self._metrics.observe_wait(self._clock() - began)
         return None
+
+    async def _wait_newest(self, version: str) -> None:
+        """Wait for a moment until we have seen the newest claim that the scheduler has seen."""
+        try:
+            async with asyncio.timeout(self._settings.other_claims_s):
+                await self._state.claims.wait_seen({("", ""): version})
+        except TimeoutError:
+            log.info("claims.behind", version=version)
 
     async def _bind(self, request: PreBindRequest) -> Rejection | None:
         uid = request.pod_uid
@@ -422,22 +453,9 @@ class Service:
             for name in claim_names(pod)
             if (claim := self._state.claims.store.get(name)) is not None
             and all(consumer.uid == pod.metadata.uid for consumer in consumers(claim))
-            and self._limits_nodes(claim)
+            and limits_nodes(claim, self._state.nodes.values())
             and self._state.owns(claim)
         ]
-
-    def _limits_nodes(self, claim: ResourceClaim) -> bool:
-        allocation = allocation_of(claim)
-        if allocation is None:
-            return False
-        selector = allocation.node_selector
-        has_conditions = any(
-            result.binding_conditions for result in allocation.devices.results or ()
-        )
-        return has_conditions or (
-            selector is not None
-            and not all(is_for(selector, node) for node in self._state.nodes.values())
-        )
 
     # --- pods -------------------------------------------------------------------------------------
 
@@ -457,6 +475,7 @@ class Service:
         self._state.unreserve(uid)
         self._pods.pop(uid, None)
         self._rejected.pop(uid, None)
+        self._waiting.end(uid)
         self._written.discard(uid)
 
     def _find_pod(self, uid: str) -> Pod | None:

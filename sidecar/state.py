@@ -56,6 +56,7 @@ class ClusterState:
         on_end: Called with the UID of each pod that was bound or deleted.
         wakeups: How often pods that wait should be tried again although no event that the scheduler
             sees says so.
+        version: Grows with each change of the inventory, of a claim or of what is promised.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class ClusterState:
         self.held_back: Final = HeldBackDevices(
             now=now, timeout_s=held_back_timeout_s, on_change=self._held_back_changed
         )
+        self.version = 0
 
     def check(self) -> str:
         """Return the resources whose first lists are not complete; empty when all are."""
@@ -325,6 +327,7 @@ class ClusterState:
             self.on_end(new.metadata.uid)
 
     def _ownership_changed(self, *_: object) -> None:
+        self.version += 1
         self._owned_drivers = owned_drivers(self._ownerships.store.values())
         if not self._has_read_status and self.ownership is not None:
             self._has_read_status = True  # Later ones are our own words.
@@ -350,6 +353,7 @@ class ClusterState:
     def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
         def mark_changed(key: Name, old: object, new: object) -> None:
             if old != new:  # Most changes are of fields that are not projected.
+                self.version += 1
                 self._changes.setdefault(kind, {})[key] = new
                 if isinstance(new, ResourceSlice):
                     self.held_back.slice_changed(new)
@@ -372,6 +376,7 @@ class ClusterState:
 
     def _queue_claim(self, name: Name) -> None:
         """Queue a claim with the devices that are promised to it."""
+        self.version += 1
         claim = self.claims.store.get(name)
         effective = None
         if claim is not None:

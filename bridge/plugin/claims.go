@@ -98,10 +98,14 @@ func claimKeys(object any) ([]string, error) {
 func (pl *Drawbridge) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		// Nodes that the pod's own selector, affinity or tolerations left out are not in answers.
-		{Event: fwk.ClusterEvent{
-			Resource:   fwk.Node,
-			ActionType: fwk.Add | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint | fwk.UpdateNodeAllocatable,
-		}},
+		{
+			Event: fwk.ClusterEvent{
+				Resource:   fwk.Node,
+				ActionType: fwk.Add | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint | fwk.UpdateNodeAllocatable,
+			},
+			PreQueueingHintFn: pl.noPods,
+			QueueingHintFn:    pl.askSidecar,
+		},
 		{
 			Event:             fwk.ClusterEvent{Resource: fwk.ResourceClaim, ActionType: fwk.Add | fwk.Update | fwk.Delete},
 			PreQueueingHintFn: pl.podsOfClaim,
@@ -109,24 +113,46 @@ func (pl *Drawbridge) EventsToRegister(context.Context) ([]fwk.ClusterEventWithH
 		},
 		// A reservation that is given up frees devices without any claim being changed.
 		{
-			Event:          fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete},
-			QueueingHintFn: afterForgottenPod,
+			Event:             fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete},
+			PreQueueingHintFn: pl.afterForgottenPod,
+			QueueingHintFn:    pl.askSidecar,
 		},
 		{Event: fwk.ClusterEvent{
 			Resource:   fwk.TargetPod,
 			ActionType: fwk.UpdatePodGeneratedResourceClaim | fwk.UpdatePodToleration | fwk.UpdatePodLabel,
 		}},
-		{Event: fwk.ClusterEvent{Resource: fwk.DeviceClass, ActionType: fwk.Add | fwk.Update}},
+		{
+			Event:             fwk.ClusterEvent{Resource: fwk.DeviceClass, ActionType: fwk.Add | fwk.Update | fwk.Delete},
+			PreQueueingHintFn: pl.noPods,
+			QueueingHintFn:    pl.askSidecar,
+		},
 		// A deleted slice can complete a pool whose other slices are of a newer generation.
-		{Event: fwk.ClusterEvent{Resource: fwk.ResourceSlice, ActionType: fwk.Add | fwk.Update | fwk.Delete}},
+		{
+			Event:             fwk.ClusterEvent{Resource: fwk.ResourceSlice, ActionType: fwk.Add | fwk.Update | fwk.Delete},
+			PreQueueingHintFn: pl.noPods,
+			QueueingHintFn:    pl.askSidecar,
+		},
 	}, nil
 }
 
-// podsOfClaim narrows a claim's event to the pods that it can help.
+// noPods has the sidecar say which pods an event helps, instead of looking at all of them.
+func (pl *Drawbridge) noPods(klog.Logger, any, any) (fwk.PreQueueingHintResult, error) {
+	pl.waker.soon()
+	return fwk.PreQueueingHintResult{}, nil
+}
+
+// askSidecar is noPods for one pod.
+func (pl *Drawbridge) askSidecar(klog.Logger, *v1.Pod, any, any) (fwk.QueueingHint, error) {
+	pl.waker.soon()
+	return fwk.QueueSkip, nil
+}
+
+// podsOfClaim narrows a claim's event to the pods that name it; whom a release helps, the sidecar says.
 func (pl *Drawbridge) podsOfClaim(_ klog.Logger, before, after any) (fwk.PreQueueingHintResult, error) {
 	old, changed, err := util.As[*resourceapi.ResourceClaim](before, after)
 	if err != nil || (old == nil && changed == nil) {
-		return fwk.PreQueueingHintResult{AllPods: true}, nil
+		pl.waker.soon() // The state at a deletion is not known.
+		return fwk.PreQueueingHintResult{}, nil
 	}
 	claim := changed
 	if claim == nil {
@@ -134,7 +160,7 @@ func (pl *Drawbridge) podsOfClaim(_ klog.Logger, before, after any) (fwk.PreQueu
 	}
 	pl.claims.see(claim)
 	if frees(old, changed) {
-		return fwk.PreQueueingHintResult{AllPods: true}, nil
+		pl.waker.soon()
 	}
 	objects, err := pl.claims.pods.ByIndex(pl.claims.index, claim.Namespace+"/"+claim.Name)
 	if err != nil {
@@ -153,13 +179,14 @@ func (pl *Drawbridge) podsOfClaim(_ klog.Logger, before, after any) (fwk.PreQueu
 func (pl *Drawbridge) afterClaim(_ klog.Logger, pod *v1.Pod, before, after any) (fwk.QueueingHint, error) {
 	old, changed, err := util.As[*resourceapi.ResourceClaim](before, after)
 	if err != nil || (old == nil && changed == nil) {
-		return fwk.Queue, nil // The state at a deletion is not known.
+		pl.waker.soon() // The state at a deletion is not known.
+		return fwk.QueueSkip, nil
 	}
 	if changed != nil {
 		pl.claims.see(changed)
 	}
 	if frees(old, changed) {
-		return fwk.Queue, nil
+		pl.waker.soon()
 	}
 	if changed == nil || !names(pod, changed) {
 		return fwk.QueueSkip, nil
@@ -207,12 +234,12 @@ func sameButVersion(old, changed *resourceapi.ResourceClaim) bool {
 	return equality.Semantic.DeepEqual(before, after)
 }
 
-// afterForgottenPod queues pods when the scheduler gives up a placement before it was bound. A pod
-// that is deleted frees its devices later, and its claims' events say so.
-func afterForgottenPod(_ klog.Logger, _ *v1.Pod, before, _ any) (fwk.QueueingHint, error) {
+// afterForgottenPod asks when the scheduler gives up a placement before it was bound. A pod that is
+// deleted frees its devices later, and its claims' events say so.
+func (pl *Drawbridge) afterForgottenPod(_ klog.Logger, before, _ any) (fwk.PreQueueingHintResult, error) {
 	gone, ok := before.(*v1.Pod)
-	if ok && (len(gone.Spec.ResourceClaims) == 0 || gone.DeletionTimestamp != nil) {
-		return fwk.QueueSkip, nil
+	if !ok || (len(gone.Spec.ResourceClaims) > 0 && gone.DeletionTimestamp == nil) {
+		pl.waker.soon()
 	}
-	return fwk.Queue, nil
+	return fwk.PreQueueingHintResult{}, nil
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"drawbridge.internal/bridge/sidecartest"
 )
 
 // claim is allocated where a device is given.
@@ -37,27 +39,28 @@ func TestWhichClaimEventsWakeAPod(t *testing.T) {
 	cases := map[string]struct {
 		before, after any
 		want          fwk.QueueingHint
-		all           bool // Whether pods that do not name the claim are looked at.
+		asks          bool // Whether the sidecar is asked which pods it helps.
 	}{
 		"its claim was made":                 {nil, claim(own, "1"), fwk.Queue, false},
 		"its claim was allocated":            {claim(own, "1"), claim(own, "2", "gpu-0"), fwk.Queue, false},
 		"another claim was made":             {nil, claim(other, "1"), fwk.QueueSkip, false},
 		"another claim was allocated":        {claim(other, "1"), claim(other, "2", "gpu-0"), fwk.QueueSkip, false},
-		"another claim was released":         {claim(other, "1", "gpu-0"), claim(other, "2"), fwk.Queue, true},
-		"an allocated claim was deleted":     {claim(other, "1", "gpu-0"), nil, fwk.Queue, true},
+		"another claim was released":         {claim(other, "1", "gpu-0"), claim(other, "2"), fwk.QueueSkip, true},
+		"an allocated claim was deleted":     {claim(other, "1", "gpu-0"), nil, fwk.QueueSkip, true},
 		"a claim without devices is deleted": {claim(other, "1"), nil, fwk.QueueSkip, false},
-		"a deletion was missed":              {cache.DeletedFinalStateUnknown{}, nil, fwk.Queue, true},
+		"a deletion was missed":              {cache.DeletedFinalStateUnknown{}, nil, fwk.QueueSkip, true},
 		"released and allocated again": {
-			claim(other, "1", "gpu-0"), claim(other, "2", "gpu-1"), fwk.Queue, true,
+			claim(other, "1", "gpu-0"), claim(other, "2", "gpu-1"), fwk.QueueSkip, true,
 		},
 		// One update after a relist.
-		"allocated and released unseen": {claim(other, "1"), claim(other, "3"), fwk.Queue, true},
+		"allocated and released unseen": {claim(other, "1"), claim(other, "3"), fwk.QueueSkip, true},
 		"nothing changed":               {claim(other, "1"), claim(other, "1"), fwk.QueueSkip, false},
 		"the finalizer of a binding": {
 			claim(own, "1"),
 			changed(claim(own, "2"), func(c *resourceapi.ResourceClaim) { c.Finalizers = []string{"f"} }),
 			fwk.QueueSkip, false,
 		},
+		"its claim was released": {claim(own, "1", "gpu-0"), claim(own, "2"), fwk.Queue, true},
 		"its claim is being deleted": {
 			claim(own, "1"),
 			changed(claim(own, "2"), func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{} }),
@@ -68,7 +71,7 @@ func TestWhichClaimEventsWakeAPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
 			narrowed, err := s.plugin.podsOfClaim(klog.Background(), row.before, row.after)
-			if err != nil || narrowed.AllPods != row.all {
+			if err != nil || narrowed.AllPods || s.asks() != row.asks {
 				t.Errorf("all pods: %t, %v", narrowed.AllPods, err)
 			}
 			hint, err := s.plugin.afterClaim(klog.Background(), devicePod("p"), row.before, row.after)
@@ -114,23 +117,62 @@ func TestARequestTellsHowFarTheSchedulerHasSeen(t *testing.T) {
 }
 
 // A placement that fails before it is bound frees reserved devices, and changes no claim.
-func TestAForgottenPlacementWakesPods(t *testing.T) {
+func TestAForgottenPlacementHasTheSidecarAsked(t *testing.T) {
 	ending := devicePod("p")
 	ending.DeletionTimestamp = &metav1.Time{}
 	cases := map[string]struct {
 		gone any
-		want fwk.QueueingHint
+		asks bool
 	}{
-		"a placement was given up":     {devicePod("p"), fwk.Queue},
-		"one of a pod without devices": {plainPod("p"), fwk.QueueSkip},
-		"a pod was deleted":            {ending, fwk.QueueSkip},
-		"a deletion was missed":        {cache.DeletedFinalStateUnknown{}, fwk.Queue},
+		"a placement was given up":     {devicePod("p"), true},
+		"one of a pod without devices": {plainPod("p"), false},
+		"a pod was deleted":            {ending, false},
+		"a deletion was missed":        {cache.DeletedFinalStateUnknown{}, true},
 	}
 	for name, row := range cases {
 		t.Run(name, func(t *testing.T) {
-			if hint, _ := afterForgottenPod(klog.Background(), nil, row.gone, nil); hint != row.want {
-				t.Errorf("got %s", hint)
+			s := newStory(t)
+			if narrowed, err := s.plugin.afterForgottenPod(klog.Background(), row.gone, nil); err != nil || narrowed.AllPods {
+				t.Errorf("got %v, %v", narrowed, err)
+			}
+			if s.asks() != row.asks {
+				t.Errorf("the sidecar is asked: %t", !row.asks)
 			}
 		})
+	}
+}
+
+// asks reports whether the sidecar is to be asked soon which pods to wake.
+func (s *story) asks() bool { return len(s.plugin.waker.pending) > 0 }
+
+func TestTheSidecarSaysWhichPodsAreTriedAgain(t *testing.T) {
+	s := newStory(t)
+	for _, name := range []string{"p", "q", "r"} {
+		if err := s.plugin.claims.pods.Add(devicePod(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.plugin.podsOfClaim(klog.Background(), claim("other", "6", "gpu-0"), claim("other", "7")); err != nil {
+		t.Fatal(err)
+	}
+	s.sidecar.Say("wake", sidecartest.Reply{Body: map[string]any{"pods": []string{"ns/q", "ns/gone"}, "more": true}})
+
+	if !s.plugin.waker.wake(t.Context()) {
+		t.Error("there are more pods, and they are not asked for")
+	}
+	if got := s.handle.activated; len(got) != 1 || got[0] != "q" {
+		t.Errorf("activated: %v", got)
+	}
+	if got := s.sidecar.Requests("wake")[0].Body["newestClaimVersion"]; got != "7" {
+		t.Errorf("the sidecar is to wait for version %v, want that of the release", got)
+	}
+}
+
+func TestNoPodIsWokenWhileTheSidecarIsNotUsable(t *testing.T) {
+	s := newStory(t)
+	s.sidecar.Say("wake", sidecartest.Reply{Status: 503})
+
+	if s.plugin.waker.wake(t.Context()) || len(s.handle.activated) > 0 {
+		t.Errorf("activated: %v", s.handle.activated)
 	}
 }

@@ -21,10 +21,13 @@ type Factory struct {
 	mutex   sync.Mutex
 	err     error
 	clients map[Settings]*sidecar.Client
+	wakers  map[*sidecar.Client]*waker
 }
 
 // NewFactory returns a factory without clients.
-func NewFactory() *Factory { return &Factory{clients: map[Settings]*sidecar.Client{}} }
+func NewFactory() *Factory {
+	return &Factory{clients: map[Settings]*sidecar.Client{}, wakers: map[*sidecar.Client]*waker{}}
+}
 
 // Err returns the last error of New.
 func (f *Factory) Err() error {
@@ -60,7 +63,17 @@ func (f *Factory) plugin(ctx context.Context, args runtime.Object, handle fwk.Ha
 		f.clients[*settings] = client
 		go end(ctx, client, settings.ExitAfter.Duration)
 	}
-	return newDrawbridge(client, handle)
+	plugin, err := newDrawbridge(client, handle)
+	if err != nil {
+		return nil, err
+	}
+	// One for all profiles of a client: they share a queue, too.
+	if f.wakers[client] == nil {
+		f.wakers[client] = newWaker(client, handle, &plugin.claims)
+		go f.wakers[client].run(ctx, settings.Heartbeat.Duration)
+	}
+	plugin.waker = f.wakers[client]
+	return plugin, nil
 }
 
 // end ends the process when the sidecar does not lead any more, as a kube-scheduler does that lost

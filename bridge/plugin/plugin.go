@@ -32,6 +32,7 @@ type Drawbridge struct {
 	handle fwk.Handle
 	claims claims
 	parked *parked
+	waker  *waker
 	// Pods that are to ask for all nodes: with NodeNames in an answer every other node is unresolvable,
 	// so a pod whose hundred best nodes lack CPU would sleep although others fit, and be answered the
 	// same hundred when it wakes.

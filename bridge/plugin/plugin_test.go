@@ -85,7 +85,9 @@ func newStory(t *testing.T) *story {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &story{t, server, handle, made.(*Drawbridge), framework.NewCycleState()}
+	plugin := made.(*Drawbridge)
+	plugin.waker = newWaker(plugin.client, handle, &plugin.claims) // One that nobody runs.
+	return &story{t, server, handle, plugin, framework.NewCycleState()}
 }
 
 func (s *story) fits(complete bool, nodes ...string) {

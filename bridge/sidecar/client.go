@@ -126,6 +126,12 @@ func (c *Client) PostFilter(ctx context.Context, request *PodRequest) (*VerdictA
 	return answer, c.callInCycle(ctx, "postfilter", request, answer)
 }
 
+// Wake asks which pods could be placed now.
+func (c *Client) Wake(ctx context.Context, request *WakeRequest) (*WakeAnswer, error) {
+	answer := &WakeAnswer{}
+	return answer, c.callInCycle(ctx, "wake", request, answer)
+}
+
 // PreBind has the allocations of a reserved pod written.
 func (c *Client) PreBind(ctx context.Context, request *PodRequest) (*VerdictAnswer, error) {
 	answer := &VerdictAnswer{}

@@ -132,3 +132,18 @@ type VerdictAnswer struct {
 	Verdict Verdict `json:"verdict"`
 	Code    string  `json:"code"`
 }
+
+// WakeRequest asks which pods that were turned away could be placed now.
+type WakeRequest struct {
+	Header
+	// NewestClaimVersion is as in PreFilterRequest.
+	NewestClaimVersion string `json:"newestClaimVersion,omitempty"`
+}
+
+// WakeAnswer names pods to try again, as `namespace/name`.
+type WakeAnswer struct {
+	Answer
+	Pods []string `json:"pods"`
+	// More is set when there are more, for which to ask again.
+	More bool `json:"more"`
+}

@@ -98,6 +98,12 @@ class FakeScheduler:
         assert status == 200, answer
         return answer
 
+    async def wake(self, version: str = "") -> Document:
+        """Return the pods that are tried again."""
+        status, answer = await self.call("wake", newestClaimVersion=version)
+        assert status == 200, answer
+        return answer
+
     def reserve(self, pod: Document, node_name: str) -> None:
         """Reserve a node for a pod, which costs no call."""
         self._numbers += 1

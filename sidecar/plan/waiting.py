@@ -1,0 +1,93 @@
+"""The pods that were turned away, until they are reserved, bound or deleted."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kube.api.core import Pod
+from sidecar.plan.decisions import Fits, NoDevicesNeeded
+from sidecar.plan.rejections import Rejection
+from sidecar.plan.waking import WaitingPod
+from sidecar.protocol import Verdict
+
+WAKE_AGAIN_S: Final = 30.0
+"""After which a pod that was woken, and not tried since, may be woken again."""
+
+MAX_WAITING: Final = 65_536
+"""Pods that are remembered; the scheduler tries all again after minutes."""
+
+
+class WaitingPods:
+    """Who waits for devices, and who of them was woken."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin without pods.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._clock = clock
+        self._entries: dict[str, WaitingPod] = {}
+        self._number = 0
+        self._version = -1
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def begin(self, pods: Iterable[Pod]) -> None:
+        """Take the pods that are not bound for waiting: a scheduler may have been told so before us."""
+        self._version = -1
+        for pod in pods:
+            if not pod.spec.node_name and pod.metadata.uid not in self._entries:
+                self._add(pod)
+
+    def take(self, pod: Pod, outcome: Fits | NoDevicesNeeded | Rejection) -> None:
+        """Take the answer about a pod. One that fits may be turned away for another reason."""
+        uid = pod.metadata.uid
+        self._entries.pop(uid, None)
+        if isinstance(outcome, Fits):
+            if outcome.complete:
+                self._add(pod, frozenset(node.name for node in outcome.nodes))
+        elif isinstance(outcome, Rejection) and outcome.verdict is not Verdict.ERROR:
+            self._add(pod)
+
+    def end(self, uid: str) -> None:
+        """Forget a pod: it does not wait any more."""
+        self._entries.pop(uid, None)
+
+    def due(self, version: int) -> tuple[WaitingPod, ...]:
+        """Return all waiting pods; none if nothing has changed since the last call.
+
+        Args:
+            version: Of the cluster.
+        """
+        now = self._clock()
+        expired = [
+            uid
+            for uid, entry in self._entries.items()
+            if entry.woken_s is not None and now - entry.woken_s >= WAKE_AGAIN_S
+        ]
+        for uid in expired:
+            self._entries[uid] = self._entries[uid]._replace(woken_s=None)
+        if version == self._version and not expired:
+            return ()
+        self._version = version
+        return tuple(self._entries.values())
+
+    def wake(self, pods: Iterable[Pod], *, more: bool) -> None:
+        """Take note of pods that the scheduler is told to try again.
+
+        Args:
+            more: Not all of them were told.
+        """
+        if more:
+            self._version = -1
+        for pod in pods:
+            entry = self._entries.get(pod.metadata.uid)
+            if entry is not None:
+                self._entries[pod.metadata.uid] = entry._replace(woken_s=self._clock())
+
+    def _add(self, pod: Pod, tried: frozenset[str] = frozenset()) -> None:
+        self._number += 1
+        if len(self._entries) >= MAX_WAITING:
+            del self._entries[next(iter(self._entries))]
+        self._entries[pod.metadata.uid] = WaitingPod(pod, self._number, tried)

@@ -1,0 +1,139 @@
+"""Which of the pods that wait for devices could be placed now, all together.
+
+A release that woke all of them would cost a call for each, and all but a few would be turned away
+again. So those are tried again that could be placed: the most important first, each on what those
+before it leave. Nothing is promised to them. Who is woken is answered as any other pod is.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.model.usage import Usage, with_claim
+from allocator.pods.claims import claim_name
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Pod
+from sidecar.plan.decisions import (
+    Fits,
+    NoDevicesNeeded,
+    Placement,
+    choose_strategy,
+    find_nodes,
+    place,
+    with_allocation,
+)
+from sidecar.plan.pod_claims import find_claims
+from sidecar.plan.rejections import Rejection
+from sidecar.plan.snapshot import Snapshot
+from sidecar.protocol import Verdict
+
+MAX_WOKEN: Final = 64
+"""Pods in one answer; each costs a search on one node."""
+
+Question = tuple[bytes, Strategy]
+
+
+class WaitingPod(NamedTuple):
+    """A pod that was turned away.
+
+    Attributes:
+        number: Grows with each pod that is turned away.
+        tried: Nodes that have devices for it, and that it cannot use for another reason.
+        woken_s: When it was woken, in seconds; None if it was tried since.
+    """
+
+    pod: Pod
+    number: int
+    tried: frozenset[str] = frozenset()
+    woken_s: float | None = None
+
+
+class Woken(NamedTuple):
+    """The pods to try again, the most important first, and whether there are more."""
+
+    pods: tuple[Pod, ...]
+    more: bool
+
+
+def find_placeable(
+    waiting: Iterable[WaitingPod], snapshot: Snapshot, *, limit: int = MAX_WOKEN
+) -> Woken:
+    """Return those of the waiting pods that could be placed now, together.
+
+    Args:
+        limit: Pods at most.
+    """
+    plan = _Plan(snapshot)
+    woken: list[Pod] = []
+    for entry in sorted(waiting, key=_importance):
+        # One that was woken before, and not tried since, takes its devices and is not woken again.
+        if not plan.takes(entry) or entry.woken_s is not None:
+            continue
+        if len(woken) == limit:
+            return Woken(tuple(woken), more=True)
+        woken.append(entry.pod)
+    return Woken(tuple(woken), more=False)
+
+
+class _Plan:
+    """Pods that are taken to be placed, one after the other."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._usage: Usage = snapshot.cluster.usage
+        self._answers: dict[Question, Fits | NoDevicesNeeded | Rejection] = {}
+        # Questions, and nodes where they have no answer any more.
+        self._exhausted: set[tuple[Question, str]] = set()
+
+    def takes(self, entry: WaitingPod) -> bool:
+        """Take a pod to be placed, if it can be; return whether it can."""
+        pod = entry.pod
+        question = question_of(pod, self._snapshot)
+        if question is None:
+            return False  # An event of its own claims wakes it.
+        answer = self._answers.get(question)
+        if answer is None:
+            answer = self._answers[question] = find_nodes(pod, self._snapshot, max_parts=1)
+        if isinstance(answer, Rejection):
+            return answer.verdict is Verdict.ERROR  # It was not searched to the end.
+        if isinstance(answer, NoDevicesNeeded):
+            return True
+        return self._takes_node(entry, question, answer) or not answer.complete
+
+    def _takes_node(self, entry: WaitingPod, question: Question, answer: Fits) -> bool:
+        """Place a pod on the best node that those before it left free."""
+        for node in answer.nodes:
+            if node.name in entry.tried or (question, node.name) in self._exhausted:
+                continue
+            placement = place(entry.pod, node.name, self._snapshot, usage=self._usage)
+            if isinstance(placement, Placement):
+                features = self._snapshot.cluster.options.features
+                for claim, result in placement.allocations:
+                    self._usage = with_claim(self._usage, with_allocation(claim, result), features)
+                return True
+            self._exhausted.add((question, node.name))
+        return False
+
+
+def question_of(pod: Pod, snapshot: Snapshot) -> Question | None:
+    """Return a key that pods share if the same nodes have devices for them; None if none can have."""
+    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    if isinstance(claims, Rejection):
+        return None
+    strategy = choose_strategy(pod, claims.open, snapshot)
+    parts = msgspec.json.encode(
+        (
+            [claim.spec for claim in claims.open],
+            [claim_name(claim) for claim in claims.held],
+            pod.spec.node_selector,
+            pod.spec.affinity,
+            pod.spec.tolerations,
+        ),
+        enc_hook=str,
+    )
+    return parts, strategy
+
+
+def _importance(entry: WaitingPod) -> tuple[int, int]:
+    return (-(entry.pod.spec.priority or 0), entry.number)

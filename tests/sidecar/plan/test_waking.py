@@ -1,0 +1,135 @@
+"""Which waiting pods are tried again: those that can be placed together, the most important first."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.search.attempt import AllocatorOptions
+from kube.api.core import Pod
+from kube.api.meta import convert
+from kube.api.resource import ResourceClaim
+from sidecar.plan.decisions import Fits, Placement, find_nodes, place, with_allocation
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.waking import WaitingPod, find_placeable
+from testing.allocation.builders import (
+    DRIVER,
+    claim,
+    device_class,
+    devices,
+    node,
+    request,
+    slice_of,
+)
+
+NODES = ("node-0", "node-1", "node-2")
+
+
+def pod(name: str, priority: int = 0, node_name: str = "") -> Pod:
+    selector = {"hostname": node_name} if node_name else None
+    return convert(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "spec": {
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": f"gpu-{name}"}],
+                "priority": priority,
+                "nodeSelector": selector,
+            },
+        },
+        Pod,
+    )
+
+
+def snapshot(claims: Sequence[ResourceClaim], per_node: Mapping[str, int]) -> Snapshot:
+    classes = {"gpu": device_class()}
+    nodes = [node(name, hostname=name) for name in per_node]
+    slices = [
+        slice_of(*devices(*(f"gpu-{index}" for index in range(count))), pool=name, node=name)
+        for name, count in per_node.items()
+    ]
+    options = AllocatorOptions()
+    return Snapshot(
+        cluster=Cluster(
+            slices=slices, nodes=nodes, claims=claims, classes=classes, options=options
+        ),
+        claims={(item.metadata.namespace, item.metadata.name): item for item in claims},
+        classes=classes,
+        extended_resources={},
+        pods={},
+        drivers=frozenset({DRIVER}),
+    )
+
+
+def placed_one_by_one(
+    waiting: Sequence[Pod], claims: Sequence[ResourceClaim], per_node: Mapping[str, int]
+) -> list[str]:
+    """Return the pods that get devices if each is tried alone, on a cluster built anew each time."""
+    by_name = {item.metadata.name: item for item in claims}
+    placed = []
+    for tried in sorted(waiting, key=lambda item: -(item.spec.priority or 0)):
+        now = snapshot(list(by_name.values()), per_node)
+        answer = find_nodes(tried, now)
+        if isinstance(answer, Fits):
+            placement = place(tried, answer.nodes[0].name, now)
+            assert isinstance(placement, Placement)
+            for stored, result in placement.allocations:
+                by_name[stored.metadata.name] = with_allocation(stored, result)
+            placed.append(tried.metadata.name)
+    return placed
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_it_is_what_trying_all_of_them_would_come_to(seed: int) -> None:
+    rng = Random(seed)
+    per_node = {name: rng.randrange(4) for name in NODES}
+    waiting = [
+        pod(f"p{number}", rng.randrange(3), rng.choice(["", "", *NODES])) for number in range(12)
+    ]
+    claims = [
+        claim(request(count=rng.choice([1, 1, 2])), name=f"gpu-{item.metadata.name}")
+        for item in waiting
+    ]
+
+    woken = find_placeable(
+        [WaitingPod(item, number) for number, item in enumerate(waiting)],
+        snapshot(claims, per_node),
+    )
+
+    expected = placed_one_by_one(waiting, claims, per_node)
+    assert expected == [item.metadata.name for item in woken.pods]
+    assert not woken.more
+
+
+def test_a_part_of_them_leaves_more() -> None:
+    waiting = [WaitingPod(pod(f"p{number}"), number) for number in range(4)]
+    claims = [claim(request(), name=f"gpu-p{number}") for number in range(4)]
+
+    woken = find_placeable(waiting, snapshot(claims, {"node-0": 3}), limit=2)
+
+    assert ["p0", "p1"] == [item.metadata.name for item in woken.pods]
+    assert woken.more
+
+
+def test_a_pod_that_was_woken_takes_its_device() -> None:
+    waiting = [WaitingPod(pod("p0"), 0, woken_s=1.0), WaitingPod(pod("p1"), 1)]
+    claims = [claim(request(), name=f"gpu-p{number}") for number in range(2)]
+
+    woken = find_placeable(waiting, snapshot(claims, {"node-0": 1}))
+
+    assert () == woken.pods
+
+
+@pytest.mark.parametrize(("free", "expected"), [({"node-0": 1}, []), ({"node-1": 1}, ["p0"])])
+def test_devices_help_nobody_on_nodes_that_were_tried(
+    free: dict[str, int], expected: list[str]
+) -> None:
+    """The pod fits there by its devices, and was turned away for its CPU."""
+    waiting = [WaitingPod(pod("p0"), 0, tried=frozenset({"node-0"}))]
+    everywhere = {"node-0": 0, "node-1": 0}
+
+    woken = find_placeable(
+        waiting, snapshot([claim(request(), name="gpu-p0")], {**everywhere, **free})
+    )
+
+    assert expected == [item.metadata.name for item in woken.pods]
