@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -37,6 +38,14 @@ def test_a_long_run_prints_how_much_is_done_how_fast_and_how_long_it_takes(
     assert lines[0] == "tried: 2 of 10, 1/s, 8 s left"
     assert lines[-1] == "tried: 8 of 10, 1/s, 2 s left"
     assert len(lines) == 4
+
+
+@pytest.fixture(autouse=True)
+def _python_handles_interrupts() -> Iterator[None]:
+    """Raise KeyboardInterrupt for SIGINT, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_the_first_interrupt_ends_a_run_after_the_current_object(
