@@ -50,6 +50,9 @@ CONTROLLER: Final = "drawbridge-controller"
 CERTIFICATES: Final = "drawbridge-certificates"
 OBSERVER: Final = "drawbridge-observer"
 """The Deployments, and the processes that stand for them."""
+RIGHT_DENIED: Final = "is forbidden: User "
+"""Of the API server's message where a role lacks a right; a namespace that is being deleted forbids
+new objects in other words."""
 
 _SECTIONS: Final = {
     WEBHOOK: "webhook",

@@ -15,7 +15,7 @@ import yaml
 
 from e2e import inventory
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import CONTROLLER, WEBHOOK, Drawbridge, command_line
+from e2e.drawbridge import CONTROLLER, RIGHT_DENIED, WEBHOOK, Drawbridge, command_line
 from e2e.judged import claim, created
 from e2e.objects import pod
 from kube.api.policy import API_VERSION
@@ -516,4 +516,4 @@ def test_nobody_of_ours_may_change_a_policy(
 def test_nothing_that_they_need_was_forbidden(drawbridge: Drawbridge) -> None:
     """After all that stories before this one had them do."""
     for name in (WEBHOOK, CONTROLLER):
-        assert "forbidden" not in drawbridge.log(name).lower()
+        assert RIGHT_DENIED not in drawbridge.log(name)

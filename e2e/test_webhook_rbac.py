@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import CERTIFICATES, CONTROLLER, WEBHOOK, Drawbridge
+from e2e.drawbridge import CERTIFICATES, CONTROLLER, RIGHT_DENIED, WEBHOOK, Drawbridge
 from e2e.objects import pod
 
 Right = tuple[str, str, str, str]
@@ -122,4 +122,4 @@ def test_what_a_stolen_token_is_not_good_for(
 def test_nothing_that_they_need_was_forbidden(cluster: Access, drawbridge: Drawbridge) -> None:
     """After all that stories before this one had them do."""
     for name in (WEBHOOK, CONTROLLER, CERTIFICATES):
-        assert "forbidden" not in drawbridge.log(name).lower()
+        assert RIGHT_DENIED not in drawbridge.log(name)
