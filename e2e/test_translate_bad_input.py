@@ -162,7 +162,7 @@ REFUSED = (
     Refusal(
         "mode mig without an amount that could choose the profile",
         asking({GPU: 1}, annotations={"nvidia.com/vgpu-mode": "mig"}),
-        ("of the GPU selects the MIG profile", "nvidia.com/mig-<profile>"),
+        ("the memory selects the MIG profile", "nvidia.com/mig-<profile>"),
     ),
     Refusal(
         "mode mps with a percentage",
