@@ -18,7 +18,7 @@ def decompress(content: bytes, source: str) -> bytes:
     Raises:
         ObjectFileError: The file is cut off or damaged.
 
-    >>> decompressed(b"kind: Pod", "pod.yaml")
+    >>> decompress(b"kind: Pod", "pod.yaml")
     b'kind: Pod'
     """
     if not content.startswith(_MAGIC):
