@@ -46,7 +46,7 @@ from controllers.certificates.patches import (
 )
 from controllers.certificates.path_keys import authority_ids, choose_key, named_keys, path_patch
 from controllers.certificates.path_secret import PathSecret
-from controllers.certificates.serving import needs_renewal
+from controllers.certificates.serving import needs_renewal, seconds_to_check
 from controllers.certificates.settings import Settings
 from kube.api.ownership import OWNERSHIP, owned_drivers, project_ownership
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, SECRETS, WEBHOOK_CONFIGURATIONS, Resource
@@ -193,11 +193,13 @@ class CertificateController:
         await self._write_paths()
         are_complete = await self._fill_in_rules()
         settings = self._settings
-        return (
+        period_s = (
             settings.certificates.resync_period
             if are_complete
             else settings.certificate_controller.endpoint_check_period
         )
+        fraction = settings.certificates.serving_renew_fraction
+        return seconds_to_check(self._serving, self._now(), fraction, period_s)
 
     async def _reconcile_authorities(self) -> None:
         """Take the steps of the rotation that are due."""

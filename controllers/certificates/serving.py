@@ -41,3 +41,19 @@ def alternative_names(certificate: ServingCertificate) -> set[str]:
         return set()
     addresses = names.get_values_for_type(x509.IPAddress)
     return {*names.get_values_for_type(x509.DNSName), *map(str, addresses)}
+
+
+def seconds_to_check(
+    certificate: ServingCertificate | None, now: datetime, renew_fraction: float, period_s: float
+) -> float:
+    """Return the seconds of a period, or fewer if the certificate is due for renewal before.
+
+    Its life may be shorter than that of the settings, which were others when it was issued.
+
+    Args:
+        renew_fraction: Of the certificate's life, after which it is renewed.
+    """
+    if certificate is None:
+        return period_s
+    left_s = (certificate.renewal_time(renew_fraction) - now).total_seconds()
+    return min(period_s, left_s) if left_s > 0 else period_s

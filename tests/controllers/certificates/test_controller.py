@@ -33,7 +33,7 @@ from controllers.certificates.patches import (
     serving_document,
 )
 from controllers.certificates.path_keys import authority_ids
-from controllers.certificates.serving import needs_renewal
+from controllers.certificates.serving import needs_renewal, seconds_to_check
 from controllers.certificates.settings import CertificateControllerSettings, Settings
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
@@ -501,6 +501,20 @@ async def test_a_certificate_is_renewed_when_it_is_due(server: FakeApiServer) ->
         await until(lambda: serving(server) != first)
 
     assert signer_of_webhook(server) == AUTHORITY.certificate_pem
+
+
+@pytest.mark.parametrize(
+    ("later_s", "seconds"),
+    [(0, 20), (10, 10), (19, 1), (20, 60), (40, 60)],
+    ids=["now", "half way", "just before", "due", "expired"],
+)
+def test_a_certificate_is_looked_at_when_it_is_due(later_s: float, seconds: float) -> None:
+    certificate = issued(life=timedelta(seconds=30))
+    then = NOW + timedelta(seconds=later_s)
+
+    assert seconds_to_check(certificate, then, 2 / 3, 60) == pytest.approx(seconds)
+    assert seconds_to_check(certificate, then, 2 / 3, 0.5) == 0.5
+    assert seconds_to_check(None, then, 2 / 3, 60) == 60
 
 
 @pytest.mark.parametrize("data", [None, {}, {"tls.crt": "%", "tls.key": "%"}])
