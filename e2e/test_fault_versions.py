@@ -181,7 +181,11 @@ def test_pods_in_every_state_survive_another_version(
         lambda: unused not in names(cluster, namespace), "it is collected", timeout_s=TIMEOUT_S
     )
     served = {template_of(live) for name, live in after.items() if name != "waiting"}
-    assert served == names(cluster, namespace)
+    cluster.wait_until(
+        lambda: served == names(cluster, namespace),
+        "the templates of live pods are left, and no others",
+        timeout_s=TIMEOUT_S,
+    )
     assert template_of(between) not in templates
     assert_refused_with_words(cluster, waiting, old=old, new=new)
 
