@@ -38,16 +38,7 @@ def find_unseen_claims(
         document: An object of any kind.
         vocabularies: Extended by the resource names in profiles.
     """
-    kind, spec = document.get("kind"), document.get("spec")
-    if kind not in KINDS or not isinstance(spec, dict):
-        return
-    if kind == "ResourceQuota" and _counts_claims(spec):
-        return
-    keys: dict[str, FieldPath] = {}
-    for path, text in _texts(FieldPath.of("spec"), spec):
-        for name in _NAME.findall(text.removeprefix(_REQUESTS)[:MAX_TEXT]):
-            if any(vocabulary.handles(name) for vocabulary in vocabularies.values()):
-                keys.setdefault(name, path)
+    keys = find_named_keys(document, vocabularies)
     if keys:
         sorted_keys = sorted(keys)
         key_names = ", ".join(map(printable, sorted_keys[:MAX_KEYS]))
@@ -56,8 +47,30 @@ def find_unseen_claims(
             Code.CLAIMS_NOT_SEEN,
             keys[sorted_keys[0]],
             f"names {key_names}{more}: translated pods have claims instead, which it does not see",
-            _FIXES.get(str(kind), _POLICY_FIX),
+            _FIXES.get(str(document.get("kind")), _POLICY_FIX),
         )
+
+
+def find_named_keys(
+    document: Mapping[str, Any], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> dict[str, FieldPath]:
+    """Return the device keys that an object names, with their places; none where it sees claims.
+
+    Args:
+        document: An object of any kind.
+        vocabularies: Extended by the resource names in profiles.
+    """
+    kind, spec = document.get("kind"), document.get("spec")
+    if kind not in KINDS or not isinstance(spec, dict):
+        return {}
+    if kind == "ResourceQuota" and _counts_claims(spec):
+        return {}
+    keys: dict[str, FieldPath] = {}
+    for path, text in _texts(FieldPath.of("spec"), spec):
+        for name in _NAME.findall(text.removeprefix(_REQUESTS)[:MAX_TEXT]):
+            if any(vocabulary.handles(name) for vocabulary in vocabularies.values()):
+                keys.setdefault(name, path)
+    return keys
 
 
 _POLICY_FIX: Final = "write the policy for resourceclaims and resourceclaimtemplates, too"

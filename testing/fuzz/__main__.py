@@ -23,7 +23,7 @@ from typing import Final
 
 from testing.fuzz.calls import Call
 from testing.fuzz.endpoint import standing
-from testing.fuzz.judgement import complaints
+from testing.fuzz.judgement import complaints, cost_complaints
 from testing.fuzz.reviews import places
 from testing.fuzz.run import MAX_GROWTH_MIB, Report, run
 
@@ -107,7 +107,10 @@ async def _replay(call_bytes: bytes) -> None:
             answer = await stand.ask(call)
             print(f"place {place}: {answer.status if answer else 'no answer'}")
             print("  ", answer.body.decode(errors="replace") if answer else "")
-            for complaint in complaints(call, answer, stand.log):
+            for complaint in (
+                *complaints(call, answer, stand.log),
+                *(cost_complaints(call, answer) if answer else ()),
+            ):
                 print("  wrong:", complaint)
 
 

@@ -65,9 +65,6 @@ def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
         if call.is_http:
             yield "no answer"
         return
-    most = MAX_CPU_S if len(call.body) <= LARGE_BYTES else MAX_CPU_OF_LARGE_S
-    if answer.cpu_s > most:
-        yield f"took {answer.cpu_s:.3f} s of CPU"
     if answer.status not in (ANSWERS if call.is_http else ANSWERS_TO_ODD_HTTP):
         yield f"status {answer.status}: {answer.body[:200]!r}"
     elif answer.status != 200:
@@ -75,6 +72,13 @@ def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
             yield f"a refusal of {len(answer.body)} bytes"
     elif call.head.startswith((_MUTATING, *_JUDGING)):
         yield from _review_complaints(call, answer.body)
+
+
+def cost_complaints(call: Call, answer: Answer) -> Iterator[str]:
+    """Yield what an answer cost too much; a machine with other things to do may make it so."""
+    most = MAX_CPU_S if len(call.body) <= LARGE_BYTES else MAX_CPU_OF_LARGE_S
+    if answer.cpu_s > most:
+        yield f"took {answer.cpu_s:.3f} s of CPU"
 
 
 def _log_complaints(log: Log) -> Iterator[str]:

@@ -12,7 +12,7 @@ from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
 from testing.builders import Document, gpus, pod
 from testing.fuzz.calls import Call, post_call
 from testing.fuzz.endpoint import Answer, Log
-from testing.fuzz.judgement import complaints
+from testing.fuzz.judgement import complaints, cost_complaints
 from testing.fuzz.reviews import review
 
 UID = review(None)["request"]["uid"]
@@ -87,7 +87,6 @@ RIGHT = (
 )
 WRONG = (
     Wrong("none at all", "no answer", None),
-    Wrong("slow", "took 0.300 s", answer(cpu_s=0.3)),
     Wrong("a bug", "status 500", answer(500, b"internal error")),
     Wrong("a type that was right", "status 415", answer(415, b"no")),
     Wrong("a refusal as long as the body", "a refusal of", answer(400, b"x" * 5000)),
@@ -148,3 +147,10 @@ def test_nothing_is_wrong(case: Right) -> None:
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
 def test_what_is_wrong_is_told(case: Wrong) -> None:
     assert case.complaint in "\n".join(complaints(case.call, case.answer, case.log))
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "wrong"), [(0.2, []), (0.3, ["took 0.300 s of CPU"])], ids=["quick", "slow"]
+)
+def test_what_costs_too_much_is_told(cpu_s: float, wrong: list[str]) -> None:
+    assert list(cost_complaints(CALL, answer(cpu_s=cpu_s))) == wrong

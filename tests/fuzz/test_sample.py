@@ -1,4 +1,7 @@
-"""A few thousand hostile reviews: what `make fuzz` does at length, with seeds that never change."""
+"""A few thousand hostile reviews: what `make fuzz` does at length, with seeds that never change.
+
+What an answer costs is judged by `make fuzz` only: it depends on what else the machine does.
+"""
 
 import pytest
 
@@ -12,7 +15,7 @@ REVIEWS = 2000
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_hostile_reviews_are_answered_as_they_should_be(seed: int) -> None:
-    report = run(seed, REVIEWS)
+    report = run(seed, REVIEWS, judges_costs=False)
 
     assert [(failure.number, failure.kind, failure.complaint) for failure in report.failures] == []
     assert report.reviews == REVIEWS

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from cli.answers.assessment.assumed import assume_inventory, find_target, whole_device_keys
 from cli.answers.assessment.blockers import Blocker, find_blockers
@@ -16,16 +17,17 @@ from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, assess_wo
 from cli.answers.assessment.workloads import group_workloads
 from cli.answers.device_classes import select_devices
 from cli.answers.devices import published_devices
-from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.cluster_state import build_state
+from cli.inputs.findings import reference
 from cli.inputs.kinds import STATE_KINDS
-from cli.inputs.objects import NamespacedObject, decode_objects, of_kind
+from cli.inputs.objects import decode_objects, of_kind
 from cli.inputs.translation_snapshot import build_snapshot
-from kube.api.core import LimitRange, Node, ResourceQuota
+from kube.api.core import Node
+from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
-from translation.arbiter import device_keys
+from translation.claim_blind_objects import find_named_keys
 from translation.intents import Vocabulary
 from translation.profiles.profile import Profile
-from translation.quotas import quota_of
 from translation.snapshot import TranslationOptions, vocabularies_in_force
 
 _DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
@@ -36,7 +38,8 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nodes: Those with devices.
-        readers: Quotas and limit ranges that name device keys: `Kind/namespace/name` to the keys.
+        readers: Quotas, limit ranges and policies that name device keys: `Kind/namespace/name` to
+            the keys.
         version: Of the API server; empty when it is not known.
         unreadable: Resources that could not be read.
     """
@@ -94,11 +97,11 @@ def assess(
         ]
         if assessed_workload is not None
     )
-    whole_state = build_state(decode_objects(whole, STATE_KINDS, namespace)[0])
+    assumed_views, _ = decode_objects(assumed_inventory, STATE_KINDS, namespace)
+    whole_state = build_state([*views, *assumed_views])
     cluster = whole_state.cluster(Features())
-    capacity = place_workloads(
-        workloads, cluster, whole_state.classes, _usable_classes(whole_state)
-    )
+    usable_classes = _usable_classes(whole_state.classes, cluster)
+    capacity = place_workloads(workloads, cluster, whole_state.classes, usable_classes)
     legacy_nodes = {node.node for node in nodes if node.legacy}
     blockers = find_blockers(
         workloads,
@@ -111,16 +114,15 @@ def assess(
         nodes=tuple(nodes),
         capacity=capacity,
         blockers=tuple(blockers),
-        readers=_readers(views, vocabularies_in_force(options, profiles)),
+        readers=_readers(objects, vocabularies_in_force(options, profiles), namespace),
         version=version,
         unreadable=unreadable,
     )
 
 
-def _usable_classes(state: ClusterState) -> frozenset[str]:
+def _usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> frozenset[str]:
     """Return the classes that select a device, or cannot be evaluated on every device."""
-    devices = published_devices(state.cluster(Features()))
-    selected_devices = select_devices(state.classes, devices)
+    selected_devices = select_devices(classes, published_devices(cluster))
     return frozenset(name for name, devices in selected_devices.items() if devices)
 
 
@@ -134,25 +136,11 @@ def _koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[s
 
 
 def _readers(
-    views: Sequence[NamespacedObject], vocabularies: Mapping[str, Vocabulary]
+    objects: Iterable[SourceObject], vocabularies: Mapping[str, Vocabulary], namespace: str
 ) -> dict[str, tuple[str, ...]]:
-    """Return the quotas and limit ranges that name device keys, which claims will not have."""
-    readers: dict[str, tuple[str, ...]] = {}
-    for place, quota in of_kind(views, ResourceQuota):
-        names = {
-            name.removeprefix("requests.").removeprefix("limits.") for name in quota_of(quota).names
-        }
-        keys = device_keys(names, vocabularies)
-        if keys:
-            readers[f"ResourceQuota/{place}/{quota.metadata.name}"] = tuple(sorted(keys))
-    for place, limit_range in of_kind(views, LimitRange):
-        names = {
-            name
-            for item in limit_range.spec.limits or ()
-            for amounts in (item.min, item.max, item.default, item.default_request)
-            for name in amounts or ()
-        }
-        keys = device_keys(names, vocabularies)
-        if keys:
-            readers[f"LimitRange/{place}/{limit_range.metadata.name}"] = tuple(sorted(keys))
-    return readers
+    """Return the objects that name device keys, which claims will not have, with the keys."""
+    return {
+        reference(source, namespace): tuple(sorted(keys))
+        for source in objects
+        if (keys := find_named_keys(source.document, vocabularies))
+    }

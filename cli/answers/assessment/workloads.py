@@ -5,23 +5,18 @@ ReplicaSet between them. A pod without a controller is a workload itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from kube.api.workloads import pod_path
+from cli.answers.quotas import pods_at_a_time
+from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ENDED: Final = frozenset({"Complete", "Failed"})
-_REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
-    "CronJob": ("spec", "jobTemplate", "spec", "parallelism"),
-    "Deployment": ("spec", "replicas"),
-    "Job": ("spec", "parallelism"),
-    "ReplicaSet": ("spec", "replicas"),
-    "ReplicationController": ("spec", "replicas"),
-    "StatefulSet": ("spec", "replicas"),
-}
+_JOB: Final = ("spec", "jobTemplate")
+"""The path of the Job that a CronJob creates."""
 _MAX_OWNERS: Final = 16
 """The longest chain of owners that is followed; the objects of a file may own each other."""
 
@@ -126,15 +121,12 @@ def _has_ended(source: SourceObject) -> bool:
 
 
 def _requested_pods(owner: SourceObject) -> int:
+    document = owner.document
     if owner.kind == "DaemonSet":
-        status = owner.document.get("status")
-        return _count(status.get("desiredNumberScheduled") if isinstance(status, Mapping) else 0, 0)
-    value: Any = owner.document
-    for field in _REPLICAS.get(owner.kind, ()):
-        value = value.get(field) if isinstance(value, Mapping) else None
-    return _count(value if owner.kind in _REPLICAS else None, 1)
-
-
-def _count(value: object, default: int) -> int:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count and isinstance(value, int) else default
+        status = document.get("status")
+        count = status.get("desiredNumberScheduled") if isinstance(status, Mapping) else 0
+        return count if isinstance(count, int) and count > 0 else 0
+    if owner.kind == "CronJob":
+        _, job = resolve_path(document, _JOB)
+        return pods_at_a_time("Job", job) if isinstance(job, Mapping) else 1
+    return pods_at_a_time(owner.kind, document)
