@@ -8,6 +8,7 @@ event loop. What exceeds it is printed and written to a folder; rows of tests/fu
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from random import Random, SystemRandom
 from time import monotonic, thread_time
@@ -36,9 +37,11 @@ KEPT: Final = 40
 """Of each species, to be changed further."""
 HOLD_S: Final = 0.025
 """The time for which a review may hold the event loop."""
-INSTRUCTION_S: Final = 3e-6
+INSTRUCTION: Final = 2.5
+"""The time that an instruction of the bound may take, as a multiple of one of `PLAIN`."""
 EVALUATION_S: Final = 1e-4
-"""The time that a pattern may take: for each instruction of the bound, and to be evaluated at all."""
+"""The time that a pattern may take to be evaluated at all."""
+PLAIN: Final = "." * 100
 TEXT: Final = "aéλk1" * 12
 
 Gene = Any
@@ -119,10 +122,20 @@ def pattern_excess(pattern: str) -> float:
     size = program_size(pattern)
     if size > MAX_SIZE:
         return 0.0  # Nothing compiles it.
+    allowed_s = EVALUATION_S + size * INSTRUCTION * _plain_instruction_s()
+    return _least_s(_evaluation(pattern), allowed_s) / allowed_s
+
+
+@cache
+def _plain_instruction_s() -> float:
+    """Return what an instruction of `PLAIN` takes on this machine."""
+    return min(_least_s(_evaluation(PLAIN), 0) for _ in range(10)) / program_size(PLAIN)
+
+
+def _evaluation(pattern: str) -> Callable[[], object]:
     probe = syntax.call("matches", syntax.string_constant(TEXT), syntax.string_constant(pattern))
     program = evaluation_environment().deserialize(encode_checked(CheckedExpr(expr=probe)))
-    allowed_s = EVALUATION_S + size * INSTRUCTION_S
-    return _least_s(lambda: program.eval(data={}), allowed_s) / allowed_s
+    return lambda: program.eval(data={})
 
 
 # --- expressions that are evaluated in place ------------------------------------------------------
