@@ -16,6 +16,7 @@ from kube.manifests.dump import dump_yaml
 from rules.validating_policies import documents
 from tools import account_policies as accounts
 from tools import (
+    answer_schemas,
     example_driver,
     findings_page,
     keys_tables,
@@ -123,6 +124,7 @@ def example_driver_cluster() -> str:
 
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     *((path, partial(kubelet_api.text, path)) for path in kubelet_api.paths()),
+    *answer_schemas.files(),
     ("docs/findings.md", findings_page.page),
     ("docs/vocabularies.md", keys_tables.page),
     ("examples/accelerators/cluster.yaml", example_accelerator_cluster),

@@ -48,7 +48,9 @@ from cli.answers.documents import SimulationAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.answers.verify import VerifyAnswer
+from cli.commands.assess import AssessmentDocument
 from cli.commands.check import CheckAnswer
+from cli.commands.quota import QuotaDocument
 from cli.commands.translate import TranslateAnswer
 from cli.output.formats import API_VERSION, Report
 from controllers.policies.conditions import ConditionReason, ConditionType
@@ -82,12 +84,14 @@ PROCESSES: Final[tuple[Command[Any], ...]] = (
     webhook_process.COMMAND,
 )
 DOCUMENTS: Final[Mapping[str, type]] = {
+    "assess": AssessmentDocument,
     "bridge own|release": BridgePlan,
     "bridge status": BridgeStatus,
     "check": CheckAnswer,
     "inventory": Inventory,
     "matrix": MatrixAnswer,
     "matrix --as-groups": GroupsAnswer,
+    "quota": QuotaDocument,
     "simulate": SimulationAnswer,
     "translate": TranslateAnswer,
     "verify": VerifyAnswer,

@@ -14,7 +14,7 @@ from kube.quantity import Quantity
 
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 
-Value = str | int | bool | tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
+Value = str | int | bool | tuple[str | int | bool, ...]
 
 
 class DeviceState(StrEnum):

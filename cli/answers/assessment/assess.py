@@ -17,7 +17,7 @@ from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, assess_wo
 from cli.answers.assessment.workloads import group_workloads
 from cli.answers.device_classes import select_devices
 from cli.answers.devices import published_devices
-from cli.inputs.cluster_state import build_state
+from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import reference
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects, of_kind
@@ -31,6 +31,19 @@ from translation.profiles.profile import Profile
 from translation.snapshot import TranslationOptions, vocabularies_in_force
 
 _DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
+
+
+class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster with the inventory that it would have.
+
+    Attributes:
+        nodes: Those with devices.
+        state: With assumed slices of nodes that publish none, and the classes that these need.
+    """
+
+    workloads: tuple[AssessedWorkload, ...]
+    nodes: tuple[NodeDevices, ...]
+    state: ClusterState
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +86,45 @@ def assess(
         profiles: Driver to profile.
         namespace: Of objects that name none.
     """
+    cluster = assess_cluster(objects, profiles, options, namespace=namespace)
+    allocator = cluster.state.cluster(Features())
+    capacity = place_workloads(
+        cluster.workloads,
+        allocator,
+        cluster.state.classes,
+        usable_classes(cluster.state.classes, allocator),
+    )
+    legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
+    blockers = find_blockers(
+        cluster.workloads,
+        capacity,
+        [node for node in cluster.state.nodes if node.metadata.name in legacy_nodes],
+        version,
+    )
+    return Assessment(
+        workloads=cluster.workloads,
+        nodes=cluster.nodes,
+        capacity=capacity,
+        blockers=tuple(blockers),
+        readers=_readers(objects, vocabularies_in_force(options, profiles), namespace),
+        version=version,
+        unreadable=unreadable,
+    )
+
+
+def assess_cluster(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    *,
+    namespace: str,
+) -> AssessedCluster:
+    """Return the workloads and the nodes of a cluster, with an inventory for all of them.
+
+    Args:
+        profiles: Driver to profile.
+        namespace: Of objects that name none.
+    """
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
     nodes = read_nodes(
@@ -98,29 +150,12 @@ def assess(
         if assessed_workload is not None
     )
     assumed_views, _ = decode_objects(assumed_inventory, STATE_KINDS, namespace)
-    whole_state = build_state([*views, *assumed_views])
-    cluster = whole_state.cluster(Features())
-    usable_classes = _usable_classes(whole_state.classes, cluster)
-    capacity = place_workloads(workloads, cluster, whole_state.classes, usable_classes)
-    legacy_nodes = {node.node for node in nodes if node.legacy}
-    blockers = find_blockers(
-        workloads,
-        capacity,
-        [node for node in state.nodes if node.metadata.name in legacy_nodes],
-        version,
-    )
-    return Assessment(
-        workloads=workloads,
-        nodes=tuple(nodes),
-        capacity=capacity,
-        blockers=tuple(blockers),
-        readers=_readers(objects, vocabularies_in_force(options, profiles), namespace),
-        version=version,
-        unreadable=unreadable,
+    return AssessedCluster(
+        workloads=workloads, nodes=tuple(nodes), state=build_state([*views, *assumed_views])
     )
 
 
-def _usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> frozenset[str]:
+def usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> frozenset[str]:
     """Return the classes that select a device, or cannot be evaluated on every device."""
     selected_devices = select_devices(classes, published_devices(cluster))
     return frozenset(name for name, devices in selected_devices.items() if devices)

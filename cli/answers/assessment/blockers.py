@@ -44,7 +44,7 @@ def find_blockers(
         nodes: Those with devices of a legacy system.
         version: Of the API server; empty when it is not known.
     """
-    yield from _check_version(version)
+    yield from check_version(version)
     yield from _check_drivers(nodes)
     yield from _check_refused(workloads)
     if capacity.unplaced:
@@ -57,7 +57,8 @@ def find_blockers(
         )
 
 
-def _check_version(version: str) -> Iterator[Blocker]:
+def check_version(version: str) -> Iterator[Blocker]:
+    """Yield a blocker if a cluster serves no ResourceClaims."""
     match = _VERSION.match(version)
     if match is not None and (int(match[1]), int(match[2])) < OLDEST_KUBERNETES:
         oldest = ".".join(map(str, OLDEST_KUBERNETES))
@@ -70,11 +71,11 @@ def _check_version(version: str) -> Iterator[Blocker]:
 
 
 def _check_drivers(nodes: Iterable[Node]) -> Iterator[Blocker]:
-    old: dict[str, int] = {}
-    for node in nodes:
-        text = next((node.labels[label] for label in DRIVER_LABELS if label in node.labels), "")
-        if re.fullmatch("[0-9]{1,6}", text) and int(text) < OLDEST_NVIDIA_DRIVER:
-            old[f"Node//{node.metadata.name}"] = int(text)
+    old = {
+        f"Node//{node.metadata.name}": version
+        for node in nodes
+        if (version := nvidia_driver(node.labels)) is not None and version < OLDEST_NVIDIA_DRIVER
+    }
     if old:
         versions = ", ".join(map(str, sorted(set(old.values()))))
         yield Blocker(
@@ -83,6 +84,16 @@ def _check_drivers(nodes: Iterable[Node]) -> Iterator[Blocker]:
             fix=f"upgrade the GPU driver of these nodes to {OLDEST_NVIDIA_DRIVER} or newer",
             objects=tuple(sorted(old)),
         )
+
+
+def nvidia_driver(labels: Mapping[str, str]) -> int | None:
+    """Return the major version of NVIDIA's driver that a node's labels tell.
+
+    >>> nvidia_driver({"nvidia.com/cuda.driver-version.major": "580"}), nvidia_driver({})
+    (580, None)
+    """
+    text = next((labels[label] for label in DRIVER_LABELS if label in labels), "")
+    return int(text) if re.fullmatch("[0-9]{1,6}", text) else None
 
 
 def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:

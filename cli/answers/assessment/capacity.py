@@ -46,16 +46,16 @@ def place_workloads(
     """
     translated_workloads = [workload for workload in workloads if workload.result is not None]
     counted_workloads = [
-        workload for workload in translated_workloads if _classes(workload) <= usable_classes
+        workload for workload in translated_workloads if class_names(workload) <= usable_classes
     ]
     owners: list[str] = []
     pods: list[Pod] = []
     templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
     for workload in counted_workloads:
-        own = list(_pods(workload))
+        own = list(build_pods(workload))
         pods += own
         owners += [workload.key.reference] * len(own)
-        templates.update(_templates(workload))
+        templates.update(build_templates(workload))
     question = SimulationInput(pods=tuple(pods), templates=templates, classes=classes)
     answer = simulate_in_order(cluster, question, SimulationOptions())
     unplaced_counts: dict[str, int] = {}
@@ -74,12 +74,13 @@ def place_workloads(
     )
 
 
-def _classes(workload: AssessedWorkload) -> frozenset[str]:
+def class_names(workload: AssessedWorkload) -> frozenset[str]:
+    """Return the DeviceClasses that a workload's claims name."""
     claims = workload.result.claims if workload.result is not None else ()
     return frozenset(name for claim in claims for name in claim.class_names())
 
 
-def _pods(workload: AssessedWorkload) -> Iterator[Pod]:
+def build_pods(workload: AssessedWorkload) -> Iterator[Pod]:
     """Yield the pods of a workload; its claims are those of the translation."""
     document = translated_pod(workload.result) if workload.result is not None else None
     pod = decode_view(document, Pod) if document is not None else None
@@ -94,9 +95,10 @@ def _pods(workload: AssessedWorkload) -> Iterator[Pod]:
         yield msgspec.structs.replace(pod, metadata=metadata)
 
 
-def _templates(
+def build_templates(
     workload: AssessedWorkload,
 ) -> Iterator[tuple[tuple[str, str], ResourceClaimTemplate]]:
+    """Yield the claim templates of a workload's pods by namespace and name."""
     claims: Sequence[Claim] = workload.result.claims if workload.result is not None else ()
     for claim in claims:
         template = decode_view(build_template(claim, workload.key.namespace), ResourceClaimTemplate)

@@ -1,0 +1,29 @@
+"""Calls of the command with JSON answers, for tests of what these have in common."""
+
+from typing import Final
+
+CLUSTER: Final = ("--snapshot", "examples/cluster/cluster.yaml")
+MIGRATION: Final = ("--snapshot", "examples/migration/cluster.yaml")
+POLICY: Final = (
+    *("--snapshot", "examples/compatibility/cluster.yaml"),
+    *("-f", "examples/compatibility/policy.yaml"),
+)
+JSON_CALLS: Final = (
+    ("assess", *MIGRATION),
+    ("bridge", "status", *CLUSTER),
+    ("bridge", "own", "gpu.nvidia.com", *CLUSTER),
+    ("check", "-f", "examples/mistakes", *CLUSTER),
+    ("inventory", "--devices", *CLUSTER),
+    ("matrix", *POLICY),
+    ("matrix", "--as-groups", *POLICY),
+    ("simulate", "-f", "examples/share.yaml", *CLUSTER),
+    ("quota", "convert", *MIGRATION),
+    (
+        *("simulate", "-f", "examples/denied/too-large.yaml"),
+        *("--snapshot", "examples/denied/cluster.yaml"),
+    ),
+    ("translate", "-f", "examples/share.yaml", "-f", "examples/mistakes", *CLUSTER),
+    ("verify", *CLUSTER),
+    ("why", "pod", "all-four", "-n", "team", "--snapshot", "examples/waiting"),
+)
+"""From the root of the project, without `-o json`; every command with such an answer is here."""

@@ -1,0 +1,63 @@
+"""The published JSON Schemas describe what commands print."""
+
+import json
+from typing import Any, Final
+
+import jsonschema
+import pytest
+
+from cli.output.formats import API_VERSION
+from testing.answers import JSON_CALLS
+from testing.command import ROOT, drawbridge
+from tools.answer_schemas import FOLDER, commands
+
+
+def published(command: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((ROOT / FOLDER / f"{command}.json").read_text())
+    return schema
+
+
+def answer(call: tuple[str, ...], output: str = "json") -> str:
+    return drawbridge(*call, "-o", output).stdout
+
+
+COMMANDS: Final = sorted(commands())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_schema_is_one(command: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(published(command))
+
+
+def test_every_command_with_an_answer_is_called() -> None:
+    assert COMMANDS == sorted({call[0] for call in JSON_CALLS})
+
+
+@pytest.mark.parametrize("call", JSON_CALLS, ids=" ".join)
+def test_an_answer_has_its_schema(call: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+    document = json.loads(answer(call))
+
+    jsonschema.Draft202012Validator(published(call[0])).validate(document)
+    assert ["apiVersion", "kind"] == list(document)[:2]
+    assert API_VERSION == document["apiVersion"]
+
+
+@pytest.mark.parametrize("call", JSON_CALLS, ids=" ".join)
+def test_a_schema_rejects_an_answer_without_a_part(
+    call: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    document = json.loads(answer(call))
+    validator = jsonschema.Draft202012Validator(published(call[0]))
+    # What an answer may lack is left out where it is empty.
+    optional = {"devices"}
+
+    accepted = {
+        key
+        for key in document
+        if validator.is_valid({name: value for name, value in document.items() if name != key})
+    }
+
+    assert accepted <= optional

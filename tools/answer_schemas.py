@@ -1,0 +1,87 @@
+"""JSON Schemas of what commands print with `-o json`, made from the types of their answers.
+
+Source: JSON Schema 2020-12. A schema allows further keys, since a later release may add some.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, get_args, get_type_hints
+
+import msgspec
+
+from cli.output.formats import API_VERSION, Report, format_json
+from kube.quantity import Quantity
+from tools.public_names import DOCUMENTS
+
+FOLDER: Final = "docs/reference/schemas"
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
+
+
+def commands() -> Mapping[str, list[type]]:
+    """Return each command with the types of its documents."""
+    types: dict[str, list[type]] = {}
+    for call, document in DOCUMENTS.items():
+        types.setdefault(call.partition(" ")[0], []).append(document)
+    return types
+
+
+def files() -> list[tuple[str, Callable[[], str]]]:
+    """Return the path of each schema, and what makes its text."""
+    return [
+        (f"{FOLDER}/{command}.json", partial(_text, command, types))
+        for command, types in sorted(commands().items())
+    ]
+
+
+def schema(command: str) -> Schema:
+    """Return the schema of a command's document."""
+    return _schema(command, commands()[command])
+
+
+def _text(command: str, types: list[type]) -> str:
+    return format_json(_schema(command, types)) + "\n"
+
+
+def _schema(command: str, types: list[type]) -> Schema:
+    references, components = msgspec.json.schema_components(
+        types, schema_hook=_describe, ref_template="#/$defs/{name}"
+    )
+    _require_printed_keys(components, types)
+    kinds = {report.value for report in Report} & {f"{command.capitalize()}Report"}
+    kind: Schema = {"const": kinds.pop()} if kinds else {"type": "string"}
+    return {
+        "$schema": DIALECT,
+        "title": f"drawbridge {command} -o json",
+        "type": "object",
+        "properties": {"apiVersion": {"const": API_VERSION}, "kind": kind},
+        "required": ["apiVersion", "kind"],
+        **(references[0] if len(types) == 1 else {"anyOf": list(references)}),
+        "$defs": components,
+    }
+
+
+def _require_printed_keys(components: Schema, types: Iterable[type]) -> None:
+    """Require every key that is always printed; msgspec requires those without a default."""
+    for kind in _structs(types):
+        if not kind.__struct_config__.omit_defaults and kind.__name__ in components:
+            component = components[kind.__name__]
+            component["required"] = list(component["properties"])
+
+
+def _structs(types: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:
+    """Yield the structs of which types are made, each at least once."""
+    for kind in types:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            yield kind
+            yield from _structs(get_type_hints(kind).values())
+        else:
+            yield from _structs(get_args(kind))
+
+
+def _describe(kind: type) -> Schema:
+    """Return the schema of a type of ours that JSON has as text."""
+    if kind is Quantity:
+        return {"type": "string", "description": "An amount, such as 40Gi."}
+    raise NotImplementedError(kind)
