@@ -25,6 +25,7 @@ from driver.plan.prepare import (
     Preparation,
     Refusal,
     RefusalReason,
+    allocated_names,
     prepare_claim,
     read_claim,
     restore,
@@ -106,9 +107,12 @@ class Preparer:
             async with file_lock(self._lock, timeout_s=self._lock_timeout_s):
                 outcomes = await asyncio.to_thread(self._prepare, claims, self._current.state())
         except (OSError, LockTimeout) as error:
-            return refusals | dict.fromkeys(claims, _failure(error))
+            return refusals | {
+                uid: _failure(error, allocated_names(claim, self._current.driver))
+                for uid, claim in claims.items()
+            }
         conflicts = (outcome for outcome in outcomes.values() if isinstance(outcome, Refusal))
-        devices = {name for conflict in conflicts for name in conflict.devices}
+        devices = {name for conflict in conflicts for name in conflict.contested}
         self._current.set_contested(self._current.contested_devices | devices)
         return {**refusals, **outcomes}
 
@@ -246,12 +250,12 @@ class Preparer:
                 self._write_spec(preparation)
 
 
-def _failure(error: OSError | LockTimeout, devices: tuple[str, ...] = ()) -> Refusal:
+def _failure(error: OSError | LockTimeout, failing: tuple[str, ...] = ()) -> Refusal:
     why = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         why = f"{error.filename}: {error.strerror}"
     message = f"the driver cannot do it now: {why}"
-    return Refusal(reason=RefusalReason.NODE, message=message, devices=devices)
+    return Refusal(reason=RefusalReason.NODE, message=message, failing=failing)
 
 
 def _state_unknown(aside: Path) -> Refusal:

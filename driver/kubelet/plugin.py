@@ -65,7 +65,7 @@ class Plugin:
             if isinstance(outcome, Refusal):
                 answers[uid] = api.NodePrepareResourceResponse(error=outcome.message)
                 self._metrics.claim(_PREPARE, outcome.reason.value)
-                self._failures.record_failure(outcome.devices, outcome.reason.value)
+                self._failures.record_failure(outcome.failing, outcome.reason.value)
             else:
                 answers[uid] = _answer(self._driver, outcome)
                 self._metrics.claim(_PREPARE, OK)

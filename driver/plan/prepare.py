@@ -58,12 +58,14 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         message: Names no object of another namespace.
-        devices: Those that cannot be prepared although the claim may be as it should be.
+        contested: Devices that another claim has, and that cannot be shared with it.
+        failing: Devices that cannot be prepared although nobody else has them as a whole.
     """
 
     reason: RefusalReason | Reason
     message: str
-    devices: tuple[str, ...] = ()
+    contested: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +158,7 @@ def prepare_claim(
             "it is still prepared here for an earlier allocation, whose containers may still run"
         )
         return Refusal(
-            reason=RefusalReason.STILL_PREPARED, message=message, devices=record.device_names()
+            reason=RefusalReason.STILL_PREPARED, message=message, contested=record.device_names()
         )
     if earlier is not None:
         return Preparation(record=earlier, devices=devices)
@@ -172,10 +174,7 @@ def prepare_claim(
         ),
     )
     if conflict is not None:
-        message = _conflict_message(conflict, claim.metadata.namespace)
-        return Refusal(
-            reason=conflict.rejection.reason, message=message, devices=(conflict.device.device,)
-        )
+        return _conflict_refusal(conflict, claim.metadata.namespace, node)
     return Preparation(record=record, devices=devices)
 
 
@@ -195,6 +194,13 @@ def read_claim(raw: bytes) -> ResourceClaim | Refusal:
     except msgspec.DecodeError as error:
         message = f"the claim cannot be understood: {error}"
         return Refusal(reason=RefusalReason.CLAIM_UNREADABLE, message=message)
+
+
+def allocated_names(claim: ResourceClaim, driver: str) -> tuple[str, ...]:
+    """Return the names of a driver's devices in the allocation of a claim."""
+    allocation = claim.status.allocation if claim.status is not None else None
+    results = (allocation.devices.results or ()) if allocation is not None else ()
+    return tuple(dict.fromkeys(result.device for result in results if result.driver == driver))
 
 
 def _record(claim: ResourceClaim, node: NodeState) -> Record | Refusal:
@@ -309,6 +315,19 @@ def _with_known_counters(node_device: NodeDevice, pool: NodePool) -> NodeDevice:
     )
     device: Device = msgspec.structs.replace(node_device.device, consumes_counters=consumes or None)
     return msgspec.structs.replace(node_device, device=device)
+
+
+def _conflict_refusal(conflict: AllocationConflict, namespace: str, node: NodeState) -> Refusal:
+    """Return the refusal of a claim whose device another claim has, or has too much of."""
+    name = conflict.device.device
+    node_device = node.devices.get((conflict.device.pool, name))
+    is_shared = node_device is not None and node_device.device.allow_multiple_allocations
+    return Refusal(
+        reason=conflict.rejection.reason,
+        message=_conflict_message(conflict, namespace),
+        contested=() if is_shared else (name,),
+        failing=(name,) if is_shared else (),
+    )
 
 
 def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:

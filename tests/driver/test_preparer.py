@@ -170,6 +170,20 @@ async def test_a_checkpoint_that_cannot_be_written_is_told(
     assert [""] == await prepare(preparer, A)
 
 
+async def test_a_node_that_cannot_prepare_names_the_devices_that_fail(
+    node: FolderNode, client: Client
+) -> None:
+    """They are counted, and tainted after a bound of attempts; nobody else has them."""
+    preparer = node.preparer(client)
+    (node.state / "checkpoint.partial").mkdir()
+
+    outcomes = await preparer.prepare([ref_of(A), ref_of(B)])
+
+    refusals = [outcome for outcome in outcomes.values() if isinstance(outcome, Refusal)]
+    assert [("gpu-0",), ("gpu-1",)] == [refusal.failing for refusal in refusals]
+    assert frozenset() == node.current.contested_devices
+
+
 async def test_a_spec_that_cannot_be_written_is_no_other_claims_trouble(
     node: FolderNode, client: Client
 ) -> None:

@@ -248,15 +248,16 @@ def test_a_refusal_says_why(case: Case) -> None:
     assert "secret" not in refusal_.message
 
 
-def test_a_refusal_tells_the_device_where_the_claim_may_be_as_it_should_be() -> None:
-    devices = {
-        case.name: refusal(case.claim, *case.others, node=case.node).devices for case in CASES
-    }
+def test_a_refusal_names_devices_that_are_contested_or_failing() -> None:
+    """Whoever is at fault with an allocation or parameters brings no device into disrepute."""
+    refusals = {case.name: refusal(case.claim, *case.others, node=case.node) for case in CASES}
+    devices = {name: (refusal_.contested, refusal_.failing) for name, refusal_ in refusals.items()}
 
-    assert ("gpu-0",) == devices["a device that a claim of the namespace has"]
-    assert ("half-a",) == devices["parts of a card that is in use as a whole"]
-    assert () == devices["an unknown field of the parameters"]
-    assert () == devices["a device that does not exist"]
+    assert (("gpu-0",), ()) == devices["a device that a claim of the namespace has"]
+    assert (("half-a",), ()) == devices["parts of a card that is in use as a whole"]
+    assert ((), ("shared",)) == devices["shares that are too much together"]
+    assert ((), ()) == devices["an unknown field of the parameters"]
+    assert ((), ()) == devices["a device that does not exist"]
 
 
 def test_a_claim_whose_name_another_one_has_now_is_refused() -> None:
