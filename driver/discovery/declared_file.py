@@ -55,7 +55,8 @@ class DeclaredFile:
         """Read the file again whenever it changes. A broken one changes nothing, but is told."""
         while True:
             await asyncio.sleep(self._period_s)
-            inventory = self._read_again()
+            # Thousands of devices take seconds, and the kubelet may call meanwhile.
+            inventory = await asyncio.to_thread(self._read_again)
             if inventory is not None:
                 on_change(inventory)
 
@@ -73,13 +74,13 @@ class DeclaredFile:
             self._text = text
             inventory = parse_inventory(text, str(file))
         except ConfigError as error:
-            self._tell(str(error))
+            self._report(str(error))
             return None
         self._problem = ""
         log.info("inventory.read", file=str(file), devices=sum(1 for _ in inventory.devices()))
         return inventory
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem != self._problem:
             log.error("inventory.broken", error=problem, used="the last good one")
         self._problem = problem

@@ -6,6 +6,7 @@ knows which devices are in use, and nothing is prepared. A reboot ends that, or 
 all pods with devices and removes the file. A driver that can read it takes it back.
 """
 
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -102,8 +103,8 @@ class CheckpointFile:
         return decode_checkpoint(content)
 
     def _set_aside(self, unreadable: Unreadable) -> None:
-        number = len(self.set_aside())
-        aside = self._folder / f"{SET_ASIDE}{self._boot_id}.{number}"
+        names = (f"{SET_ASIDE}{self._boot_id}.{number}" for number in count())
+        aside = next(path for name in names if not (path := self._folder / name).exists())
         if self._path.exists():
             self._path.replace(aside)
         else:

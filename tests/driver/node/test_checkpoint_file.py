@@ -6,7 +6,7 @@ import pytest
 
 from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.checkpoint import Checkpoint, encode_checkpoint
-from driver.steps import Step, nothing
+from driver.steps import Step, ignore_step
 from testing.allocation.builders import result
 from testing.driver.builders import BOOT, allocated_claim, prepared_checkpoint
 
@@ -15,7 +15,7 @@ NOTHING = Checkpoint(boot_id=BOOT)
 
 
 def file_in(folder: Path, boot: str = BOOT) -> CheckpointFile:
-    return CheckpointFile(folder, boot, nothing)
+    return CheckpointFile(folder, boot, ignore_step)
 
 
 def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -137,3 +137,16 @@ def test_a_folder_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> 
         file.store(NOTHING)
 
     assert CHECKPOINT == file.load()
+
+
+def test_no_file_that_was_set_aside_is_overwritten(tmp_path: Path) -> None:
+    for content in (b"first", b"second"):
+        (tmp_path / "checkpoint").write_bytes(content)
+        file_in(tmp_path).recover(has_specs=False)
+    first, second = file_in(tmp_path).set_aside()
+    first.unlink()
+
+    (tmp_path / "checkpoint").write_bytes(b"third")
+    file_in(tmp_path).recover(has_specs=False)
+
+    assert [b"third", b"second"] == [path.read_bytes() for path in (first, second)]

@@ -28,3 +28,10 @@ def test_a_spec_that_cannot_be_read_hides_no_other(text: str, tmp_path: Path) ->
     (tmp_path / "b.yaml").write_text(SPEC)
 
     assert vendor_devices([tmp_path], KIND) == {f"{KIND}=gpu-0"}
+
+
+def test_json_and_yaml_are_read_whatever_the_name_says(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(SPEC)
+    (tmp_path / "b.yaml").write_text(f'{{"kind": "{KIND}", "devices": [{{"name": "gpu-1"}}]}}')
+
+    assert vendor_devices([tmp_path], KIND) == {f"{KIND}=gpu-0", f"{KIND}=gpu-1"}
