@@ -33,7 +33,7 @@ _GIB: Final = 2**30
 log = structlog.get_logger()
 
 
-class _Seen(msgspec.Struct, frozen=True, kw_only=True):
+class _RecentFault(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault
     until_s: float
 
@@ -79,7 +79,7 @@ class NvmlGpus:
         self._events: Any = None
         self._unmonitored_gpus: dict[str, Fault] = {}
         self._lost_gpus: dict[str, Fault] = {}
-        self._recent_faults: dict[str, _Seen] = {}
+        self._recent_faults: dict[str, _RecentFault] = {}
 
     # --- devices --------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class NvmlGpus:
             self._gpus = tuple(self._read_all())
             self._problem = ""
         except self._nvml.NVMLError as error:
-            self._tell(f"NVML: {error}")
+            self._report(f"NVML: {error}")
         options = GpuOptions(
             is_shared=self._is_shared,
             vendor_devices=self._vendor_devices(),
@@ -209,7 +209,7 @@ class NvmlGpus:
             name for name in names if (self._dev / name.removeprefix("/dev/")).exists()
         )
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem != self._problem:
             log.warning("gpus.not_read", error=problem)
         self._problem = problem
@@ -220,7 +220,7 @@ class NvmlGpus:
         """Return the faults of the GPUs that were discovered last."""
         now_s = self._clock()
         if self._is_open and self._events is not None:
-            self._take_events(now_s)
+            self._read_events(now_s)
         self._recent_faults = {
             name: fault for name, fault in self._recent_faults.items() if fault.until_s > now_s
         }
@@ -232,7 +232,10 @@ class NvmlGpus:
         self._events = nvml.nvmlEventSetCreate()
         kinds = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
         for index in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            try:
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            except nvml.NVMLError_GpuIsLost:
+                continue  # It has no events until the driver starts again.
             try:
                 event_types = nvml.nvmlDeviceGetSupportedEventTypes(handle)
                 nvml.nvmlDeviceRegisterEvents(handle, kinds & event_types, self._events)
@@ -241,7 +244,7 @@ class NvmlGpus:
                 message = "NVML has no events of this GPU"
                 self._unmonitored_gpus[name] = Fault(kind="unmonitored", message=message)
 
-    def _take_events(self, now_s: float) -> None:
+    def _read_events(self, now_s: float) -> None:
         nvml = self._nvml
         for _ in range(_MOST_EVENTS):
             try:
@@ -249,11 +252,11 @@ class NvmlGpus:
             except nvml.NVMLError_Timeout:
                 return
             except nvml.NVMLError as error:
-                self._tell(f"NVML: {error}")
+                self._report(f"NVML: {error}")
                 return
-            self._take(event, now_s)
+            self._add_event(event, now_s)
 
-    def _take(self, event: Any, now_s: float) -> None:
+    def _add_event(self, event: Any, now_s: float) -> None:
         fault = self._fault(event)
         if fault is None:
             return
@@ -264,7 +267,7 @@ class NvmlGpus:
         for gpu in self._gpus:
             if uuid in {"", gpu.uuid}:
                 for name in _names(gpu, event.gpuInstanceId):
-                    self._recent_faults[name] = _Seen(fault=fault, until_s=now_s + EVENT_S)
+                    self._recent_faults[name] = _RecentFault(fault=fault, until_s=now_s + EVENT_S)
 
     def _fault(self, event: Any) -> Fault | None:
         if event.eventType == self._nvml.nvmlEventTypeDoubleBitEccError:

@@ -1,9 +1,11 @@
 """GPUs and MIG instances as NVML tells them, and their faults."""
 
+import ctypes
 import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pynvml
@@ -16,6 +18,7 @@ from driver.plan.health import Fault
 from driver.plan.inventory import NodeDevice
 from driver.plan.pci import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, PCIE_SWITCH
 from testing.driver.fake_nvml import FakeGpu, FakeMig, FakeNvml
+from testing.driver.recorded_nvml import RecordingNvml, ReplayedNvml
 from testing.driver.sysfs import GPU, SysfsTree
 
 XID: Final = pynvml.nvmlEventTypeXidCriticalError
@@ -50,7 +53,7 @@ class Machine:
         self.specs = folder / "cdi"
         self.now_s = 0.0
 
-    def source(self, nvml: FakeNvml, *, is_shared: bool = False) -> NvmlGpus:
+    def source(self, nvml: Any, *, is_shared: bool = False) -> NvmlGpus:
         return NvmlGpus(
             nvml,
             sysfs=self.tree.sysfs,
@@ -62,7 +65,7 @@ class Machine:
             clock=lambda: self.now_s,
         )
 
-    def devices(self, nvml: FakeNvml, *, is_shared: bool = False) -> dict[str, NodeDevice]:
+    def devices(self, nvml: Any, *, is_shared: bool = False) -> dict[str, NodeDevice]:
         inventory = self.source(nvml, is_shared=is_shared).discover()
         return {device.name: device for device in inventory.devices()}
 
@@ -325,3 +328,56 @@ def test_a_gpu_without_events_is_told_to_be_unmonitored(machine: Machine) -> Non
     source.discover()
 
     assert "unmonitored" == source.read()["gpu-0"].kind
+
+
+# --- records --------------------------------------------------------------------------------------
+
+RECORD: Final = Path(__file__).parent / "data" / "nvml.json"
+
+
+def test_a_record_is_answered_as_the_library_did(machine: Machine) -> None:
+    fake = FakeNvml(whole(), in_parts(), whole(2, capability=None, has_events=False))
+    fake.tell(fake.gpus[0], XID, 79)
+    nvml = RecordingNvml(fake)
+    source = machine.source(nvml)
+    inventory, faults = source.discover(), source.read()
+
+    replayed = machine.source(ReplayedNvml(json.loads(json.dumps(nvml.calls))))
+
+    assert inventory == replayed.discover()
+    assert faults == replayed.read()
+    assert {"xid", "unmonitored"} == {fault.kind for fault in faults.values()}
+
+
+def test_pointers_and_structures_of_the_library_are_recorded() -> None:
+    def handle() -> Any:
+        return pynvml.c_nvmlDevice_t.from_buffer(ctypes.c_void_p(4711))
+
+    memory = pynvml.c_nvmlMemory_t(total=80, free=70, used=10)
+    library = SimpleNamespace(get=handle, ask=lambda _handle: memory, NVMLError=pynvml.NVMLError)
+    nvml = RecordingNvml(library)
+
+    nvml.ask(nvml.get())
+    nvml.ask(nvml.get())
+
+    assert {"handle": 0} == nvml.calls[0]["answer"] == nvml.calls[2]["answer"]
+    assert {"total": 80, "free": 70, "used": 10} == nvml.calls[1]["answer"]["fields"]
+
+
+def test_the_record_of_a_real_machine(machine: Machine) -> None:
+    if not RECORD.exists():
+        pytest.skip("no machine with a GPU has been recorded yet (pytest -m gpu)")
+    source = machine.source(ReplayedNvml(json.loads(RECORD.read_text())))
+
+    assert list(source.discover().devices())
+    assert "" == source.problem()
+
+
+def test_a_gpu_that_was_lost_before_the_start_hides_no_event_of_others(machine: Machine) -> None:
+    nvml = FakeNvml(whole(), whole(1))
+    nvml.gpus[0].is_lost = True
+    source = machine.source(nvml)
+
+    assert ["gpu-1"] == [device.name for device in source.discover().devices()]
+    nvml.tell(nvml.gpus[1], XID, 79)
+    assert {"gpu-1"} == source.read().keys()
