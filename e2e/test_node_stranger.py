@@ -1,12 +1,13 @@
 """A stranger: no process without root reaches the driver, no token of another node writes for it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e import inventory
-from e2e.access import Access, stream
+from e2e.access import Access, Object, stream
 from e2e.node.claims import claim, pod_with
 from e2e.node.driver import CDI, DRIVER, STATE, NodeDriver, python
 from e2e.node.node import Node
@@ -92,5 +93,78 @@ def test_a_token_of_another_node_writes_nothing_here(
     )
     assert "orbidden" in output.stderr, f"{output.stdout}{output.stderr}"
     assert "forged" not in str(cluster.get("resourceclaims", "c", namespace))
+
+    delete_pods(cluster, namespace, driver, "pod")
+
+
+def forged_slices(node: str) -> dict[str, Object]:
+    """Refusal to a slice of this node by which it would take hold of more than this node."""
+    spec: Object = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "forged"}],
+    }
+    own, others = f"{node}-0123456789-0000", "elsewhere-0123456789-0000"
+    everywhere = {field: value for field, value in spec.items() if field != "nodeName"}
+    forged = {
+        "may not write slices of pool elsewhere/nics": (
+            own,
+            {**spec, "pool": {**spec["pool"], "name": "elsewhere/nics"}},
+        ),
+        f"may not write slices of pool {node}-2": (
+            own,
+            {**spec, "pool": {**spec["pool"], "name": f"{node}-2"}},
+        ),
+        f"may not create a slice called {others}": (others, spec),
+        f"may not create a slice called {node}-2-0123456789-0000": (
+            f"{node}-2-0123456789-0000",
+            spec,
+        ),
+        "may not write slices of several nodes": (own, {**everywhere, "allNodes": True}),
+        "may not write slices of driver gpu.example.com": (
+            own,
+            {**spec, "driver": "gpu.example.com"},
+        ),
+    }
+    return {
+        refusal: {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": name},
+            "spec": forged_spec,
+        }
+        for refusal, (name, forged_spec) in forged.items()
+    }
+
+
+def test_a_token_of_this_node_writes_nothing_of_others(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    """Root on the node has the driver's token. It must not be worth more than the node."""
+    for refusal, document in forged_slices(real_node.name).items():
+        output = cluster.kubectl(
+            "create", "-f", "-",
+            input=stream(document), kubeconfig=driver.kubeconfig(), check=False,
+        )  # fmt: skip
+        assert refusal in output.stderr, f"{refusal}: {output.stdout}{output.stderr}"
+    assert "forged" not in driver.published()
+
+    apply(cluster, namespace, claim("c"), pod_with(real_node.name, "pod", ["c"]), claim("free"))
+    cluster.wait_running("pod", namespace)
+    device = {"pool": real_node.name, "device": "gpu-0"}
+    statuses: dict[str, Object] = {
+        "free": {"allocation": {"devices": {"results": [{**device, "driver": DRIVER, "request": "gpu"}]}}},
+        "c": {"devices": [{**device, "driver": "gpu.example.com", "data": {"forged": True}}]},
+    }  # fmt: skip
+    for name, status in statuses.items():
+        output = cluster.kubectl(
+            "patch", "resourceclaim", "-n", namespace, name, "--subresource=status",
+            "--type=merge", "-p", json.dumps({"status": status}),
+            kubeconfig=driver.kubeconfig(), check=False,
+        )  # fmt: skip
+        assert output.returncode != 0, f"{name}: {output.stdout}"
+        stored = cluster.get("resourceclaims", name, namespace)["status"]
+        assert status != {field: stored.get(field) for field in status}
 
     delete_pods(cluster, namespace, driver, "pod")

@@ -1,5 +1,6 @@
 """The driver's manifests: alone, least privileged, and hardened as far as a driver can be."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from allocator.model.outcome import Reason
 from driver.plan.declared import read_inventory
 from driver.plan.inventory import Inventory
 from driver.plan.prepare import Refusal, prepare_claim
+from driver.plan.slices import Publication, slice_name
 from driver.settings import DRIVER_NAME, VARIABLES, DriverSettings
 from kube.api.meta import ObjectMeta, decode
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
@@ -171,6 +173,21 @@ def test_the_restriction_is_of_its_account_and_denies() -> None:
     assert "Fail" == policy["spec"]["failurePolicy"]
     assert policy["metadata"]["name"] == binding["spec"]["policyName"]
     assert ["Deny"] == binding["spec"]["validationActions"]
+
+
+@pytest.mark.parametrize("node", ["node-a", "a.b", "n" * 253, "n" * 235 + ".-" + "n" * 16])
+def test_the_restriction_knows_the_names_of_slices(node: str) -> None:
+    (policy,) = of_kind("ValidatingAdmissionPolicy")
+    (variable,) = (each for each in policy["spec"]["variables"] if each["name"] == "nodeOfName")
+    (pattern,) = re.findall(r'matches\("(.*?)"\)', variable["expression"])
+    (tail,) = re.findall(r"size\(\) - (\d+)", variable["expression"])
+
+    name = slice_name(Publication(driver=DRIVER_NAME, node=node, node_uid=""), f"{node}/nics", 7)
+
+    assert re.fullmatch(pattern, name)
+    node_of_name = name[: -int(tail)]
+    is_shortened = len(node_of_name) > 200 and node.startswith(node_of_name)
+    assert node_of_name == node or is_shortened
 
 
 def test_an_update_leaves_no_moment_without_a_driver() -> None:
