@@ -38,7 +38,7 @@ from driver.plan.slices import Publication
 from driver.preparer import Preparer
 from driver.publisher import Publisher
 from driver.settings import DriverSettings, Settings
-from driver.steps import StepHook, nothing
+from driver.steps import StepHook, ignore_step
 from driver.sweep import ClaimSweep
 from kube.api.meta import decode
 from kube.api.policy import DeviceCompatibilityPolicy
@@ -58,7 +58,7 @@ PRIVATE_UMASK: Final = 0o077
 log = structlog.get_logger()
 
 
-async def drive(process: Process[Settings], at_step: StepHook = nothing) -> None:
+async def drive(process: Process[Settings], at_step: StepHook = ignore_step) -> None:
     """Serve the kubelet and publish the devices of the node, until a signal comes.
 
     Args:

@@ -56,7 +56,7 @@ class HealthWatch:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            await asyncio.to_thread(self.look)
+            await asyncio.to_thread(self.inspect)
             self._current.set_faults(self.faults)
             await asyncio.sleep(PERIOD_S)
 
@@ -65,7 +65,7 @@ class HealthWatch:
         """Unhealthy device to its fault and when it began."""
         return unhealthy(self._healths)
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Read all sources once."""
         faults = worst_faults((source.read() for source in self._sources), self._effects)
         before, state = self.faults, self._state()

@@ -13,7 +13,7 @@ from driver.plan.driver_taints import is_released
 from driver.plan.prepare import Refusal, read_claim
 from driver.plan.record import Record
 from driver.settings import Settings
-from driver.steps import nothing
+from driver.steps import ignore_step
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from kube.errors import KubeError, NotFound
@@ -29,20 +29,20 @@ async def print_state(process: Process[Settings]) -> None:
         ConfigError: There is no way to the API server, or no such node.
     """
     settings = process.settings.driver
-    checkpoint = CheckpointFile(settings.state, read_boot_id(settings), nothing)
-    specs = CdiFolder(Path(settings.cdi_directory), settings.name, nothing).boots()
+    checkpoint = CheckpointFile(settings.state, read_boot_id(settings), ignore_step)
+    specs = CdiFolder(Path(settings.cdi_directory), settings.name, ignore_step).boots()
     for aside in checkpoint.set_aside():
         sys.stdout.write(f"nothing is prepared while {aside} is there: it cannot be read\n")
     rows: list[tuple[str, ...]] = [HEADER]
     async with await process.client() as client:
         for record in checkpoint.load().claims.values():
-            api_state = await _told_by_api(client, record)
+            api_state = await _read_api_state(client, record)
             rows += _rows(record, "yes" if record.uid in specs else "missing", api_state)
     for line in _align_columns(rows):
         sys.stdout.write(f"{line}\n")
 
 
-async def _told_by_api(client: Client, record: Record) -> str:
+async def _read_api_state(client: Client, record: Record) -> str:
     try:
         raw = await client.get(
             RESOURCE_CLAIMS, record.name, msgspec.Raw, namespace=record.namespace

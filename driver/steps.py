@@ -24,5 +24,5 @@ class Step(StrEnum):
 StepHook = Callable[[Step], None]
 
 
-def nothing(_step: Step) -> None:
+def ignore_step(_step: Step) -> None:
     """Do nothing at a step."""

@@ -63,10 +63,10 @@ class ClaimSweep:
         if not claims:
             await asyncio.sleep(self._period_s)
         for record in claims.values():
-            await self._look(record)
+            await self._inspect(record)
             await asyncio.sleep(self._period_s / len(claims))
 
-    async def _look(self, record: Record) -> None:
+    async def _inspect(self, record: Record) -> None:
         try:
             is_gone = await self._is_released(record)
         except KubeError as error:

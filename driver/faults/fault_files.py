@@ -35,12 +35,12 @@ class FaultFiles:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            self._tell(f"{self._folder}: {error.strerror}")
+            self._report(f"{self._folder}: {error.strerror}")
             return {}
         faults = {path.name: _fault(path) for path in files[:MAX_FILES]}
         return {name: fault for name, fault in faults.items() if fault is not None}
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem != self._problem:
             log.error("faults.unreadable", error=problem)
         self._problem = problem

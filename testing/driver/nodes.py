@@ -8,7 +8,7 @@ from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.prepare import NodeState
 from driver.preparer import ClaimRef, Preparer
-from driver.steps import Step, StepHook, nothing
+from driver.steps import Step, StepHook, ignore_step
 from kube.api.resource import ResourceClaim
 from kube.client.client import Client
 from testing.driver.builders import BOOT
@@ -48,11 +48,11 @@ class FolderNode:
         self.current = CurrentNode(node.publication)
         self.current.set_inventory(node.inventory)
 
-    def checkpoint_file(self, at_step: StepHook = nothing) -> CheckpointFile:
+    def checkpoint_file(self, at_step: StepHook = ignore_step) -> CheckpointFile:
         return CheckpointFile(self.state, self.boot, at_step)
 
     def preparer(
-        self, client: Client, at_step: StepHook = nothing, *, lock_timeout_s: float = 5.0
+        self, client: Client, at_step: StepHook = ignore_step, *, lock_timeout_s: float = 5.0
     ) -> Preparer:
         """A process of the driver, as far as the kubelet's calls go."""
         return Preparer(
@@ -79,7 +79,7 @@ class FolderNode:
     @property
     def specs(self) -> set[str]:
         """Uids of claims with a spec."""
-        return set(CdiFolder(self.cdi, self.current.driver, nothing).boots())
+        return set(CdiFolder(self.cdi, self.current.driver, ignore_step).boots())
 
 
 def ref_of(claim: ResourceClaim) -> ClaimRef:

@@ -43,57 +43,57 @@ def test_faults_of_all_sources_come_and_go(tmp_path: Path) -> None:
     first, second = ToldFaults(), ToldFaults()
     watch = watch_of(tmp_path, (0.0, 1.0, 2.0, 40.0), first, second)
 
-    watch.look()
+    watch.inspect()
     assert {} == watch.faults
 
     first.faults = {"gpu-0": Fault(kind="xid")}
     second.faults = {"gpu-0": Fault(kind="lost"), "eth0": Fault(kind="linkDown")}
-    watch.look()
+    watch.inspect()
     assert {"gpu-0": "lost", "eth0": "linkDown"} == {
         name: fault.kind for name, (fault, _) in watch.faults.items()
     }
 
     first.faults, second.faults = {}, {"eth0": Fault(kind="linkDown")}
-    watch.look()
+    watch.inspect()
     assert {"gpu-0", "eth0"} == watch.faults.keys()
-    watch.look()
+    watch.inspect()
     assert {"eth0"} == watch.faults.keys()
 
 
 # --- over a restart -------------------------------------------------------------------------------
 
 
-def look(watch: HealthWatch, times: int = 1) -> None:
+def inspect(watch: HealthWatch, times: int = 1) -> None:
     for _ in range(times):
-        watch.look()
+        watch.inspect()
 
 
 def test_a_restart_forgets_no_relapse(tmp_path: Path) -> None:
     source = ToldFaults()
     first = watch_of(tmp_path, (0.0, 1.0, 31.0, 32.0, 33.0), source)
     source.faults = {"gpu-0": Fault(kind="xid")}
-    look(first)
+    inspect(first)
     source.faults = {}
-    look(first, 2)
+    inspect(first, 2)
     assert {} == first.faults
     source.faults = {"gpu-0": Fault(kind="xid")}
-    look(first)
+    inspect(first)
     source.faults = {}
-    look(first)
+    inspect(first)
 
     # The second fault has to be away for twice as long, also for the next process.
     second = watch_of(tmp_path, (62.0, 91.0, 93.0), source)
     assert {"gpu-0"} == second.faults.keys()
-    look(second, 2)
+    inspect(second, 2)
     assert {"gpu-0"} == second.faults.keys()
-    look(second)
+    inspect(second)
     assert {} == second.faults
 
 
 def test_a_boot_begins_anew(tmp_path: Path) -> None:
     source = ToldFaults()
     source.faults = {"gpu-0": Fault(kind="xid")}
-    look(watch_of(tmp_path, (0.0,), source))
+    inspect(watch_of(tmp_path, (0.0,), source))
 
     assert {"gpu-0"} == HealthFile(tmp_path, BOOT).load().keys()
     assert {} == HealthFile(tmp_path, "another boot").load()
@@ -125,7 +125,7 @@ def test_a_fault_that_goes_on_is_written_once(tmp_path: Path) -> None:
         clock=iter(float(second) for second in range(9)).__next__,
     )
 
-    look(watch, 9)
+    inspect(watch, 9)
 
     assert 1 == len(stored)
 
@@ -135,6 +135,6 @@ def test_a_full_disk_ends_nothing(tmp_path: Path) -> None:
     source.faults = {"gpu-0": Fault(kind="xid")}
     watch = watch_of(tmp_path / "absent", (0.0,), source)
 
-    look(watch)
+    inspect(watch)
 
     assert {"gpu-0"} == watch.faults.keys()
