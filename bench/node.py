@@ -1,8 +1,9 @@
-"""The node driver on a real node: its start, and what the kubelet waits for.
+"""The node driver on a real node: what the kubelet waits for, what the process costs, and how long
+publishing takes through the API server.
 
 Calls are timed by the kubelet itself: one pod at a time is started and ended, and the sum of its
 histogram of DRA operations grows by what that pod took, the kubelet's own part and the driver's fsync
-included.
+included. `bench/last_mile.py` has the whole way of a pod.
 """
 
 import os
@@ -10,12 +11,14 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Final
+from typing import Any, Final
 
+from bench.driver import cards, many_devices
+from bench.last_mile import measure_stages
 from bench.report import Result, below
 from e2e.access import Object
 from e2e.cluster import Cluster
@@ -27,9 +30,15 @@ from e2e.node.node import Node
 CLAIMS: Final = (1, 8, 32)
 ROUNDS: Final = {1: 15, 8: 8, 32: 5}
 STARTS: Final = 5
+IDLE_S: Final = 20.0
 NAMESPACE: Final = "default"
 TIMEOUT_S: Final = 60.0
 MS: Final = 1_000.0
+INVENTORIES: Final = (
+    ("8 cards with all placements of 7 MIG profiles", cards(8), 1.0),
+    ("5,000 devices", many_devices(5_000), 5.0),
+)
+"""What is published, and within how many seconds."""
 
 
 def measure() -> Iterator[Result]:
@@ -53,6 +62,12 @@ def measure() -> Iterator[Result]:
         yield below("s from the driver's start to registered, median", _start_s(driver), 2.0)
         for count in CLAIMS:
             yield from _calls(cluster, driver, count)
+        yield from _idle(driver)
+        yield from _publishing(driver)
+        driver.ensure()
+        yield from measure_stages(
+            cluster, driver, NAMESPACE, lambda pod: _end(cluster, driver, pod)
+        )
 
 
 # --- the process ----------------------------------------------------------------------------------
@@ -68,6 +83,84 @@ def _start_s(driver: NodeDriver) -> float:
         driver.wait_ready()
         seconds.append(time.perf_counter() - began)
     return median(seconds)
+
+
+def _idle(driver: NodeDriver) -> Iterator[Result]:
+    """Yield memory and CPU of a driver that has worked, and has nothing to do now."""
+    process = Path("/proc") / str(_process_id(driver))
+    began_s, began = _cpu_s(process), time.perf_counter()
+    time.sleep(IDLE_S)
+    busy = (_cpu_s(process) - began_s) / (time.perf_counter() - began)
+    pages = int((process / "statm").read_text().split()[1])
+    yield below("MB of the driver's memory", pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 120.0)
+    yield below("% of a CPU for the driver, idle", 100 * busy, 0.5)
+
+
+def _process_id(driver: NodeDriver) -> int:
+    """Return the id of the driver's own process; what was started is `nsenter`."""
+    environment = f"DRAWBRIDGE_NODE_NAME={driver.node.name}".encode()
+    ids = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            is_ours = environment in (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if is_ours and words[1:4] == [b"-m", b"driver", b""]:
+            ids.append(int(folder.name))
+    (process_id,) = ids
+    return process_id
+
+
+def _cpu_s(process: Path) -> float:
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# --- publishing -----------------------------------------------------------------------------------
+
+
+def _publishing(driver: NodeDriver) -> Iterator[Result]:
+    """Yield how long it takes until large inventories are on the API server as whole pools."""
+    driver.stop()
+    driver.start(inventoryReloadPeriod="100ms")  # The figure is not about looking at a file.
+    driver.wait_ready()
+    for what, pools, bound_s in INVENTORIES:
+        yield below(f"s until {what} are published whole", _publish_s(driver, pools), bound_s)
+    driver.stop()
+
+
+def _publish_s(driver: NodeDriver, pools: Sequence[Mapping[str, Any]]) -> float:
+    """Return the time from a changed inventory to slices that are all there."""
+    names = {device["name"] for pool in pools for device in pool["devices"]}
+    driver.declare(pools)
+    began = time.perf_counter()
+    while not _is_published(driver.slices(), names):
+        assert time.perf_counter() - began < TIMEOUT_S, "not published"
+        time.sleep(0.02)
+    return time.perf_counter() - began
+
+
+def _is_published(slices: Sequence[Object], names: set[str]) -> bool:
+    """Return whether slices have these devices, in pools that have all slices of one generation."""
+    by_pool: dict[str, list[Mapping[str, Any]]] = {}
+    for slice_ in slices:
+        by_pool.setdefault(slice_["spec"]["pool"]["name"], []).append(slice_["spec"])
+    published = {
+        device["name"]
+        for specs in by_pool.values()
+        for spec in specs
+        for device in spec.get("devices") or ()
+    }
+    return published == names and all(map(_is_whole, by_pool.values()))
+
+
+def _is_whole(specs: Sequence[Mapping[str, Any]]) -> bool:
+    pools = [spec["pool"] for spec in specs]
+    newest = max(pool["generation"] for pool in pools)
+    return all(
+        (pool["generation"], pool["resourceSliceCount"]) == (newest, len(pools)) for pool in pools
+    )
 
 
 # --- calls of the kubelet -------------------------------------------------------------------------

@@ -1,15 +1,14 @@
 """An allocation that nobody should have written: the node refuses it, and who is there stays."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
-from e2e.access import Access, Object
+from e2e.access import Access
 from e2e.node.claims import (
     allocate_by_hand,
     claim,
-    deployment,
+    held_deployment,
     named,
     pod_with,
     request,
@@ -23,37 +22,13 @@ from e2e.node.pods import (
     containers,
     delete_pods,
     environment,
+    held_pod,
+    let_go,
     wait_refused,
 )
 
 NIC = f"nic.{DRIVER}"
 IN_USE = "drawbridge.internal/in-use"
-
-
-def held_deployment(node: str) -> Object:
-    """One pod at a time with a NIC of its own, held back from the scheduler until it is let go."""
-    return deployment(node, "nic", schedulingGates=[{"name": "e2e/held"}])
-
-
-def held_pod(cluster: Access, namespace: str) -> Object:
-    """The pod of the deployment that waits, once its claim is there."""
-    waiting: list[Object] = []
-
-    def is_there() -> bool:
-        waiting[:] = [
-            pod
-            for pod in cluster.objects("pods", namespace, selector="app=app")
-            if "schedulingGates" in pod["spec"] and pod["status"].get("resourceClaimStatuses")
-        ]
-        return bool(waiting)
-
-    cluster.wait_until(is_there, "a pod of the deployment waits with its claim")
-    return waiting[0]
-
-
-def let_go(cluster: Access, namespace: str, pod: str) -> None:
-    change = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
-    cluster.kubectl("patch", "pod", "-n", namespace, pod, "--type=json", "-p", change)
 
 
 def test_a_forged_allocation_is_refused_and_the_tenant_stays(
@@ -65,7 +40,7 @@ def test_a_forged_allocation_is_refused_and_the_tenant_stays(
         claim("tenant", tenant),
         pod_with(real_node.name, "tenant", ["tenant"]),
         template("nic", request("gpu", NIC)),
-        held_deployment(real_node.name),
+        held_deployment(real_node.name, "nic"),
     )  # fmt: skip
     environment(cluster, namespace, "tenant")
     before = containers(cluster, namespace, "tenant"), driver.specs(), driver.checkpoint()

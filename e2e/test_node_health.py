@@ -5,11 +5,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from driver.faults.prepare_failures import BOUND
+from driver.node.files import TEMPORARY
+from driver.plan.cdi import spec_file_name
 from e2e.access import Access, Object
-from e2e.node.claims import claim, deployment, named, pod_with, request, template
-from e2e.node.driver import DRIVER, NodeDriver, Pools
+from e2e.node.claims import (
+    claim,
+    deployment,
+    held_deployment,
+    named,
+    pod_with,
+    request,
+    template,
+)
+from e2e.node.driver import CDI, DRIVER, NodeDriver, Pools
 from e2e.node.node import Node
-from e2e.node.pods import TIMEOUT_S, apply, delete_pods, environment
+from e2e.node.pods import (
+    TIMEOUT_S,
+    apply,
+    delete_pods,
+    environment,
+    held_pod,
+    let_go,
+    results,
+    sync,
+    wait_refused,
+)
 
 NIC = f"nic.{DRIVER}"
 UNHEALTHY = "drawbridge.internal/unhealthy"
@@ -61,6 +82,53 @@ def test_pods_of_a_device_that_fails_move_to_another(
     cluster.wait_until(lambda: not driver.taints(), "the device has recovered")
     cluster.kubectl("delete", "deployment", "-n", namespace, "app")
     cluster.wait_until(driver.is_clean, "nothing is prepared", timeout_s=TIMEOUT_S)
+
+
+def test_a_device_that_cannot_be_prepared_is_tainted_after_some_attempts(
+    cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
+) -> None:
+    """Else a Deployment would loop there: when a pod gives up, its device is free for the next one."""
+    nic = template("nic", request("nic", NIC))
+    apply(cluster, namespace, nic, held_deployment(real_node.name, "nic"))
+    first = held_pod(cluster, namespace)["metadata"]["name"]
+    (claim_,) = cluster.objects("resourceclaims", namespace)
+    with unwritable_spec(driver, claim_["metadata"]["uid"]):
+        let_go(cluster, namespace, first)
+        wait_refused(cluster, namespace, first, "the driver cannot do it now")
+        (result,) = results(cluster, namespace, claim_["metadata"]["name"])
+        failing = result["device"]
+
+        def is_tainted() -> bool:
+            sync(cluster, namespace, first)
+            return [UNHEALTHY] == driver.taints().get(failing)
+
+        cluster.wait_until(is_tainted, "the device is tainted", timeout_s=3 * TIMEOUT_S)
+        outcome = '{method="NodePrepareResources",outcome="node"}'
+        assert driver.metric("drawbridge_driver_claims_total", outcome) >= BOUND
+        cluster.kubectl("delete", "pod", "-n", namespace, first)
+    cluster.wait_until(driver.is_clean, "nothing is prepared", timeout_s=TIMEOUT_S)
+
+    second = held_pod(cluster, namespace)["metadata"]["name"]
+    let_go(cluster, namespace, second)
+    assert {failing, nic_of(cluster, namespace, second)} == {"eth0", "eth1"}
+
+    cluster.kubectl("delete", "deployment", "-n", namespace, "app")
+    cluster.wait_until(driver.is_clean, "nothing is prepared", timeout_s=TIMEOUT_S)
+    driver.stop()  # What it has counted ends with it.
+    driver.start()
+    driver.wait_ready()
+    cluster.wait_until(lambda: not driver.taints(), "the device is healthy", timeout_s=TIMEOUT_S)
+
+
+@contextmanager
+def unwritable_spec(driver: NodeDriver, uid: str) -> Iterator[None]:
+    """Have the CDI spec of a claim fail to be written; it stands for any cause on the node."""
+    obstacle = driver.node.path(f"{CDI}/{spec_file_name(DRIVER, uid)}{TEMPORARY}")
+    obstacle.mkdir(parents=True)
+    try:
+        yield
+    finally:
+        obstacle.rmdir()
 
 
 def test_a_fault_that_evicts_nobody_is_in_the_status_of_the_pod(

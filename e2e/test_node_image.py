@@ -16,6 +16,7 @@ from e2e.access import Object
 from e2e.cluster import Cluster
 from e2e.node.driver import DRIVER, environment_of
 from e2e.node.node import Node
+from e2e.node.pods import is_translated
 from e2e.node.product_image import NAME, missing, write_product_image
 from e2e.node.product_pods import ProductPods
 
@@ -63,13 +64,11 @@ def test_a_legacy_pod_is_served_by_pods_of_the_product(
     assert len(product.workloads) == len(pods)
 
     legacy = yaml.safe_load((EXAMPLES / "fraction.yaml").read_text())
-    words = ("create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json")
-
-    def is_translated() -> bool:
-        output = cluster.kubectl(*words, input=json.dumps(legacy), check=False)
-        return output.returncode == 0 and "resourceClaims" in output.stdout
-
-    cluster.wait_until(is_translated, "the webhook translates", timeout_s=TIMEOUT_S)
+    cluster.wait_until(
+        lambda: is_translated(cluster, namespace, legacy),
+        "the webhook translates",
+        timeout_s=TIMEOUT_S,
+    )
     cluster.kubectl("apply", "-n", namespace, "-f", EXAMPLES / "fraction.yaml")
     cluster.wait_running("fraction", namespace, timeout_s=TIMEOUT_S)
 

@@ -1,6 +1,5 @@
 """From kubectl to a device inside a real container, and back to a clean node."""
 
-import json
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from e2e.node.pods import (
     delete_pods,
     device_nodes,
     environment,
+    is_translated,
     results,
 )
 from kube.quantity import Quantity
@@ -129,7 +129,7 @@ def test_a_legacy_pod_gets_its_fraction(
     pod["spec"]["containers"][0]["resources"] = {"limits": limits}
 
     with drawbridge.configured({"translation": {"profiles": {"hami": DRIVER}}}):
-        cluster.wait_until(lambda: _admitted(cluster, namespace, pod), "the profile is known")
+        cluster.wait_until(lambda: is_translated(cluster, namespace, pod), "the profile is known")
         apply(cluster, namespace, pod)
         environment_ = environment(cluster, namespace, "legacy")
 
@@ -147,15 +147,6 @@ def test_a_legacy_pod_gets_its_fraction(
         cluster.wait_until(
             lambda: not cluster.objects("resourceclaims", namespace), "its claim is gone"
         )
-
-
-def _admitted(cluster: Access, namespace: str, pod: Object) -> bool:
-    """Whether the webhook knows the published devices; a dry run leaves nothing behind."""
-    output = cluster.kubectl(
-        "create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json",
-        input=json.dumps(pod), check=False,
-    )  # fmt: skip
-    return output.returncode == 0 and "resourceClaims" in output.stdout
 
 
 # --- more than one claim, request, container or pod -----------------------------------------------

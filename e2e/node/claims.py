@@ -101,6 +101,11 @@ def deployment(node: str, template_name: str, **spec: Any) -> Object:
     }
 
 
+def held_deployment(node: str, template_name: str) -> Object:
+    """One pod at a time, held back from the scheduler until it is let go."""
+    return deployment(node, template_name, schedulingGates=[{"name": "e2e/held"}])
+
+
 def configuration(*requests: str, **parameters: Any) -> Object:
     """Parameters of the driver for some requests, or for all."""
     config = {"apiVersion": "drawbridge.internal/v1alpha1", "kind": "DeviceConfig", **parameters}

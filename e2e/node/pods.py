@@ -1,5 +1,6 @@
 """What stories do with pods on a real node: start them, read what they were given, end them."""
 
+import json
 from typing import Final
 
 from e2e.access import Access, Object, stream
@@ -35,10 +36,41 @@ def device_nodes(cluster: Access, namespace: str, pod: str, container: str = "ma
     return {name for name in parts if name.startswith(("gpu-", "eth"))}
 
 
+def is_translated(cluster: Access, namespace: str, pod: Object) -> bool:
+    """Whether the webhook makes claims of a legacy pod; a dry run leaves nothing behind."""
+    output = cluster.kubectl(
+        "create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json",
+        input=json.dumps(pod), check=False,
+    )  # fmt: skip
+    return output.returncode == 0 and "resourceClaims" in output.stdout
+
+
 def delete_pods(cluster: Access, namespace: str, driver: NodeDriver, *pods: str) -> None:
     """Delete pods and wait until nothing is left of them on the node."""
     cluster.kubectl("delete", "pod", "-n", namespace, *pods)
     cluster.wait_until(driver.is_clean, "nothing is prepared", timeout_s=TIMEOUT_S)
+
+
+def held_pod(cluster: Access, namespace: str) -> Object:
+    """The pod of a held deployment that waits, once its claim is there."""
+    waiting: list[Object] = []
+
+    def is_there() -> bool:
+        waiting[:] = [
+            pod
+            for pod in cluster.objects("pods", namespace, selector="app=app")
+            if "schedulingGates" in pod["spec"] and pod["status"].get("resourceClaimStatuses")
+        ]
+        return bool(waiting)
+
+    cluster.wait_until(is_there, "a pod of the deployment waits with its claim")
+    return waiting[0]
+
+
+def let_go(cluster: Access, namespace: str, pod: str) -> None:
+    """Have the scheduler look at a held pod."""
+    change = json.dumps([{"op": "remove", "path": "/spec/schedulingGates"}])
+    cluster.kubectl("patch", "pod", "-n", namespace, pod, "--type=json", "-p", change)
 
 
 def results(cluster: Access, namespace: str, claim: str) -> list[Object]:
