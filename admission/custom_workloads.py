@@ -38,10 +38,8 @@ def check_kind(
     path = FieldPath.of(*embedded.path)
     if not kind.has_claims:
         names = ", ".join(map(printable, sorted(keys)[:MAX_KEYS]))
-        message = (
-            f"a {kind.kind} cannot have claims, so it stays as it is ({names}); its pods are translated "
-            "when they are created"
-        )
+        reason = kind.caution or f"a {kind.kind} cannot have claims"
+        message = f"{reason}, so it stays as it is ({names}); its pods are translated when they are created"
         return (info(Code.POD_TEMPLATE_NOT_READ, path, message),)
     if kind.caution:
         return (warning(Code.CONTROLLER_READS_KEYS, path, kind.caution),)

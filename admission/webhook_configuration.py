@@ -40,7 +40,7 @@ Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicate
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kube.api.custom_workloads import CUSTOM_RESOURCES
+from kube.api.custom_workloads import CLUSTER_SCOPED, CUSTOM_RESOURCES
 from kube.api.policy import API_VERSION
 from kube.api.workloads import VALIDATED_KINDS, VALIDATED_POD_PATHS
 from kube.cel.quoting import quote
@@ -132,10 +132,14 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         _rule(version, resource_names, *_WRITES) for version, resource_names in resources.items()
     ]
     # Rules for kinds that a cluster does not serve cost nothing, and apply as soon as it does.
-    of_projects: dict[str, list[str]] = {}
+    of_projects: dict[tuple[str, str], list[str]] = {}
     for (api_version, _), resource in sorted(CUSTOM_RESOURCES.items()):
-        of_projects.setdefault(api_version, []).append(resource)
-    custom = [_rule(version, names, *_WRITES) for version, names in of_projects.items()]
+        scope = "Cluster" if (api_version, resource) in CLUSTER_SCOPED else "Namespaced"
+        of_projects.setdefault((api_version, scope), []).append(resource)
+    custom = [
+        _rule(version, names, *_WRITES, scope=scope)
+        for (version, scope), names in of_projects.items()
+    ]
     return {
         PODS_WEBHOOK: [_rule("v1", ["pods"], *_WRITES), _rule("v1", ["pods/status"], "UPDATE")],
         ROUTING_WEBHOOK: [_rule("v1", ["pods"], "CREATE")] if routes else [],

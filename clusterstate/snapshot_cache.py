@@ -27,6 +27,7 @@ from clusterstate.translation_projections import (
     project_limit_range,
     project_quota,
     project_template_digest,
+    project_workload_profile,
     slice_summaries,
 )
 from kube.api.extended_resources import extended_resources
@@ -40,6 +41,7 @@ from kube.api.urls import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    WORKLOAD_PROFILES,
 )
 from kube.runtime.informers import (
     Handler,
@@ -63,7 +65,8 @@ class SnapshotCache:
     """Subscriptions, and the snapshot that is built from them.
 
     Nothing waits for the subscriptions to claim-unaware components: where they may not be read, or do
-    not exist, there is no warning. Nor for policies, whose definition may not be installed.
+    not exist, there is no warning. Nor for policies and the WorkloadProfiles of tensor-fusion, whose
+    definitions may not be installed.
     """
 
     def __init__(
@@ -96,6 +99,11 @@ class SnapshotCache:
         self._policies = subscribe(
             DEVICE_COMPATIBILITY_POLICIES, project_policy, handlers=[self._mark("policies")]
         )
+        self._workload_profiles = subscribe(
+            WORKLOAD_PROFILES,
+            project_workload_profile,
+            handlers=[self._mark("workload_profiles")],
+        )
         self._components = {
             component: self._subscribe_to(informers, name_of_object, project_presence)
             for component, name_of_object in INSTALLED.items()
@@ -126,6 +134,7 @@ class SnapshotCache:
             "claim_unaware_components": self._build_components,
             "policies": self._build_policies,
             "marks": self._build_marks,
+            "workload_profiles": self._build_workload_profiles,
         }
         self._outdated = set(self._parts)
         # Templates change with every workload; a review looks them up in the store itself.
@@ -218,6 +227,9 @@ class SnapshotCache:
 
     def _build_policies(self) -> Mapping[str, Any]:
         return {"policies": effective_policies(self._policies.store.values())}
+
+    def _build_workload_profiles(self) -> Mapping[str, Any]:
+        return {"workload_profiles": dict(self._workload_profiles.store)}
 
     def _build_marks(self) -> Mapping[str, Any]:
         stored_marks = self._marks.store.values() if self._marks is not None else ()

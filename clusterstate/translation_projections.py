@@ -9,6 +9,7 @@ import yaml
 from kube.api.core import LimitRange, ResourceQuota
 from kube.api.meta import ApiStruct, decode
 from kube.api.resource import ResourceClaimTemplate, ResourceSlice
+from kube.api.tensor_fusion import WorkloadProfile
 from kube.runtime.informers import Projection
 from translation.claims import template_classes, template_digest
 from translation.device_facts import SliceSummary, summary
@@ -16,6 +17,7 @@ from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
 from translation.snapshot import TemplateSummary
+from translation.workload_profiles import ProfileSummary, summarize_profile
 
 
 def project_quota(raw: bytes) -> Quota | None:
@@ -42,6 +44,11 @@ def slice_summaries(profiles: Mapping[str, Profile]) -> Projection[SliceSummary]
         return summary(decode(raw, ResourceSlice), profiles)
 
     return project
+
+
+def project_workload_profile(raw: bytes) -> ProfileSummary:
+    """Project a WorkloadProfile to the annotations that its fields stand for."""
+    return summarize_profile(decode(raw, WorkloadProfile))
 
 
 def project_kueue_classes(raw: bytes) -> frozenset[str]:

@@ -54,12 +54,6 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         advice=_keys_advice("aws.amazon.com/neuron"),
     ),
     DeviceFamily(
-        owner="AWS's virtual GPU device plugin",
-        resources=("k8s.amazonaws.com/vgpu",),
-        advice="list the name in a profile under the kind `device`, with the DeviceClass of the shares; "
-        "or write HAMi's keys, which are translated: nvidia.com/gpu and nvidia.com/gpumem (MiB)",
-    ),
-    DeviceFamily(
         owner="Intel's GPU device plugin",
         resources=("gpu.intel.com/*",),
         advice=_keys_advice("gpu.intel.com/i915 or gpu.intel.com/xe"),

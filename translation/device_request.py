@@ -329,8 +329,8 @@ class RequestCompiler:
                 Code.CANNOT_EXPRESS if name is None else Code.UNSUPPORTED_AS_PUBLISHED,
                 "count",
                 f"{self._profile.driver} publishes no replicas of a GPU",
-                "run the driver with a number of consumable shares, or give a DeviceClass "
-                "extendedResourceName nvidia.com/gpu.shared",
+                "run the driver with a number of consumable shares, or give a DeviceClass the key as "
+                "its extendedResourceName",
             )
             return {}
         if self._facts.replicas is None:

@@ -22,6 +22,7 @@ from translation.profiles.profile import Profile
 from translation.quotas import Quota
 from translation.resource_profiles import names_for, resource_profiles
 from translation.vocabularies.resources import NAME as RESOURCES
+from translation.workload_profiles import ProfileSummary
 
 DEFAULT_PROFILES: Final = {
     "hami": "hami-core-gpu.project-hami.io",
@@ -78,6 +79,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         namespaces: Namespace to its labels.
         claim_unaware_components: Installed component to the DeviceClasses whose claims it counts.
         policies: Driver name to the DeviceCompatibilityPolicy in force.
+        workload_profiles: (namespace, name) to the summary of a WorkloadProfile of tensor-fusion.
     """
 
     profiles: Mapping[str, Profile]
@@ -93,6 +95,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Mapping[str, Mapping[str, str]] = {}
     claim_unaware_components: Mapping[ClaimUnawareComponent, frozenset[str]] = {}
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
+    workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
 
 
 class QuotaPolicy(StrEnum):

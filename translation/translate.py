@@ -54,6 +54,7 @@ from translation.share_differences import (
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 from translation.vocabularies.resources import NAME as RESOURCES
+from translation.workload_profiles import expand_profile
 
 SEPARATE: Final = InitContainers.SEPARATE
 
@@ -126,7 +127,9 @@ def translate(
     )
     if plugin_findings:
         return Untouched(findings=plugin_findings)
-    return _translate_keys(legacy, namespace, snapshot, options)
+    expanded = expand_profile(legacy, namespace, snapshot.workload_profiles)
+    outcome = _translate_keys(expanded.pod, namespace, snapshot, options)
+    return msgspec.structs.replace(outcome, findings=expanded.locate(outcome.findings))
 
 
 def _translate_keys(

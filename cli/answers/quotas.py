@@ -36,6 +36,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.api.conversion import CURRENT, to_current_version
 from kube.api.core import Pod, ResourceQuota
+from kube.api.custom_workloads import WorkloadKind, embedded_pods, workload_kind
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, ResourceClaim
 from kube.api.workloads import pod_path, resolve_path
@@ -80,6 +81,9 @@ def _charge(
     if result.document is None:
         return ()
     source, place = result.source, namespace_of(result.source, namespace)
+    custom = workload_kind(source.api_version, source.kind)
+    if custom is not None:
+        return tuple(_charge_custom(quota_ledger, result, custom, place))
     path = pod_path(source.api_version, source.kind)
     if path is None:
         current_document = to_current_version(result.document)
@@ -96,6 +100,22 @@ def _charge(
         return findings
     claims = match_claims(pod.spec.resource_claims or (), result.claims)
     return tuple(locate_at_keys(finding, FieldPath.of(*path), claims) for finding in findings)
+
+
+def _charge_custom(
+    quota_ledger: "QuotaLedger", result: TranslatedObject, kind: WorkloadKind, namespace: str
+) -> Iterator[Finding]:
+    """Charge the pods of a workload of another project; of one without claims nothing is known."""
+    if not kind.has_claims:
+        return
+    for embedded in embedded_pods(kind, result.document or {}):
+        pod = decode_view(embedded.template, Pod)
+        if not isinstance(pod, Pod):
+            continue
+        path = FieldPath.of(*embedded.path)
+        claims = match_claims(pod.spec.resource_claims or (), result.claims)
+        for finding in quota_ledger.charge_pods(namespace, pod, path, embedded.number):
+            yield locate_at_keys(finding, path, claims) if result.is_translated else finding
 
 
 def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:

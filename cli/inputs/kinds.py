@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kube.api import ownership, policy
+from kube.api import ownership, policy, tensor_fusion
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.meta import ApiStruct
 from kube.api.resource import (
@@ -29,6 +29,7 @@ KINDS: Final[Kinds] = {
     ("v1", "Node"): Node,
     ("v1", "ResourceQuota"): ResourceQuota,
     ("v1", "LimitRange"): LimitRange,
+    (tensor_fusion.API_VERSION, tensor_fusion.KIND): tensor_fusion.WorkloadProfile,
 }
 """Kinds that a translation depends on, beside the pods that it translates."""
 
@@ -38,6 +39,7 @@ STATE_KINDS: Final[Kinds] = {**KINDS, ("v1", "Pod"): Pod}
 CLUSTER_SCOPED: Final = frozenset(
     {
         "AllocatorOwnership",
+        "ClusterTrainingRuntime",
         "DeviceClass",
         "DeviceCompatibilityPolicy",
         "DeviceTaintRule",

@@ -19,6 +19,7 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    WORKLOAD_PROFILES,
     Resource,
 )
 from kube.client.client import Client
@@ -64,6 +65,7 @@ _NAMESPACED: Final = (
     _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
     _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
     _Listed(kind="LimitRange", resource=LIMIT_RANGES),
+    _Listed(kind="WorkloadProfile", resource=WORKLOAD_PROFILES),
 )
 _NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
 _ALLOCATION: Final = (
@@ -108,6 +110,8 @@ async def cluster_state(
         try:
             async for page in client.pages(kind_listed.resource, namespace=namespace):
                 objects += [kind_listed.object(bytes(raw)) for raw in page.items]
+        except NotFound:
+            continue  # The cluster does not have this kind.
         except Forbidden as refusal:
             notes.append(_note(kind_listed.resource.plural, namespace, refusal))
     for namespace in sorted(namespaces):

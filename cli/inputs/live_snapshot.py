@@ -20,6 +20,7 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    WORKLOAD_PROFILES,
     Resource,
 )
 from kube.client.client import Client
@@ -46,6 +47,7 @@ KINDS: Final[Mapping[str, Resource]] = {
     "DeviceTaintRule": DEVICE_TAINT_RULES,
     "DeviceCompatibilityPolicy": DEVICE_COMPATIBILITY_POLICIES,
     "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
+    "WorkloadProfile": WORKLOAD_PROFILES,
     # Koordinator's node agent publishes the devices of each node as one.
     "Device": Resource(
         group="scheduling.koordinator.sh", version="v1alpha1", plural="devices", namespaced=False

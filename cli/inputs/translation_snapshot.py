@@ -8,12 +8,14 @@ from cli.inputs.objects import InputObject, decode_objects, merge_objects, of_ki
 from kube.api.core import LimitRange, Namespace, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from kube.api.tensor_fusion import WorkloadProfile
 from translation.claims import config_drivers, template_classes, template_digest
 from translation.device_facts import facts_by_driver, summary
 from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
 from translation.snapshot import TemplateSummary, TranslationSnapshot
+from translation.workload_profiles import summarize_profile
 
 
 def build_snapshot(
@@ -71,6 +73,10 @@ def build_snapshot(
         namespaces={
             namespace_.metadata.name: namespace_.metadata.labels or {}
             for _, namespace_ in of_kind(views, Namespace)
+        },
+        workload_profiles={
+            (place, profile.metadata.name): summarize_profile(profile)
+            for place, profile in of_kind(views, WorkloadProfile)
         },
     )
     return snapshot, faults

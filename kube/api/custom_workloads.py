@@ -5,7 +5,7 @@ so a template with claims gives pods with claims; where the kind's schema or its
 claims, only its pods are translated, when they are created.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ class Shape(StrEnum):
     """The fields of `spec`, among others."""
     STEP = "step of a workflow"
     """One container or script, with init containers and sidecars."""
+    RESOURCES = "resources of a pod"
+    """The resources of one container, which a controller puts into a pod of its own."""
 
 
 class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,16 +37,23 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         resource: Its name in URLs.
+        namespaced: Its objects are in namespaces.
         paths: Of its pods; `ANY` stands for all elements or values.
+        numbers: For each path the fields whose product is the number of pods at a time, with `ANY` for
+            the element or value of the path; a field that is not set counts as 1. None for a kind whose
+            objects make no pods. Fewer than paths: the others have one.
         has_claims: Its templates may have claims, so that they are translated in files.
-        caution: What else its controller reads from the keys, and what to do; empty for nothing.
+        caution: What else its controller reads from the keys, and what to do; for a kind without claims
+            the reason. Empty for nothing.
     """
 
     api_versions: tuple[str, ...]
     kind: str
     resource: str
     paths: tuple[tuple[str, ...], ...]
+    numbers: tuple[tuple[tuple[str, ...], ...], ...] | None = ()
     shape: Shape = Shape.TEMPLATE
+    namespaced: bool = True
     has_claims: bool = True
     caution: str = ""
 
@@ -56,11 +65,13 @@ class EmbeddedPod(msgspec.Struct, frozen=True, kw_only=True):
         path: Of the template, spec or step.
         template: The pod as a template: `metadata` and `spec`.
         places: Path in the template to the path in the object, the longest first.
+        number: Of equal pods at a time.
     """
 
     path: Path
     template: Mapping[str, Any]
     places: tuple[tuple[Path, Path], ...]
+    number: int = 1
 
 
 def _replicas(kind: str, resource: str, field: str, *more_versions: str) -> WorkloadKind:
@@ -69,9 +80,12 @@ def _replicas(kind: str, resource: str, field: str, *more_versions: str) -> Work
         kind=kind,
         resource=resource,
         paths=(("spec", field, ANY, "template"),),
+        numbers=((("spec", field, ANY, "replicas"),),),
     )
 
 
+_GROUP_SIZE: Final = ("spec", "leaderWorkerTemplate", "size")
+_LEADER: Final = ("spec", "leaderWorkerTemplate", "leaderTemplate")
 _RAY_VERSIONS: Final = ("ray.io/v1", "ray.io/v1alpha1")
 _RAY_CAUTION: Final = (
     "KubeRay sets --num-gpus of a Ray node from its key: set num-gpus in rayStartParams"
@@ -90,7 +104,29 @@ def _ray(
             (*cluster, "workerGroupSpecs", ANY, "template"),
             *more,
         ),
+        numbers=(
+            (),
+            (
+                (*cluster, "workerGroupSpecs", ANY, "replicas"),
+                (*cluster, "workerGroupSpecs", ANY, "numOfHosts"),
+            ),
+        ),
         caution=_RAY_CAUTION,
+    )
+
+
+def _training_runtime(kind: str, resource: str, *, has_claims: bool, caution: str) -> WorkloadKind:
+    return WorkloadKind(
+        api_versions=("trainer.kubeflow.org/v1alpha1",),
+        kind=kind,
+        resource=resource,
+        namespaced=kind == "TrainingRuntime",
+        paths=(
+            ("spec", "template", "spec", "replicatedJobs", ANY, "template", "spec", "template"),
+        ),
+        numbers=None,
+        has_claims=has_claims,
+        caution=caution,
     )
 
 
@@ -112,15 +148,30 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
     _replicas("MPIJob", "mpijobs", "mpiReplicaSpecs", "kubeflow.org/v2beta1"),
     _replicas("PaddleJob", "paddlejobs", "paddleReplicaSpecs"),
     _replicas("JAXJob", "jaxjobs", "jaxReplicaSpecs"),
-    WorkloadKind(
-        api_versions=("trainer.kubeflow.org/v1alpha1",),
-        kind="TrainingRuntime",
-        resource="trainingruntimes",
-        paths=(
-            ("spec", "template", "spec", "replicatedJobs", ANY, "template", "spec", "template"),
-        ),
+    _training_runtime(
+        "TrainingRuntime",
+        "trainingruntimes",
+        has_claims=True,
         caution="spec.trainer.resourcesPerNode of a TrainJob replaces the resources: keys that it has "
         "are translated in the pods",
+    ),
+    _training_runtime(
+        "ClusterTrainingRuntime",
+        "clustertrainingruntimes",
+        has_claims=False,
+        caution="its pods are in namespaces that it does not name, where their claims have templates",
+    ),
+    # Its runtime has the pod template; the resources here replace those of the container `node`.
+    # Source: kubeflow/trainer, pkg/apis/trainer/v1alpha1/trainjob_types.go, Trainer.
+    WorkloadKind(
+        api_versions=("trainer.kubeflow.org/v1alpha1",),
+        kind="TrainJob",
+        resource="trainjobs",
+        paths=(("spec", "trainer", "resourcesPerNode"),),
+        numbers=((("spec", "trainer", "numNodes"),),),
+        shape=Shape.RESOURCES,
+        has_claims=False,
+        caution="its runtime has the pod template, and a TrainJob has no field for claims",
     ),
     # A NotebookTemplateSpec has no metadata, so no place for the annotation.
     WorkloadKind(
@@ -147,18 +198,30 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
             ("spec", "leaderWorkerTemplate", "leaderTemplate"),
             ("spec", "leaderWorkerTemplate", "workerTemplate"),
         ),
+        # The size counts the leader, which is a worker where it has no template.
+        numbers=(
+            (("spec", "replicas"),),
+            (("spec", "replicas"), _GROUP_SIZE),
+        ),
     ),
     WorkloadKind(
         api_versions=("jobset.x-k8s.io/v1alpha2",),
         kind="JobSet",
         resource="jobsets",
         paths=(("spec", "replicatedJobs", ANY, "template", "spec", "template"),),
+        numbers=(
+            (
+                ("spec", "replicatedJobs", ANY, "replicas"),
+                ("spec", "replicatedJobs", ANY, "template", "spec", "parallelism"),
+            ),
+        ),
     ),
     WorkloadKind(
         api_versions=("batch.volcano.sh/v1alpha1",),
         kind="Job",
         resource="jobs",
         paths=(("spec", "tasks", ANY, "template"),),
+        numbers=((("spec", "tasks", ANY, "replicas"),),),
         caution="Volcano's queues and gangs count the key: give the queue no limit of it",
     ),
     WorkloadKind(
@@ -166,12 +229,14 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
         kind="Rollout",
         resource="rollouts",
         paths=(("spec", "template"),),
+        numbers=((("spec", "replicas"),),),
     ),
     WorkloadKind(
         api_versions=("apps.kruise.io/v1alpha1",),
         kind="CloneSet",
         resource="clonesets",
         paths=(("spec", "template"),),
+        numbers=((("spec", "replicas"),),),
     ),
     _steps("Workflow", "workflows", "spec"),
     _steps("WorkflowTemplate", "workflowtemplates", "spec"),
@@ -216,6 +281,15 @@ CUSTOM_RESOURCES: Final[Mapping[tuple[str, str], str]] = {
 """apiVersion and kind to the name in URLs."""
 
 
+CLUSTER_SCOPED: Final = frozenset(
+    (version, entry.resource)
+    for entry in WORKLOAD_KINDS
+    if not entry.namespaced
+    for version in entry.api_versions
+)
+"""apiVersion and name in URLs of the kinds whose objects are in no namespace."""
+
+
 def workload_kind(api_version: str, kind: str) -> WorkloadKind | None:
     """Return the row of a kind; None for kinds that are not in the table."""
     return _BY_KIND.get((api_version, kind))
@@ -227,14 +301,46 @@ def embedded_pods(kind: WorkloadKind, document: Mapping[str, Any]) -> Iterator[E
     Values of wrong types are left out, too: the API server knows the schema of the kind.
     """
     count = 0
-    for pattern in kind.paths:
+    for index, pattern in enumerate(kind.paths):
         for path, value in _expand(document, pattern):
             pod = _READERS[kind.shape](path, value)
             if pod is not None:
-                yield pod
+                number = _number(kind, index, path, document)
+                yield msgspec.structs.replace(pod, number=number)
                 count += 1
                 if count == MAX_TEMPLATES:
                     return
+
+
+def _number(kind: WorkloadKind, index: int, path: Path, document: Mapping[str, Any]) -> int:
+    """Return the number of pods at a time that are made of the template at a path.
+
+    Args:
+        index: Of the path's pattern in its kind.
+    """
+    if kind.numbers is None:
+        return 0
+    product = 1
+    for field in kind.numbers[index] if index < len(kind.numbers) else ():
+        steps = [path[at] if step == ANY else step for at, step in enumerate(field)]
+        number = _value_at(document, steps)
+        factor = number if isinstance(number, int) and number >= 0 else 1
+        if field == _GROUP_SIZE and isinstance(_value_at(document, _LEADER), dict):
+            factor = max(factor - 1, 0)
+        product *= factor
+    return product
+
+
+def _value_at(value: Any, steps: Iterable[str | int]) -> Any:
+    """Return the value at a path; None where there is none."""
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
 
 
 def replace_in(value: Any, path: Path, new: Any) -> Any:
@@ -312,8 +418,20 @@ def _read_step(path: Path, value: Any) -> EmbeddedPod | None:
     )
 
 
+def _read_resources(path: Path, value: Any) -> EmbeddedPod | None:
+    if not isinstance(value, dict):
+        return None
+    template = {"metadata": {}, "spec": {"containers": [{"name": "node", "resources": value}]}}
+    places: tuple[tuple[Path, Path], ...] = (
+        (("spec", "containers", 0, "resources"), path),
+        ((), path),
+    )
+    return EmbeddedPod(path=path, template=template, places=places)
+
+
 _READERS: Final = {
     Shape.TEMPLATE: _read_template,
     Shape.POD_SPEC: _read_pod_spec,
     Shape.STEP: _read_step,
+    Shape.RESOURCES: _read_resources,
 }

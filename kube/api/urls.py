@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kube.api import ownership, policy
+from kube.api import ownership, policy, tensor_fusion
 from kube.names import GROUP
 
 
@@ -107,3 +107,8 @@ DEVICE_COMPATIBILITY_POLICIES: Final = Resource(
 ALLOCATOR_OWNERSHIPS: Final = Resource(
     group=GROUP, version=ownership.VERSION, plural="allocatorownerships", namespaced=False
 )
+
+WORKLOAD_PROFILES: Final = Resource(
+    group=tensor_fusion.GROUP, version=tensor_fusion.VERSION, plural=tensor_fusion.PLURAL
+)
+"""tensor-fusion's, which few clusters have."""

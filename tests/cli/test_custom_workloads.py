@@ -37,6 +37,8 @@ def pod_of(shape: Shape, spec: Mapping[str, Any]) -> Any:
             return spec
         case Shape.STEP:
             return {"name": "a", "container": spec["containers"][0]}
+        case Shape.RESOURCES:
+            return spec["containers"][0]["resources"]
 
 
 def workload_of(kind: WorkloadKind, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +92,85 @@ def test_each_kind_in_a_file(kind: WorkloadKind) -> None:
     assert (count, count) == (text.count('"resourceClaims"'), text.count(f'"{REQUEST_ANNOTATION}"'))
     assert ["ResourceClaimTemplate"] == [template["kind"] for template in templates]
     assert bool(kind.caution) == ("controllerReadsKeys" in codes)
+
+
+def number_of(api_version: str, kind: str, spec: Mapping[str, Any]) -> list[int]:
+    """The numbers of pods at a time of an object, in the order of its templates."""
+    entry = workload_kind(api_version, kind)
+    assert entry is not None
+    return [pod_.number for pod_ in embedded_pods(entry, {"spec": spec})]
+
+
+def test_the_number_of_pods_at_a_time() -> None:
+    template = {"spec": SHARE}
+    group = {"workerTemplate": template, "size": 4}
+    job = {"parallelism": 5, "template": template}
+    numbers = {
+        "PyTorchJob": number_of(
+            "kubeflow.org/v1",
+            "PyTorchJob",
+            {
+                "pytorchReplicaSpecs": {
+                    "Master": {"template": template},
+                    "Worker": {"template": template, "replicas": 3},
+                }
+            },
+        ),
+        "RayCluster": number_of(
+            "ray.io/v1",
+            "RayCluster",
+            {
+                "headGroupSpec": {"template": template},
+                "workerGroupSpecs": [{"template": template, "replicas": 2, "numOfHosts": 4}],
+            },
+        ),
+        "a group without a leader": number_of(
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            {"replicas": 2, "leaderWorkerTemplate": group},
+        ),
+        "a group with a leader": number_of(
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            {"replicas": 2, "leaderWorkerTemplate": {**group, "leaderTemplate": template}},
+        ),
+        "JobSet": number_of(
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            {"replicatedJobs": [{"replicas": 2, "template": {"spec": job}}]},
+        ),
+        "Volcano": number_of(
+            "batch.volcano.sh/v1alpha1",
+            "Job",
+            {"tasks": [{"template": template}, {"template": template, "replicas": "many"}]},
+        ),
+        "CloneSet": number_of(
+            "apps.kruise.io/v1alpha1", "CloneSet", {"replicas": 0, "template": template}
+        ),
+        "TrainJob": number_of(
+            "trainer.kubeflow.org/v1alpha1",
+            "TrainJob",
+            {"trainer": {"numNodes": 6, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}},
+        ),
+    }
+
+    assert {
+        "PyTorchJob": [1, 3],
+        "RayCluster": [1, 8],
+        "a group without a leader": [8],
+        "a group with a leader": [2, 6],
+        "JobSet": [10],
+        "Volcano": [1, 1],
+        "CloneSet": [0],
+        "TrainJob": [6],
+    } == numbers
+
+
+def test_a_training_runtime_makes_no_pods_itself() -> None:
+    kind = workload_kind("trainer.kubeflow.org/v1alpha1", "TrainingRuntime")
+    assert kind is not None
+
+    assert {0} == {pod_.number for pod_ in embedded_pods(kind, workload_of(kind, SHARE))}
 
 
 @pytest.mark.parametrize(

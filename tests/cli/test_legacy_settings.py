@@ -273,3 +273,83 @@ def test_nothing_to_import_is_told() -> None:
 )
 def test_wrong_calls(flags: tuple[str, ...]) -> None:
     assert drawbridge("settings", "import", *flags).exit_code == 2
+
+
+# As the chart of HAMi-DRA 052848d writes it, with other names.
+DRA_CONFIG: Final = """\
+nvidia:
+  resourceCountName: example.com/vgpu
+  resourceMemoryName: nvidia.com/gpumem
+  resourceCoreName: nvidia.com/gpucores
+  deviceClassName: hami-core-gpu.project-hami.io
+  draDriverName: hami-core-gpu.project-hami.io
+  overwriteEnv: false
+  defaultMemory: 0
+  defaultCores: 10
+  defaultGPUNum: 1
+hygon:
+  resourceCountName: hygon.com/hcunum
+  resourceMemoryName: example.com/hcu-memory
+  resourceCoreName: hygon.com/hcucores
+  deviceClassName: other.hygon.example
+  draDriverName: dra.hygon.com
+  requestName: hcu
+  referenceComputeUnits: 80
+ascend:
+  deviceClassName: hami-vnpu-core.project-hami.io
+  draDriverName: ascend.project-hami.io
+  requestName: npu
+  devices:
+  - commonWord: Ascend910B3
+    chipName: "910B3"
+    resourceName: example.com/npu
+    resourceMemoryName: huawei.com/Ascend910B3-memory
+    resourceCoreName: huawei.com/Ascend910B3-core
+vendors:
+- "nvidia"
+- "hygon"
+"""
+
+
+def test_the_config_of_hamis_converter_becomes_settings() -> None:
+    text = imported(config_map("hami-dra-webhook-device-config", "device-config.yaml", DRA_CONFIG))
+
+    # Ascend is not among the vendors, so the converter leaves it alone.
+    assert {
+        "hami": {"defaultCores": 10},
+        "renamedKeys": {
+            "example.com/hcu-memory": "hygon.com/hcumem",
+            "example.com/vgpu": "nvidia.com/gpu",
+        },
+    } == yaml.safe_load(text)["translation"]
+    assert '# - hygon.deviceClassName "other.hygon.example" (' in comments(text)
+    assert "# - hygon.referenceComputeUnits 80 (" in comments(text)
+
+
+def test_the_values_of_hamis_converter_become_settings(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        """\
+resourceName: nvidia.com/gpu
+resourceMem: example.com/memory
+hcuResourceName: example.com/hcu
+deviceVendors: [nvidia, ascend, metax]
+ascendDeviceClassName: hami-vnpu-core.project-hami.io
+ascendDevices:
+- commonWord: Ascend310P
+  resourceName: example.com/npu
+webhook: {config: {scope: {excludedNamespaces: [kube-system, team-a]}}}
+"""
+    )
+
+    result = drawbridge("settings", "import", "--values", str(values))
+
+    assert {
+        "defaultGpuOwner": "hami",
+        "renamedKeys": {
+            "example.com/memory": "nvidia.com/gpumem",
+            "example.com/npu": "huawei.com/Ascend310P",
+        },
+    } == yaml.safe_load(result.stdout)["translation"]
+    assert '# - vendors "metax" (' in result.stdout
+    assert "# - webhook.config.scope.excludedNamespaces (" in result.stdout

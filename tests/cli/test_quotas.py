@@ -52,6 +52,18 @@ def pod(name: str, *claims: Document, limits: Any = None, labels: Any = None) ->
 TWO = {"name": "gpu", "resourceClaimTemplateName": "two"}
 
 
+def job_set(replicas: int, made: Document) -> Document:
+    template = {"parallelism": 2, "template": {"spec": made["spec"]}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set"},
+        "spec": {
+            "replicatedJobs": [{"name": "a", "replicas": replicas, "template": {"spec": template}}]
+        },
+    }
+
+
 def deployment(replicas: int, made: Document) -> Document:
     template = {"metadata": {"labels": {"app": "many"}}, "spec": made["spec"]}
     return {
@@ -106,6 +118,16 @@ CASES = (
         (
             ("error exceedsQuota Pod/default/denied"
             f" spec.containers[0].resources.limits[{RESOURCE}]"),
+        ),
+    ),
+    Case("a workload of another project within the quota", (quota(8, 0), TEMPLATE), (job_set(2, pod("", TWO)),)),
+    Case(
+        "a workload of another project whose last pods wait for their claims",
+        (quota(8, 0), TEMPLATE),
+        (job_set(3, pod("", TWO)),),
+        (
+            ("warning exceedsQuota JobSet/default/set spec.replicatedJobs[0].template.spec.template"
+            ".spec.resourceClaims[0].resourceClaimTemplateName"),
         ),
     ),
     Case(

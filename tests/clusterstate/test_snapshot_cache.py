@@ -20,6 +20,7 @@ from kube.api.urls import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    WORKLOAD_PROFILES,
     Resource,
 )
 from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profiles
@@ -29,6 +30,7 @@ from translation.intents import DeviceKind
 from translation.limit_ranges import LimitRangeSummary
 from translation.quotas import Quota
 from translation.snapshot import ClaimUnawareComponent, TemplateSummary
+from translation.workload_profiles import ProfileSummary
 
 SPEC: Final = {
     "spec": {
@@ -126,6 +128,13 @@ OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (NAMESPACES, {"metadata": {"name": "n", "labels": {"a": "b"}}}),
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("old", 1)),
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("young", 2)),
+    (
+        WORKLOAD_PROFILES,
+        {
+            "metadata": {"name": "w", "namespace": "n"},
+            "spec": {"gpuCount": 2, "resources": {"limits": {"vram": "8Gi", "tflops": "0"}}},
+        },
+    ),
 )
 
 
@@ -141,7 +150,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         fill()
     async with caching(server) as snapshots:
         if order == "watched":
-            await until(lambda: server.watching == 11)
+            await until(lambda: server.watching == 12)
             snapshots.snapshot()
             fill()
             await until(
@@ -156,6 +165,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
             )
             await until(lambda: bool(snapshots.snapshot().templates))
         await until(lambda: bool(snapshots.snapshot().policies))
+        await until(lambda: bool(snapshots.snapshot().workload_profiles))
         snapshot = snapshots.snapshot()
 
         assert snapshot.classes == frozenset({"old", "new"})
@@ -170,6 +180,8 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         assert {"gpu.example.com": "old"} == {
             driver: policy.metadata.name for driver, policy in snapshot.policies.items()
         }
+        stands_for = {"tensor-fusion.ai/vram-limit": "8Gi", "tensor-fusion.ai/gpu-count": "2"}
+        assert {("n", "w"): ProfileSummary(annotations=stands_for)} == snapshot.workload_profiles
         (size,) = snapshot.facts[NVIDIA][DeviceKind.GPU].sizes or ()
         assert str(size.size) == "80Gi"
 
@@ -243,7 +255,7 @@ async def test_objects_of_other_names_and_namespaces_are_no_components(
     server.put(CONFIG_MAPS, {"metadata": elsewhere})
     server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
     async with caching(server) as snapshots:
-        await until(lambda: server.watching == 11)
+        await until(lambda: server.watching == 12)
 
         assert snapshots.snapshot().claim_unaware_components == {}
 

@@ -1,6 +1,10 @@
 """NVIDIA device plugin: nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-<profile>.
 
-Source: NVIDIA/k8s-device-plugin, internal/rm and api/config/v1; NVIDIA/mig-parted for profiles.
+AWS's plugin for virtual GPUs gives the same replicas under a name of its own: it makes the GPU visible,
+and limits nothing.
+
+Source: NVIDIA/k8s-device-plugin, internal/rm and api/config/v1; NVIDIA/mig-parted for profiles;
+awslabs/aws-virtual-gpu-device-plugin 1d59189, pkg/gpu/nvidia/server.go, Allocate.
 Without renaming, `nvidia.com/gpu` means a whole GPU or a replica depending on the node, which is not
 known at admission: it is read as whole GPUs.
 Not translated: `nvidia.com/mig-<profile>.shared`, because no driver publishes such replicas.
@@ -27,6 +31,9 @@ from translation.keys import KeyOutcome, Place, Table, limit, names, node_label,
 
 GPU: Final = "nvidia.com/gpu"
 SHARED: Final = "nvidia.com/gpu.shared"
+VIRTUAL: Final = "k8s.amazonaws.com/vgpu"
+"""The name of AWS's plugin for replicas of GPUs."""
+REPLICAS: Final = (SHARED, VIRTUAL)
 MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -51,6 +58,13 @@ TABLE: Final[Table] = (
         KeyOutcome.CAPACITY,
         "one device with capacity `shares: 1`, if the driver publishes shares; else rejected. Two "
         "replicas give no larger share than one, so N above 1 counts as one, with a warning",
+    ),
+    limit(
+        VIRTUAL,
+        "replicas",
+        KeyOutcome.CAPACITY,
+        "as `nvidia.com/gpu.shared`: the plugin limits neither memory nor compute, however many "
+        "virtual GPUs a container has. Its MPS server is no longer needed",
     ),
     limit(
         f"{MIG_PREFIX}*",
@@ -123,7 +137,7 @@ def _intent(container: LegacyContainer, key: str) -> Intent | Finding | None:
     if count is None or isinstance(count, Finding):
         return count
     path = container.limit_path(key)
-    if key == SHARED:
+    if key in REPLICAS:
         if count == 0:
             return error(Code.OUT_OF_RANGE, path, "0 replicas are not a request", "write 1")
         # Two replicas may be on one GPU and give no larger share than one.
@@ -186,7 +200,7 @@ def _unknown_profile(key: str, path: FieldPath) -> Finding:
 
 def _check_replicas(container: LegacyContainer, key: str) -> Iterator[Finding]:
     count = whole_amount(container, key)
-    if key == SHARED and isinstance(count, int) and count > 1:
+    if key in REPLICAS and isinstance(count, int) and count > 1:
         yield warning(
             Code.CLAMPED,
             container.limit_path(key),

@@ -6,8 +6,8 @@ Compute in TFLOPS needs a driver that publishes it.
 
 Source: NexusGPU/tensor-fusion 3e0a490, pkg/constants/constants.go, internal/webhook/v1/tf_parser.go and
 pod_webhook.go. An amount that is no quantity is ignored there, and an error here.
-Not translated: WorkloadProfile objects, whose fields can be written as annotations; the remote mode,
-whose devices are on other nodes than the pod.
+The fields of a WorkloadProfile are read as annotations (`translation.workload_profiles`).
+Not translated: the remote mode, whose devices are on other nodes than the pod.
 """
 
 import re
@@ -50,13 +50,15 @@ CONTAINERS: Final = f"{DOMAIN}inject-container"
 PROFILE: Final = f"{DOMAIN}workload-profile"
 LOCAL: Final = f"{DOMAIN}is-local-gpu"
 BY_CONTAINER: Final = (f"{DOMAIN}container-gpu-count", f"{DOMAIN}container-gpus")
+QOS: Final = f"{DOMAIN}qos"
+AUTOSCALE: Final = f"{DOMAIN}autoscale"
 SCHEDULER: Final = "tensor-fusion-scheduler"
 MAX_COUNT: Final = 128
 
 _DROPPED: Final[Mapping[str, str]] = {
     POOL: "a claim does not choose nodes: select those of the pool by their label",
-    f"{DOMAIN}qos": "the claim has no priority: set priorityClassName",
-    f"{DOMAIN}autoscale": "the amounts of a claim do not change",
+    QOS: "the claim has no priority: set priorityClassName",
+    AUTOSCALE: "the amounts of a claim do not change",
     f"{DOMAIN}gang-enabled": "a claim relates devices of one pod",
     f"{DOMAIN}gang-min-members": "a claim relates devices of one pod",
     f"{DOMAIN}enabled-replicas": "every pod is translated",
@@ -129,7 +131,20 @@ TABLE: Final[Table] = (
         KeyOutcome.KEPT,
         "the containers that use the claim, separated by commas; needed where a pod has several",
     ),
-    annotation(PROFILE, KeyOutcome.REFUSED, "write the fields of the profile as annotations"),
+    annotation(
+        PROFILE,
+        KeyOutcome.CAPACITY,
+        "the fields of the WorkloadProfile in the pod's namespace, each as the annotation that it stands "
+        "for: amounts, number, model, vendor and QoS. Annotations of the pod precede; an edit of the "
+        "profile changes no pod that is translated",
+        case="it exists",
+    ),
+    annotation(
+        PROFILE,
+        KeyOutcome.REFUSED,
+        "create the profile, or write its fields as annotations",
+        case="it does not",
+    ),
     annotation(LOCAL, KeyOutcome.KEPT, "the default", case="`true`"),
     annotation(
         LOCAL, KeyOutcome.REFUSED, "the devices of a claim are on the pod's node", case="`false`"
@@ -253,8 +268,8 @@ def _partition(
 def _check_refused(pod: LegacyPod) -> Iterator[Finding]:
     refused = {
         PROFILE: (
-            "the objects of tensor-fusion are not read",
-            f"write the fields of the profile as annotations, such as {MEMORY[0]}",
+            "no WorkloadProfile of this name is known in the pod's namespace",
+            f"create it, or write its fields as annotations, such as {MEMORY[0]}",
         ),
         INDICES: (
             "a claim does not select a GPU by its number on a node",

@@ -9,12 +9,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pytest
 
 from findings.finding import Severity
 from testing.builders import (
     DRANET,
     HAMI,
+    NAMESPACE,
     NVIDIA,
     Document,
     admit,
@@ -41,6 +43,7 @@ from translation.legacy_pod import legacy_pod
 from translation.profiles.profile import parse_profile
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 from translation.translate import Outcome, Refused, Translated, Untouched
+from translation.workload_profiles import ProfileSummary
 
 OTHERS: Final = "others.example"
 PROFILES: Final = {
@@ -141,6 +144,12 @@ NVIDIA_ROWS: Final = (
     Example(
         "nvidia.com/gpu.shared",
         asks(limits={"nvidia.com/gpu.shared": 1}),
+        asks(limits=GPU),
+        snapshot=SHARING,
+    ),
+    Example(
+        "k8s.amazonaws.com/vgpu",
+        asks(limits={"k8s.amazonaws.com/vgpu": 1}),
         asks(limits=GPU),
         snapshot=SHARING,
     ),
@@ -393,6 +402,13 @@ WITH_TFLOPS: Final = translation_snapshot(
 """A cluster whose GPUs have TFLOPS."""
 
 
+WORKLOAD_PROFILES: Final = {
+    (NAMESPACE, "half"): ProfileSummary(
+        annotations={"tensor-fusion.ai/compute-percent-request": "50"}
+    )
+}
+
+
 def of_enabled(annotations: Mapping[str, str]) -> Document:
     """A pod of tensor-fusion's."""
     labels = {"tensor-fusion.ai/enabled": "true"}
@@ -443,7 +459,7 @@ TENSOR_FUSION_ROWS: Final = (
             "isolation (`partitioned`)": "partitioned",
             "isolation (any other)": "none",
             "inject-container": "main",
-            "workload-profile": "small",
+            "workload-profile (it does not)": "small",
             "is-local-gpu (`true`)": "true",
             "is-local-gpu (`false`)": "false",
             "container-gpu-count": '{"main": 1}',
@@ -458,6 +474,14 @@ TENSOR_FUSION_ROWS: Final = (
             "sidecar-worker": "true",
             "workload": "a",
         }.items()
+    ),
+    Example(
+        "tensor-fusion.ai/workload-profile (it exists)",
+        of_enabled(
+            {"tensor-fusion.ai/workload-profile": "half", "tensor-fusion.ai/vram-request": "8Gi"}
+        ),
+        of_enabled({"tensor-fusion.ai/vram-request": "8Gi"}),
+        snapshot=msgspec.structs.replace(SNAPSHOT, workload_profiles=WORKLOAD_PROFILES),
     ),
     of_tensor_fusion("tensor-fusion.ai/dedicated-gpu (`true`)", "true", gpu_model="A100"),
     of_tensor_fusion(
