@@ -172,6 +172,8 @@ class Code(StrEnum):
     """An init container uses the devices of an app container and sees more than it requested."""
     HELD_FOR_POD_LIFETIME = "heldForPodLifetime"
     """Devices of an init container stay allocated for the lifetime of the pod."""
+    SIDECAR_ADDED = "sidecarAdded"
+    """The pod holds a sidecar's devices beside those of its app containers; HAMi holds the larger."""
     NO_DEVICE_REQUESTED = "noDeviceRequested"
     """Companion keys have no effect without a device count above zero."""
     DEVICES_EXPOSED_BY_ENV = "devicesExposedByEnv"

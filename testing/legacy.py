@@ -76,6 +76,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     limits: Mapping[str, Any] = {}
     containers: Mapping[str, Mapping[str, Any]] = {}
     init: Mapping[str, Mapping[str, Any]] = {}
+    sidecars: Mapping[str, Mapping[str, Any]] = {}
     annotations: Mapping[str, str] = {}
     privileged: bool = False
     legacy: str | list[tuple[int, int]]
@@ -222,7 +223,13 @@ def _document(asked_pod: LegacyPod, name: str) -> Document:
             made(key, limits)
             for key, limits in (asked_pod.containers or {"main": asked_pod.limits}).items()
         ),
-        init=tuple(made(key, limits) for key, limits in asked_pod.init.items()),
+        init=(
+            *(made(key, limits) for key, limits in asked_pod.init.items()),
+            *(
+                made(key, limits) | {"restartPolicy": "Always"}
+                for key, limits in asked_pod.sidecars.items()
+            ),
+        ),
         annotations=asked_pod.annotations,
     )
     document["metadata"] |= {"name": name, "namespace": NAMESPACE}

@@ -101,6 +101,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "resourcequotas": FOLLOW,
         "resourceslices": FOLLOW,
         "secrets": ("get", *FOLLOW),
+        "workloadprofiles": FOLLOW,
     },
     "drawbridge-controller": {
         "allocatorownerships": FOLLOW,

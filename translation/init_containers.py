@@ -11,7 +11,7 @@ Source: Project-HAMi/HAMi 4707fb0, pkg/scheduler/score.go, and docs/develop/init
 which reserve the larger of both; KEP-753 for sidecars; k8s.io/component-helpers resource, PodRequests, for the accounting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -55,6 +55,28 @@ def reused_intents(
         if _size(intents[match]) != _size(intent):
             findings.append(_reuse_finding(intent, intents[match]))
     return reused_indexes, tuple(findings)
+
+
+def check_sidecars(
+    intents: Sequence[Intent], containers: Sequence[LegacyContainer]
+) -> Iterator[Finding]:
+    """Yield a warning for each sidecar that HAMi counts as an init container.
+
+    Source:
+        Project-HAMi/HAMi 4707fb0, pkg/scheduler/score.go, allocateInitContainers, which reads no
+        restartPolicy: app containers may get the memory that a sidecar still uses.
+    """
+    by_name = {container.name: container for container in containers}
+    apps = [intent for intent in intents if not by_name[intent.container].init]
+    for intent in intents:
+        if by_name[intent.container].sidecar and apps:
+            yield warning(
+                Code.SIDECAR_ADDED,
+                intent.path("count"),
+                "runs beside the app containers, so the pod holds the devices of both; HAMi counts a "
+                "sidecar as an init container and holds the larger: the pod may fit on no node",
+                "request less, so that the sum fits",
+            )
 
 
 def merge_init_intents(

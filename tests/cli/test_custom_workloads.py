@@ -194,7 +194,7 @@ def test_a_mistake_in_each_kind_is_rejected_at_its_place(kind: WorkloadKind) -> 
     errors = [finding for finding in findings if finding["severity"] == "error"]
     assert {"wrongUnit"} == {finding["code"] for finding in errors}
     for finding in errors:
-        assert finding["path"].endswith("resources.limits[nvidia.com/gpumem]")
+        assert finding["path"].endswith("limits[nvidia.com/gpumem]")
         assert resolves(document, finding["path"]), finding["path"]
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from findings.finding import Code, Finding, warning
 from findings.text import printable, quote_text
+from translation.init_containers import check_sidecars
 from translation.intents import (
     DeviceFilter,
     DeviceKind,
@@ -111,6 +112,7 @@ def translate(pod: LegacyPod) -> Translation:
                 path = container.limit_path(key)
                 findings.append(warning(Code.NO_DEVICE_REQUESTED, path, message))
     findings = with_pod_findings(intents, pod_findings, findings)
+    findings += check_sidecars(intents, pod.containers)
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 

@@ -12,6 +12,7 @@ referenceComputeUnits there.
 from typing import Final
 
 from findings.finding import Code, Finding, warning
+from translation.init_containers import check_sidecars
 from translation.intents import (
     DeviceFilter,
     DeviceKind,
@@ -90,6 +91,7 @@ def translate(pod: LegacyPod) -> Translation:
         for intent in _intents(container, prefix, device_filter, findings)
     ]
     findings = with_pod_findings(intents, pod_findings, findings)
+    findings += check_sidecars(intents, pod.containers)
     return Translation(intents=tuple(intents), findings=tuple(findings))
 
 

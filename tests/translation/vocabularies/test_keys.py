@@ -598,6 +598,12 @@ KOORDINATOR_ROWS: Final = (
     hint("`requiredTopologyScope: PCIe`, `NUMANode`", "gpu", WHOLE, requiredTopologyScope="PCIe"),
     hint("`requiredTopologyScope: Node`", "gpu", WHOLE, requiredTopologyScope="Node"),
     hint(
+        "`requiredTopologyScope` of other devices, or beside a partition",
+        "rdma",
+        {"koordinator.sh/rdma": 200},
+        requiredTopologyScope="PCIe",
+    ),
+    hint(
         "`requiredTopologyScope: Device` of several", "gpu", WHOLE, requiredTopologyScope="Device"
     ),
     hint("`exclusivePolicy: DeviceLevel`", "gpu", HALF, exclusivePolicy="DeviceLevel"),

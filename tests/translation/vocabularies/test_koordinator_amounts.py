@@ -12,6 +12,7 @@ import pytest
 
 from testing.builders import (
     Document,
+    container,
     finding_texts,
     koordinator_annotations,
     koordinator_container,
@@ -331,12 +332,19 @@ SUMS = (
         Part(1, 80, percent=80),
     ),
     Sum(
-        "a sidecar runs beside",
+        "a sidecar runs beside, and is no GPU more",
         legacy(
             koordinator_container("a", gpu=50),
-            init=[koordinator_container("b", gpu=50) | {"restartPolicy": "Always"}],
+            init=[koordinator_container("b", gpu=30) | {"restartPolicy": "Always"}],
         ),
-        Part(2, 50, percent=50),
+        Part(1, 80, percent=80),
+    ),
+    Sum(
+        "a sidecar alone is a GPU",
+        legacy(
+            container("a"), init=[koordinator_container("b", gpu=50) | {"restartPolicy": "Always"}]
+        ),
+        Part(1, 50, percent=50),
     ),
     Sum(
         "an init container runs beside the sidecars before it",

@@ -97,10 +97,11 @@ HINTS = (
         {"within": Scope.PCIE_ROOT},
     ),
     Hint(
-        "all NICs on one NUMA node",
+        "a scope means nothing to NICs",
         koordinator_container(rdma=200),
         {"rdma": {"requiredTopologyScope": "NUMANode"}},
-        {"within": Scope.NUMA_NODE},
+        {"within": None},
+        DROPPED,
     ),
     Hint(
         "a node holds everything anyway",

@@ -22,6 +22,7 @@ from translation.choices import (
     Exclusivity,
     HamiDefaults,
 )
+from translation.init_containers import check_sidecars
 from translation.intents import (
     MEBIBYTE,
     DeviceKind,
@@ -110,6 +111,7 @@ def translate(pod: LegacyPod) -> Translation:
     findings = with_pod_findings(intents, annotation_findings, findings)
     if intents:
         findings += _check_privileged(pod)
+        findings += check_sidecars(intents, pod.containers)
     return Translation(intents=tuple(intents), variables=tuple(variables), findings=tuple(findings))
 
 

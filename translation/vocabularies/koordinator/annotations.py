@@ -106,7 +106,29 @@ def apply_hint(
         findings.append(_invalid_scope("Koordinator supports no scope for shares of several GPUs"))
     if hint.exclusive_policy == "DeviceLevel" and not intent.exclusive:
         intent = _at_device_level(intent, hint, exclusivity, findings)
-    return msgspec.structs.replace(intent, within=_SCOPES.get(scope))
+    return msgspec.structs.replace(intent, within=_scope_in_force(intent, scope, findings))
+
+
+def _scope_in_force(intent: Intent, scope: str, findings: list[Finding]) -> Scope | None:
+    """Return the scope of the devices; None where Koordinator's code does not read it.
+
+    Source: parseGPURequirements, which reads the hint about GPUs only; GPUAllocator.Allocate, which
+    looks for a partition before it looks at topology.
+    """
+    within = _SCOPES.get(scope)
+    if within is None:
+        return None
+    if intent.kind is not DeviceKind.GPU:
+        findings.append(
+            _dropped_policy(f"requiredTopologyScope {scope} has an effect on GPUs only")
+        )
+        return None
+    if intent.partition:
+        findings.append(
+            _dropped_policy(f"requiredTopologyScope {scope} has no effect beside a partition")
+        )
+        return None
+    return within
 
 
 def _at_device_level(

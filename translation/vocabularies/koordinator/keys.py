@@ -165,9 +165,15 @@ TABLE: Final[Table] = (
     annotation(
         HINT,
         KeyOutcome.CONSTRAINT,
-        "all devices of the type have one PCIe root or NUMA node; rejected where the driver does "
-        "not publish it, and for shares of several GPUs",
+        "all GPUs have one PCIe root or NUMA node; rejected where the driver does not publish it, and "
+        "for shares of several GPUs",
         case="`requiredTopologyScope: PCIe`, `NUMANode`",
+    ),
+    annotation(
+        HINT,
+        KeyOutcome.DROPPED,
+        "Koordinator's code reads it for GPUs only, and only without `gpu-partition-spec`",
+        case="`requiredTopologyScope` of other devices, or beside a partition",
     ),
     annotation(
         HINT,

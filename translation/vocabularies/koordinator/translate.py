@@ -158,12 +158,22 @@ def _totals(pod: LegacyPod, findings: list[Finding]) -> _Totals:
     running: dict[str, int] = {}
     init: dict[str, int] = {}
     sidecars: dict[str, int] = {}
+    apps_request_gpus = any(
+        key in GPU_KEYS
+        for container in pod.containers
+        if not container.init
+        for key, amount in container.limits.items()
+        if amount
+    )
     for container in pod.containers:
         if not container.limits:
             continue
         for key in container.limits:
             paths.setdefault(key, container.limit_path(key))
-        amounts = _with_defaults(_read_amounts(container, findings))
+        amounts = _with_defaults(
+            _read_amounts(container, findings),
+            counts=not (container.sidecar and apps_request_gpus),
+        )
         runs_first = container.init and not container.sidecar
         if runs_first:
             for key, amount in amounts.items():
@@ -222,15 +232,21 @@ def _read_amounts(container: LegacyContainer, findings: list[Finding]) -> Mappin
     return amounts
 
 
-def _with_defaults(amounts: Mapping[str, int]) -> Mapping[str, int]:
+def _with_defaults(amounts: Mapping[str, int], *, counts: bool) -> Mapping[str, int]:
     """Return one container's amounts with the defaults that Koordinator's webhook sets.
 
     Unlike there, init containers get the same defaults: sums of both forms are no legal set.
+
+    Args:
+        counts: The container counts as a GPU by default. A sidecar beside app containers with GPUs does
+            not: the webhook looks at app containers only, and the amounts of both are added.
     """
     other_amounts = {key: amount for key, amount in amounts.items() if key != PERCENT}
     if PERCENT in amounts:
         other_amounts |= {CORE: amounts[PERCENT], RATIO: amounts[PERCENT]}
-    if SHARED in other_amounts or not any(key in other_amounts for key in GPU_KEYS):
+    if not counts or SHARED in other_amounts:
+        return other_amounts
+    if not any(key in other_amounts for key in GPU_KEYS):
         return other_amounts
     return other_amounts | {SHARED: _default_shared(other_amounts)}
 
