@@ -185,14 +185,14 @@ HINTS = (
     ),
     Hint(
         "names of fields in any case, as Go reads them",
-        koordinator_container(rdma=200),
-        {"rdma": {"RequiredTopologyScope": "PCIe"}},
+        koordinator_container(gpu=200),
+        {"gpu": {"RequiredTopologyScope": "PCIe"}},
         {"within": Scope.PCIE_ROOT},
     ),
     Hint(
         "types of devices only as they are written, as keys of maps are",
-        koordinator_container(rdma=200),
-        {"RDMA": {"requiredTopologyScope": "PCIe"}},
+        koordinator_container(gpu=200),
+        {"GPU": {"requiredTopologyScope": "PCIe"}},
         {"within": None},
     ),
 )
