@@ -25,7 +25,7 @@ from bench import (
     ranking,
 )
 from bench.bridge import sidecar_alone
-from bench.bridge.measure import Options
+from bench.bridge.measure import Anchor, Options
 from bench.bridge.measure import measure as measure_bridge
 from bench.bridge.scenarios import SCENARIOS
 from bench.report import Result, show, write_lines
@@ -65,6 +65,12 @@ OWN_SUITES = {"sidecar": sidecar_alone.measure}
 @click.option(
     "--scenario", type=click.Choice(sorted(SCENARIOS)), multiple=True, help="bridge: some only."
 )
+@click.option(
+    "--against",
+    type=click.Choice([anchor.value for anchor in Anchor]),
+    default=Anchor.IN_TREE.value,
+    help="bridge: in-tree, or the bridge with claims that are written in PreBind.",
+)
 def main(  # noqa: PLR0917 - one for each option.
     out: Path | None,
     only: tuple[str, ...],
@@ -72,6 +78,7 @@ def main(  # noqa: PLR0917 - one for each option.
     pods: int,
     rounds: int,
     scenario: tuple[str, ...],
+    against: str,
 ) -> None:
     """Measure side by side with the anchors. Exits 0 whether or not the goals are met."""
     results: list[Result] = []
@@ -80,7 +87,7 @@ def main(  # noqa: PLR0917 - one for each option.
             print(f"measuring: {name}", file=sys.stderr)
             if name == BRIDGE:
                 sizes = nodes or Options().nodes
-                suite = measure_bridge(Options(sizes, pods, scenario, rounds))
+                suite = measure_bridge(Options(sizes, pods, scenario, rounds, Anchor(against)))
             else:
                 suite = (SUITES | OWN_SUITES)[name]()
             for result in suite:  # Written at once: a suite may take an hour.

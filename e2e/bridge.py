@@ -224,12 +224,11 @@ class Bridge:
             "probePort": replica.probes,
             "metricsPort": replica.metrics,
         }
+        scheduler = json.loads(self._local(json.dumps(self._scheduler), replica))
         documents = {
             "settings.yaml": merged(yaml.safe_load(data["settings.yaml"]), {"sidecar": settings}),
             "scheduler.yaml": merged(
-                merged(
-                    yaml.safe_load(self._local(data["scheduler.yaml"], replica)), self._scheduler
-                ),
+                merged(yaml.safe_load(self._local(data["scheduler.yaml"], replica)), scheduler),
                 {"clientConnection": {"kubeconfig": str(kubeconfig)}},
             ),
         }
@@ -241,6 +240,13 @@ class Bridge:
         for mount, volume in {"/run/drawbridge": "run", "/etc/drawbridge": "etc"}.items():
             text = text.replace(mount, str(replica.folder / volume))
         return text
+
+    @property
+    def profile(self) -> Object:
+        """The profile of the scheduler's configuration, as the manifest has it."""
+        (data,) = (each["data"] for each in self._objects if each["kind"] == "ConfigMap")
+        (profile,) = yaml.safe_load(data["scheduler.yaml"])["profiles"]
+        return dict(profile)
 
     @property
     def _pod(self) -> Object:

@@ -145,8 +145,9 @@ def test_the_profile_asks_nobody_else_for_devices() -> None:
     assert profile["schedulerName"] == SCHEDULER_NAME
     assert plugins["multiPoint"]["disabled"] == [{"name": "DynamicResources"}]
     assert plugins["preEnqueue"]["enabled"] == [{"name": "DynamicResources"}]
-    # Points of their own come before multiPoint, so before DefaultPreemption.
+    # Points of their own come before multiPoint, so before DefaultPreemption and DefaultBinder.
     assert plugins["postFilter"]["enabled"] == [{"name": "Drawbridge"}]
+    assert plugins["bind"]["enabled"] == [{"name": "Drawbridge"}]
     (drawbridge,) = plugins["multiPoint"]["enabled"]
     assert drawbridge["weight"] >= 100
     assert configuration["leaderElection"] == {"leaderElect": False}

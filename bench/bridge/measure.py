@@ -9,9 +9,10 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bench.bridge import load
 from bench.bridge.scenarios import (
@@ -32,6 +33,7 @@ from bench.bridge.sides import (
     quantile,
     rss_mb,
     total,
+    without_bind,
 )
 from bench.report import Result, below, informative, times
 from e2e.bridge import Bridge
@@ -78,6 +80,14 @@ _DECISION: Final = "drawbridge_sidecar_decision_duration_seconds"
 DECISION_GOALS_MS: Final = {1_000: 2.0, 5_000: 5.0}
 
 
+class Anchor(Enum):
+    """What the bridge is compared with."""
+
+    IN_TREE = "in-tree"
+    PRE_BIND = "prebind"
+    """The bridge itself, with a profile that leaves Bind to the default binder."""
+
+
 class Options(NamedTuple):
     """What is measured.
 
@@ -86,12 +96,14 @@ class Options(NamedTuple):
         pods: In each turn.
         scenarios: Names of some; all if empty.
         rounds: Turns of each side; the median counts.
+        against: The other side.
     """
 
     nodes: Sequence[int] = (100, 1_000)
     pods: int = 400
     scenarios: Sequence[str] = ()
     rounds: int = 1
+    against: Anchor = Anchor.IN_TREE
 
 
 class Turn(NamedTuple):
@@ -121,15 +133,24 @@ def measure(options: Options) -> Iterator[Result]:
     """Yield the results; a control plane is started for each size."""
     for nodes in options.nodes:
         with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder)) as cluster:
-            bridge = Bridge(
-                cluster,
-                drivers=[DRIVER],
-                settings=DEFAULT_LEASE,
-                scheduler={"clientConnection": {"qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}},
-                scheduler_flags=(METRICS_FLAG,),
-            )
+            bridge = _bridge(cluster)
             bridge.install()
-            yield from _Comparison(cluster, bridge, nodes, options).run()
+            anchor: Side = InTree(cluster)
+            if options.against is Anchor.PRE_BIND:
+                other = _bridge(cluster, profiles=[without_bind(bridge.profile)])
+                anchor = Ours(other, replica="b", name="prebind")
+            yield from _Comparison(cluster, (Ours(bridge), anchor), nodes, options).run()
+
+
+def _bridge(cluster: Cluster, **scheduler: Any) -> Bridge:
+    limits = {"clientConnection": {"qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}}
+    return Bridge(
+        cluster,
+        drivers=[DRIVER],
+        settings=DEFAULT_LEASE,
+        scheduler={**limits, **scheduler},
+        scheduler_flags=(METRICS_FLAG,),
+    )
 
 
 def _cluster(folder: Path) -> Cluster:
@@ -145,17 +166,17 @@ def _cluster(folder: Path) -> Cluster:
 class _Comparison:
     """All scenarios on one cluster."""
 
-    def __init__(self, cluster: Cluster, bridge: Bridge, nodes: int, options: Options) -> None:
+    def __init__(
+        self, cluster: Cluster, sides: tuple[Side, Side], nodes: int, options: Options
+    ) -> None:
         self._cluster = cluster
-        self._bridge = bridge
         self._names = [f"node-{number}" for number in range(nodes)]
         self._options = options
-        self._sides: tuple[Side, Side] = (Ours(bridge), InTree(cluster))
+        self._sides = sides
 
     def run(self) -> Iterator[Result]:
         """Yield the results of all scenarios."""
-        for side in self._sides:
-            side.stop()
+        self._cluster.children["kube-scheduler"].stop()
         asyncio.run(self._add_nodes())
         names = self._options.scenarios or SCENARIOS
         for name in names:
@@ -233,7 +254,7 @@ class _Comparison:
         goals = GOALS[scenario.is_full or scenario.has_nowhere]
         rate, anchor = (median(turn.rate for turn in turns) for turns in (ours, anchors))
         name = f"{title}: pods/s of {ours[0].pods}"
-        if nodes in goals:
+        if nodes in goals and self._options.against is Anchor.IN_TREE:
             yield times(name, rate, anchor, at_least=goals[nodes])
         else:
             yield informative(name, rate, anchor)

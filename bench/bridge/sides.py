@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from e2e.bridge import Bridge
 from e2e.cluster import Cluster
@@ -76,27 +76,38 @@ class InTree(Side):
 class Ours(Side):
     """kube-scheduler with our plugin, and its sidecar."""
 
-    name = "bridge"
     scheduler = SCHEDULER_NAME
 
-    def __init__(self, bridge: Bridge) -> None:
+    def __init__(self, bridge: Bridge, *, replica: str = "a", name: str = "bridge") -> None:
         self._bridge = bridge
+        self._replica = replica
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     def start(self) -> None:
-        self._bridge.start()
+        self._bridge.start(self._replica)
         deadline = time.monotonic() + _READY_S
-        while "a" not in self._bridge.working():
+        while self._replica not in self._bridge.working():
             if time.monotonic() > deadline:
                 raise TimeoutError("the bridge does not start")
-            self._bridge.tend("a")
+            self._bridge.tend(self._replica)
             time.sleep(0.1)
 
     def stop(self) -> None:
-        self._bridge.stop()
+        self._bridge.stop(self._replica)
 
     def metrics(self) -> list[Sample]:
-        scheduler = _fetch(self._bridge.scheduler_port())
-        return samples(scheduler) + samples(self._bridge.metrics())
+        scheduler = _fetch(self._bridge.scheduler_port(self._replica))
+        return samples(scheduler) + samples(self._bridge.metrics(self._replica))
+
+
+def without_bind(profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a profile whose claims are written in PreBind."""
+    plugins = {point: value for point, value in profile["plugins"].items() if point != "bind"}
+    return {**profile, "plugins": plugins}
 
 
 def samples(text: str) -> list[Sample]:

@@ -92,11 +92,12 @@ func newDrawbridge(client *sidecar.Client, handle fwk.Handle) (*Drawbridge, erro
 		return nil, fmt.Errorf("indexing pods by claim: %w", err)
 	}
 	plugin := &Drawbridge{
-		client: client,
-		handle: handle,
-		claims: claims{tracker: handle.SharedDRAManager().ResourceClaims(), pods: pods.GetIndexer(), index: index},
-		parked: newParked(handle),
-		wide:   newPodSet(),
+		client:       client,
+		handle:       handle,
+		claims:       claims{tracker: handle.SharedDRAManager().ResourceClaims(), pods: pods.GetIndexer(), index: index},
+		parked:       newParked(handle),
+		wide:         newPodSet(),
+		writesInBind: sync.OnceValue(func() bool { return bindsFirst(handle) }),
 	}
 	client.OnRecovery(plugin.parked.release)
 	client.OnWakeup(plugin.activateWaiting)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	"drawbridge.internal/bridge/sidecar"
 )
@@ -37,6 +38,8 @@ type Drawbridge struct {
 	// so a pod whose hundred best nodes lack CPU would sleep although others fit, and be answered the
 	// same hundred when it wakes.
 	wide *podSet
+	// Whether Bind writes the claims, found out with the first pod: the framework is made after its plugins.
+	writesInBind func() bool
 }
 
 var (
@@ -48,6 +51,7 @@ var (
 	_ fwk.ScorePlugin         = &Drawbridge{}
 	_ fwk.ReservePlugin       = &Drawbridge{}
 	_ fwk.PreBindPlugin       = &Drawbridge{}
+	_ fwk.BindPlugin          = &Drawbridge{}
 	_ fwk.PostBindPlugin      = &Drawbridge{}
 	_ fwk.EnqueueExtensions   = &Drawbridge{}
 	_ fwk.SignPlugin          = &Drawbridge{}
@@ -71,7 +75,7 @@ type cycle struct {
 	*placement
 	removed sets.Set[types.UID]
 	added   sets.Set[types.UID]
-	bound   bool // PreBind was called.
+	bound   bool // The claims are being written, or were.
 }
 
 // Clone returns a copy whose pods can be removed and added apart from this one's.
@@ -329,20 +333,53 @@ func request(pod *v1.Pod, node string) *sidecar.PodRequest {
 	return &sidecar.PodRequest{PodUID: pod.UID, PodNamespace: pod.Namespace, PodName: pod.Name, Node: node}
 }
 
-// PreBindPreFlight skips PreBind, and the nomination that is written before it, for other pods.
+// PreBindPreFlight skips PreBind, and the nomination that is written before it, where it has nothing
+// to do: for other pods, and in a profile where Bind writes the claims.
 func (pl *Drawbridge) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
-	if cycleOf(state) == nil {
+	if cycleOf(state) == nil || pl.writesInBind() {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	return &fwk.PreBindPreFlightResult{AllowParallel: true}, nil
 }
 
-// PreBind has the claims allocated and reserved for the pod; it waits for binding conditions.
+// PreBind has the claims written where something else binds before this plugin could.
 func (pl *Drawbridge) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	cycle := cycleOf(state)
-	if cycle == nil {
+	if cycle == nil || pl.writesInBind() {
 		return nil
 	}
+	return pl.writeClaims(ctx, cycle, pod, node)
+}
+
+// Bind has the claims written, and leaves the Binding to the next plugin. Before each PreBind that is
+// not skipped the scheduler writes a nomination into the pod's status, which this saves.
+func (pl *Drawbridge) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	if cycle := cycleOf(state); cycle != nil && pl.writesInBind() {
+		if status := pl.writeClaims(ctx, cycle, pod, node); !status.IsSuccess() {
+			return status
+		}
+	}
+	return fwk.NewStatus(fwk.Skip)
+}
+
+// bindsFirst reports whether nothing that binds comes before this plugin: no other plugin of the profile,
+// and no extender. Otherwise a pod would be bound before its claims are written.
+func bindsFirst(handle fwk.Handle) bool {
+	lister, ok := handle.(interface{ ListPlugins() *config.Plugins })
+	if !ok {
+		return false
+	}
+	for _, extender := range handle.Extenders() {
+		if extender.IsBinder() {
+			return false
+		}
+	}
+	binders := lister.ListPlugins().Bind.Enabled
+	return len(binders) > 0 && binders[0].Name == Name
+}
+
+// writeClaims has the claims allocated and reserved for the pod; it waits for binding conditions.
+func (pl *Drawbridge) writeClaims(ctx context.Context, cycle *cycle, pod *v1.Pod, node string) *fwk.Status {
 	cycle.bound = true
 	answer, err := pl.client.PreBind(ctx, request(pod, node))
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"drawbridge.internal/bridge/sidecartest"
@@ -31,11 +32,21 @@ type handle struct {
 	informers informers.SharedInformerFactory
 	claims    tracker
 	activated []string
+	binders   []string
+	extenders []fwk.Extender
 }
 
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager                 { return manager{tracker: h.claims} }
 func (h *handle) ProfileName() string                                    { return "drawbridge" }
+func (h *handle) Extenders() []fwk.Extender                              { return h.extenders }
+func (h *handle) ListPlugins() *config.Plugins {
+	plugins := &config.Plugins{}
+	for _, name := range h.binders {
+		plugins.Bind.Enabled = append(plugins.Bind.Enabled, config.Plugin{Name: name})
+	}
+	return plugins
+}
 func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for _, pod := range pods {
 		h.activated = append(h.activated, pod.Name)
@@ -544,5 +555,68 @@ func TestAWakeupActivatesThePodsThatWaitForDevicesOfTheProfile(t *testing.T) {
 
 	if want := []string{"waiting"}; !reflect.DeepEqual(s.handle.activated, want) {
 		t.Errorf("activated %v, want %v", s.handle.activated, want)
+	}
+}
+
+// extender is an extender of the scheduler that may bind pods.
+type extender struct {
+	fwk.Extender
+	binds bool
+}
+
+func (e extender) IsBinder() bool { return e.binds }
+
+func TestClaimsAreWrittenOnceBeforeThePodIsBound(t *testing.T) {
+	first := []string{Name, "DefaultBinder"}
+	cases := map[string]struct {
+		binders   []string
+		extenders []fwk.Extender
+		point     string // Where the claims are written.
+	}{
+		"first of those that bind":        {first, nil, "bind"},
+		"beside an extender that filters": {first, []fwk.Extender{extender{}}, "bind"},
+		"after an extender that binds":    {first, []fwk.Extender{extender{}, extender{binds: true}}, "prebind"},
+		"after the default binder":        {[]string{"DefaultBinder", Name}, nil, "prebind"},
+		"not among those that bind":       {[]string{"DefaultBinder"}, nil, "prebind"},
+		"a profile without a binder":      {nil, nil, "prebind"},
+	}
+	for name, row := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, pod := newStory(t), devicePod("p")
+			s.handle.binders, s.handle.extenders = row.binders, row.extenders
+			s.fits(true, "n")
+			s.verdict("prebind", "ok", "")
+			s.begin(pod)
+			s.plugin.Reserve(s.Context(), s.state, pod, "n")
+
+			_, flight := s.plugin.PreBindPreFlight(s.Context(), s.state, pod, "n")
+			if skips := flight.Code() == fwk.Skip; skips != (row.point == "bind") {
+				t.Errorf("PreBind is skipped: %t", skips)
+			}
+			s.wants(s.plugin.PreBind(s.Context(), s.state, pod, "n"), fwk.Success, "")
+			before := s.calls("prebind")
+			if wrote := before == 1; wrote != (row.point == "prebind") {
+				t.Errorf("written in PreBind: %t", wrote)
+			}
+			s.wants(s.plugin.Bind(s.Context(), s.state, pod, "n"), fwk.Skip, "")
+			if s.calls("prebind") != 1 {
+				t.Errorf("written %d times", s.calls("prebind"))
+			}
+		})
+	}
+}
+
+func TestAPodIsNotBoundWhoseClaimsCannotBeWritten(t *testing.T) {
+	s, pod := newStory(t), devicePod("p")
+	s.handle.binders = []string{Name, "DefaultBinder"}
+	s.fits(true, "n")
+	s.verdict("prebind", "unschedulable", "gone")
+	s.begin(pod)
+	s.plugin.Reserve(s.Context(), s.state, pod, "n")
+
+	s.wants(s.plugin.Bind(s.Context(), s.state, pod, "n"), fwk.Unschedulable, "gone")
+	s.plugin.Unreserve(s.Context(), s.state, pod, "n")
+	if s.calls("unreserve") != 1 {
+		t.Error("what may have been written is not taken back")
 	}
 }

@@ -28,6 +28,8 @@ const (
 	// refused with "resource temporarily unavailable".
 	maxConnections     = 1024
 	maxIdleConnections = 64
+	// Between two greetings while the process waits for its sidecar to lead, which is part of a failover.
+	greetingPause = 250 * time.Millisecond
 )
 
 // ErrUnavailable is what calls fail with at once while the sidecar is not usable.
@@ -376,7 +378,7 @@ func (c *Client) WaitReady(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(c.config.Heartbeat):
+		case <-time.After(min(c.config.Heartbeat, greetingPause)):
 		}
 	}
 }
