@@ -6,10 +6,12 @@ memory of the allocator's caches.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
+from allocator.features.consumer_limits import ConsumerLimit
 from allocator.model.feature_gates import Features
 from allocator.model.taint_rules import apply_taint_rules
 from allocator.pods.claims import Name, allocation_of
@@ -38,18 +40,23 @@ class ClusterCache:
     """
 
     def __init__(
-        self, features: Features, uniform_config_drivers: frozenset[str] = frozenset()
+        self,
+        features: Features,
+        uniform_config_drivers: frozenset[str] = frozenset(),
+        consumer_limits: Mapping[str, ConsumerLimit] = MappingProxyType({}),
     ) -> None:
         """Begin with an empty cluster.
 
         Args:
             features: Gates of the cluster's scheduler.
             uniform_config_drivers: See `AllocatorOptions`.
+            consumer_limits: See `AllocatorOptions`.
         """
         self.version = 0
         self.extended_resources: Mapping[str, str] = {}
         self._features = features
         self._uniform_config_drivers = uniform_config_drivers
+        self._consumer_limits = dict(consumer_limits)
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
         self._published: dict[Name, ResourceSlice] = {}
         self._applied = 0
@@ -125,6 +132,7 @@ class ClusterCache:
                 features=self._features,
                 policies=tuple(map(compile_policy, policies)),
                 uniform_config_drivers=self._uniform_config_drivers,
+                consumer_limits=self._consumer_limits,
             ),
         )
 

@@ -154,8 +154,11 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
                 return {"type": "object", "additionalProperties": self._schema(value)}
             case inspect.StrType():
                 return {"type": "string"}
-            case inspect.IntType():
-                return {"type": "integer"}
+            case inspect.IntType(ge=least, le=most):
+                limits = {"minimum": least, "maximum": most}
+                return {"type": "integer"} | {
+                    name: limit for name, limit in limits.items() if limit is not None
+                }
             case _:
                 raise TypeError(f"no schema for {kind}")
 

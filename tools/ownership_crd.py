@@ -5,8 +5,10 @@ from typing import Final
 
 from kube.api.ownership import (
     KIND,
+    MAX_CONSUMERS,
     MAX_DRIVERS,
     MAX_HELD_BACK,
+    MAX_WEIGHTS,
     OWNERSHIP,
     VERSION,
     AllocatorOwnership,
@@ -52,6 +54,21 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
     },
     OwnedDriver: {
         "name": {"description": "spec.driver of its ResourceSlices.", **name_schema(SUBDOMAIN, 63)},
+        "capacityWeights": {
+            "description": "How much each capacity counts in the load of a shared device, by which "
+            "strategies prefer devices and nodes. Without weights the fullest capacity counts.",
+            "maxProperties": MAX_WEIGHTS,
+        },
+        "maxConsumersPerDevice": {
+            "description": "How many claims may use a device at a time, at most; 0 for no limit.",
+            "minimum": 0,
+            "maximum": MAX_CONSUMERS,
+        },
+        "maxConsumersPerNode": {
+            "description": "How many uses the devices of a node may have together; 0 for no limit.",
+            "minimum": 0,
+            "maximum": MAX_CONSUMERS,
+        },
     },
     AllocatorOwnershipStatus: {
         "observedGeneration": {

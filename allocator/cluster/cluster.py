@@ -316,7 +316,7 @@ class Cluster:
             projection=equivalence.build_projection(
                 pending, strategy.fields, reads_capacities=strategy.reads_capacities
             ),
-            key=(request_key(pending), strategy.name, budget.steps),
+            key=(request_key(pending), strategy.name, strategy.weights, budget.steps),
             ignores_order=strategy is FIRST_FIT and equivalence.is_order_independent(pending),
         )
 

@@ -194,6 +194,8 @@ def node_signature(
     """Return the devices of a node without their order; None if the order may matter."""
     if len(projection.compared) > 1 or projection.fields != () or options.policies:
         return None
+    if options.consumer_limits:
+        return None  # Devices in use count, too, which the free ones do not tell.
     if any(pool.counter_sets or pool.elsewhere for pool in node.pools):
         return None
     verdicts = [_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]

@@ -14,6 +14,7 @@ from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget
 from allocator.model.requests import PendingClaims
+from allocator.strategies.capacity_weights import CapacityWeights
 from allocator.strategies.strategy import Strategy
 from kube.api.meta import encode
 
@@ -42,7 +43,7 @@ class Question(NamedTuple):
     strategy: Strategy
     budget: Budget
     projection: Projection
-    key: tuple[bytes, str, int]
+    key: tuple[bytes, str, CapacityWeights, int]
     ignores_order: bool
 
 

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     GROUPS = "compatibilityGroups"
     POLICY = "compatibilityPolicy"
     CONFLICTING_SHARING_CONFIG = "conflictingSharingConfig"
+    CONSUMER_LIMIT = "consumerLimit"
     CONSTRAINT = "constraint"
     POOL_INCOMPLETE = "poolIncomplete"
     POOL_INVALID = "poolInvalid"

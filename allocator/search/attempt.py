@@ -19,11 +19,12 @@ from allocator.features import co_tenant_config as sharing
 from allocator.features import compatibility_groups as groups
 from allocator.features import constraints as attributes
 from allocator.features import consumable_capacity as capacity
+from allocator.features import consumer_limits, node_operations
 from allocator.features import device_taints as taints
-from allocator.features import node_operations
 from allocator.features import partitionable_devices as counters
 from allocator.features.constraints import AttributeConstraints, DeviceDemand
 from allocator.features.consumable_capacity import CapacityConstraint
+from allocator.features.consumer_limits import ConsumerLimit
 from allocator.features.partitionable_devices import CounterConstraint
 from allocator.model.constraint import Constraint
 from allocator.model.devices import DeviceId, NodeDevices, PoolState, PublishedDevice
@@ -47,12 +48,14 @@ class AllocatorOptions(msgspec.Struct, frozen=True, kw_only=True):
         tombstones: Last known data of devices that are in use and no longer published.
         uniform_config_drivers: Drivers that require the sharing configurations of co-tenants to
             agree. A device is rejected where they contradict; upstream leaves that to the driver.
+        consumer_limits: Driver to how many consumers its devices may have.
     """
 
     features: Features = Features()
     policies: tuple[CompiledPolicy, ...] = ()
     tombstones: Mapping[DeviceId, PublishedDevice] = msgspec.field(default_factory=dict)
     uniform_config_drivers: frozenset[str] = frozenset()
+    consumer_limits: Mapping[str, ConsumerLimit] = msgspec.field(default_factory=dict)
 
 
 class RequestCandidates(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -281,6 +284,7 @@ class _Layout:
             sharing.build_constraint(
                 node, usage, self._pending, options.uniform_config_drivers, self._features
             ),
+            consumer_limits.build_constraint(node, usage, options.consumer_limits),
         )
         return tuple(constraint for constraint in constraints if constraint is not None)
 

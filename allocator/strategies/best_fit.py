@@ -47,6 +47,7 @@ from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import DeviceUse, Usage
 from allocator.strategies.alternatives import rank_score
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.load import (
     FULL,
     consuming_choices,
@@ -78,6 +79,10 @@ class BestFit:
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = True
 
+    def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
+        """Count capacities by weights."""
+        self.weights = weights
+
     def order(self, node: NodeDevices, usage: Usage, _pending: PendingClaims) -> Sequence[int]:
         """Return devices by free memory, then by blocked partitions, then the fullest first."""
         uses = [usage.pools.get(pool.id) for pool in node.pools]
@@ -85,7 +90,7 @@ class BestFit:
             blocked_scores(pool, use) for pool, use in zip(node.pools, uses, strict=True)
         ]
         memories = [_memories(pool) for pool in node.pools]
-        loads = device_loads(node, usage)
+        loads = device_loads(node, usage, self.weights)
         keys: list[tuple[int, int, int]] = []
         for position, (pool, device) in enumerate(zip(node.pool_of, node.devices, strict=True)):
             name = device.id.device
@@ -100,7 +105,7 @@ class BestFit:
         points = (
             _SMALL * _smallness(usage, plan)
             + _POSSIBLE * _possible(node, usage, after, plan)
-            + _LOAD * node_load(node, after, drivers_of(plan))
+            + _LOAD * node_load(node, after, drivers_of(plan), self.weights)
         )
         return rank_score(plan, points // FULL)
 

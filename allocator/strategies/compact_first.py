@@ -29,6 +29,7 @@ from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
 from allocator.strategies.alternatives import rank_score
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.load import FULL, device_loads, load_after
 
 
@@ -39,18 +40,22 @@ class CompactFirst:
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = False
 
+    def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
+        """Count capacities by weights."""
+        self.weights = weights
+
     def order(
         self, node: NodeDevices, usage: Usage, _pending: PendingClaims
     ) -> Sequence[int] | None:
         """Return the fullest devices first; None if all are equally full."""
-        loads = device_loads(node, usage)
+        loads = device_loads(node, usage, self.weights)
         if not any(loads):
             return None
         return sorted(range(len(loads)), key=[-load for load in loads].__getitem__)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
         """Return the node's load after the plan, in percent."""
-        return rank_score(plan, 100 * load_after(node, usage, plan) // FULL)
+        return rank_score(plan, 100 * load_after(node, usage, plan, self.weights) // FULL)
 
 
 COMPACT_FIRST: Final = CompactFirst()

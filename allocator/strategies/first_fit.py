@@ -27,6 +27,7 @@ from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
 from allocator.strategies.alternatives import chosen_alternatives
+from allocator.strategies.capacity_weights import NO_WEIGHTS
 from kube.api.resource import MAX_ALTERNATIVES
 
 
@@ -36,6 +37,7 @@ class FirstFit:
     name = "FirstFit"
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = False
+    weights = NO_WEIGHTS
 
     def order(self, _node: NodeDevices, _usage: Usage, _pending: PendingClaims) -> None:
         """Return None: upstream's order."""

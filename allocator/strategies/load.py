@@ -3,8 +3,9 @@
 Load is an integer from 0 to `FULL`, so that sums do not depend on the order of devices.
 
 * A **device in exclusive use** is full.
-* A **shared device** has the load of its fullest capacity, the one that runs out first. Where
-  shares consume no capacity, n of them make a load of n / (n + 1).
+* A **shared device** has the load of its fullest capacity, the one that runs out first, or the mean
+  of its capacities by `allocator.strategies.capacity_weights`. Where shares consume no capacity, n of
+  them make a load of n / (n + 1).
 * **Partitioned hardware** (a counter set) has the mean of its counters' loads, since a counter may
   stand for one slot of many; a partition that is itself shared counts with its own load. A
   partition is at least as full as its hardware.
@@ -22,7 +23,8 @@ from allocator.features.partitionable_devices import PoolCounters, pool_counters
 from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.plan import Choice, Plan
 from allocator.model.usage import DeviceUse, PoolUse, Usage
-from kube.api.resource import Device
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
+from kube.api.resource import Device, DeviceCapacity
 from kube.quantity import Quantity
 
 FULL: Final = 1_000_000
@@ -31,6 +33,7 @@ FULL: Final = 1_000_000
 _POOLS: Final = 8192
 _NO_SETS: Final[tuple[int, ...]] = ()
 _FREE: Final = DeviceUse()
+_UNWEIGHTED: Final[Mapping[str, int]] = {}
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -92,8 +95,11 @@ def hardware(pool: Pool) -> Hardware:
     )
 
 
-def own_load(device: Device, use: DeviceUse) -> int:
+def own_load(device: Device, use: DeviceUse, weights: Mapping[str, int] = _UNWEIGHTED) -> int:
     """Return the load of a device by itself, without that of its counter sets.
+
+    Args:
+        weights: Of its capacities; empty for that of the fullest one.
 
     >>> gpu = Device(name="gpu-0", allow_multiple_allocations=True)
     >>> own_load(gpu, DeviceUse(share_ids=frozenset({"a", "b", "c"}))) == FULL * 3 // 4
@@ -103,6 +109,9 @@ def own_load(device: Device, use: DeviceUse) -> int:
         return FULL
     load = -1
     capacities = device.capacity or {}
+    counted = {name: weights[key] for name in capacities if (key := _key_in(weights, name))}
+    if counted and use.capacity:
+        return _weighted_load(capacities, use.capacity, counted)
     for name, consumed_amount in (use.capacity or {}).items():
         capacity = capacities.get(name)
         if capacity is not None and capacity.value.nanos > 0:
@@ -113,14 +122,38 @@ def own_load(device: Device, use: DeviceUse) -> int:
     return min(load, FULL)
 
 
-def set_loads(pool_hardware: Hardware, use: PoolUse) -> list[int]:
+def _key_in(weights: Mapping[str, int], capacity: str) -> str:
+    """Return the key of a capacity's weight: its name, with or without the driver's domain."""
+    if capacity in weights:
+        return capacity
+    name = capacity.rpartition("/")[2]
+    return name if name in weights else ""
+
+
+def _weighted_load(
+    capacities: Mapping[str, DeviceCapacity],
+    consumed_amounts: Mapping[str, Quantity],
+    weights: Mapping[str, int],
+) -> int:
+    """Return the mean load of capacities by their weights."""
+    total = 0
+    for name, weight in weights.items():
+        size, consumed_amount = capacities[name].value.nanos, consumed_amounts.get(name)
+        if consumed_amount is not None and size > 0:
+            total += weight * min(consumed_amount.nanos * FULL // size, FULL)
+    return total // sum(weights.values())
+
+
+def set_loads(
+    pool_hardware: Hardware, use: PoolUse, weights: Mapping[str, int] = _UNWEIGHTED
+) -> list[int]:
     """Return the load of each counter set, by its number."""
     sums = [0] * len(pool_hardware.sets)
     consumed_by_counter: dict[int, int] = {}
     for name, device_use in use.items():
         consumption = pool_hardware.counters.consumption.get(name)
         if consumption:
-            load = own_load(pool_hardware.devices[name], device_use)
+            load = own_load(pool_hardware.devices[name], device_use, weights)
             for counter, nanos in consumption:
                 consumed_by_counter[counter] = consumed_by_counter.get(counter, 0) + nanos * load
     for counter, weighted_amount in consumed_by_counter.items():
@@ -133,7 +166,9 @@ def set_loads(pool_hardware: Hardware, use: PoolUse) -> list[int]:
     ]
 
 
-def device_loads(node: NodeDevices, usage: Usage) -> list[int]:
+def device_loads(
+    node: NodeDevices, usage: Usage, weights: CapacityWeights = NO_WEIGHTS
+) -> list[int]:
     """Return the load of each device of a node, by position."""
     loads = [0] * len(node.devices)
     uses = [usage.pools.get(pool.id) for pool in node.pools]
@@ -142,11 +177,12 @@ def device_loads(node: NodeDevices, usage: Usage) -> list[int]:
     hardware_of = [
         hardware(pool) if use else None for pool, use in zip(node.pools, uses, strict=True)
     ]
+    weights_of = [weights.weights_of(pool.id.driver) for pool in node.pools]
     loads_of_sets = [
-        set_loads(pool_hardware, use)
+        set_loads(pool_hardware, use, own_weights)
         if pool_hardware is not None and use and pool_hardware.sets
         else None
-        for pool_hardware, use in zip(hardware_of, uses, strict=True)
+        for pool_hardware, use, own_weights in zip(hardware_of, uses, weights_of, strict=True)
     ]
     for position, (pool, device) in enumerate(zip(node.pool_of, node.devices, strict=True)):
         use, pool_hardware = uses[pool], hardware_of[pool]
@@ -154,7 +190,9 @@ def device_loads(node: NodeDevices, usage: Usage) -> list[int]:
             continue
         name = device.id.device
         device_use = use.get(name)
-        load = 0 if device_use is None else own_load(device.device, device_use)
+        load = 0
+        if device_use is not None:
+            load = own_load(device.device, device_use, weights_of[pool])
         sets = loads_of_sets[pool]
         if sets is not None:
             for number in pool_hardware.partition_of.get(name, _NO_SETS):
@@ -163,7 +201,12 @@ def device_loads(node: NodeDevices, usage: Usage) -> list[int]:
     return loads
 
 
-def node_load(node: NodeDevices, usage: Usage, drivers: Collection[str]) -> int:
+def node_load(
+    node: NodeDevices,
+    usage: Usage,
+    drivers: Collection[str],
+    weights: CapacityWeights = NO_WEIGHTS,
+) -> int:
     """Return the load of the hardware of some drivers on a node."""
     load = units = 0
     for pool in node.pools:
@@ -173,15 +216,20 @@ def node_load(node: NodeDevices, usage: Usage, drivers: Collection[str]) -> int:
         units += pool_hardware.units
         use = usage.pools.get(pool.id)
         if use:
-            load += sum(set_loads(pool_hardware, use)) if pool_hardware.sets else 0
+            own_weights = weights.weights_of(pool.id.driver)
+            load += sum(set_loads(pool_hardware, use, own_weights)) if pool_hardware.sets else 0
             whole = pool_hardware.whole.intersection(use)
-            load += sum([own_load(pool_hardware.devices[name], use[name]) for name in whole])
+            load += sum(
+                [own_load(pool_hardware.devices[name], use[name], own_weights) for name in whole]
+            )
     return load // units if units else 0
 
 
-def load_after(node: NodeDevices, usage: Usage, plan: Plan) -> int:
+def load_after(
+    node: NodeDevices, usage: Usage, plan: Plan, weights: CapacityWeights = NO_WEIGHTS
+) -> int:
     """Return the load of the hardware of the plan's drivers after the plan."""
-    return node_load(node, usage_after(node, usage, plan), drivers_of(plan))
+    return node_load(node, usage_after(node, usage, plan), drivers_of(plan), weights)
 
 
 def drivers_of(plan: Plan) -> Collection[str]:

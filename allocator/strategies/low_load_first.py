@@ -27,6 +27,7 @@ from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
 from allocator.strategies.alternatives import rank_score
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.load import FULL, device_loads, hardware, load_after
 
 
@@ -37,23 +38,29 @@ class LowLoadFirst:
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = False
 
+    def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
+        """Count capacities by weights."""
+        self.weights = weights
+
     def order(
         self, node: NodeDevices, usage: Usage, _pending: PendingClaims
     ) -> Sequence[int] | None:
         """Return the emptiest devices first; None if that is upstream's order."""
-        return emptiest_first(node, usage)
+        return emptiest_first(node, usage, self.weights)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
         """Return the free share of the node after the plan, in percent."""
-        return rank_score(plan, 100 * (FULL - load_after(node, usage, plan)) // FULL)
+        return rank_score(plan, 100 * (FULL - load_after(node, usage, plan, self.weights)) // FULL)
 
 
 LOW_LOAD_FIRST: Final = LowLoadFirst()
 
 
-def emptiest_first(node: NodeDevices, usage: Usage) -> Sequence[int] | None:
+def emptiest_first(
+    node: NodeDevices, usage: Usage, weights: CapacityWeights
+) -> Sequence[int] | None:
     """Return positions by load, then by turn; None if that is upstream's order."""
-    loads = device_loads(node, usage)
+    loads = device_loads(node, usage, weights)
     turns = _turns(node)
     if turns is None:
         if not any(loads):

@@ -23,8 +23,9 @@ from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
-from allocator.strategies.compact_first import COMPACT_FIRST
-from allocator.strategies.low_load_first import LOW_LOAD_FIRST
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
+from allocator.strategies.compact_first import CompactFirst
+from allocator.strategies.low_load_first import LowLoadFirst
 
 
 class NodeCompactDeviceLowLoad:
@@ -34,15 +35,21 @@ class NodeCompactDeviceLowLoad:
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = False
 
+    def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
+        """Count capacities by weights."""
+        self.weights = weights
+        self._devices = LowLoadFirst(weights)
+        self._nodes = CompactFirst(weights)
+
     def order(
         self, node: NodeDevices, usage: Usage, pending: PendingClaims
     ) -> Sequence[int] | None:
         """Return the emptiest devices first."""
-        return LOW_LOAD_FIRST.order(node, usage, pending)
+        return self._devices.order(node, usage, pending)
 
     def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:
         """Return the node's load after the plan, in percent."""
-        return COMPACT_FIRST.score(node, usage, plan)
+        return self._nodes.score(node, usage, plan)
 
 
 NODE_COMPACT_DEVICE_LOW_LOAD: Final = NodeCompactDeviceLowLoad()

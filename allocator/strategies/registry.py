@@ -1,16 +1,21 @@
 """All strategies by name, and the choice of the strategy of an attempt."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
-from allocator.strategies.best_fit import BEST_FIT
-from allocator.strategies.compact_first import COMPACT_FIRST
+from allocator.strategies.best_fit import BEST_FIT, BestFit
+from allocator.strategies.capacity_weights import CapacityWeights
+from allocator.strategies.compact_first import COMPACT_FIRST, CompactFirst
 from allocator.strategies.first_fit import FIRST_FIT
-from allocator.strategies.low_load_first import LOW_LOAD_FIRST
-from allocator.strategies.node_compact_device_low_load import NODE_COMPACT_DEVICE_LOW_LOAD
+from allocator.strategies.low_load_first import LOW_LOAD_FIRST, LowLoadFirst
+from allocator.strategies.node_compact_device_low_load import (
+    NODE_COMPACT_DEVICE_LOW_LOAD,
+    NodeCompactDeviceLowLoad,
+)
 from allocator.strategies.scheduler_policies import map_hami_policies
 from allocator.strategies.strategy import Strategy
-from allocator.strategies.topology_packed import TOPOLOGY_PACKED
+from allocator.strategies.topology_packed import TOPOLOGY_PACKED, TopologyPacked
 from kube.errors import FieldError
 from kube.names import STRATEGY_ANNOTATION
 
@@ -33,6 +38,14 @@ HAMI_NODE_POLICY: Final = "hami.io/node-scheduler-policy"
 HAMI_GPU_POLICY: Final = "hami.io/gpu-scheduler-policy"
 
 _BY_NAME: Final[Mapping[str, Strategy]] = {strategy.name: strategy for strategy in ALL}
+_WEIGHTED: Final[Mapping[str, Callable[[CapacityWeights], Strategy]]] = {
+    BEST_FIT.name: BestFit,
+    COMPACT_FIRST.name: CompactFirst,
+    LOW_LOAD_FIRST.name: LowLoadFirst,
+    NODE_COMPACT_DEVICE_LOW_LOAD.name: NodeCompactDeviceLowLoad,
+    TOPOLOGY_PACKED.name: TopologyPacked,
+}
+"""Strategies that read loads."""
 _MAX_SHOWN: Final = 40
 
 
@@ -57,6 +70,15 @@ def find_strategy(name: str, path: str = "strategy") -> Strategy | FieldError:
         message=f'"{shown_name}" is not a strategy',
         fix=f"one of {', '.join(_BY_NAME)}",
     )
+
+
+@lru_cache(maxsize=64)
+def with_weights(strategy: Strategy, weights: CapacityWeights) -> Strategy:
+    """Return a strategy that counts capacities by weights; the same if it reads no loads."""
+    build = _WEIGHTED.get(strategy.name)
+    if build is None or not weights.drivers:
+        return strategy
+    return build(weights)
 
 
 def choose_strategy(

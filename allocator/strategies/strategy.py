@@ -4,7 +4,7 @@ A strategy has two levels: the order in which the devices of a node are tried, a
 node that fits. It rejects nothing, so it never changes a verdict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from allocator.model.devices import NodeDevices
@@ -12,9 +12,10 @@ from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
+from allocator.strategies.capacity_weights import CapacityWeights
 
 
-class Strategy(Protocol):
+class Strategy(Hashable, Protocol):
     """A preference among devices and nodes, without state.
 
     Laws (tests/property/test_strategy_laws.py): `order` is a permutation of the positions; both
@@ -25,12 +26,14 @@ class Strategy(Protocol):
         name: The name in annotations, classes and settings.
         fields: Attributes that it reads. Counters, usage and the capacities of devices that can be
             shared are part of every equivalence class anyway.
+        weights: How much capacities count in loads.
         reads_capacities: It also reads the capacities of devices that cannot be shared.
     """
 
     name: str
     fields: tuple[DeviceField, ...]
     reads_capacities: bool
+    weights: CapacityWeights
 
     def order(
         self, node: NodeDevices, usage: Usage, pending: PendingClaims

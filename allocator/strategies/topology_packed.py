@@ -47,7 +47,8 @@ from allocator.model.requests import Expression, PendingClaims
 from allocator.model.selectors import DeviceField, selector_chain
 from allocator.model.usage import Usage
 from allocator.strategies.alternatives import rank_score
-from allocator.strategies.compact_first import COMPACT_FIRST
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
+from allocator.strategies.compact_first import CompactFirst
 from allocator.strategies.load import (
     FULL,
     consuming_choices,
@@ -75,14 +76,19 @@ class TopologyPacked:
     fields: tuple[DeviceField, ...] = (PCIE_ROOT, NUMA_NODE)
     reads_capacities = False
 
+    def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
+        """Count capacities by weights."""
+        self.weights = weights
+        self._elsewhere = CompactFirst(weights)
+
     def order(
         self, node: NodeDevices, usage: Usage, pending: PendingClaims
     ) -> Sequence[int] | None:
         """Return devices root by root, in the order that the module describes."""
         topology = node_topology(node)
         if topology is None:
-            return COMPACT_FIRST.order(node, usage, pending)
-        loads = device_loads(node, usage)
+            return self._elsewhere.order(node, usage, pending)
+        loads = device_loads(node, usage, self.weights)
         demand = _demand(node, pending, loads)
         free_loads = [FULL - load for load in loads]
         ranks: dict[int, int] = {}
@@ -101,7 +107,7 @@ class TopologyPacked:
             positions = [node.positions[choice.device.id] for choice in consuming_choices(plan)]
             closeness = _closeness(topology, positions)
             unbroken_score = _unbroken_score(topology, node, positions, usage, after)
-        load = node_load(node, after, drivers_of(plan))
+        load = node_load(node, after, drivers_of(plan), self.weights)
         return rank_score(
             plan, (_CLOSE * closeness + _UNBROKEN * unbroken_score + _LOAD * load) // FULL
         )

@@ -12,7 +12,14 @@ from allocator.pods.claims import allocation_of
 from cli.inputs.bridge import BridgeObjects
 from cli.inputs.cluster_state import ClusterState, is_pending
 from kube.api.core import Pod
-from kube.api.ownership import API_VERSION, KIND, OWNERSHIP, owned_drivers
+from kube.api.ownership import (
+    API_VERSION,
+    KIND,
+    OWNERSHIP,
+    OwnedDriver,
+    driver_settings,
+    owned_drivers,
+)
 from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, SCHEDULER_NAME
 from rules.claim_drivers import drivers_of_class
 from rules.context import Context
@@ -147,7 +154,7 @@ def plan_change(
     changed_drivers = before ^ after
     context = context_of(state)
     is_release = bool(before - after)
-    fence_step, ownership_step = _fence_step(after, objects), _ownership_step(after, objects)
+    fence_step, ownership_step = _fence_step(after, objects), _ownership_step(after, state, objects)
     pause = Step(
         title="wait until all API servers have followed", command=f"sleep {SETTLE_S}",
         pause_seconds=SETTLE_S,
@@ -186,8 +193,14 @@ def _fence_step(drivers: Collection[str], objects: BridgeObjects) -> Step:
     )
 
 
-def _ownership_step(drivers: Collection[str], objects: BridgeObjects) -> Step:
-    spec = {"drivers": [{"name": driver} for driver in sorted(drivers)]}
+def _ownership_step(drivers: Collection[str], state: ClusterState, objects: BridgeObjects) -> Step:
+    settings = {driver.name: driver for driver in driver_settings(state.ownerships)}
+    spec = {
+        "drivers": [
+            msgspec.to_builtins(settings.get(driver, OwnedDriver(name=driver)))
+            for driver in sorted(drivers)
+        ]
+    }
     if objects.is_read and not objects.has_ownership:
         document = {
             "apiVersion": API_VERSION,

@@ -5,9 +5,9 @@ allocator: the bridge for the drivers in the object `default`, kube-scheduler fo
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import field
+from msgspec import Meta, field
 
 from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.policy import Condition
@@ -20,6 +20,10 @@ OWNERSHIP: Final = "default"
 """The name of the only object."""
 MAX_DRIVERS: Final = 64
 """Drivers of the object, as its CustomResourceDefinition says."""
+MAX_WEIGHTS: Final = 16
+"""Capacities of a driver that have weights."""
+MAX_WEIGHT: Final = 1_000
+MAX_CONSUMERS: Final = 65_536
 MAX_HELD_BACK: Final = 256
 """Claims in the status whose devices are held back."""
 SERVING: Final = "Serving"
@@ -30,10 +34,22 @@ OPEN_CONDITION: Final = {"name": "released", "expression": "false"}
 """The match condition of the fence after the first step of a rescue: it is about no write."""
 
 
+Weight = Annotated[int, Meta(ge=0, le=MAX_WEIGHT)]
+
+
 class OwnedDriver(ApiStruct, frozen=True, kw_only=True):
-    """A driver that the bridge allocates."""
+    """A driver that the bridge allocates.
+
+    Attributes:
+        capacity_weights: Name of a capacity to how much it counts in the load of a shared device.
+        max_consumers_per_device: 0 for no limit.
+        max_consumers_per_node: Likewise.
+    """
 
     name: str
+    capacity_weights: Mapping[str, Weight] | None = None
+    max_consumers_per_device: int = 0
+    max_consumers_per_node: int = 0
 
 
 class AllocatorOwnershipSpec(ApiStruct, frozen=True, kw_only=True):
@@ -108,6 +124,18 @@ def project_ownership(raw: bytes) -> AllocatorOwnership:
     return AllocatorOwnership(
         metadata=ObjectMeta(name=ownership.metadata.name), spec=ownership.spec
     )
+
+
+def driver_settings(ownerships: Iterable[AllocatorOwnership]) -> tuple[OwnedDriver, ...]:
+    """Return the owned drivers that have settings, by name."""
+    drivers = {
+        driver.name: driver
+        for ownership in ownerships
+        if ownership.metadata.name == OWNERSHIP
+        for driver in ownership.spec.drivers or ()
+        if driver != OwnedDriver(name=driver.name)
+    }
+    return tuple(drivers[name] for name in sorted(drivers))
 
 
 def owned_drivers(ownerships: Iterable[AllocatorOwnership]) -> frozenset[str]:

@@ -122,6 +122,17 @@ def test_to_release_nobody_allocates_before_the_fence_opens() -> None:
     assert all(step.patch is not None for step in plan.steps if step.resource)
 
 
+def test_settings_of_drivers_stay_as_they_are() -> None:
+    stored_ownership = ownership(DRIVER)
+    settings = {"capacityWeights": {"memory": 2}, "maxConsumersPerNode": 8}
+    stored_ownership["spec"]["drivers"][0] |= settings
+
+    plan = plan_change(state(*CLUSTER, stored_ownership), stored(DRIVER), added_drivers=[OTHER])
+
+    (patch,) = [step.patch for step in plan.steps if step.resource == "allocatorownerships"]
+    assert patch == {"spec": {"drivers": [{"name": DRIVER, **settings}, {"name": OTHER}]}}
+
+
 def test_what_does_not_exist_is_created_and_what_is_current_is_left() -> None:
     empty = BridgeObjects(is_read=True)
     fence, _, created = plan_change(state(*CLUSTER), empty, added_drivers=[DRIVER]).steps

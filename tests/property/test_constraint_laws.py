@@ -16,10 +16,11 @@ from allocator.compatibility import constraint as compatibility
 from allocator.compatibility.compile import compile_policy
 from allocator.features import co_tenant_config as sharing
 from allocator.features import compatibility_groups as groups
-from allocator.features import constraints
+from allocator.features import constraints, consumer_limits
 from allocator.features import consumable_capacity as capacity
 from allocator.features import partitionable_devices as counters
 from allocator.features.constraints import AttributeConstraints, DeviceDemand
+from allocator.features.consumer_limits import ConsumerLimit
 from allocator.model.constraint import Constraint, RemainingDemand
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
@@ -230,6 +231,14 @@ MAKERS: Final[dict[str, Callable[[World], Constraint | None]]] = {
     ),
     "sharing": lambda world: sharing.build_constraint(
         world.node, world.usage, world.pending, {DRIVER}, world.features
+    ),
+    "consumer limits": lambda world: consumer_limits.build_constraint(
+        world.node,
+        world.usage,
+        {
+            DRIVERS[0]: ConsumerLimit(per_device=2, per_node=4),
+            DRIVERS[1]: ConsumerLimit(per_node=2),
+        },
     ),
     "compatibility": lambda world: compatibility.build_constraint(
         world.node, world.usage, POLICIES, world.pending, {}

@@ -6,7 +6,13 @@ from typing import NamedTuple
 import pytest
 
 from allocator.model.devices import NodeDevices
+from allocator.model.requests import PendingClaims
+from allocator.strategies.best_fit import BEST_FIT
+from allocator.strategies.capacity_weights import capacity_weights
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.load import FULL, device_loads, node_load
+from allocator.strategies.registry import ALL, with_weights
+from allocator.strategies.strategy import Strategy
 from kube.api.resource import DeviceCapacity, DeviceRequestAllocationResult
 from testing.allocation.builders import (
     DRIVER,
@@ -118,6 +124,48 @@ def test_loads(row: Row) -> None:
 
     assert row.loads == loads
     assert row.node_load == node_load(row.node, use, [DRIVER]) * 1000 // FULL
+
+
+WEIGHTED_ROWS = (
+    ({"memory": 1, "cores": 1}, {"memory": "8Gi", "cores": 75}, 425),
+    ({"memory": 3, "cores": 1}, {"memory": "8Gi", "cores": 75}, 262),
+    ({"memory": 1}, {"memory": "8Gi", "cores": 75}, 100),
+    ({"cores": 1}, {"memory": "8Gi"}, 0),
+    ({"other": 1}, {"memory": "8Gi", "cores": 75}, 750),
+    ({"memory": 0, "cores": 1}, {"memory": "80Gi", "cores": 75}, 750),
+)
+
+
+@pytest.mark.parametrize(("weights", "consumed", "expected"), WEIGHTED_ROWS)
+def test_capacities_count_by_their_weights(
+    weights: Mapping[str, int], consumed: Mapping[str, str | int], expected: int
+) -> None:
+    node, use = two(MIXED), usage(share("gpu-0", **consumed))
+    of_driver = capacity_weights({DRIVER: weights})
+
+    loads = [load * 1000 // FULL for load in device_loads(node, use, of_driver)]
+
+    assert [expected, 0] == loads
+    assert expected // 2 == node_load(node, use, [DRIVER], of_driver) * 1000 // FULL
+    of_others = capacity_weights({NIC: weights})
+    assert device_loads(node, use) == device_loads(node, use, of_others)
+
+
+@pytest.mark.parametrize("strategy", ALL, ids=lambda strategy: strategy.name)
+def test_strategies_that_order_by_load_order_by_weights(strategy: Strategy) -> None:
+    """One device with little memory left, and one with few cores."""
+    node = two(MIXED)
+    pending = PendingClaims(claims=(), requests=())
+    use = usage(share("gpu-0", memory="60Gi", cores=10), share("gpu-1", memory="10Gi", cores=60))
+    orders = [
+        with_weights(strategy, capacity_weights({DRIVER: {name: 1}})).order(node, use, pending)
+        for name in ("memory", "cores")
+    ]
+
+    if strategy in {FIRST_FIT, BEST_FIT}:  # Upstream's order, and free memory first of all.
+        assert orders[0] == orders[1]
+    else:
+        assert sorted(map(tuple, filter(None, orders))) == [(0, 1), (1, 0)]
 
 
 def test_a_node_counts_only_hardware_of_the_drivers_that_are_used() -> None:
