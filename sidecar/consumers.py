@@ -15,6 +15,7 @@ class ConsumerIndex:
 
     Attributes:
         pods: By UID, those with claims.
+        nominated: By UID, those of them that wait for a node that was cleared for them.
         claims_of: UID of a pod to the names of its claims.
     """
 
@@ -25,6 +26,7 @@ class ConsumerIndex:
             claims: A live view of all claims.
         """
         self.pods: Final[dict[str, Pod]] = {}
+        self.nominated: Final[dict[str, Pod]] = {}
         self.claims_of: Final[dict[str, frozenset[Name]]] = {}
         self._claims = claims
         self._priorities: Counter[int] = Counter()
@@ -40,12 +42,15 @@ class ConsumerIndex:
         """Take a pod as it was seen; None if it was or is not there."""
         if old is not None:
             self._count(old, -1)
+            self.nominated.pop(old.metadata.uid, None)
             if new is None or new.metadata.uid != old.metadata.uid:
                 self.pods.pop(old.metadata.uid, None)
                 self._orphans |= self.claims_of.get(old.metadata.uid, frozenset())
         if new is not None:
             self._count(new, 1)
             self.pods[new.metadata.uid] = new
+            if _is_nominated(new):
+                self.nominated[new.metadata.uid] = new
 
     def replace_claim(
         self, name: Name, old: ResourceClaim | None, new: ResourceClaim | None
@@ -80,6 +85,10 @@ class ConsumerIndex:
             self._priorities[priority] += change
             if not self._priorities[priority]:
                 del self._priorities[priority]
+
+
+def _is_nominated(pod: Pod) -> bool:
+    return bool(pod.status and pod.status.nominated_node_name and not pod.spec.node_name)
 
 
 def _users(claim: ResourceClaim | None) -> frozenset[str]:

@@ -7,7 +7,8 @@ and reading watches. Whatever changes the devices in use waits for the next deci
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -17,10 +18,18 @@ from allocator.model.usage import gather_usage
 from allocator.pods.claims import Name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
-from kube.cel.engine import SelectorEngine, use_engine
+from kube.cel.engine import SelectorEngine
 from sidecar.binder import Binder, PodReference
+from sidecar.debug_view import reservations_view
+from sidecar.decision_thread import DecisionThread, ReservedPod
 from sidecar.metrics import SidecarMetrics
-from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with, place
+from sidecar.plan.decisions import (
+    Fits,
+    NoDevicesNeeded,
+    Placement,
+    find_nodes,
+    fits_with,
+)
 from sidecar.plan.drift import differs
 from sidecar.plan.node_limits import limits_nodes
 from sidecar.plan.pod_claims import claim_names
@@ -35,7 +44,6 @@ from sidecar.protocol import (
     FilterRequest,
     HelloAnswer,
     HelloRequest,
-    HoldView,
     PostFilterRequest,
     PreBindRequest,
     PreFilterAnswer,
@@ -108,7 +116,7 @@ class Service:
         self._binder = binder
         self._settings = settings
         self._metrics = metrics
-        self._engine = engine
+        self._thread = DecisionThread(state, metrics, engine)
         self._on_rejection = on_rejection
         self._clock = clock
         self._turn = asyncio.Lock()
@@ -150,11 +158,12 @@ class Service:
         self._remember(pod)
         outcome: Fits | NoDevicesNeeded | Rejection | None = await self._wait_seen(request)
         async with self._turn:
-            await self._accept(request)
             if outcome is None:
-                outcome = await self._decide(
-                    "find_nodes", partial(find_nodes, pod, all_nodes=request.all)
+                outcome = await self._accept_and_decide(
+                    request, "find_nodes", partial(find_nodes, pod, all_nodes=request.all)
                 )
+            else:
+                await self._accept(request)
         acknowledged_number = self.reservations.acknowledged
         self._waiting.take(pod, outcome)
         if isinstance(outcome, Fits):
@@ -183,19 +192,21 @@ class Service:
         """Return whether a pod fits on a node with other pods than there are."""
         pod = self._find_pod(request.pod_uid)
         async with self._turn:
-            await self._accept(request)
             outcome: Placement | Rejection = failed_rejection(
                 Code.POD_UNKNOWN, "the pod is not known"
             )
-            if pod is not None:
-                outcome = await self._decide(
+            if pod is None:
+                await self._accept(request)
+            else:
+                outcome = await self._accept_and_decide(
+                    request,
                     "fits_with",
                     partial(
                         fits_with,
                         pod,
                         request.node,
-                        removed_claims=request.removed,
-                        added_claims=request.added,
+                        removed_pods=request.removed,
+                        added_pods=request.added,
                     ),
                 )
         rejection = outcome if isinstance(outcome, Rejection) else None
@@ -217,7 +228,7 @@ class Service:
             await self._accept(request)
             waiting = self._waiting.due(self._state.version)
             if waiting:
-                woken = await self._decide("wake", partial(find_placeable, waiting))
+                woken = await self._thread.decide("wake", partial(find_placeable, waiting))
                 self._waiting.wake(woken.pods, more=woken.more)
         return WakeAnswer(
             instance=self.instance,
@@ -285,7 +296,7 @@ class Service:
         async with self._turn:
             claims = self._state.claims_in_use()
             features = self._state.features
-            has_drifted = await self._decide(
+            has_drifted = await self._thread.decide(
                 "drift_check",
                 lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
             )
@@ -298,31 +309,7 @@ class Service:
 
     def show(self) -> ReservationsView:
         """Return what is promised and not yet seen in the API."""
-        return ReservationsView(
-            scheduler=self.reservations.scheduler,
-            reservations=tuple(
-                sorted(
-                    self.reservations.by_pod.values(), key=lambda reservation: reservation.number
-                )
-            ),
-            holds=tuple(
-                HoldView(
-                    claim="/".join(hold.name),
-                    step=hold.step,
-                    devices=tuple(
-                        f"{result.driver}/{result.pool}/{result.device}"
-                        for result in hold.allocation.devices.results or ()
-                    ),
-                    pods=tuple(sorted(hold.pods)),
-                )
-                for hold in sorted(self._state.holds.values(), key=lambda hold: hold.name)
-            ),
-            held_back=tuple(
-                f"{device.driver}/{device.pool}/{device.device}"
-                for held_claim in self._state.held_back.claims.values()
-                for device in held_claim.devices
-            ),
-        )
+        return reservations_view(self.reservations, self._state)
 
     # --- reservations -----------------------------------------------------------------------------
 
@@ -340,18 +327,38 @@ class Service:
         self.reservations, difference = accept(self.reservations, request)
         await self._apply(difference)
 
+    async def _accept_and_decide(
+        self, request: Request, kind: str, decide: Callable[[Snapshot], T]
+    ) -> T:
+        """Take the reservations of a request, then make a decision; called in turn."""
+        self._check(request)
+        self.reservations, difference = accept(self.reservations, request)
+        with self._promises(difference) as reserved_pods:
+            return await self._thread.place_and_decide(
+                reserved_pods, self._hold_claims, kind, decide
+            )
+
     def _check(self, request: Request) -> None:
         if (request.instance, request.scheduler) != (self.instance, self.reservations.scheduler):
             raise UnknownScheduler
 
     async def _apply(self, difference: Difference) -> None:
         """Take back and make promises."""
+        with self._promises(difference) as reserved_pods:
+            await self._thread.place(reserved_pods, self._hold_claims)
+
+    @contextmanager
+    def _promises(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
+        """Take back what ended; yield the pods whose devices have to be chosen in the block."""
         self._end(difference)
-        self._promising = True
+        reserved_pods = [
+            ReservedPod(reservation, pod)
+            for reservation in difference.begun
+            if (pod := self._reserved_pod(reservation)) is not None
+        ]
+        self._promising = bool(reserved_pods)
         try:
-            for reservation in difference.begun:
-                self._waiting.end(reservation.pod_uid)
-                await self._hold_claims(reservation)
+            yield reserved_pods
         finally:
             self._promising = False
 
@@ -360,16 +367,22 @@ class Service:
             self._state.unreserve(reservation.pod_uid)
             self._rejected.pop(reservation.pod_uid, None)
 
-    async def _hold_claims(self, reservation: Reservation) -> None:
-        """Promise the devices that a pod gets on its node."""
+    def _reserved_pod(self, reservation: Reservation) -> Pod | None:
+        """Return the pod of a reservation that begins; None if it is not known."""
         uid = reservation.pod_uid
+        self._waiting.end(uid)
         pod = self._find_pod(uid) or self._state.pod(
             reservation.pod_namespace, reservation.pod_name
         )
         if pod is None or pod.metadata.uid != uid:
             self._rejected[uid] = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
-            return
-        placement = await self._decide("place", partial(place, pod, reservation.node))
+            return None
+        return pod
+
+    def _hold_claims(self, reserved_pod: ReservedPod, placement: Placement | Rejection) -> None:
+        """Promise the devices that a pod gets on its node."""
+        reservation, pod = reserved_pod
+        uid = reservation.pod_uid
         if isinstance(placement, Rejection):
             self._rejected[uid] = placement
             log.info("reservation.rejected", pod=uid, node=reservation.node, code=placement.code)
@@ -381,25 +394,7 @@ class Service:
             if stored_claim is not None:
                 self._state.join(stored_claim, uid)
 
-    # --- decisions --------------------------------------------------------------------------------
-
-    async def _decide(self, kind: str, decide: Callable[[Snapshot], T]) -> T:
-        """Make a decision on the cluster as it is now; one at a time."""
-        changes = self._state.take_changes()
-
-        def run() -> T:
-            began = time.perf_counter()
-            use_engine(self._engine)
-            try:
-                return decide(self._state.snapshot(changes))
-            finally:
-                self._metrics.observe_decision(kind, time.perf_counter() - began)
-
-        try:
-            return await asyncio.to_thread(run)
-        except Exception:
-            self._state.rebuild()  # A change may have been applied in part.
-            raise
+    # --- waiting and writing ----------------------------------------------------------------------
 
     async def _wait_seen(self, request: PreFilterRequest) -> Rejection | None:
         """Wait until we have seen the claims that the scheduler has seen."""

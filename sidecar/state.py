@@ -4,17 +4,25 @@ The event loop changes claims and holds; changes of the devices in use wait in a
 answer, which applies them on its own thread.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from allocator.features.consumer_limits import ConsumerLimit
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
+from allocator.strategies.capacity_weights import NO_WEIGHTS, capacity_weights
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Kind
 from clusterstate.projections import RESOURCES
 from kube.api.core import Node, Pod
-from kube.api.ownership import OWNERSHIP, AllocatorOwnership, owned_drivers
+from kube.api.ownership import (
+    OWNERSHIP,
+    AllocatorOwnership,
+    OwnedDriver,
+    driver_settings,
+    owned_drivers,
+)
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
@@ -112,6 +120,10 @@ class ClusterState:
         self.features: Final = features
         self._uniform_config_drivers = uniform_config_drivers
         self._cache = ClusterCache(features, uniform_config_drivers)
+        # As AllocatorOwnership has them, and as the cache was built with.
+        self._driver_settings: tuple[OwnedDriver, ...] = ()
+        self._applied_settings: tuple[OwnedDriver, ...] = ()
+        self._weights = NO_WEIGHTS
         self._changes: dict[Kind, dict[Name, Any]] = {}
         self._drivers = drivers
         self._default_strategy = default_strategy
@@ -226,7 +238,9 @@ class ClusterState:
     # --- answers ----------------------------------------------------------------------------------
 
     def take_changes(self) -> Mapping[Kind, Mapping[Name, Any]]:
-        """Return the changes since the last call."""
+        """Return the changes since the last call; called while no snapshot is in use."""
+        if self._driver_settings != self._applied_settings:
+            self.rebuild()
         changes, self._changes = self._changes, {}
         return changes
 
@@ -243,10 +257,12 @@ class ClusterState:
             classes=self._cache.classes,
             extended_resources=self._cache.extended_resources,
             pods=self.consumers.pods,
+            nominated=dict(self.consumers.nominated),
             claims_of=self.consumers.claims_of,
             lowest_priority=self.consumers.lowest_priority,
             drivers=self.drivers,
             default_strategy=self._default_strategy,
+            weights=self._weights,
         )
 
     def claims_in_use(self) -> tuple[ResourceClaim, ...]:
@@ -263,7 +279,13 @@ class ClusterState:
 
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
-        self._cache = ClusterCache(self.features, self._uniform_config_drivers)
+        self._applied_settings = self._driver_settings
+        self._weights = capacity_weights(
+            {driver.name: driver.capacity_weights or {} for driver in self._applied_settings}
+        )
+        self._cache = ClusterCache(
+            self.features, self._uniform_config_drivers, _limits(self._applied_settings)
+        )
         self._changes = {
             kind: dict(subscription.store) for kind, subscription in self._inventory.items()
         }
@@ -329,6 +351,7 @@ class ClusterState:
     def _ownership_changed(self, *_: object) -> None:
         self.version += 1
         self._owned_drivers = owned_drivers(self._ownerships.store.values())
+        self._driver_settings = driver_settings(self._ownerships.store.values())
         if not self._has_read_status and self.ownership is not None:
             self._has_read_status = True  # Later ones are our own words.
             status = self.ownership.status
@@ -389,3 +412,14 @@ class ClusterState:
         is_effective = held_claim is not None and uid not in self._allocated
         effective = as_claim(held_claim) if held_claim is not None and is_effective else None
         self._changes.setdefault(Kind.CLAIM, {})[held_name(uid)] = effective
+
+
+def _limits(drivers: Iterable[OwnedDriver]) -> Mapping[str, ConsumerLimit]:
+    """Return the limits of the drivers that have any."""
+    return {
+        driver.name: ConsumerLimit(
+            per_device=driver.max_consumers_per_device, per_node=driver.max_consumers_per_node
+        )
+        for driver in drivers
+        if driver.max_consumers_per_device or driver.max_consumers_per_node
+    }

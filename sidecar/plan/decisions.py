@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
@@ -73,6 +74,7 @@ def find_nodes(
     snapshot: Snapshot,
     *,
     all_nodes: bool = False,
+    keeps_nominations: bool = True,
     limits: Limits = ANSWER_LIMITS,
     max_parts: int = MAX_PARTS,
 ) -> Fits | NoDevicesNeeded | Rejection:
@@ -80,6 +82,8 @@ def find_nodes(
 
     Args:
         all_nodes: Return all, and not only the best.
+        keeps_nominations: Leave the devices to pods that are as important and nominated for a node:
+            others were evicted for them.
         limits: Cost of a part of the answer.
         max_parts: Parts while no node fits.
     """
@@ -97,7 +101,8 @@ def find_nodes(
     if isinstance(pending, Rejection):
         return pending
     strategy = choose_strategy(pod, claims.open, snapshot)
-    return _Question(pod, claims, pending, strategy, snapshot).answer(
+    rivals = nominated_rivals(pod, snapshot) if keeps_nominations else ()
+    return _Question(pod, claims, pending, strategy, snapshot, rivals=rivals).answer(
         limits, max_parts, all_nodes=all_nodes
     )
 
@@ -144,18 +149,18 @@ def fits_with(
     node: str,
     snapshot: Snapshot,
     *,
-    removed_claims: Iterable[str],
-    added_claims: Iterable[str],
+    removed_pods: Iterable[str],
+    added_pods: Iterable[str],
 ) -> Placement | Rejection:
     """Return the devices that a pod gets on a node while other pods are taken to be gone or there.
 
     A claim that a removed pod shares with one that stays frees nothing.
 
     Args:
-        removed_claims: UIDs of pods on the node.
-        added_claims: UIDs of pods that are nominated for the node.
+        removed_pods: UIDs of pods on the node.
+        added_pods: UIDs of pods that are nominated for the node.
     """
-    removed_uids = frozenset(removed_claims)
+    removed_uids = frozenset(removed_pods)
     features = snapshot.cluster.options.features
     usage = snapshot.cluster.usage
     names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
@@ -163,21 +168,27 @@ def fits_with(
         claim = snapshot.claims.get(name)
         if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids:
             usage = without_claim(usage, claim, features)
-    for uid in added_claims:
+    for uid in added_pods:
         nominated_pod = snapshot.pods.get(uid)
-        if nominated_pod is None or uid == pod.metadata.uid:
-            continue
-        placement = place(nominated_pod, node, snapshot, usage=usage)
-        if isinstance(placement, Placement):
-            for claim, result in placement.allocations:
-                usage = with_claim(usage, with_allocation(claim, result), features)
+        if nominated_pod is not None and uid != pod.metadata.uid:
+            usage = with_pod(usage, nominated_pod, node, snapshot)
     return place(pod, node, snapshot, usage=usage)
+
+
+def with_pod(usage: Usage, pod: Pod, node: str, snapshot: Snapshot) -> Usage:
+    """Return the usage with a pod on a node; the same if it needs no more devices, or gets none."""
+    placement = place(pod, node, snapshot, usage=usage)
+    if isinstance(placement, Placement):
+        for claim, result in placement.allocations:
+            allocated_claim = with_allocation(claim, result)
+            usage = with_claim(usage, allocated_claim, snapshot.cluster.options.features)
+    return usage
 
 
 def with_allocation(claim: ResourceClaim, result: AllocationResult) -> ResourceClaim:
     """Return a claim that is allocated."""
     status = claim.status or ResourceClaimStatus()
-    return msgspec.structs.replace(claim, status=msgspec.structs.replace(status, allocation=result))
+    return replace(claim, status=replace(status, allocation=result))
 
 
 def choose_strategy(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot) -> Strategy:
@@ -190,7 +201,9 @@ def choose_strategy(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapsho
     }
     name = registry.choose_strategy(pod.annotations, annotations, snapshot.default_strategy)
     strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
-    return FIRST_FIT if isinstance(strategy, FieldError) else strategy
+    if isinstance(strategy, FieldError):
+        return FIRST_FIT
+    return registry.with_weights(strategy, snapshot.weights)
 
 
 class _Question:
@@ -203,8 +216,11 @@ class _Question:
         pending: PendingClaims,
         strategy: Strategy,
         snapshot: Snapshot,
+        *,
+        rivals: Sequence[Pod],
     ) -> None:
         self._pod = pod
+        self._rivals = rivals
         self._claims = claims
         self._pending = pending
         self._strategy = strategy
@@ -233,12 +249,43 @@ class _Question:
             return _attempt_failed(error)
         if ranked_nodes.nodes:
             nodes = tuple(ScoredNode(name=name, score=score) for name, score in ranked_nodes.nodes)
-            return Fits(nodes=nodes, complete=ranked_nodes.complete)
+            kept_nodes = self._kept_nodes(nodes)
+            nodes = tuple(node for node in nodes if node.name not in kept_nodes)
+            if nodes:
+                return Fits(nodes=nodes, complete=ranked_nodes.complete)
+            if not all_nodes and not ranked_nodes.complete:
+                return self.answer(limits, max_parts, all_nodes=True)
+            if ranked_nodes.is_known:
+                return self._by_victims(
+                    Code.NO_DEVICES, "free devices are kept for pods that others were evicted for"
+                )
         if not ranked_nodes.is_known:
             return failed_rejection(
                 Code.BUDGET_EXHAUSTED, "the search for devices goes on with the next attempt"
             )
         return self._rejection(ranked_nodes)
+
+    def _kept_nodes(self, nodes: Iterable[ScoredNode]) -> frozenset[str]:
+        """Return the nodes that have no devices beside those of nominated pods."""
+        if not self._rivals:
+            return frozenset()
+        cluster = self._snapshot.cluster
+        usage = cluster.usage
+        for rival in self._rivals:
+            status = rival.status
+            if status is not None and status.nominated_node_name in cluster.nodes:
+                usage = with_pod(usage, rival, status.nominated_node_name, self._snapshot)
+        pools = {
+            pool for pool, use in usage.pools.items() if use is not cluster.usage.pools.get(pool)
+        }
+        if not pools:
+            return frozenset()
+        return frozenset(
+            node.name
+            for node in nodes
+            if any(pool.id in pools for pool in cluster.node_devices(node.name).pools)
+            and isinstance(place(self._pod, node.name, self._snapshot, usage=usage), Rejection)
+        )
 
     def _search(
         self, limit: int | None, limits: Limits, max_parts: int, *, all_nodes: bool
@@ -304,6 +351,21 @@ class _Question:
         if could_preempt(self._pod, self._snapshot):
             return unschedulable(code, message)
         return unresolvable(code, message)
+
+
+def nominated_rivals(pod: Pod, snapshot: Snapshot) -> Sequence[Pod]:
+    """Return the nominated pods whose devices a pod must leave alone, the most important first.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, addGENominatedPods: those of
+    equal priority count, too.
+    """
+    priority = pod.spec.priority or 0
+    rivals = [
+        nominated_pod
+        for uid, nominated_pod in snapshot.nominated.items()
+        if uid != pod.metadata.uid and (nominated_pod.spec.priority or 0) >= priority
+    ]
+    return sorted(rivals, key=lambda rival: (-(rival.spec.priority or 0), rival.metadata.uid))
 
 
 def could_preempt(pod: Pod, snapshot: Snapshot) -> bool:

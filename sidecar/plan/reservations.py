@@ -74,11 +74,12 @@ def accept(before: Reservations, request: Request) -> tuple[Reservations, Differ
     begun_reservations = tuple(
         reservation for reservation in latest.values() if reservation.number not in given_up
     )
-    ended_reservations = tuple(
-        old for pod, old in before.by_pod.items() if old.number in given_up or pod in latest
-    )
-    ended_uids = {old.pod_uid for old in ended_reservations}
-    by_pod = {pod: old for pod, old in before.by_pod.items() if pod not in ended_uids}
+    # Hundreds are in force while few come and go, so all are looked at only where numbers say which end.
+    ended_uids = {pod for pod in latest if pod in before.by_pod}
+    if given_up:
+        ended_uids |= {pod for pod, old in before.by_pod.items() if old.number in given_up}
+    by_pod = dict(before.by_pod)
+    ended_reservations = tuple(by_pod.pop(pod) for pod in sorted(ended_uids))
     by_pod |= {reservation.pod_uid: reservation for reservation in begun_reservations}
     return (
         replace(before, acknowledged=highest, by_pod=by_pod),
@@ -90,10 +91,9 @@ def finish(before: Reservations, pod_uid: str) -> Reservations:
     """Return the reservations without that of a pod that is bound."""
     if pod_uid not in before.by_pod:
         return before
-    return replace(
-        before,
-        by_pod={pod: reservation for pod, reservation in before.by_pod.items() if pod != pod_uid},
-    )
+    by_pod = dict(before.by_pod)
+    del by_pod[pod_uid]
+    return replace(before, by_pod=by_pod)
 
 
 def _is_same(old: Reservation | None, new: Reservation) -> bool:

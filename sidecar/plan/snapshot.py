@@ -7,6 +7,7 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.pods.claims import Name
 from allocator.strategies import registry
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
 
@@ -20,10 +21,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         classes: By name.
         extended_resources: Name of an extended resource to the class that maps it.
         pods: By UID, those with claims.
+        nominated: By UID, those of them that wait for a node that was cleared for them.
         claims_of: UID of a pod to the claims that are reserved for it.
         lowest_priority: Of the pods that have devices; None if none has.
         drivers: Drivers whose devices may be given.
         default_strategy: Where neither the pod nor a class names one.
+        weights: Of the capacities in loads.
     """
 
     cluster: Cluster
@@ -31,7 +34,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     classes: Mapping[str, DeviceClass]
     extended_resources: Mapping[str, str]
     pods: Mapping[str, Pod]
+    nominated: Mapping[str, Pod] = {}
     claims_of: Mapping[str, frozenset[Name]] = {}
     lowest_priority: int | None = None
     drivers: frozenset[str]
     default_strategy: str = registry.DEFAULT
+    weights: CapacityWeights = NO_WEIGHTS

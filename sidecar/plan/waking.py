@@ -94,7 +94,13 @@ class _Plan:
             return False  # An event of its own claims wakes it.
         answer = self._answers.get(question)
         if answer is None:
-            answer = self._answers[question] = find_nodes(pod, self._snapshot, max_parts=1)
+            answer = self._answers[question] = find_nodes(
+                # Who is nominated comes first by its importance.
+                pod,
+                self._snapshot,
+                keeps_nominations=False,
+                max_parts=1,
+            )
         if isinstance(answer, Rejection):
             return answer.verdict is Verdict.ERROR  # It was not searched to the end.
         if isinstance(answer, NoDevicesNeeded):

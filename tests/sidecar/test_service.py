@@ -415,6 +415,40 @@ async def test_the_drivers_of_the_allocator_ownership_are_given_while_they_are_i
             assert (await scheduler.prefilter(pod))["code"] == "driverNotOwned"
 
 
+async def test_limits_and_weights_of_the_allocator_ownership_count_as_soon_as_they_change(
+    tmp_path: Path,
+) -> None:
+    driver = "gpu.example.com"
+    async with FakeApiServer() as server:
+        publish(server, "node-1", "node-2", per_node=3)
+        for name in "abc":
+            put_claim(server, f"gpu-{name}")
+        allocate(server, "gpu-a", "node-1", "uid-other")
+        pod = put_pod(server, "b", "gpu-b")
+        server.put(VALIDATING_ADMISSION_POLICIES, dict(fence_documents([driver])[0]))
+
+        def own(**settings: Any) -> None:
+            spec = {"drivers": [{"name": driver, **settings}]}
+            server.put(ALLOCATOR_OWNERSHIPS, {"metadata": {"name": "default"}, "spec": spec})
+
+        own()
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            scheduler = await greeted(sidecar)
+            assert names(await scheduler.prefilter(pod)) == ["node-1", "node-2"]
+
+            own(maxConsumersPerNode=1)
+            version = sidecar.state.version
+            await until(lambda: sidecar.state.version > version)
+            assert names(await scheduler.prefilter(pod)) == ["node-2"]
+
+            own(capacityWeights={"memory": 2})
+            version = sidecar.state.version
+            await until(lambda: sidecar.state.version > version)
+            assert names(await scheduler.prefilter(pod)) == ["node-1", "node-2"]
+            snapshot = sidecar.state.snapshot({})
+            assert snapshot.weights.weights_of(driver) == {"memory": 2}
+
+
 async def test_a_pod_that_is_seen_bound_is_never_taken_its_devices(tmp_path: Path) -> None:
     async with reserved_pod(tmp_path, "node-1") as (server, sidecar, scheduler, pod):
         await scheduler.prebind(pod)

@@ -45,10 +45,11 @@ from testing.allocation.builders import (
 )
 
 
-def pod(*claims: str, name: str = "a", priority: int = 0, **spec: Any) -> Pod:
+def pod(*claims: str, name: str = "a", priority: int = 0, nominated: str = "", **spec: Any) -> Pod:
     return convert(
         {
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "status": {"nominatedNodeName": nominated},
             "spec": {
                 "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
                 "priority": priority,
@@ -83,6 +84,11 @@ def snapshot(
         classes=by_name,
         extended_resources=extended_resources(classes),
         pods={each.metadata.uid: each for each in pods},
+        nominated={
+            each.metadata.uid: each
+            for each in pods
+            if each.status is not None and each.status.nominated_node_name
+        },
         claims_of=claims_of,
         lowest_priority=min((each.spec.priority or 0 for each in pods), default=None),
         drivers=frozenset(drivers),
@@ -289,8 +295,8 @@ def test_victims_free_their_devices() -> None:
         claim(request(), name="gpu"),
     )
 
-    kept = fits_with(pod("gpu"), "node-1", cluster, removed_claims=(), added_claims=())
-    freed = fits_with(pod("gpu"), "node-1", cluster, removed_claims=("uid-low",), added_claims=())
+    kept = fits_with(pod("gpu"), "node-1", cluster, removed_pods=(), added_pods=())
+    freed = fits_with(pod("gpu"), "node-1", cluster, removed_pods=("uid-low",), added_pods=())
 
     assert rejected(kept)[1] is Code.NO_DEVICES
     assert isinstance(freed, Placement)
@@ -300,9 +306,9 @@ def test_a_victim_that_shares_its_claim_with_a_survivor_frees_nothing() -> None:
     held = allocated_claim(result("gpu-0"), result("gpu-1"), name="held")
     cluster = snapshot(used_by(held, "uid-low", "uid-other"), claim(request(), name="gpu"))
 
-    alone = fits_with(pod("gpu"), "node-1", cluster, removed_claims=("uid-low",), added_claims=())
+    alone = fits_with(pod("gpu"), "node-1", cluster, removed_pods=("uid-low",), added_pods=())
     both = fits_with(
-        pod("gpu"), "node-1", cluster, removed_claims=("uid-low", "uid-other"), added_claims=()
+        pod("gpu"), "node-1", cluster, removed_pods=("uid-low", "uid-other"), added_pods=()
     )
 
     assert rejected(alone)[1] is Code.NO_DEVICES
@@ -315,6 +321,59 @@ def test_nominated_pods_take_their_devices_first() -> None:
         claim(request(count=2), name="two"), claim(request(), name="gpu"), pods=[nominated]
     )
 
-    outcome = fits_with(pod("gpu"), "node-1", cluster, removed_claims=(), added_claims=("uid-b",))
+    outcome = fits_with(pod("gpu"), "node-1", cluster, removed_pods=(), added_pods=("uid-b",))
 
     assert rejected(outcome)[1] is Code.NO_DEVICES
+
+
+@pytest.mark.parametrize(
+    ("own_priority", "expected"),
+    [
+        pytest.param(0, ["node-2"], id="a less important pod leaves them the devices"),
+        pytest.param(10, ["node-2"], id="one that is as important does, too"),
+        pytest.param(11, ["node-1", "node-2"], id="a more important one does not"),
+    ],
+)
+def test_devices_are_kept_for_the_pod_that_others_were_evicted_for(
+    own_priority: int, expected: list[str]
+) -> None:
+    rival = pod("two", name="b", priority=10, nominated="node-1")
+    cluster = snapshot(
+        claim(request(count=2), name="two"), claim(request(), name="gpu"), pods=[rival]
+    )
+
+    assert names(find_nodes(pod("gpu", priority=own_priority), cluster)) == expected
+    assert names(find_nodes(rival, cluster)) == ["node-1", "node-2"]
+
+
+def test_a_node_with_devices_beside_those_of_a_nominated_pod_fits() -> None:
+    rival = pod("one", name="b", priority=10, nominated="node-1")
+    cluster = snapshot(claim(request(), name="one"), claim(request(), name="gpu"), pods=[rival])
+
+    assert names(find_nodes(pod("gpu"), cluster)) == ["node-1", "node-2"]
+
+
+def test_a_pod_is_turned_away_if_all_free_devices_are_kept_for_nominated_pods() -> None:
+    rivals = [pod("two", name="b", priority=10, nominated="node-1")]
+    cluster = snapshot(
+        claim(request(count=2), name="two"),
+        claim(request(), name="gpu"),
+        nodes=[node("node-1")],
+        pods=rivals,
+    )
+
+    assert rejected(find_nodes(pod("gpu"), cluster)) == (Verdict.UNRESOLVABLE, Code.NO_DEVICES)
+
+
+def test_the_hundred_best_nodes_are_chosen_among_those_that_are_not_kept() -> None:
+    """All nodes are looked at if each of the best is kept for a nominated pod."""
+    nodes = [node(f"node-{number:03}") for number in range(MAX_NODES + 1)]
+    rivals = [
+        pod("two", name=f"b{number}", priority=10, nominated=known.metadata.name)
+        for number, known in enumerate(nodes[:MAX_NODES])
+    ]
+    claims = [claim(request(count=2), name="two"), claim(request(), name="gpu")]
+
+    outcome = find_nodes(pod("gpu"), snapshot(*claims, nodes=nodes, pods=rivals))
+
+    assert names(outcome) == [nodes[-1].metadata.name]
