@@ -28,13 +28,8 @@ from clusterstate.rule_cache import ClusterFacts, RuleCache
 from clusterstate.settings import ValidationSettings
 from kube.api.urls import CONFIG_MAPS, NAMESPACES
 from kube.cel.engine import SelectorEngine, require_wanted, use_engine, while_wanted
-from kube.runtime.informers import (
-    Handler,
-    InformerFactory,
-    Subscription,
-    unsynced_resources,
-    wait_synced,
-)
+from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
+from kube.runtime.stores import Handler
 from rules.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 

@@ -37,7 +37,7 @@ from kube.api.urls import (
     RESOURCE_SLICES,
     Resource,
 )
-from kube.runtime.informers import Projection
+from kube.runtime.stores import Projection
 
 MAX_SHARED: Final = 4096
 """Values of a kind that slices share; those that were not met for longest are let go."""

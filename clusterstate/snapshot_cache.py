@@ -43,14 +43,8 @@ from kube.api.urls import (
     RESOURCE_SLICES,
     WORKLOAD_PROFILES,
 )
-from kube.runtime.informers import (
-    Handler,
-    InformerFactory,
-    Projection,
-    Subscription,
-    unsynced_resources,
-    wait_synced,
-)
+from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
+from kube.runtime.stores import Handler, Projection
 from translation.claims import config_drivers
 from translation.device_facts import facts_by_driver
 from translation.limit_ranges import LimitRangeSummary

@@ -10,7 +10,7 @@ from kube.api.core import LimitRange, ResourceQuota
 from kube.api.meta import ApiStruct, decode
 from kube.api.resource import ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
-from kube.runtime.informers import Projection
+from kube.runtime.stores import Projection
 from translation.claims import template_classes, template_digest
 from translation.device_facts import SliceSummary, summary
 from translation.limit_ranges import LimitRangeSummary, limit_range_summary

@@ -45,7 +45,8 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
-from kube.runtime.informers import InformerFactory, Key
+from kube.runtime.informers import InformerFactory
+from kube.runtime.stores import Key
 from process.command import Process
 from process.metrics import CacheCollector, process_registry
 from process.probes import ProbeServer

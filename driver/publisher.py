@@ -37,7 +37,8 @@ from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
 from kube.names import NAME
-from kube.runtime.informers import InformerFactory, Key
+from kube.runtime.informers import InformerFactory
+from kube.runtime.stores import Key
 
 FIELD_MANAGER: Final = f"{NAME}-driver"
 BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)

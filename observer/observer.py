@@ -29,11 +29,8 @@ from kube.backoff import Backoff
 from kube.cel.engine import SelectorEngine, use_engine
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, EventResult
-from kube.runtime.informers import (
-    Handler,
-    InformerFactory,
-    Subscription,
-)
+from kube.runtime.informers import InformerFactory, Subscription
+from kube.runtime.stores import Handler
 from observer.duplicate_resources import duplicate_resource_events
 from observer.event_history import EventHistory
 from observer.metrics import ObserverMetrics

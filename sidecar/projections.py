@@ -16,7 +16,7 @@ from kube.api.meta import ObjectMeta, decode
 from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.names import STRATEGY_ANNOTATION
-from kube.runtime.informers import Projection
+from kube.runtime.stores import Projection
 from sidecar.plan.fence import Fence
 
 

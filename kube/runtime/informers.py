@@ -34,14 +34,9 @@ from kube.backoff import Backoff
 from kube.client.client import PAGE_SIZE, Client
 from kube.client.responses import WatchEvent
 from kube.errors import KubeError, NotFound
+from kube.runtime.stores import Handler, Key, Projection, Store
 
 T = TypeVar("T")
-Key = tuple[str, str]
-"""Namespace and name; the namespace of a cluster-scoped object is empty."""
-Projection = Callable[[bytes], T | None]
-"""From an object's JSON to what is kept of it, None to keep nothing."""
-Handler = Callable[[Key, T | None, T | None], None]
-"""Called with key, old and new value: None for what was not there, or is not any more."""
 
 _IN_PLACE: Final = frozenset({0, 429, 502, 503, 504})
 """Statuses after which a watch is resumed at the last resourceVersion; 0 is no answer at all.
@@ -80,55 +75,6 @@ class _Head(meta.ApiStruct, frozen=True, kw_only=True):
     metadata: meta.ObjectMeta = meta.ObjectMeta()
 
 
-class _Store(Generic[T]):
-    """The store of one projection of an informer's objects.
-
-    Attributes:
-        objects: Key to projected value.
-        decode_errors: Objects that the projection could not decode.
-        handlers: Those of all subscriptions to the projection.
-    """
-
-    def __init__(self, resource: Resource, projection: Projection[T]) -> None:
-        self._resource = resource
-        self._projection = projection
-        self.objects: dict[Key, T] = {}
-        self.decode_errors = 0
-        self.handlers: list[Handler[T]] = []
-
-    def project(self, key: Key, raw: bytes) -> T | None:
-        """Return the projection of an object; None where nothing is, or where it cannot be decoded."""
-        try:
-            try:
-                return self._projection(raw)
-            except RecursionError:  # The JSON could be parsed, but its values cannot be walked.
-                return self._projection(meta.prune(raw))
-        except msgspec.DecodeError as error:
-            self.decode_errors += 1
-            log.warning(
-                "object.decode_failed", resource=self._resource.plural, key=key, error=str(error)
-            )
-            return None
-
-    def replace(self, key: Key, new: T | None) -> "_Change[T] | None":
-        """Store a value, or remove it; return what the handlers have to be called with."""
-        old = self.objects.get(key)
-        if old is None and new is None:
-            return None
-        if new is None:
-            del self.objects[key]
-        else:
-            self.objects[key] = new
-        return _Change(self.handlers, key, old, new)
-
-
-class _Change(NamedTuple, Generic[T]):
-    handlers: Sequence[Handler[T]]
-    key: Key
-    old: T | None
-    new: T | None
-
-
 class Informer:
     """One list and watch, and the stores of the projections that are subscribed to.
 
@@ -154,7 +100,7 @@ class Informer:
         self._backoff = Backoff(initial_s=settings.backoff_s, max_s=settings.backoff_limit_s)
         self._jitter = jitter
         self._clock = clock
-        self._stores: dict[Projection[Any], _Store[Any]] = {}
+        self._stores: dict[Projection[Any], Store[Any]] = {}
         self._versions: dict[Key, str] = {}
         self._version = ""
         # Versions that writes returned and that no event or list has reached yet.
@@ -176,9 +122,9 @@ class Informer:
         """Return how often a projection could not decode an object."""
         return sum(store.decode_errors for store in self._stores.values())
 
-    def store(self, projection: Projection[T]) -> _Store[T]:
+    def store(self, projection: Projection[T]) -> Store[T]:
         """Return the store of a projection, a new one where there is none yet."""
-        return self._stores.setdefault(projection, _Store(self.resource, projection))
+        return self._stores.setdefault(projection, Store(self.resource, projection))
 
     @property
     def contact_age_s(self) -> float:
@@ -330,7 +276,7 @@ class Informer:
         self._versions.pop(key, None)
         self._replace(key, [(store, None) for store in self._stores.values()])
 
-    def _replace(self, key: Key, values: Iterable[tuple[_Store[Any], Any]]) -> None:
+    def _replace(self, key: Key, values: Iterable[tuple[Store[Any], Any]]) -> None:
         """Change all stores, then call the handlers, which may look into any of them."""
         changes = [change for store, value in values if (change := store.replace(key, value))]
         for change in changes:
@@ -356,7 +302,7 @@ class Subscription(Generic[T]):
         synced: Set when the first list is complete.
     """
 
-    def __init__(self, informer: Informer, store: _Store[T]) -> None:
+    def __init__(self, informer: Informer, store: Store[T]) -> None:
         self._informer = informer
         self._store = store
         self.resource: Final = informer.resource

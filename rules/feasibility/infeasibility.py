@@ -23,17 +23,17 @@ from findings.finding import Code
 from findings.text import quote_text
 from kube.api.resource import (
     MAX_RESULTS,
-    DeviceClaim,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceSubRequest,
-    ExactDeviceRequest,
     ResourceClaim,
-    ResourceClaimSpec,
 )
 from kube.quantity import Quantity
 from rules.feasibility.bounded_search import Feasibility
 from rules.feasibility.idle_cluster import Claims, IdleCluster, signature
+from rules.feasibility.partial_claims import (
+    claim_of_request,
+    with_alternative,
+    with_constraints,
+    with_count,
+)
 from rules.feasibility.unusable_pools import describe_unusable_pools
 from rules.requests import selector_cost
 
@@ -171,12 +171,18 @@ class _Diagnosis:
                 path = FieldPath.of("requests", number)
                 if request.first_available:
                     parts = [
-                        (path.child("firstAvailable", position), _with_only(request, alternative))
+                        (
+                            path.child("firstAvailable", position),
+                            with_alternative(request, alternative),
+                        )
                         for position, alternative in enumerate(request.first_available)
                     ]
                 else:
                     parts = [(path.child("exactly"), request)]
-                yield [self._option(index, place, _alone(claim, part)) for place, part in parts]
+                yield [
+                    self._option(index, place, claim_of_request(claim, part))
+                    for place, part in parts
+                ]
 
     def _option(self, claim: int, path: FieldPath, alone: ResourceClaim) -> _Option:
         return _Option(claim, path, alone, self._idle_cluster.ask((alone,)).requests[0][0][0])
@@ -349,7 +355,7 @@ class _Diagnosis:
         low, high = 0, limit
         while high - low > 1:
             middle = (low + high) // 2
-            verdict = self._idle_cluster.feasibility((_with_count(alone, middle),))
+            verdict = self._idle_cluster.feasibility((with_count(alone, middle),))
             if verdict is Feasibility.FEASIBLE:
                 low = middle
             else:
@@ -425,7 +431,7 @@ class _Diagnosis:
 
     def _joint_cause(self, claims: Claims) -> tuple[FieldPath, Code, str]:
         """Return path, code and message of the contradiction."""
-        claims_without_constraints = [_with_constraints(claim, ()) for claim in claims]
+        claims_without_constraints = [with_constraints(claim, ()) for claim in claims]
         if self._idle_cluster.feasibility(claims_without_constraints) is Feasibility.FEASIBLE:
             return *self._constraint(claims), "no node can ever satisfy the constraints"
         if self._idle_cluster.is_feasible_without_modes(claims):
@@ -442,7 +448,7 @@ class _Diagnosis:
                 fewer = (*constraints[:index], *constraints[index + 1 :])
                 changed_claims = [
                     *claims[:number],
-                    _with_constraints(claim, fewer),
+                    with_constraints(claim, fewer),
                     *claims[number + 1 :],
                 ]
                 if self._idle_cluster.feasibility(changed_claims) is Feasibility.FEASIBLE:
@@ -450,33 +456,7 @@ class _Diagnosis:
         return FieldPath.of("constraints"), Code.UNSATISFIABLE_CONSTRAINT
 
 
-# --- parts of claims ------------------------------------------------------------------------------
-
-
-def _with_only(request: DeviceRequest, alternative: DeviceSubRequest) -> DeviceRequest:
-    return replace(request, first_available=(alternative,))
-
-
-def _alone(claim: ResourceClaim, request: DeviceRequest) -> ResourceClaim:
-    """Return a claim with one request only."""
-    return replace(claim, spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,))))
-
-
-def _with_constraints(
-    claim: ResourceClaim, constraints: Sequence[DeviceConstraint]
-) -> ResourceClaim:
-    devices = replace(claim.spec.devices, constraints=tuple(constraints) or None)
-    return replace(claim, spec=ResourceClaimSpec(devices=devices))
-
-
-def _with_count(alone: ResourceClaim, count: int) -> ResourceClaim:
-    """Return a claim of one request with another count."""
-    (request,) = alone.spec.devices.requests or ()
-    if request.first_available:
-        (alternative,) = request.first_available
-        return _alone(alone, _with_only(request, replace(alternative, count=count)))
-    exactly = replace(request.exactly or ExactDeviceRequest(), count=count)
-    return _alone(alone, replace(request, exactly=exactly))
+# --- parts of reasons -----------------------------------------------------------------------------
 
 
 def _report_reasons(reasons: Sequence[Infeasibility | None]) -> Iterator[Infeasibility]:

@@ -17,14 +17,13 @@ from kube.api.core import Pod
 from kube.api.urls import Resource
 from kube.client.client import Client
 from kube.runtime.informers import (
-    Handler,
     InformerFactory,
     InformerSettings,
-    Key,
     Subscription,
     unsynced_resources,
     wait_synced,
 )
+from kube.runtime.stores import Handler, Key
 from testing.fake_api_server import FakeApiServer, running, until
 
 PODS = Resource(version="v1", plural="pods")

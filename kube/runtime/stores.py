@@ -1,0 +1,75 @@
+"""What a process keeps of the objects of a resource: one store per projection.
+
+A projection chooses what is kept of an object. It is given the object's JSON, so that memory holds what
+is used and nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from kube.api import meta
+from kube.api.urls import Resource
+
+T = TypeVar("T")
+Key = tuple[str, str]
+"""Namespace and name; the namespace of a cluster-scoped object is empty."""
+Projection = Callable[[bytes], T | None]
+"""From an object's JSON to what is kept of it, None to keep nothing."""
+Handler = Callable[[Key, T | None, T | None], None]
+"""Called with key, old and new value: None for what was not there, or is not any more."""
+
+log = structlog.get_logger()
+
+
+class Store(Generic[T]):
+    """The store of one projection of an informer's objects.
+
+    Attributes:
+        objects: Key to projected value.
+        decode_errors: Objects that the projection could not decode.
+        handlers: Those of all subscriptions to the projection.
+    """
+
+    def __init__(self, resource: Resource, projection: Projection[T]) -> None:
+        self._resource = resource
+        self._projection = projection
+        self.objects: dict[Key, T] = {}
+        self.decode_errors = 0
+        self.handlers: list[Handler[T]] = []
+
+    def project(self, key: Key, raw: bytes) -> T | None:
+        """Return the projection of an object; None where nothing is, or where it cannot be decoded."""
+        try:
+            try:
+                return self._projection(raw)
+            except RecursionError:  # The JSON could be parsed, but its values cannot be walked.
+                return self._projection(meta.prune(raw))
+        except msgspec.DecodeError as error:
+            self.decode_errors += 1
+            log.warning(
+                "object.decode_failed", resource=self._resource.plural, key=key, error=str(error)
+            )
+            return None
+
+    def replace(self, key: Key, new: T | None) -> "Change[T] | None":
+        """Store a value, or remove it; return what the handlers have to be called with."""
+        old = self.objects.get(key)
+        if old is None and new is None:
+            return None
+        if new is None:
+            del self.objects[key]
+        else:
+            self.objects[key] = new
+        return Change(self.handlers, key, old, new)
+
+
+class Change(NamedTuple, Generic[T]):
+    """A value that was stored or removed, and whom to call for it."""
+
+    handlers: Sequence[Handler[T]]
+    key: Key
+    old: T | None
+    new: T | None
