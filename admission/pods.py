@@ -371,7 +371,7 @@ def _check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[F
             yield error(
                 Code.TOO_LARGE,
                 path,
-                f"{size} {part} in a pod that requests devices, at most {maximum} are supported",
+                f"{size} {part}, but a pod that requests devices may have at most {maximum}",
             )
 
 

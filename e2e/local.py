@@ -19,6 +19,7 @@ from typing import Final
 
 import yaml
 
+from cli.output.phrases import count_text
 from e2e.access import Object, stream
 from e2e.binaries import binaries
 from e2e.cluster import Cluster
@@ -137,7 +138,7 @@ def _start_real(cluster: Cluster) -> None:
     driver.declare(yaml.safe_load(INVENTORY.read_text())["pools"])
     driver.start()
     driver.wait_ready()
-    say(f"  {node.name}: {len(driver.published())} devices of {driver.name}")
+    say(f"  {node.name}: {count_text(len(driver.published()), 'device')} of {driver.name}")
     _say_metrics(installed)
 
 
@@ -186,7 +187,7 @@ def _add_nodes(
     cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
     for node, slice_ in slices.items():
         devices = [device for piece in slice_ for device in piece["spec"]["devices"]]
-        say(f"  {node}: {len(devices)} devices of {slice_[0]['spec']['driver']}")
+        say(f"  {node}: {count_text(len(devices), 'device')} of {slice_[0]['spec']['driver']}")
 
 
 def _link_kubectl(state: Path) -> None:

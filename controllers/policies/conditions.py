@@ -143,7 +143,7 @@ def accepted_condition(
         ConditionType.ACCEPTED,
         "True",
         ConditionReason.ACCEPTED,
-        f"in force for driver {policy.driver}; {_describe_conflicts(conflicts)}",
+        f"the policy of driver {policy.driver}; {_describe_conflicts(conflicts)}",
     )
 
 
@@ -161,7 +161,7 @@ def enforced_condition(
     """
     type_ = ConditionType.ENFORCED
     if in_force != policy.name:
-        message = f"{KIND} {in_force} is in force for driver {policy.driver}"
+        message = f"{KIND} {in_force} is the policy of driver {policy.driver}"
         return ConditionState(type_, "False", EnforcementReason.NOT_ACCEPTED, message)
     parts = [enforcement.message]
     if enforcement.is_enforced and conflicts is not None:

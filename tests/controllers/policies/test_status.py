@@ -175,7 +175,7 @@ CASES = (
     Case("without devices nobody knows", "Symmetric", "Unknown NoDevices", "no device",
          report(pools=())),
     Case("the only policy of its driver is accepted", "Accepted", "True Accepted",
-         "in force for driver gpu.example.com; no devices in use violate it", report()),
+         "the policy of driver gpu.example.com; no devices in use violate it", report()),
     Case("conflicts are counted", "Accepted", "True Accepted",
          "devices in use violate it once, held by 2 claims in 2 namespaces",
          report(claims=(allocated_claim(result("g0-a"), name="one"),
