@@ -7,6 +7,7 @@
     DrawbridgeError
     |-- ConfigError        invalid settings, profile files or flags
     |-- ObjectFileError    a file does not hold Kubernetes objects; with file and line
+    |   `-- NotEditable        its text cannot be edited in place
     |-- QuantityError      a text is not a quantity
     |-- CelError
     |   |-- InvalidSelector      does not compile, or is not boolean
@@ -49,6 +50,10 @@ class ConfigError(DrawbridgeError):
 
 class ObjectFileError(DrawbridgeError):
     """A text is not a stream of Kubernetes objects; the message names file and line."""
+
+
+class NotEditable(ObjectFileError):
+    """The text of a file has a form that cannot be edited in place; the message says which."""
 
 
 class QuantityError(DrawbridgeError, ValueError):

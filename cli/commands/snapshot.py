@@ -2,9 +2,7 @@
 
 import asyncio
 import gzip
-import os
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -15,6 +13,7 @@ import msgspec
 from cli.inputs.cluster_documents import SNAPSHOT, print_unreadable
 from cli.inputs.findings import printable
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
+from cli.output.files import write_whole
 from cli.output.formats import API_VERSION
 from cli.output.help import Command
 from cli.output.phrases import count_text
@@ -81,22 +80,6 @@ def encode_snapshot(state: LiveSnapshot, taken_at: str) -> bytes:
     }
     head = {"apiVersion": API_VERSION, "kind": SNAPSHOT_LIST}
     return msgspec.json.encode({**head, "items": (origin, *state.items)}) + b"\n"
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file at once, readable by its owner alone: no reader ever sees half of it.
-
-    Raises:
-        OSError: The directory cannot be written.
-    """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _is_gzip(output: str) -> bool:

@@ -36,6 +36,7 @@ from translation.snapshot import (
 )
 
 NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
+NO_KUBECONFIG: Final = "There is no kubeconfig: set KUBECONFIG, or use --kubeconfig or --snapshot."
 
 
 class Scope(Enum):
@@ -93,6 +94,7 @@ class _ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
     """The flags that name objects and a cluster, as they were given."""
 
     files: tuple[str, ...]
+    recursive: bool = False
     snapshots: tuple[str, ...]
     live: bool
     offline: bool = False
@@ -127,8 +129,16 @@ def _files_flag(*, is_required: bool) -> _Flag:
         required=is_required,
         metavar="PATH",
         help=f"{_FILES if is_required else _MORE_FILES}: a file, a directory (its *.yaml, *.yml and "
-        "*.json, not deeper), or - for standard input. Repeatable.",
+        "*.json), or - for standard input. Repeatable.",
     )
+
+
+_RECURSIVE_FLAG: Final[_Flag] = click.option(
+    "-R",
+    "--recursive",
+    is_flag=True,
+    help="Read the subdirectories of directories that -f names, too.",
+)
 
 
 _CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
@@ -233,7 +243,7 @@ def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
         _print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
-    return _add_flags(run_command, (_files_flag(is_required=False), *flags))
+    return _add_flags(run_command, (_files_flag(is_required=False), _RECURSIVE_FLAG, *flags))
 
 
 def _with_inputs(command: _Command, scope: Scope) -> _Command:
@@ -244,7 +254,13 @@ def _with_inputs(command: _Command, scope: Scope) -> _Command:
         _print_notes(inputs.notes)
         command(inputs=inputs, **values)
 
-    flags = (_files_flag(is_required=True), *_CLUSTER_FLAGS, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS)
+    flags = (
+        _files_flag(is_required=True),
+        _RECURSIVE_FLAG,
+        *_CLUSTER_FLAGS,
+        _NAMESPACE_FLAG,
+        *_TRANSLATION_FLAGS,
+    )
     return _add_flags(run_command, flags)
 
 
@@ -278,7 +294,7 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
     profiles = load_profiles(translation.profile_directory)
     # Wrong flags are told before anything else is read.
     translation_options(translation.profiles, profiles, settings or SharedSettings())
-    manifests = read_paths(cluster.files)
+    manifests = read_paths(cluster.files, recursive=cluster.recursive)
     if not manifests:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
     namespace, state, notes = _read_state(cluster, manifests, scope)
@@ -327,8 +343,8 @@ def read_cluster(flags: _ClusterFlags) -> ClusterObjects:
     _check_flags(flags)
     flags, _ = _with_default_cluster(flags)
     if not (flags.files or flags.snapshots or flags.live):
-        raise click.UsageError(NO_CLUSTER)
-    manifests = read_paths(flags.files)
+        raise click.UsageError(NO_KUBECONFIG if _is_live_by_default(flags) else NO_CLUSTER)
+    manifests = read_paths(flags.files, recursive=flags.recursive)
     namespace, state, notes = _read_state(flags, manifests, Scope.ALLOCATION)
     objects = merge_objects(state or (), manifests, namespace)
     return ClusterObjects(

@@ -65,12 +65,10 @@ class Command(click.Command):
 
 _CONNECTION: Final = "Set it in a kubeconfig, and name that with --kubeconfig or --context."
 _ALL_NAMESPACES: Final = "Objects of all namespaces are read; -n is for objects that name none."
-_NOT_RECURSIVE: Final = "Subdirectories are not read: repeat -f for each of them."
 _KUSTOMIZE: Final = "Use kubectl kustomize DIR | drawbridge ... -f -"
 _SELECTOR: Final = "Use kubectl get ... -l SELECTOR -o yaml | drawbridge ... -f -"
 _KUBECTL_OPTIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("-A", "--all-namespaces"), _ALL_NAMESPACES),
-    **dict.fromkeys(("-R", "--recursive"), _NOT_RECURSIVE),
     **dict.fromkeys(("-k", "--kustomize"), _KUSTOMIZE),
     **dict.fromkeys(("-l", "--selector"), _SELECTOR),
     **dict.fromkeys(("-s", "--server", "--token", "--as", "--user", "--cluster"), _CONNECTION),

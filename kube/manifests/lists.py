@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kube.manifests.source import LocatedDocument, SourceObject, json_type, raise_at
+from kube.manifests.source import (
+    CHART_FILES,
+    KUSTOMIZATIONS,
+    LocatedDocument,
+    SourceObject,
+    json_type,
+    raise_at,
+)
 
 
 def flatten(located_document: LocatedDocument, source: str) -> Iterator[SourceObject]:
@@ -20,7 +27,7 @@ def flatten(located_document: LocatedDocument, source: str) -> Iterator[SourceOb
     for field in ("apiVersion", "kind"):
         value = document.get(field)
         if value is None or value == "":
-            raise_at(source, line, f"{field} is missing")
+            raise_at(source, line, f"{field} is missing{_build_hint(source)}")
         if not isinstance(value, str):
             raise_at(source, line, f"{field} is {json_type(value)}, not a string")
     if not _is_list(document):
@@ -33,6 +40,16 @@ def flatten(located_document: LocatedDocument, source: str) -> Iterator[SourceOb
         if not isinstance(item, dict):
             raise_at(source, at, f"items[{index}]: expected an object, found {json_type(item)}")
         yield from flatten(LocatedDocument(value=_with_type(item, document), line=at), source)
+
+
+def _build_hint(source: str) -> str:
+    """Return what to do with a file from which another program builds manifests; or nothing."""
+    directory, _, name = source.rpartition("/")
+    if name in KUSTOMIZATIONS:
+        return f"; build it first: kubectl kustomize {directory or '.'} | drawbridge ... -f -"
+    if name in CHART_FILES:
+        return f"; render the chart first: helm template {directory or '.'} | drawbridge ... -f -"
+    return ""
 
 
 def _is_list(document: Mapping[str, Any]) -> bool:

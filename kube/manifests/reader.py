@@ -22,19 +22,23 @@ from kube.manifests.views import read_list_views
 from kube.manifests.yaml_reader import YamlReader
 
 
-def read_paths(paths: Iterable[str], *, stdin: BinaryIO | None = None) -> list[SourceObject]:
+def read_paths(
+    paths: Iterable[str], *, recursive: bool = False, stdin: BinaryIO | None = None
+) -> list[SourceObject]:
     """Read the objects of the paths of `-f`: files, directories, or `-` for standard input.
 
     A file may be compressed with gzip.
-    Of a directory the files `*.yaml`, `*.yml` and `*.json` are read in order of their names, without
-    subdirectories.
+    Of a directory the files `*.yaml`, `*.yml` and `*.json` are read in order of their names.
+
+    Args:
+        recursive: Subdirectories are read, too, but no symbolic links to directories.
 
     Raises:
         ObjectFileError: A path cannot be read, or `read_objects` rejects its text.
     """
     return [
         source_object
-        for name, text in _read_all(paths, stdin)
+        for name, text in _read_all(paths, stdin, recursive=recursive)
         for source_object in read_objects(text, name)
     ]
 
@@ -58,41 +62,55 @@ def read_views(
         ObjectFileError: As `read_paths`.
     """
     objects: list[SourceObject | ViewedObject] = []
-    for name, text in _read_all(paths, stdin):
+    for name, text in _read_all(paths, stdin, recursive=False):
         check_size(text, name)
         views = read_list_views(text, kinds, name)
         objects += read_objects(text, name) if views is None else views
     return objects
 
 
-def _read_all(paths: Iterable[str], stdin: BinaryIO | None) -> Iterator[tuple[str, bytes]]:
+def _read_all(
+    paths: Iterable[str], stdin: BinaryIO | None, *, recursive: bool
+) -> Iterator[tuple[str, bytes]]:
+    stdin = sys.stdin.buffer if stdin is None else stdin
     for path in paths:
         try:
-            for name, content in _read_path(path, sys.stdin.buffer if stdin is None else stdin):
+            for name, content in _read_path(path, stdin, recursive=recursive):
                 yield name, decompress(content, name)
         except OSError as error:
             raise ObjectFileError(f"{error.filename or path}: {error.strerror}") from error
 
 
-def _read_path(path: str, stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
+def _read_path(path: str, stdin: BinaryIO, *, recursive: bool) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each file of a path."""
     if not path:
         raise ObjectFileError("the path is empty")
     if path == "-":
         yield STDIN, stdin.read(MAX_BYTES + 1)
         return
-    for file in _object_files(Path(path)):
+    for file in _object_files(Path(path), recursive=recursive):
         with file.open("rb") as stream:
             yield str(file), stream.read(MAX_BYTES + 1)
 
 
-def _object_files(path: Path) -> list[Path]:
+def _object_files(path: Path, *, recursive: bool) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+    inside = _files_below(path) if recursive else sorted(filter(Path.is_file, path.iterdir()))
+    files = [file for file in inside if file.suffix in SUFFIXES]
     if not files:
-        raise ObjectFileError(f"{path}: no {', '.join(SUFFIXES)} file in this directory")
+        place = "in or below" if recursive else "in"
+        raise ObjectFileError(f"{path}: no {', '.join(SUFFIXES)} file {place} this directory")
     return files
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    """Yield the files of a directory, then those of its subdirectories, each in order of names."""
+    entries = sorted(path.iterdir())
+    yield from (entry for entry in entries if entry.is_file())
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _files_below(entry)
 
 
 def read_objects(text: bytes, source: str) -> list[SourceObject]:

@@ -18,6 +18,11 @@ MAX_ALIASED_NODES: Final = 100_000
 """Values that aliases may copy in one file; kubectl's limit is about four times as high."""
 STDIN: Final = "<stdin>"
 SUFFIXES: Final = (".json", ".yaml", ".yml")
+KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+"""Names of the file from which kustomize builds manifests."""
+CHART: Final = "Chart.yaml"
+"""The file that makes a directory a Helm chart."""
+CHART_FILES: Final = (CHART, "values.yaml")
 
 
 class SourceObject(msgspec.Struct, frozen=True, kw_only=True):

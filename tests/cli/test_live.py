@@ -284,6 +284,18 @@ async def test_a_plugin_of_kubectl_reads_the_cluster_of_the_context(
     assert case.has_kubeconfig == ("there is no kubeconfig" not in result.stderr)
 
 
+def test_a_plugin_of_kubectl_names_the_kubeconfig_that_is_missing(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        main,
+        ["inventory"],
+        env={"KUBECONFIG": str(tmp_path / "absent")},
+        prog_name="kubectl drawbridge",
+    )
+
+    assert result.exit_code == 2
+    assert "There is no kubeconfig" in result.stderr
+
+
 def test_offline_and_live_contradict_each_other() -> None:
     result = drawbridge("translate", "-f", "-", "--offline", "--live")
 

@@ -1,0 +1,318 @@
+"""Edit objects in the text of a YAML file; comments, order and layout of all else stay as they are.
+
+Only the text of values that differ is written anew: lines of removed keys are deleted, and new keys
+and items are inserted below their neighbours. The positions are libyaml's. A caller proves the result
+by reading it again (`check_edit`), because YAML has more forms than are handled here.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+import msgspec
+import yaml
+from yaml.events import DocumentStartEvent
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from kube.errors import NotEditable, ObjectFileError
+from kube.manifests import scalars
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_objects
+
+Document = Mapping[str, Any]
+Path = tuple[str | int, ...]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that becomes another one.
+
+    Attributes:
+        document: The number of its document in the file, from 0.
+        path: Of the object in its document; not empty for an item of a List.
+    """
+
+    document: int
+    path: Path = ()
+    old: Document
+    new: Document
+
+
+class _Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the text, and what replaces it."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edit_yaml(
+    text: str,
+    source: str,
+    changes: Iterable[Change],
+    inserted: Mapping[int, Sequence[Document]],
+) -> str:
+    """Return the text with changed objects, and with documents inserted before others.
+
+    Args:
+        text: YAML that `read_objects` accepts.
+        source: The name for messages.
+        inserted: Number of a document to those that are written before it.
+
+    Raises:
+        NotEditable: A value that changes comes from an alias or a merge key, or has another form
+            that cannot be changed alone.
+    """
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    text = text.removeprefix(mark)
+    editor = _Editor(text, source)
+    roots = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
+    for change in changes:
+        node = editor.find(roots[change.document], change.path)
+        editor.change_mapping(node, change.old, change.new)
+    starts = [
+        event
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader)
+        if isinstance(event, DocumentStartEvent)
+    ]
+    for number, documents in inserted.items():
+        editor.insert_documents(number, starts[number], documents)
+    return mark + editor.result()
+
+
+def check_edit(before: bytes, after: bytes, source: str, expected: Iterable[Document]) -> None:
+    """Check that an edited text has the expected objects, and every comment line of the old one.
+
+    Raises:
+        NotEditable: It has not.
+    """
+    message = f"{source}: cannot be edited without changing something else; use -o yaml"
+    try:
+        documents = [source_object.document for source_object in read_objects(after, source)]
+    except ObjectFileError as error:
+        raise NotEditable(message) from error
+    if documents != [_with_lists(document) for document in expected] or _comment_lines(
+        before
+    ) - _comment_lines(after):
+        raise NotEditable(message)
+
+
+def _with_lists(value: Any) -> Any:
+    """Return a value as a file has it: with lists in place of tuples."""
+    if isinstance(value, Mapping):
+        return {key: _with_lists(child) for key, child in value.items()}
+    return [_with_lists(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _comment_lines(text: bytes) -> Counter[bytes]:
+    lines = (line.strip() for line in text.splitlines())
+    return Counter(line for line in lines if line.startswith(b"#"))
+
+
+class _Editor:
+    """Collects edits of one text."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self._text = text
+        self._source = source
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._edits: list[_Edit] = []
+
+    def result(self) -> str:
+        """Return the text with all edits applied."""
+        parts: list[str] = []
+        position = 0
+        # Of several insertions at one place the first stands first: it is the deeper one.
+        for edit in sorted(self._edits, key=lambda edit: (edit.start, edit.end)):
+            if edit.start < position:
+                raise NotEditable(f"{self._source}: two changes overlap; use -o yaml")
+            parts += [self._text[position : edit.start], edit.text]
+            position = edit.end
+        return "".join([*parts, self._text[position:]])
+
+    def find(self, node: Node, path: Path) -> Node:
+        """Return the node at a path."""
+        for step in path:
+            if isinstance(step, int) and isinstance(node, SequenceNode):
+                node = node.value[step]
+            elif isinstance(node, MappingNode) and step in (entries := _entries(node)):
+                node = entries[str(step)][1]
+            else:
+                self._refuse(node, f"{step} is not written here")
+        return node
+
+    def change_mapping(self, node: Node, old: Document, new: Document) -> None:
+        """Change a mapping; its keys that do not differ stay as they are."""
+        if not isinstance(node, MappingNode):
+            self._refuse(node, "expected a mapping")
+        if node.flow_style:
+            self._replace_flow(node, new)
+            return
+        entries = _entries(node)
+        for key, value in old.items():
+            if new.get(key, _ABSENT) == value:
+                continue
+            if key not in entries:
+                self._refuse(node, f"{key} comes from a merge key (<<); write it out")
+            key_node, value_node = entries[key]
+            if key not in new:
+                self._remove_entry(key_node, value_node)
+            else:
+                self._change_value(key_node, value_node, value, new[key])
+        added = {key: value for key, value in new.items() if key not in old}
+        if added:
+            column = node.value[0][0].start_mark.column
+            self._insert_below(_pair_end(node.value[-1], self._text), added, column)
+
+    def insert_documents(
+        self, number: int, start: DocumentStartEvent, documents: Sequence[Document]
+    ) -> None:
+        """Insert documents before one of the file, above the comments that belong to it."""
+        texts = [dump_yaml([document]) for document in documents]
+        mark = start.start_mark
+        position = mark.index if mark and (start.explicit or number) else 0
+        if start.explicit:
+            text = "".join(f"---\n{text}" for text in texts)
+        else:
+            text = "".join(f"{text}---\n" for text in texts)
+        self._add(position, position, text)
+
+    def _change_value(self, key_node: Node, node: Node, old: Any, new: Any) -> None:
+        if node.start_mark.index < key_node.start_mark.index:
+            self._refuse(key_node, "the value is an alias; write it out")
+        if isinstance(node, MappingNode) and old and new and isinstance(new, Mapping):
+            self.change_mapping(node, old, new)
+        elif isinstance(node, SequenceNode) and isinstance(new, list) and len(new) >= len(old) > 0:
+            self._change_sequence(node, old, new)
+        else:
+            column = key_node.start_mark.column
+            rendered = self._render({str(key_node.value): new}, column)
+            rendered = rendered.removeprefix(" " * column).removesuffix("\n")
+            end = _pair_end((key_node, node), self._text)
+            self._add(key_node.start_mark.index, end, rendered)
+
+    def _change_sequence(self, node: SequenceNode, old: Sequence[Any], new: Sequence[Any]) -> None:
+        """Change items, and append those that are new."""
+        if node.flow_style:
+            self._replace_flow(node, new)
+            return
+        for item, before, after in zip(node.value, old, new, strict=False):
+            if before == after:
+                continue
+            if item.start_mark.index < node.start_mark.index:
+                self._refuse(node, "an item is an alias; write it out")
+            if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+                self._refuse(item, "an item of a list changes")
+            self.change_mapping(item, before, after)
+        appended = list(new[len(old) :])
+        if appended:
+            column = node.start_mark.column
+            end = _value_end(node.value[-1], node.start_mark.index, self._text)
+            self._insert_below(end, appended, column)
+
+    def _replace_flow(self, node: Node, new: Any) -> None:
+        start, end = node.start_mark.index, node.end_mark.index
+        if re.search(r"(?:^|\s)#", self._text[start:end]):
+            self._refuse(node, "a comment stands within brackets; write one key per line")
+        self._add(start, end, _flow(new))
+
+    def _remove_entry(self, key_node: Node, value_node: Node) -> None:
+        start = key_node.start_mark.index
+        line_start = self._text.rfind("\n", 0, start) + 1
+        if self._text[line_start:start].strip():
+            self._refuse(
+                key_node, "a key that is removed stands behind a dash; write it further down"
+            )
+        end = self._line_end(_pair_end((key_node, value_node), self._text))
+        self._add(line_start, end, "")
+
+    def _insert_below(self, position: int, value: Any, column: int) -> None:
+        """Insert keys or items on the lines below a position."""
+        line_end = self._line_end(position)
+        is_ended = self._text[line_end - 1] == "\n"
+        rendered = self._render(value, column)
+        if is_ended:
+            self._add(line_end, line_end, rendered)
+        else:
+            self._add(line_end, line_end, "\n" + rendered.removesuffix("\n"))
+
+    def _render(self, value: Any, column: int) -> str:
+        """Return the lines of a mapping or a list, indented."""
+        if isinstance(value, list):
+            _, _, text = dump_yaml([{"items": value}]).partition("\n")
+        else:
+            text = dump_yaml([value])
+        indent = " " * column
+        return "".join(
+            f"{indent}{line}\n" if line else "\n" for line in text.removesuffix("\n").split("\n")
+        )
+
+    def _line_end(self, position: int) -> int:
+        end = self._text.find("\n", position)
+        return len(self._text) if end < 0 else end + 1
+
+    def _add(self, start: int, end: int, text: str) -> None:
+        self._edits.append(_Edit(start=start, end=end, text=text.replace("\n", self._newline)))
+
+    def _refuse(self, node: Node, reason: str) -> NoReturn:
+        line = node.start_mark.line + 1
+        raise NotEditable(f"{self._source}:{line}: cannot be edited in place: {reason}")
+
+
+_ABSENT: Final = object()
+
+
+def _entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:
+    """Return the nodes of keys and values; of equal keys the last counts."""
+    return {str(key.value): (key, value) for key, value in node.value}
+
+
+def _pair_end(pair: tuple[Node, Node], text: str) -> int:
+    """Return where the text of a key and its value ends, without a comment behind it."""
+    key, value = pair
+    return max(key.end_mark.index, _value_end(value, key.start_mark.index, text))
+
+
+def _value_end(node: Node, after: int, text: str) -> int:
+    """Return where the text of a value ends; `after` for an alias, whose text is elsewhere.
+
+    The end marks of block collections are not used: they lie behind comments and blank lines.
+    """
+    start = node.start_mark.index
+    if start < after:
+        return after
+    if isinstance(node, ScalarNode):
+        end = node.end_mark.index
+        return start + len(text[start:end].rstrip()) if node.style in _BLOCK_STYLES else end
+    if not isinstance(node, MappingNode | SequenceNode) or node.flow_style or not node.value:
+        return node.end_mark.index
+    last = node.value[-1]
+    return _pair_end(last, text) if isinstance(node, MappingNode) else _value_end(last, start, text)
+
+
+_BLOCK_STYLES: Final = ("|", ">")
+
+
+def _flow(value: Any) -> str:
+    """Return a value on one line, in braces and brackets."""
+    match value:
+        case Mapping():
+            pairs = (f"{_flow_word(key)}: {_flow(child)}" for key, child in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_flow, value))}]"
+        case str():
+            return _flow_word(value)
+        case _:
+            return json.dumps(value)
+
+
+def _flow_word(text: str) -> str:
+    quoted = scalars.quote(text)
+    # Between brackets a comma ends a word, and so do others.
+    is_whole = quoted != text or _FLOW_PLAIN.fullmatch(text)
+    return quoted if is_whole else f'"{text}"'
+
+
+_FLOW_PLAIN: Final = re.compile(r"[A-Za-z0-9/_.+-]*")

@@ -1,0 +1,103 @@
+"""Objects change in the text of a file, and everything else stays as it is written."""
+
+from typing import Any
+
+import pytest
+
+from kube.errors import NotEditable
+from kube.manifests.edit import Change, check_edit, edit_yaml
+from kube.manifests.reader import read_objects
+
+Document = dict[str, Any]
+
+HEAD = "apiVersion: v1\nkind: Pod\n"
+
+
+def changed(text: str, **fields: Any) -> str:
+    """The text with other fields of its only object; None removes one. Read again, it has them."""
+    (source_object,) = read_objects(text.encode(), "pod.yaml")
+    old = source_object.document
+    new = {key: value for key, value in {**old, **fields}.items() if value is not None}
+    after = edit_yaml(text, "pod.yaml", [Change(document=0, old=old, new=new)], {})
+    check_edit(text.encode(), after.encode(), "pod.yaml", [new])
+    return after
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "expected"),
+    [
+        pytest.param(
+            "a: 1 # first\n# second\nb: 2\n", {"a": 5}, "a: 5 # first\n# second\nb: 2\n", id="scalar"
+        ),
+        pytest.param(
+            "a: 1\n# about b\nb: 2 # gone\nc: 3\n", {"b": None}, "a: 1\n# about b\nc: 3\n", id="removed"
+        ),
+        pytest.param("a: 1\n\n# end\n", {"b": [1]}, "a: 1\nb:\n- 1\n\n# end\n", id="added"),
+        pytest.param("a: 1", {"b": "yes"}, 'a: 1\nb: "yes"', id="no line end at the end"),
+        pytest.param("a: 1\r\nb: 2\r\n", {"c": 3}, "a: 1\r\nb: 2\r\nc: 3\r\n", id="CRLF"),
+        pytest.param("a: {b: 1,  c: 2}\n", {"a": {"c": "x,y"}}, 'a: {c: "x,y"}\n', id="braces"),
+        pytest.param(
+            "a:\n    b:   1\n    c: 2\n", {"a": {"b": 1, "d": {"e": 1}}},
+            "a:\n    b:   1\n    d:\n      e: 1\n", id="indentation of the file",
+        ),
+        pytest.param(
+            "a:\n  - b: 1 # one\n  - b: 2\n", {"a": [{"b": 1}, {"b": 2}, {"b": 3}]},
+            "a:\n  - b: 1 # one\n  - b: 2\n  - b: 3\n", id="an item below an indented list",
+        ),
+        pytest.param(
+            "a:\n- b\n# after\nc: |\n  text\n\n\nd: 1\n", {"a": ["b", "c"], "c": None},
+            "a:\n- b\n- c\n# after\n\n\nd: 1\n", id="a block literal is removed",
+        ),
+        pytest.param("a:  # nothing yet\nb: 2\n", {"a": 1}, "a: 1  # nothing yet\nb: 2\n", id="null"),
+        pytest.param("a: 'x'\nb: >-\n  folded\n  text\n", {"c": 1},
+                     "a: 'x'\nb: >-\n  folded\n  text\nc: 1\n", id="below a folded text"),
+        pytest.param("é: 🙂 # ü\nb: 2\n", {"b": 3}, "é: 🙂 # ü\nb: 3\n", id="other characters"),
+        pytest.param("b: &x\n  c: 1\na: *x\n", {"d": 1}, "b: &x\n  c: 1\na: *x\nd: 1\n",
+                     id="below an alias"),
+    ],
+)  # fmt: skip
+def test_edit_yaml(text: str, fields: Document, expected: str) -> None:
+    head = HEAD.replace("\n", "\r\n") if "\r" in text else HEAD
+
+    assert head + expected == changed(head + text, **fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "reason"),
+    [
+        ("x: &x {b: 1}\na: *x\n", {"a": {"b": 2}}, "pod.yaml:4: .* the value is an alias"),
+        ("x: &x\n  b: 1\na: *x\n", {"x": {"b": 2}}, "without changing something else"),
+        ("x: &x {b: 1}\na:\n  <<: *x\n  c: 1\n", {"a": {"c": 1}}, "b comes from a merge key"),
+        ("a: {b: 1, # why\n  c: 2}\n", {"a": {"c": 2}}, "a comment stands within brackets"),
+        ("a:\n- b: 1\n  c: 2\n", {"a": [{"c": 2}]}, "pod.yaml:4: .* behind a dash"),
+        ("a:\n- 1\n- 2\n", {"a": [1, 3]}, "an item of a list changes"),
+        ("a:\n- 1\n# two\n- 2\n", {"a": [1]}, "without changing something else"),
+        ("a: 1\nb: 1\nb: 2\n", {"b": None}, "without changing something else"),
+    ],
+)
+def test_edit_yaml_of_a_form_that_cannot_change_alone(
+    text: str, fields: Document, reason: str
+) -> None:
+    with pytest.raises(NotEditable, match=reason):
+        changed(HEAD + text, **fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "expected"),
+    [
+        ("# about a\na: 1\n", 0, "new: 1\n---\n# about a\na: 1\n"),
+        ("\ufeffa: 1\n", 0, "\ufeffnew: 1\n---\na: 1\n"),
+        ("# license\n---\na: 1\n", 0, "# license\n---\nnew: 1\n---\na: 1\n"),
+        ("a: 1\n--- # second\nb: 1\n", 1, "a: 1\n---\nnew: 1\n--- # second\nb: 1\n"),
+    ],
+)
+def test_edit_yaml_inserts_documents(text: str, number: int, expected: str) -> None:
+    assert expected == edit_yaml(text, "pod.yaml", [], {number: [{"new": 1}]})
+
+
+def test_check_edit_refuses_to_lose_a_comment() -> None:
+    before, after = (HEAD + "# why\na: 1\n").encode(), (HEAD + "a: 1\n").encode()
+    (source_object,) = read_objects(after, "pod.yaml")
+
+    with pytest.raises(NotEditable):
+        check_edit(before, after, "pod.yaml", [source_object.document])
