@@ -91,7 +91,6 @@ def test_the_completion_script_of_a_shell_calls_the_command(shell: str) -> None:
     [
         (("why", "pod", "x", "-A"), "Objects of all namespaces are read"),
         (("check", "-k", "overlay"), "kubectl kustomize DIR | drawbridge"),
-        (("check", "-R", "-f", "examples"), "repeat -f"),
         (("inventory", "--server", "https://example.com"), "--kubeconfig"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
