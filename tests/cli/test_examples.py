@@ -77,7 +77,11 @@ ALONE: dict[str, list[str]] = IN_THE_CLUSTER | {
 FINDINGS: dict[str, list[str]] = {
     "by-uuid.yaml": ["info uncappedCores"],
     "half-of-each.yaml": ["warning equalMemorySizes"],
-    "init-and-sidecar.yaml": ["warning initSharesDevice", "info uncappedCores"],
+    "init-and-sidecar.yaml": [
+        "warning sidecarAdded",
+        "warning initSharesDevice",
+        "info uncappedCores",
+    ],
     "list.yaml": ["info uncappedCores", "info uncappedCores"],
     "mig-mode.yaml": ["warning policyDropped"],
     "mps.yaml": ["warning sharedWithinPodOnly", "warning requiresFeatureGate"],
