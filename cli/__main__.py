@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "demo": "Show what becomes of a few examples; needs no cluster.",
     "inventory": "List devices, free capacity and DeviceClasses.",
     "matrix": "Show which devices may be in use together.",
+    "plan": "Plan a migration in waves, and write the runbooks.",
     "settings": "Import the settings of HAMi and Koordinator.",
     "quota": "Print ResourceQuotas that count claims beside device keys.",
     "simulate": "Show where pods and claims would be placed.",

@@ -47,6 +47,7 @@ from cli.answers.bridge import BridgePlan, BridgeStatus
 from cli.answers.documents import SimulationAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
+from cli.answers.plan.checks import WaveAnswer
 from cli.answers.verify import VerifyAnswer
 from cli.commands.assess import AssessmentDocument
 from cli.commands.check import CheckAnswer
@@ -95,6 +96,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "simulate": SimulationAnswer,
     "translate": TranslateAnswer,
     "verify": VerifyAnswer,
+    "verify --wave|--node": WaveAnswer,
     "why": WhyAnswer,
 }
 """Call to the type of what it prints with `-o json`."""

@@ -1,14 +1,27 @@
-"""`drawbridge verify`: whether allocations contradict each other."""
+"""`drawbridge verify`: whether allocations contradict each other, and whether a wave is what was planned."""
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
 from allocator.model.feature_gates import Features
+from cli.answers.assessment.assumed import whole_device_keys
+from cli.answers.plan.build import PlanQuestion, misfit_of
+from cli.answers.plan.checks import (
+    State,
+    WaveAnswer,
+    check_before,
+    check_node,
+    check_wave,
+    view_cluster,
+)
+from cli.answers.plan.model import Plan, Wave
 from cli.answers.verify import (
     ORPHANED_RESERVATION,
     ClaimWrite,
@@ -20,26 +33,73 @@ from cli.answers.verify import (
     verify_state,
 )
 from cli.inputs.audit_log import lines_of, read_claims
+from cli.inputs.cluster_documents import (
+    PROFILE_FLAGS,
+    ClusterDocuments,
+    DocumentFlags,
+    read_documents,
+)
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.feature_gates import feature_gates
-from cli.inputs.findings import printable
+from cli.inputs.findings import DEFAULT_NAMESPACE, printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
-from cli.inputs.options import ClusterObjects, read_cluster_again, with_whole_cluster
+from cli.inputs.options import (
+    ClusterFlags,
+    ClusterObjects,
+    print_notes,
+    read_cluster,
+    with_unread_cluster,
+)
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
+from cli.output.layout import format_table
+from cli.output.progress import LongRun
+from kube.errors import ConfigError
+from kube.manifests.reader import read_paths
+from process.durations import Duration, parse_duration
 
 EXAMPLES: Final = """\
 drawbridge verify --live
 drawbridge verify --snapshot cluster.json.gz --audit-log audit.log
+# may the first wave of a plan begin, and is it what was planned
+drawbridge verify --live --wave plan/wave-1 --before
+drawbridge verify --live --wave plan/wave-1 --wait 30m
 """
 
 SETTLE_S: Final = 10
 """For how long a reservation may outlive its pod."""
 
 
+PLAN: Final = "plan.yaml"
+POLL_S: Final = 5
+"""Seconds between two looks at a cluster."""
+Answer = Callable[[ClusterDocuments], WaveAnswer]
+
+
+class _DurationType(click.ParamType[Duration]):
+    """A duration such as `30m`."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Duration:
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
+    for flag in reversed(PROFILE_FLAGS):
+        command = flag(command)
+    return command
+
+
 @click.command("verify", cls=Command, epilog=EXAMPLES)
-@with_whole_cluster
+@with_unread_cluster
+@_with_profiles
 @feature_gates
 @click.option(
     "--audit-log",
@@ -47,16 +107,83 @@ SETTLE_S: Final = 10
     help="Check every moment of an audit log of the API server instead of the claims of the cluster; "
     "- is standard input. Responses of writes of ResourceClaims have to be in it.",
 )
-@text_or_document("one line per contradiction")
+@click.option(
+    "--wave",
+    metavar="DIR|N",
+    help="Check that a wave of drawbridge plan is done: its folder, or its number in the plan of this "
+    "folder or of the folder plan.",
+)
+@click.option("--before", is_flag=True, help="With --wave, check that the wave may begin.")
+@click.option(
+    "--node", metavar="NAME", help="Check that a node has DRA devices, and no device plugin."
+)
+@click.option(
+    "--expect-devices",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --node, the least number of published devices; 1 by default.",
+)
+@click.option(
+    "--wait",
+    type=_DurationType(),
+    metavar="DURATION",
+    help="With --live and --wave or --node, look again until everything is right, for so long.",
+)
+@text_or_document("one line per contradiction or check")
 def verify(
-    cluster_objects: ClusterObjects, features: Features, *, audit_log: str | None, output: str
+    cluster_flags: ClusterFlags,
+    features: Features,
+    *,
+    profile_directory: Path | None,
+    settings: str | None,
+    audit_log: str | None,
+    wave: str | None,
+    before: bool,
+    node: str | None,
+    expect_devices: int | None,
+    wait: Duration | None,
+    output: str,
 ) -> None:
     """Check that no device is allocated twice, over its capacity, or to tenants that exclude each other.
 
-    Also that no claim is reserved for a pod that does not exist. Read-only.
+    Also that no claim is reserved for a pod that does not exist. With --wave or --node, check instead
+    whether a cluster is what a plan expects, before a wave or after it. Read-only.
 
-    Exit status: 0 when all is well, 1 when something is wrong, 2 when the call is wrong.
+    Exit status: 0 when all is well, 1 when something is wrong or not there yet, 2 when the call is
+    wrong.
     """
+    answers = [
+        answer
+        for answer in (_wave_answer(wave, before=before), _node_answer(node, expect_devices))
+        if answer
+    ]
+    if len(answers) > 1 or (answers and (audit_log or cluster_flags.files)):
+        raise click.UsageError("--wave, --node, --audit-log and -f are mutually exclusive.")
+    if before and wave is None:
+        raise click.UsageError("--before requires --wave.")
+    if expect_devices is not None and node is None:
+        raise click.UsageError("--expect-devices requires --node.")
+    if wait is not None and (not answers or cluster_flags.snapshots):
+        raise click.UsageError("--wait requires --wave or --node, and a live cluster.")
+    if not answers:
+        _verify_allocations(cluster_flags, features, audit_log, output)
+    flags = DocumentFlags(
+        snapshots=cluster_flags.snapshots,
+        live=cluster_flags.live,
+        kubeconfig=cluster_flags.kubeconfig,
+        context=cluster_flags.context,
+        profile_directory=profile_directory,
+        settings=settings,
+    )
+    _verify_wave(flags, answers[0], wait or Duration(0), output)
+
+
+def _verify_allocations(
+    flags: ClusterFlags, features: Features, audit_log: str | None, output: str
+) -> None:
+    """Compare allocations, print the answer, and exit."""
+    cluster_objects = read_cluster(flags)
+    print_notes(cluster_objects.notes)
     state = _state(cluster_objects)
     if audit_log is None:
         answer = verify_state(state, features)
@@ -64,7 +191,7 @@ def verify(
             # Pods and claims were not listed at one moment, and reservations end after their pods.
             click.echo(f"note: reading again after {SETTLE_S} s", err=True)
             time.sleep(SETTLE_S)
-            answer = confirm_orphans(answer, verify_state(_state(read_cluster_again()), features))
+            answer = confirm_orphans(answer, verify_state(_state(read_cluster(flags)), features))
     else:
         writes = (
             ClaimWrite(time=logged_claim.time, user=logged_claim.user, claim=logged_claim.claim)
@@ -76,6 +203,110 @@ def verify(
     else:
         click.echo("\n".join(map(printable, _lines(answer))))
     sys.exit(1 if answer.violations else 0)
+
+
+# --- waves ----------------------------------------------------------------------------------------
+
+
+def _verify_wave(flags: DocumentFlags, answer_of: Answer, wait: Duration, output: str) -> None:
+    """Check a wave or a node until it is as expected or the time is over, print it, and exit."""
+    end = time.monotonic() + wait
+    while True:
+        answer = answer_of(read_documents(flags, lambda: LongRun("read", is_divisible=False)))
+        if answer.is_ok or time.monotonic() + POLL_S > end:
+            break
+        waiting = sum(check.state in {State.WAITING, State.FAILED} for check in answer.checks)
+        click.echo(f"waiting: {waiting} of {len(answer.checks)} checks are not right yet", err=True)
+        time.sleep(POLL_S)
+    if output != Output.TEXT:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
+    else:
+        click.echo(_format_checks(answer))
+    sys.exit(0 if answer.is_ok else 1)
+
+
+def _wave_answer(wave: str | None, *, before: bool) -> Answer | None:
+    """Return what checks a wave; None without one.
+
+    Raises:
+        ConfigError: There is no such wave, or its plan cannot be read.
+    """
+    if wave is None:
+        return None
+    plan, number = _read_plan(wave)
+    planned = next((entry for entry in plan.waves if entry.wave == number), None)
+    if planned is None:
+        raise ConfigError(f"the plan has {len(plan.waves)} waves, and no wave {number}")
+    return partial(_check_planned, plan, planned, before=before)
+
+
+def _check_planned(
+    plan: Plan, wave: Wave, documents: ClusterDocuments, *, before: bool
+) -> WaveAnswer:
+    view = view_cluster(documents.objects, DEFAULT_NAMESPACE)
+    if not before:
+        return check_wave(wave, view)
+    question = PlanQuestion(
+        objects=documents.objects,
+        profiles=documents.profiles,
+        options=documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        version=documents.version,
+    )
+    return check_before(plan, wave, view, lambda nodes: misfit_of(question, nodes, plan.keep_free))
+
+
+def _node_answer(node: str | None, expected: int | None) -> Answer | None:
+    if node is None:
+        return None
+    return lambda documents: check_node(
+        node,
+        expected or 1,
+        whole_device_keys(documents.profiles.values()),
+        view_cluster(documents.objects, DEFAULT_NAMESPACE),
+    )
+
+
+def _read_plan(wave: str) -> tuple[Plan, int]:
+    """Return the plan of a wave, and the wave's number.
+
+    Raises:
+        ConfigError: There is no plan, or it cannot be read.
+    """
+    is_number = wave.isascii() and wave.isdigit()
+    text = wave if is_number else Path(wave).resolve().name.removeprefix("wave-")
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"{wave} is neither a number nor a folder wave-N of a plan")
+    folders = [Path(), Path("plan")] if is_number else [Path(wave).resolve().parent]
+    path = next((folder / PLAN for folder in folders if (folder / PLAN).is_file()), None)
+    if path is None:
+        places = " or ".join(str(folder / PLAN) for folder in folders)
+        raise ConfigError(f"there is no {places}; drawbridge plan -o DIR writes one")
+    documents = [source.document for source in read_paths([str(path)])]
+    try:
+        return msgspec.convert(documents[0] if documents else {}, Plan), int(text[:9])
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path} is not a plan: {error}") from error
+
+
+def _format_checks(answer: WaveAnswer) -> str:
+    table = format_table(
+        ("STATE", "OBJECT", "WHAT"),
+        (
+            (check.state.value, check.object.replace("//", "/", 1), check.message)
+            for check in answer.checks
+        ),
+    )
+    wrong = sum(check.state in {State.WAITING, State.FAILED} for check in answer.checks)
+    end = (
+        "all is as expected"
+        if not wrong
+        else f"{wrong} of {len(answer.checks)} are not as expected"
+    )
+    return f"{table}\n\n{end}"
+
+
+# --- allocations ----------------------------------------------------------------------------------
 
 
 def _state(cluster_objects: ClusterObjects) -> ClusterState:

@@ -41,7 +41,28 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
     options: TranslationOptions
 
 
+class DocumentFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that name a cluster and its settings, as they were given."""
+
+    snapshots: tuple[str, ...]
+    live: bool
+    kubeconfig: str | None
+    context: str | None
+    profile_directory: Path | None
+    settings: str | None
+
+
 _Command = Callable[..., Any]
+PROFILE_FLAGS: Final = (
+    click.option(
+        "--profiles",
+        "profile_directory",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
+    ),
+    click.option("--settings", metavar="FILE", help="Settings file of the cluster's processes."),
+)
 _FLAGS: Final = (
     click.option(
         "--snapshot",
@@ -58,14 +79,7 @@ _FLAGS: Final = (
     ),
     click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live)."),
     click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
-    click.option(
-        "--profiles",
-        "profile_directory",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
-    ),
-    click.option("--settings", metavar="FILE", help="Settings file of the cluster's processes."),
+    *PROFILE_FLAGS,
 )
 
 
@@ -91,22 +105,15 @@ def with_documents(
             settings: str | None,
             **values: Any,
         ) -> None:
-            if live and snapshots:
-                raise click.UsageError("--live and --snapshot are mutually exclusive.")
-            is_live = live or (is_plugin() and not snapshots)
-            if not is_live and not snapshots:
-                raise click.UsageError(NO_CLUSTER)
-            if not is_live and (kubeconfig or context):
-                raise click.UsageError("--kubeconfig and --context require --live.")
-            profiles = load_profiles(profile_directory)
-            shared_settings = SharedSettings() if settings is None else read_settings(settings)
-            options = translation_options((), profiles, shared_settings)
-            if is_live:
-                state = asyncio.run(_read_live(kubeconfig, context, start_progress()))
-                read = _of_cluster(state, profiles, options)
-            else:
-                read = _of_files(snapshots, profiles, options)
-            command(documents=read, **values)
+            flags = DocumentFlags(
+                snapshots=snapshots,
+                live=live,
+                kubeconfig=kubeconfig,
+                context=context,
+                profile_directory=profile_directory,
+                settings=settings,
+            )
+            command(documents=read_documents(flags, start_progress), **values)
 
         decorated: _Command = called
         for flag in reversed(_FLAGS):
@@ -114,6 +121,35 @@ def with_documents(
         return decorated
 
     return add_flags
+
+
+def read_documents(
+    flags: DocumentFlags, start_progress: Callable[[], Callable[[int], None]]
+) -> ClusterDocuments:
+    """Read the cluster that the flags name.
+
+    Args:
+        flags: As they were given.
+        start_progress: As of `with_documents`.
+
+    Raises:
+        click.UsageError: The flags name no cluster, or contradict each other.
+        DrawbridgeError: A file or the cluster cannot be read.
+    """
+    if flags.live and flags.snapshots:
+        raise click.UsageError("--live and --snapshot are mutually exclusive.")
+    is_live = flags.live or (is_plugin() and not flags.snapshots)
+    if not is_live and not flags.snapshots:
+        raise click.UsageError(NO_CLUSTER)
+    if not is_live and (flags.kubeconfig or flags.context):
+        raise click.UsageError("--kubeconfig and --context require --live.")
+    profiles = load_profiles(flags.profile_directory)
+    shared_settings = SharedSettings() if flags.settings is None else read_settings(flags.settings)
+    options = translation_options((), profiles, shared_settings)
+    if is_live:
+        state = asyncio.run(_read_live(flags.kubeconfig, flags.context, start_progress()))
+        return _of_cluster(state, profiles, options)
+    return _of_files(flags.snapshots, profiles, options)
 
 
 async def _read_live(

@@ -90,7 +90,7 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class _ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
     """The flags that name objects and a cluster, as they were given."""
 
     files: tuple[str, ...]
@@ -212,6 +212,16 @@ def with_whole_cluster(command: _Command) -> _Command:
     return _with_cluster(command, _CLUSTER_FLAGS)
 
 
+def with_unread_cluster(command: _Command) -> _Command:
+    """As `with_whole_cluster`, but call the command with `cluster_flags`, for `read_cluster`."""
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        command(cluster_flags=_pop_flags(ClusterFlags, values), **values)
+
+    return _add_flags(run_command, (_files_flag(is_required=False), *_CLUSTER_FLAGS))
+
+
 def with_live_cluster(command: _Command) -> _Command:
     """As `with_whole_cluster`, but the cluster is the kubeconfig's unless there is a snapshot.
 
@@ -220,10 +230,10 @@ def with_live_cluster(command: _Command) -> _Command:
 
     @wraps(command)
     def run_command(**values: Any) -> None:
-        flags = _pop_flags(_ClusterFlags, {**values, "files": (), "live": not values["snapshots"]})
+        flags = _pop_flags(ClusterFlags, {**values, "files": (), "live": not values["snapshots"]})
         del values["snapshots"]
         cluster_objects = read_cluster(flags)
-        _print_notes(cluster_objects.notes)
+        print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, is_live=flags.live, **values)
 
     return _add_flags(
@@ -239,8 +249,8 @@ def with_live_cluster(command: _Command) -> _Command:
 def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
-        cluster_objects = read_cluster(_pop_flags(_ClusterFlags, values))
-        _print_notes(cluster_objects.notes)
+        cluster_objects = read_cluster(_pop_flags(ClusterFlags, values))
+        print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
     return _add_flags(run_command, (_files_flag(is_required=False), _RECURSIVE_FLAG, *flags))
@@ -249,9 +259,9 @@ def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
 def _with_inputs(command: _Command, scope: Scope) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
-        cluster = _pop_flags(_ClusterFlags, values)
+        cluster = _pop_flags(ClusterFlags, values)
         inputs = read_inputs(cluster, _pop_flags(_TranslationFlags, values), scope)
-        _print_notes(inputs.notes)
+        print_notes(inputs.notes)
         command(inputs=inputs, **values)
 
     flags = (
@@ -276,12 +286,13 @@ def _pop_flags(kind: type[F], values: dict[str, Any]) -> F:
     return kind(**{name: values.pop(name) for name in own})
 
 
-def _print_notes(notes: Iterable[str]) -> None:
+def print_notes(notes: Iterable[str]) -> None:
+    """Print on standard error which kinds could not be read."""
     for note in notes:
         click.echo(f"note: {note}", err=True)
 
 
-def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: Scope) -> Inputs:
+def read_inputs(cluster: ClusterFlags, translation: _TranslationFlags, scope: Scope) -> Inputs:
     """Read the objects that the flags name.
 
     Raises:
@@ -324,16 +335,7 @@ def read_inputs(cluster: _ClusterFlags, translation: _TranslationFlags, scope: S
     )
 
 
-def read_cluster_again() -> ClusterObjects:
-    """Read the objects that the flags of the running command name once more.
-
-    Raises:
-        DrawbridgeError: A file or the cluster cannot be read.
-    """
-    return read_cluster(_pop_flags(_ClusterFlags, dict(click.get_current_context().params)))
-
-
-def read_cluster(flags: _ClusterFlags) -> ClusterObjects:
+def read_cluster(flags: ClusterFlags) -> ClusterObjects:
     """Read the objects of the cluster that the flags name.
 
     Raises:
@@ -352,7 +354,7 @@ def read_cluster(flags: _ClusterFlags) -> ClusterObjects:
     )
 
 
-def _check_flags(flags: _ClusterFlags) -> None:
+def _check_flags(flags: ClusterFlags) -> None:
     if flags.live and flags.snapshots:
         raise click.UsageError("--live and --snapshot are mutually exclusive.")
     if flags.offline and (flags.live or flags.kubeconfig or flags.context):
@@ -367,12 +369,12 @@ def _check_flags(flags: _ClusterFlags) -> None:
         raise click.UsageError(f"URLs are not supported: curl -L {urls[0]} | drawbridge ... -f -")
 
 
-def _is_live_by_default(flags: _ClusterFlags) -> bool:
+def _is_live_by_default(flags: ClusterFlags) -> bool:
     """Return whether the cluster is the current context's, without a flag that says so."""
     return is_plugin() and not (flags.offline or flags.snapshots)
 
 
-def _with_default_cluster(flags: _ClusterFlags) -> tuple[_ClusterFlags, list[str]]:
+def _with_default_cluster(flags: ClusterFlags) -> tuple[ClusterFlags, list[str]]:
     """Return the flags with `live` where that is the default and there is a kubeconfig, and a note."""
     if flags.live or not _is_live_by_default(flags):
         return flags, []
@@ -386,7 +388,7 @@ def _file_name(path: str) -> str:
 
 
 def _read_state(
-    flags: _ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
+    flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
 ) -> tuple[str, list[InputObject] | None, list[str]]:
     """Return the namespace of objects that name none, the state of the cluster, and notes."""
     namespace = flags.namespace or DEFAULT_NAMESPACE
@@ -398,7 +400,7 @@ def _read_state(
 
 
 async def _read_live(
-    flags: _ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
+    flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
 ) -> tuple[str, list[InputObject] | None, list[str]]:
     # The client takes twice as long to import as all the rest, and files are the usual case.
     from cli.inputs.live import allocation_state, cluster_state  # noqa: PLC0415
@@ -417,7 +419,7 @@ async def _read_live(
         return namespace, state, notes
 
 
-async def _read_live_settings(flags: _ClusterFlags) -> tuple[SharedSettings | None, list[str]]:
+async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings | None, list[str]]:
     from kube.client.client import Client  # noqa: PLC0415
 
     async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:

@@ -32,6 +32,7 @@ class Report(StrEnum):
     CHECK = "CheckReport"
     INVENTORY = "InventoryReport"
     MATRIX = "MatrixReport"
+    PLAN = "PlanReport"
     QUOTA = "QuotaReport"
     SIMULATE = "SimulateReport"
     TRANSLATE = "TranslateReport"

@@ -127,6 +127,8 @@ def _node(
             source = candidate
             break
     if device_count:
+        if source is Source.HAMI and not (node.status.allocatable or {}).get(GPU, Quantity(0)):
+            legacy = ()  # HAMi has left the node, and its annotation stays.
         source = Source.MIXED if legacy else Source.DRA
     return NodeDevices(node=name, source=source, legacy=legacy, published=device_count)
 

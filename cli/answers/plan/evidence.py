@@ -1,0 +1,232 @@
+"""What a cluster tells about its nodes today: which pods run there, and which of them may be evicted. Pure."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kube.api.node_selector import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    matches,
+    validate,
+)
+from kube.manifests.source import SourceObject
+
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+_PERCENT: Final = re.compile("([0-9]{1,3})%")
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that has a node and has not ended.
+
+    Attributes:
+        controller: Kind of its controller; empty for a pod that nothing creates again.
+        is_mirror: It is of a file on its node, and stays there.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    labels: Mapping[str, str]
+    controller: str
+    is_mirror: bool
+
+    @property
+    def stays(self) -> bool:
+        """Return whether `kubectl drain --ignore-daemonsets` leaves it on its node."""
+        return self.is_mirror or self.controller == "DaemonSet"
+
+
+class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A PodDisruptionBudget with its pods.
+
+    Attributes:
+        allowed: How many pods its spec allows to be evicted when all of them are ready.
+        now: As above, as the API server counts at this moment; None where it does not tell.
+    """
+
+    namespace: str
+    name: str
+    selector: NodeSelector | None
+    allowed: int
+    now: int | None
+
+    def covers(self, pod: RunningPod) -> bool:
+        """Return whether the budget counts a pod; without a selector it counts all."""
+        if pod.namespace != self.namespace:
+            return False
+        return self.selector is None or matches(self.selector, "", pod.labels)
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods and budgets of a cluster.
+
+    Attributes:
+        pods: By node.
+    """
+
+    pods: Mapping[str, tuple[RunningPod, ...]]
+    budgets: tuple[Disruptions, ...]
+
+    def leaving(self, node: str) -> list[RunningPod]:
+        """Return the pods that a drain evicts."""
+        return [pod for pod in self.pods.get(node, ()) if not pod.stays]
+
+    def blocking_budgets(self, node: str) -> Iterator[tuple[Disruptions, RunningPod]]:
+        """Yield the budgets that never allow the eviction of a pod of a node, with the first pod."""
+        pods = self.leaving(node)
+        for budget in self.budgets:
+            pod = next((pod for pod in pods if budget.covers(pod)), None)
+            if budget.allowed < 1 and pod is not None:
+                yield budget, pod
+
+    def exhausted_budgets(self, node: str) -> Iterator[tuple[Disruptions, RunningPod]]:
+        """Yield the budgets that allow no eviction at this moment, with the first pod."""
+        pods = self.leaving(node)
+        for budget in self.budgets:
+            pod = next((pod for pod in pods if budget.covers(pod)), None)
+            if budget.now == 0 and pod is not None:
+                yield budget, pod
+
+    def bare_pods(self, node: str) -> list[RunningPod]:
+        """Return the pods that nothing creates again, on which `kubectl drain` stops."""
+        return [pod for pod in self.leaving(node) if not pod.controller]
+
+
+def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
+    """Return what objects tell.
+
+    Args:
+        namespace: Of objects that name none.
+    """
+    pods: dict[str, list[RunningPod]] = {}
+    for source in objects:
+        if (source.api_version, source.kind) == ("v1", "Pod"):
+            pod = _running_pod(source, namespace)
+            if pod is not None:
+                pods.setdefault(pod.node, []).append(pod)
+    by_node = {
+        node: tuple(sorted(members, key=lambda pod: (pod.namespace, pod.name)))
+        for node, members in sorted(pods.items())
+    }
+    return Evidence(pods=by_node, budgets=tuple(_budgets(objects, by_node, namespace)))
+
+
+def mapping_at(document: object, *path: str) -> Mapping[str, Any]:
+    """Return the object at a path of a document; empty where there is none."""
+    for field in path:
+        document = document.get(field) if isinstance(document, Mapping) else None
+    return document if isinstance(document, Mapping) else {}
+
+
+def text_map(document: object, *path: str) -> dict[str, str]:
+    """Return the texts by key at a path of a document."""
+    return {
+        key: value for key, value in mapping_at(document, *path).items() if isinstance(value, str)
+    }
+
+
+def list_at(document: object, *path: str) -> Sequence[Any]:
+    """Return the list at a path of a document; empty where there is none."""
+    *parents, last = path
+    value = mapping_at(document, *parents).get(last)
+    return value if isinstance(value, list) else ()
+
+
+def controller_kind(document: object) -> str:
+    """Return the kind of an object's controller; empty where it has none."""
+    for entry in list_at(document, "metadata", "ownerReferences"):
+        if isinstance(entry, Mapping) and entry.get("controller") is True:
+            return str(entry.get("kind") or "unknown")
+    return ""
+
+
+def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
+    node = mapping_at(source.document, "spec").get("nodeName")
+    phase = mapping_at(source.document, "status").get("phase")
+    if not isinstance(node, str) or not node or phase in _FINISHED:
+        return None
+    return RunningPod(
+        namespace=source.namespace or namespace,
+        name=source.name,
+        node=node,
+        labels=text_map(source.document, "metadata", "labels"),
+        controller=controller_kind(source.document),
+        is_mirror=_MIRROR in mapping_at(source.document, "metadata", "annotations"),
+    )
+
+
+def _budgets(
+    objects: Iterable[SourceObject],
+    pods: Mapping[str, tuple[RunningPod, ...]],
+    namespace: str,
+) -> Iterator[Disruptions]:
+    """Yield the PodDisruptionBudgets.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/controller/disruption: percentages are rounded up, and the
+    expected number of pods is taken from what runs.
+    """
+    for source in objects:
+        if (source.api_version, source.kind) != ("policy/v1", "PodDisruptionBudget"):
+            continue
+        spec = mapping_at(source.document, "spec")
+        budget = Disruptions(
+            namespace=source.namespace or namespace,
+            name=source.name,
+            selector=_selector(mapping_at(spec, "selector")),
+            allowed=0,
+            now=None,
+        )
+        number = sum(budget.covers(pod) for members in pods.values() for pod in members)
+        status = mapping_at(source.document, "status")
+        now = status.get("disruptionsAllowed")
+        yield msgspec.structs.replace(
+            budget,
+            allowed=_allowed(spec, number),
+            now=now if isinstance(now, int) and not isinstance(now, bool) else None,
+        )
+
+
+def _allowed(spec: Mapping[str, Any], number: int) -> int:
+    """Return how many of a number of ready pods may be evicted."""
+    if "maxUnavailable" in spec:
+        return _amount(spec["maxUnavailable"], number)
+    return number - _amount(spec.get("minAvailable", 1), number)
+
+
+def _amount(value: object, number: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    return math.ceil(number * int(match[1]) / 100) if match is not None else 0
+
+
+def _selector(selector: Mapping[str, Any]) -> NodeSelector | None:
+    """Return a label selector in the form of a node selector, which has the same operators."""
+    requirements = [
+        NodeSelectorRequirement(key=key, operator="In", values=(value,))
+        for key, value in text_map(selector, "matchLabels").items()
+    ]
+    for entry in list_at(selector, "matchExpressions"):
+        if isinstance(entry, Mapping):
+            values = tuple(value for value in list_at(entry, "values") if isinstance(value, str))
+            operator = str(entry.get("operator"))
+            key = str(entry.get("key"))
+            requirements.append(
+                NodeSelectorRequirement(key=key, operator=operator, values=values or None)
+            )
+    if not requirements:
+        return None
+    converted = NodeSelector(
+        node_selector_terms=(NodeSelectorTerm(match_expressions=tuple(requirements)),)
+    )
+    try:
+        validate(converted)
+    except ValueError:
+        return NodeSelector()  # It selects nothing, as the API server would not have stored it.
+    return converted

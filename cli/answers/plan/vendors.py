@@ -1,0 +1,176 @@
+"""How nodes of each vendor's system are taken to DRA, as labels, and what has to be prepared. Pure.
+
+A DRA driver must not share a node with the device plugin of the same devices, so the plugin leaves a
+node when the driver comes, and both follow labels.
+
+Sources: NVIDIA/gpu-operator docs 26.7 (ClusterPolicy and GPUCluster exclude each other; a node label
+keeps operands away), pull request 2575 (`gpu.deploy.operands` keeps the GPU driver), issues 2288 (the
+label of one operand may be set back) and 2686 (the validator waits); Project-HAMi/HAMi charts/hami
+(`gpu=on` chooses nodes); NVIDIA/k8s-dra-driver-gpu deployments/helm (a node selector chooses nodes).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cli.answers.assessment.node_devices import Source
+from cli.answers.plan.evidence import list_at, mapping_at, text_map
+from cli.answers.plan.model import PluginDaemonSet
+from kube.manifests.source import SourceObject
+from kube.names import GROUP
+
+NVIDIA: Final = "gpu.nvidia.com"
+NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
+DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
+HAMI_LABEL: Final = "gpu"
+OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
+OPERANDS: Final = f"{OPERATOR_PREFIX}operands"
+DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
+OPERANDS_SINCE: Final = (26, 7)
+"""The first release of the GPU Operator whose label for all operands keeps the GPU driver."""
+
+_PLUGINS: Final = ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plugin")
+_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
+_MAX_TEXT: Final = 63
+
+
+def driver_label(driver: str) -> tuple[str, str]:
+    """Return the node label, with its value, that has to choose the nodes of a driver's DaemonSet.
+
+    Each driver has a value of its own, since two drivers may publish the same GPUs.
+
+    >>> driver_label("gpu.nvidia.com")
+    ('nvidia.com/dra-kubelet-plugin', 'true')
+    """
+    return (NVIDIA_LABEL, "true") if driver == NVIDIA else (DRIVER_LABEL, driver[:_MAX_TEXT])
+
+
+def gpu_operator_version(objects: Iterable[SourceObject]) -> str:
+    """Return the version of NVIDIA's GPU Operator; `unknown` if it does not tell, empty without one."""
+    for source in objects:
+        labels = text_map(source.document, "metadata", "labels")
+        is_named = source.name == "gpu-operator" or labels.get("app.kubernetes.io/name") == (
+            "gpu-operator"
+        )
+        if source.kind == "Deployment" and is_named:
+            texts = [labels.get("app.kubernetes.io/version", ""), *_image_tags(source)]
+            return next((text for text in texts if _VERSION.match(text)), "unknown")[:_MAX_TEXT]
+    return ""
+
+
+def switch_labels(
+    labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
+) -> dict[str, str]:
+    """Return the labels that take a node's devices from its legacy system to DRA drivers.
+
+    Args:
+        labels: That the node has.
+        source: The legacy system.
+        drivers: That will publish its devices.
+        operator: Version of NVIDIA's GPU Operator; empty without one.
+    """
+    names = sorted(drivers)
+    switched = dict(driver_label(driver) for driver in names)
+    if source is Source.HAMI:
+        switched[HAMI_LABEL] = "off"
+    if _has_operator(labels, source, names, operator):
+        switched[OPERANDS if _keeps_driver(operator) else DEVICE_PLUGIN] = "false"
+    return switched
+
+
+def node_notes(
+    labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
+) -> Iterator[str]:
+    """Yield what a person has to know before a node is switched; arguments as of `switch_labels`."""
+    if _has_operator(labels, source, drivers, operator) and not _keeps_driver(operator):
+        yield (
+            f"GPU Operator {operator or 'of an unknown version'}: it may set {DEVICE_PLUGIN} back to true "
+            "when a node rejoins (gpu-operator issue 2288), and its validator waits for GPUs that the "
+            "plugin no longer offers (issue 2686); look at both after the switch, or upgrade to 26.7"
+        )
+    if source is Source.HAMI:
+        yield "HAMi's device plugin runs where gpu=on; its scheduler goes on for the other nodes"
+    if source is Source.KOORDINATOR:
+        yield (
+            "koordlet has no switch per node: keep it from nodes with the driver's label by node affinity, "
+            "or it goes on reporting the GPUs"
+        )
+
+
+def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[PluginDaemonSet]:
+    """Return NVIDIA's device plugins that do not stay away from switched nodes by themselves.
+
+    Those of the GPU Operator and of HAMi follow labels of their own.
+
+    Args:
+        operator: Version of NVIDIA's GPU Operator; empty without one.
+    """
+    if operator:
+        return []
+    return [
+        PluginDaemonSet(
+            namespace=source.namespace or "default",
+            name=source.name,
+            node_selector_terms=terms,
+        )
+        for source in objects
+        if source.kind == "DaemonSet" and _is_plugin(source)
+        for terms in [_terms_without_switched(source)]
+        if terms is not None
+    ]
+
+
+def _has_operator(
+    labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
+) -> bool:
+    """Return whether the GPU Operator decides which device plugin a node has."""
+    if any(label.startswith(OPERATOR_PREFIX) for label in labels):
+        return True
+    return bool(operator) and source is Source.DEVICE_PLUGIN and NVIDIA in drivers
+
+
+def _keeps_driver(operator: str) -> bool:
+    match = _VERSION.match(operator)
+    return match is not None and (int(match[1]), int(match[2])) >= OPERANDS_SINCE
+
+
+def _image_tags(source: SourceObject) -> Iterator[str]:
+    for container in list_at(source.document, "spec", "template", "spec", "containers"):
+        image = mapping_at(container).get("image")
+        if isinstance(image, str):
+            yield image.partition("@")[0].rpartition(":")[2]
+
+
+def _is_plugin(source: SourceObject) -> bool:
+    images = (
+        str(mapping_at(container).get("image", ""))
+        for container in list_at(source.document, "spec", "template", "spec", "containers")
+    )
+    texts = (source.name, *images)
+    return any(plugin in text for plugin in _PLUGINS for text in texts)
+
+
+def _terms_without_switched(source: SourceObject) -> tuple[Mapping[str, Any], ...] | None:
+    """Return the required node affinity without switched nodes; None if it leaves them out already."""
+    excluded = {"key": NVIDIA_LABEL, "operator": "NotIn", "values": ["true"]}
+    terms = [
+        term
+        for term in list_at(
+            source.document,
+            *("spec", "template", "spec", "affinity", "nodeAffinity"),
+            *("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"),
+        )
+        if isinstance(term, Mapping)
+    ] or [{}]
+    if all(
+        any(
+            mapping_at(entry).get("key") == NVIDIA_LABEL
+            for entry in list_at(term, "matchExpressions")
+        )
+        for term in terms
+    ):
+        return None
+    return tuple(
+        {**term, "matchExpressions": [*list_at(term, "matchExpressions"), excluded]}
+        for term in terms
+    )

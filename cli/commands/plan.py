@@ -1,0 +1,158 @@
+"""`drawbridge plan`: waves of nodes and namespaces, with the runbooks that take a cluster through them."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from cli.answers.plan.build import BuiltPlan, PlanQuestion, build_plan
+from cli.answers.plan.model import KIND
+from cli.answers.plan.waves import Policy
+from cli.inputs.cluster_documents import ClusterDocuments, with_documents
+from cli.inputs.findings import DEFAULT_NAMESPACE
+from cli.output.formats import API_VERSION, Output, Report, format_document
+from cli.output.help import Command
+from cli.output.plan_text import format_plan
+from cli.output.progress import LongRun
+from cli.output.runbooks import PHASES, folder_files
+from kube.errors import ConfigError
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+
+PLAN: Final = "plan.yaml"
+EXAMPLES: Final = """\
+drawbridge snapshot -o cluster.json.gz
+drawbridge plan --snapshot cluster.json.gz --wave-nodes 4 --keep-free 10 -o plan
+"""
+_SCRIPT_MODE: Final = 0o755
+
+
+@click.command("plan", cls=Command, epilog=EXAMPLES)
+@with_documents(lambda: LongRun("read", is_divisible=False))
+@click.option(
+    "--wave-nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=4,
+    show_default=True,
+    help="The most nodes that a wave switches; a wave that does not fit is split.",
+)
+@click.option(
+    "--keep-free",
+    type=click.IntRange(0, 100),
+    metavar="PERCENT",
+    default=0,
+    show_default=True,
+    help="Devices that stay without a consumer at every moment.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    required=True,
+    help="Folder to write: plan.yaml, README.md, prepare.sh, quotas/, and wave-N/ with preflight.sh, "
+    "switch.sh, verify.sh and rollback.sh. It is new, empty, or an older plan.",
+)
+def plan(documents: ClusterDocuments, wave_nodes: int, keep_free: int, folder: Path) -> None:
+    """Plan a migration in waves, and write a runbook for each.
+
+    Every wave is simulated while its nodes are drained, and after it, with nodes of device plugins
+    and of DRA drivers together. Pods stay where they are unless they have to move. Nodes that a
+    PodDisruptionBudget, a GPU driver or a workload holds have no wave, nor have namespaces whose pods
+    would be rejected. Reads the cluster and writes files; people run them.
+
+    Exit status: 0 when every node and namespace has a wave, 1 when some have none, 2 when the call is
+    wrong.
+    """
+    _check_folder(folder)
+    question = PlanQuestion(
+        objects=documents.objects,
+        profiles=documents.profiles,
+        options=documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        version=documents.version,
+    )
+    policy = Policy(wave_nodes=wave_nodes, keep_free=keep_free)
+    with LongRun("planned nodes", is_divisible=False) as run:
+        built = build_plan(question, policy, run)
+    _write(folder, _files(built))
+    click.echo(format_plan(built.plan, shutil.get_terminal_size().columns))
+    click.echo(f"note: written to {folder}; read {folder / 'README.md'} first", err=True)
+    sys.exit(1 if built.plan.held else 0)
+
+
+def _files(built: BuiltPlan) -> Mapping[str, str]:
+    document = format_document(Output.YAML, msgspec.json.encode(built.plan), Report.PLAN)
+    quotas = {name: dump_yaml([quota]) for name, quota in built.quotas.items()}
+    return folder_files(built.plan, f"{document}\n", quotas)
+
+
+def _check_folder(folder: Path) -> None:
+    """Check that nothing of anybody else is in the folder.
+
+    Raises:
+        ConfigError: There is.
+    """
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    foreign = sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if not _is_ours(path, folder)
+    )
+    if foreign or not _is_plan(folder / PLAN):
+        what = f"has {foreign[0]}, which is no file of a plan" if foreign else f"has no {PLAN}"
+        raise ConfigError(f"{folder} is not empty, and {what}: name a new folder with -o")
+
+
+def _is_plan(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    objects = read_paths([str(path)])
+    return [(source.api_version, source.kind) for source in objects] == [(API_VERSION, KIND)]
+
+
+def _is_ours(path: Path, folder: Path) -> bool:
+    """Return whether a path is one that a plan has; a link never is."""
+    if path.is_symlink():
+        return False
+    match path.relative_to(folder).parts:
+        case ("plan.yaml" | "README.md" | "prepare.sh",):
+            return path.is_file()
+        case ("quotas",):
+            return path.is_dir()
+        case ("quotas", file):
+            return path.is_file() and file.endswith(".yaml")
+        case (wave,):
+            return path.is_dir() and _is_wave(wave)
+        case (wave, file):
+            return _is_wave(wave) and path.is_file() and file in {f"{name}.sh" for name in PHASES}
+        case _:
+            return False
+
+
+def _is_wave(name: str) -> bool:
+    prefix, _, number = name.partition("-")
+    return prefix == "wave" and number.isascii() and number.isdigit()
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the files of a plan, in place of those of an older one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "quotas").mkdir(exist_ok=True)
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            if not any(path.iterdir()) and path.name != "quotas":
+                path.rmdir()
+        elif str(path.relative_to(folder)) not in files:
+            path.unlink()
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if path.suffix == ".sh":
+            path.chmod(_SCRIPT_MODE)

@@ -1,0 +1,291 @@
+"""The files of a plan: shell scripts that a person reads before they run them, and a page about them.
+
+Every name in a script is quoted, and comments are on one line without control characters, so that no
+name of a cluster becomes a command.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from cli.answers.plan.model import Plan, PlannedNode, PluginDaemonSet, Wave
+from cli.answers.plan.vendors import NVIDIA, NVIDIA_LABEL
+from cli.output.phrases import count_text
+from findings.text import printable
+from kube.names import TRANSLATE_LABEL
+
+PHASES: Final = ("preflight", "switch", "verify", "rollback")
+DRAIN_TIMEOUT: Final = "30m"
+NODE_TIMEOUT: Final = "10m"
+WAVE_TIMEOUT: Final = "30m"
+_RESTARTED: Final = {
+    "Deployment": "deployment",
+    "StatefulSet": "statefulset",
+    "DaemonSet": "daemonset",
+}
+"""Kinds whose pods `kubectl rollout restart` creates again."""
+_HEAD: Final = """\
+#!/usr/bin/env bash
+# {title}
+# Read it before you run it. It stops at the first command that fails, and may be run again.
+set -euo pipefail
+here="$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)"
+"""
+
+
+def scripts(plan: Plan) -> dict[str, str]:
+    """Return path below the plan's folder to text, for every script."""
+    texts = {"prepare.sh": _text(_prepare(plan))}
+    for wave in plan.waves:
+        last = len(plan.waves)
+        folder = f"wave-{wave.wave}"
+        texts[f"{folder}/preflight.sh"] = _text(_preflight(plan, wave, last))
+        texts[f"{folder}/switch.sh"] = _text(_switch(plan, wave, last))
+        texts[f"{folder}/verify.sh"] = _text(_verify(wave, last))
+        texts[f"{folder}/rollback.sh"] = _text(_rollback(wave, last))
+    return texts
+
+
+def readme(plan: Plan) -> str:
+    """Return the page beside the scripts."""
+    lines = [
+        "# Migration plan",
+        "",
+        f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at one moment.",
+        "CPU and memory are not modelled: see that pods which move find them.",
+        "",
+        "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label.",
+        "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back.",
+        "Roll waves back in reverse order.",
+        "",
+        "| wave | nodes | namespaces | workloads | pods that move | free devices |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for wave in plan.waves:
+        cells = (
+            str(wave.wave),
+            ", ".join(node.name for node in wave.nodes) or "-",
+            ", ".join(wave.namespaces) or "-",
+            str(len(wave.workloads)),
+            str(wave.moved_pods),
+            f"{wave.free_before} -> {wave.free_after}",
+        )
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    if plan.held:
+        lines += ["", "Not part of any wave:", ""]
+        lines += [
+            f"- {_cell(entry.object)}: {_cell(entry.reason)}. {_cell(entry.fix)}"
+            for entry in plan.held
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _prepare(plan: Plan) -> Iterator[str]:
+    yield _HEAD.format(title="Once, before the first wave: it changes nothing for any pod.")
+    yield "# Cluster: the labels that choose nodes for DRA drivers are on no node yet."
+    for driver, label in plan.drivers.items():
+        yield from _driver_lines(driver, label, plan.gpu_operator)
+    for plugin in plan.plugins:
+        yield from _plugin_lines(plugin)
+    for resource, name in plan.mapped_classes.items():
+        patch = json.dumps({"spec": {"extendedResourceName": resource}})
+        yield _comment(
+            f"Pods with {resource} are served by Kubernetes itself, on nodes with the plugin and with the driver."
+        )
+        yield _command(
+            *("kubectl", "patch", "deviceclass", name, "--type=merge", f"--patch={patch}")
+        )
+    next_step = "$here/wave-1/preflight.sh" if plan.waves else "see $here/README.md"
+    yield f'\necho "prepared; next: {next_step}"'
+
+
+def _driver_lines(driver: str, label: str, operator: str) -> Iterator[str]:
+    key, _, value = label.partition("=")
+    yield ""
+    if driver != NVIDIA:
+        yield _comment(f"{driver}: install its chart so that its DaemonSet has the node selector")
+        yield _comment(f"  {label}")
+        return
+    yield _comment(
+        f"{driver}: the chart refuses GPUs without the override, since the driver must not share"
+    )
+    yield "# a node with the device plugin; the node selector keeps them apart."
+    if operator:
+        yield _comment(
+            f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
+        )
+        yield "# place is not supported, so the driver's own chart is used. For its driver manager to evict the"
+        yield f"# DRA driver, set in ClusterPolicy spec.driver.manager.env: NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL}"
+    yield _command(
+        *("helm", "upgrade", "--install", "nvidia-dra-driver-gpu"),
+        *("nvidia/nvidia-dra-driver-gpu", "--namespace", "nvidia-dra-driver-gpu"),
+        "--create-namespace",
+        "--set=resources.gpus.enabled=true",
+        "--set=gpuResourcesEnabledOverride=true",
+        f"--set-string=kubeletPlugin.nodeSelector.{key.replace('.', chr(92) + '.')}={value}",
+    )
+
+
+def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
+    required = {"nodeSelectorTerms": list(plugin.node_selector_terms)}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    patch = json.dumps({"spec": {"template": {"spec": {"affinity": affinity}}}}, sort_keys=True)
+    yield ""
+    yield _comment(
+        f"The device plugin stays away from nodes with {NVIDIA_LABEL}=true. If a chart owns it, set the same"
+    )
+    yield "# affinity in its values, or the next upgrade takes it back."
+    yield _command(
+        *("kubectl", "patch", "daemonset", plugin.name, f"--namespace={plugin.namespace}"),
+        *("--type=merge", f"--patch={patch}"),
+    )
+
+
+def _preflight(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
+    yield _HEAD.format(title=f"Wave {wave.wave} of {last}, before it: checks, and changes nothing.")
+    for note in wave.notes:
+        yield _comment(f"Note: {note}")
+    if wave.wave > 1:
+        yield f'\ndrawbridge verify --live --wave "$here/../wave-{wave.wave - 1}"'
+    for file in _quota_files(plan, wave):
+        yield f'kubectl apply --dry-run=server --filename="$here/../quotas/"{_quoted(file)}'
+    for node in wave.nodes:
+        yield _command(
+            *("kubectl", "drain", node.name, "--dry-run=server"),
+            *("--ignore-daemonsets", "--delete-emptydir-data"),
+        )
+    yield 'drawbridge verify --live --wave "$here" --before'
+    yield f'\necho "wave {wave.wave} may begin: $here/switch.sh"'
+
+
+def _switch(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
+    what = f"{count_text(len(wave.nodes), 'node')} to DRA, then {count_text(len(wave.namespaces), 'namespace')}"
+    yield _HEAD.format(title=f"Wave {wave.wave} of {last}: {what}.")
+    for note in wave.notes:
+        yield _comment(f"Note: {note}")
+    files = _quota_files(plan, wave)
+    if files:
+        yield "\n# Quotas count claims beside device keys, so the limits hold for both."
+    for file in files:
+        yield f'kubectl apply --filename="$here/../quotas/"{_quoted(file)}'
+    for node in wave.nodes:
+        labels = [f"{label}={value}" for label, value in node.labels.items()]
+        yield from _node_lines(node, labels, expected=sum(node.devices.values()), is_switch=True)
+    if wave.namespaces:
+        yield "\n# New pods of these namespaces get claims; pods that run stay as they are."
+    for namespace in wave.namespaces:
+        yield _command(
+            *("kubectl", "label", "namespace", namespace, f"{TRANSLATE_LABEL}=true", "--overwrite")
+        )
+    yield from _restarts(wave)
+    yield f'\necho "wave {wave.wave} is switched; next: $here/verify.sh"'
+
+
+def _verify(wave: Wave, last: int) -> Iterator[str]:
+    yield _HEAD.format(title=f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
+    yield f'drawbridge verify --live --wave "$here" --wait={WAVE_TIMEOUT}'
+    yield "drawbridge verify --live"
+
+
+def _rollback(wave: Wave, last: int) -> Iterator[str]:
+    yield _HEAD.format(
+        title=f"Wave {wave.wave} of {last}, taken back. Later waves are taken back first."
+    )
+    if wave.namespaces:
+        yield "\n# New pods of these namespaces keep their device keys; quotas count both, and stay."
+    for namespace in wave.namespaces:
+        yield _command("kubectl", "label", "namespace", namespace, f"{TRANSLATE_LABEL}-")
+    for node in reversed(wave.nodes):
+        labels = [
+            f"{label}-" if former is None else f"{label}={former}"
+            for label, former in node.former_labels.items()
+        ]
+        yield from _node_lines(node, labels, expected=0, is_switch=False)
+    yield from _restarts(wave)
+    yield f'\necho "wave {wave.wave} of $here is taken back"'
+
+
+def _node_lines(
+    node: PlannedNode, labels: Sequence[str], *, expected: int, is_switch: bool
+) -> Iterator[str]:
+    """Yield the commands for one node: drain, labels, wait for its devices, uncordon."""
+    yield _comment(
+        f"{node.name}: {node.source}, {count_text(sum(node.devices.values()), 'device')}", 1
+    )
+    yield "# --delete-emptydir-data: what pods keep in emptyDir volumes is lost when they leave."
+    yield _command("kubectl", "cordon", node.name)
+    yield _command(
+        *("kubectl", "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data"),
+        f"--timeout={DRAIN_TIMEOUT}",
+    )
+    yield _command("kubectl", "label", "node", node.name, "--overwrite", *labels)
+    if is_switch:
+        yield _command(
+            *("drawbridge", "verify", "--live", f"--node={node.name}"),
+            *(f"--expect-devices={expected}", f"--wait={NODE_TIMEOUT}"),
+        )
+    else:
+        for resource, amount in node.resources.items():
+            escaped = resource.replace(".", r"\.")
+            yield _command(
+                *("kubectl", "wait", f"node/{node.name}", f"--timeout={NODE_TIMEOUT}"),
+                f"--for=jsonpath={{.status.allocatable.{escaped}}}={amount}",
+            )
+    yield _command("kubectl", "uncordon", node.name)
+
+
+def _restarts(wave: Wave) -> Iterator[str]:
+    """Yield the commands that create pods again, and comments on pods that none creates."""
+    translated = [workload for workload in wave.workloads if workload.is_translated]
+    if translated:
+        yield "\n# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
+    for workload in translated:
+        kind, namespace, name = workload.object.split("/", 2)
+        if kind in _RESTARTED:
+            target = f"{_RESTARTED[kind]}/{name}"
+            yield _command("kubectl", "rollout", "restart", target, f"--namespace={namespace}")
+        elif kind == "Pod":
+            yield _comment(f"Pod {namespace}/{name}: delete it and apply its manifest again.")
+
+
+def _quota_files(plan: Plan, wave: Wave) -> list[str]:
+    return [file for namespace in wave.namespaces for file in plan.quotas.get(namespace, ())]
+
+
+def _command(*words: str) -> str:
+    return shlex.join(printable(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    return shlex.quote(printable(word))
+
+
+def _comment(text: str, blank_lines: int = 0) -> str:
+    return "\n" * blank_lines + f"# {printable(text)}"
+
+
+def _cell(text: str) -> str:
+    """Return foreign text for a page, in which it is neither markup nor the end of a cell."""
+    marks = {"|": "\\|", "<": "&lt;", ">": "&gt;", "`": "'", "[": "\\["}
+    return "".join(marks.get(char, char) for char in printable(text))
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(line.rstrip("\n") if "\n" in line else line for line in lines) + "\n"
+
+
+def folder_files(plan: Plan, document: str, quotas: Mapping[str, str]) -> dict[str, str]:
+    """Return path below the plan's folder to text, for every file.
+
+    Args:
+        plan: The plan.
+        document: The text of `plan.yaml`.
+        quotas: File name to text.
+    """
+    return {
+        "plan.yaml": document,
+        "README.md": readme(plan),
+        **scripts(plan),
+        **{f"quotas/{name}": text for name, text in quotas.items()},
+    }

@@ -1,0 +1,525 @@
+"""`drawbridge plan`: waves that fit, what is held, and runbooks that people can run."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import Result
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from testing.command import drawbridge
+from testing.migration import GPU, SHARE, budget, hami_node, node, plugin_node, workload
+
+FULL_SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
+
+Objects = Sequence[Mapping[str, Any]]
+
+
+def call(tmp_path: Path, objects: Objects, *options: object, folder: str = "plan") -> Result:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    return drawbridge("plan", "--snapshot", file, "-o", tmp_path / folder, *options)
+
+
+def document(tmp_path: Path, folder: str = "plan") -> dict[str, Any]:
+    (source,) = read_paths([str(tmp_path / folder / "plan.yaml")])
+    return source.document
+
+
+def planned(tmp_path: Path, objects: Objects, *options: object) -> dict[str, Any]:
+    result = call(tmp_path, objects, *options)
+    assert result.exit_code in (0, 1), result.stderr
+    return document(tmp_path)
+
+
+def waves(plan: Mapping[str, Any]) -> list[tuple[list[str], list[str]]]:
+    return [
+        ([node["name"] for node in wave["nodes"]], wave["namespaces"]) for wave in plan["waves"]
+    ]
+
+
+def held(plan: Mapping[str, Any]) -> dict[str, str]:
+    return {entry["object"]: entry["reason"] for entry in plan["held"]}
+
+
+# --- waves ----------------------------------------------------------------------------------------
+
+
+def test_each_wave_takes_its_share_of_the_nodes_and_of_the_namespaces(tmp_path: Path) -> None:
+    nodes = [hami_node(f"hami-{number}") for number in range(4)]
+    teams = [workload("web", SHARE, ["hami-0"], namespace=f"team-{number}") for number in range(2)]
+
+    result = call(tmp_path, [*nodes, *teams[0], *teams[1]], "--wave-nodes", 2)
+
+    assert 0 == result.exit_code, result.stdout
+    assert waves(document(tmp_path)) == [
+        (["hami-1", "hami-2"], ["team-0"]),
+        # The pods of team-1 leave hami-0 only when they have claims.
+        (["hami-3"], ["team-1"]),
+        (["hami-0"], []),
+    ]
+
+
+def test_a_namespace_waits_until_the_switched_nodes_have_room_for_it(tmp_path: Path) -> None:
+    nodes = [hami_node(f"hami-{number}") for number in range(4)]
+    large = workload("large", FULL_SHARE, ["hami-0", "hami-0", "hami-1"])
+
+    plan = planned(tmp_path, [*nodes, *large], "--wave-nodes", 1)
+
+    assert waves(plan) == [
+        (["hami-2"], []),
+        (["hami-3"], ["team"]),
+        (["hami-0"], []),
+        (["hami-1"], []),
+    ]
+
+
+def test_a_wave_that_does_not_fit_is_split(tmp_path: Path) -> None:
+    nodes = [plugin_node(f"gpu-{number}") for number in range(4)]
+    busy = workload("web", {GPU: "4"}, ["gpu-0", "gpu-1", "gpu-2"])
+
+    plan = planned(tmp_path, [*nodes, *busy], "--wave-nodes", 4)
+
+    assert [1, 1, 1, 1] == [len(wave["nodes"]) for wave in plan["waves"]]
+    assert plan["waves"][0]["split"]
+    assert not plan["waves"][3]["split"]
+    assert "Deployment/team/web" in plan["waves"][0]["notes"][0]
+
+
+def test_if_no_wave_fits_it_says_what_has_to_be_free(tmp_path: Path) -> None:
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    busy = workload("web", {GPU: "4"}, ["gpu-0", "gpu-1"])
+
+    result = call(tmp_path, [*nodes, *busy], "--wave-nodes", 2)
+
+    assert 1 == result.exit_code
+    assert "no wave fits" in result.stdout
+    assert "1 pod has no devices: 1 of Deployment/team/web" in " ".join(result.stdout.split())
+    assert {"Node//gpu-0", "Node//gpu-1", "Namespace//team"} == set(held(document(tmp_path)))
+
+
+def test_devices_stay_free_as_asked(tmp_path: Path) -> None:
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    half = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-1"])
+
+    assert [] == planned(tmp_path, [*nodes, *half], "--keep-free", 25)["held"]
+    reasons = held(planned(tmp_path, [*nodes, *half], "--keep-free", 50))
+    assert "1 of 4 devices are free, and --keep-free 50 asks for 2" in reasons["Node//gpu-0"]
+
+
+def test_pods_that_wait_for_devices_already_stop_no_wave(tmp_path: Path) -> None:
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    pending = workload("web", {GPU: "8"}, [""])
+
+    assert waves(planned(tmp_path, [*nodes, *pending], "--wave-nodes", 2)) == [
+        (["gpu-0", "gpu-1"], ["team"])
+    ]
+
+
+def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> None:
+    """A pod of HAMi that is not opted in cannot use a switched node."""
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    refused = workload("bad", {GPU: "1.5"}, [""], namespace="team")
+    shares = workload("web", FULL_SHARE, ["hami-0", "hami-0"])
+
+    plan = planned(tmp_path, [*nodes, *refused, *shares], "--wave-nodes", 1)
+
+    assert [(["hami-1"], [])] == waves(plan)
+    assert "2 pods have no devices" in held(plan)["Node//hami-0"]
+    assert "Deployment/team/bad" in held(plan)["Namespace//team"]
+
+
+def test_what_is_switched_and_opted_in_already_has_no_wave(tmp_path: Path) -> None:
+    slice_ = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "done"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "done",
+            "pool": {"name": "done", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}],
+        },
+    }
+    labels = {"drawbridge.internal/translate": "true"}
+    moved = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "team", "labels": labels},
+    }
+    done = [node("done", {}, {}, {}), slice_, moved, *workload("web", {GPU: "1"}, ["done"])]
+
+    result = call(tmp_path, done)
+
+    assert (0, []) == (result.exit_code, document(tmp_path)["waves"])
+    assert "there is nothing to move" in result.stdout
+
+
+# --- what is held ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_held"),
+    [
+        ({"maxUnavailable": 0}, True),
+        ({"maxUnavailable": "0%"}, True),
+        ({"minAvailable": 2}, True),
+        ({"minAvailable": "51%"}, True),
+        ({"minAvailable": 1}, False),
+        ({"maxUnavailable": "1%"}, False),
+        ({"maxUnavailable": 1}, False),
+    ],
+    ids=str,
+)
+def test_a_budget_that_allows_no_eviction_holds_its_nodes(
+    tmp_path: Path, spec: Mapping[str, Any], *, is_held: bool
+) -> None:
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    web = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0"])
+
+    plan = planned(tmp_path, [*nodes, *web, budget(**spec)])
+
+    assert is_held is ("Node//gpu-0" in held(plan))
+    assert "Node//gpu-1" not in held(plan)
+
+
+def test_a_budget_of_another_namespace_or_of_other_pods_holds_nothing(tmp_path: Path) -> None:
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
+    web = workload("web", {GPU: "1"}, ["gpu-0"])
+    budgets = [
+        budget("other", maxUnavailable=0),
+        budget(app="other", maxUnavailable=0),
+        budget(
+            selector={"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]},
+            maxUnavailable=0,
+        ),
+    ]
+
+    assert {} == held(planned(tmp_path, [*nodes, *web, *budgets]))
+
+
+def test_a_node_with_an_old_driver_is_held(tmp_path: Path) -> None:
+    labels = {"nvidia.com/cuda.driver-version.major": "570"}
+
+    plan = planned(tmp_path, [plugin_node("old", 4, **labels), plugin_node("new")])
+
+    assert ["old"] == [name.removeprefix("Node//") for name in held(plan)]
+    assert [(["new"], [])] == waves(plan)
+
+
+def test_a_quota_that_is_converted_rejects_no_pods(tmp_path: Path) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": {f"requests.{GPU}": "8"}},
+    }
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+
+    plan = planned(tmp_path, [*nodes, quota, *workload("web", SHARE, ["hami-0"])])
+
+    assert {} == held(plan)
+    (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
+    assert "deviceclass.resource.k8s.io/devices" in " ".join(source.document["spec"]["hard"])
+    assert "quotas/" in script(tmp_path, "switch", plan["waves"].index(_wave_of(plan, "team")) + 1)
+
+
+def _wave_of(plan: Mapping[str, Any], namespace: str) -> Any:
+    return next(wave for wave in plan["waves"] if namespace in wave["namespaces"])
+
+
+def test_a_bare_pod_is_named(tmp_path: Path) -> None:
+    owner, pod = workload("web", {GPU: "1"}, ["gpu-0"])
+    del pod["metadata"]["ownerReferences"]
+
+    plan = planned(tmp_path, [plugin_node("gpu-0"), plugin_node("gpu-1"), pod], "--wave-nodes", 1)
+
+    assert owner
+    notes = [note for wave in plan["waves"] for note in wave["notes"]]
+    assert any("team/web-0" in note and "kubectl drain stops" in note for note in notes)
+
+
+# --- runbooks -------------------------------------------------------------------------------------
+
+PHASES: Final = ("preflight", "switch", "verify", "rollback")
+
+
+def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> str:
+    return (tmp_path / folder / f"wave-{wave}" / f"{phase}.sh").read_text()
+
+
+def commands(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+HAMI_DRIVER: Final = "drawbridge.internal/dra-driver=hami-core-gpu.project-hami.io"
+FLEET: Final = (
+    plugin_node("gpu-0"),
+    plugin_node("gpu-1"),
+    hami_node("hami-0"),
+    hami_node("hami-1"),
+    *workload("web", SHARE, ["hami-0"]),
+    *workload("train", {GPU: "2"}, ["gpu-0"], namespace="research"),
+)
+
+
+def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
+    planned(tmp_path, FLEET, "--wave-nodes", 4)
+    fleet = [*FLEET[2:4], *workload("web", SHARE, ["hami-0"])]
+    call(tmp_path, fleet, "--wave-nodes", 1, folder="hami")
+
+    switch = commands(script(tmp_path, "switch", folder="hami"))
+
+    begin = switch.index("kubectl cordon hami-1")
+    assert switch[begin : begin + 6] == [
+        "kubectl cordon hami-1",
+        "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
+        f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",
+        "drawbridge verify --live --node=hami-1 --expect-devices=2 --wait=10m",
+        "kubectl uncordon hami-1",
+        "kubectl label namespace team drawbridge.internal/translate=true --overwrite",
+    ]
+    assert "kubectl rollout restart deployment/web --namespace=team" in switch
+
+
+def test_a_rollback_restores_the_labels_and_waits_for_the_plugin(tmp_path: Path) -> None:
+    fleet = [*FLEET[2:4], *workload("web", SHARE, ["hami-0"])]
+    call(tmp_path, fleet, "--wave-nodes", 1)
+
+    rollback = commands(script(tmp_path, "rollback"))
+
+    assert "kubectl label namespace team drawbridge.internal/translate-" in rollback
+    assert (
+        "kubectl label node hami-1 --overwrite drawbridge.internal/dra-driver- gpu=on" in rollback
+    )
+    assert (
+        "kubectl wait node/hami-1 --timeout=10m "
+        r"'--for=jsonpath={.status.allocatable.nvidia\.com/gpu}=20'"
+    ) in rollback
+    assert "kubectl rollout restart deployment/web --namespace=team" in rollback
+
+
+def operator(version: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "gpu-operator", "app.kubernetes.io/version": version}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "gpu-operator", "namespace": "gpu-operator", "labels": labels},
+        "spec": {"template": {"spec": {"containers": []}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "label", "has_note"),
+    [
+        ("v26.7.0", "nvidia.com/gpu.deploy.operands=false", False),
+        ("v26.3.1", "nvidia.com/gpu.deploy.device-plugin=false", True),
+        ("v25.10.0", "nvidia.com/gpu.deploy.device-plugin=false", True),
+    ],
+)
+def test_the_plugin_is_switched_off_as_the_operators_version_wants(
+    tmp_path: Path, version: str, label: str, *, has_note: bool
+) -> None:
+    planned(tmp_path, [plugin_node("gpu-0"), operator(version)])
+
+    switch = script(tmp_path, "switch")
+
+    assert (
+        f"kubectl label node gpu-0 --overwrite nvidia.com/dra-kubelet-plugin=true {label}" in switch
+    )
+    assert has_note is ("issue 2288" in switch)
+    assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in (tmp_path / "plan" / "prepare.sh").read_text()
+
+
+def test_a_plugin_without_the_operator_is_kept_from_switched_nodes(tmp_path: Path) -> None:
+    plugin = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system"},
+        "spec": {
+            "template": {"spec": {"containers": [{"name": "p", "image": "k8s-device-plugin"}]}}
+        },
+    }
+
+    plan = planned(tmp_path, [plugin_node("gpu-0"), plugin])
+
+    (entry,) = plan["plugins"]
+    (term,) = entry["nodeSelectorTerms"]
+    expected = {"key": "nvidia.com/dra-kubelet-plugin", "operator": "NotIn", "values": ["true"]}
+    assert [expected] == term["matchExpressions"]
+    prepare = (tmp_path / "plan" / "prepare.sh").read_text()
+    assert "kubectl patch daemonset nvidia-device-plugin --namespace=kube-system" in prepare
+    assert "gpuResourcesEnabledOverride=true" in prepare
+    assert r"kubeletPlugin.nodeSelector.nvidia\.com/dra-kubelet-plugin=true" in prepare
+
+
+def scripts(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.sh"))
+
+
+def test_every_script_is_valid_and_executable(tmp_path: Path) -> None:
+    planned(tmp_path, FLEET, "--wave-nodes", 1)
+
+    found = scripts(tmp_path / "plan")
+
+    assert len(found) > len(PHASES)
+    for path in found:
+        checked = subprocess.run(["bash", "-n", path], capture_output=True, check=False)
+        assert (0, b"") == (checked.returncode, checked.stderr), path
+        assert os.access(path, os.X_OK)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
+    planned(tmp_path, FLEET, "--wave-nodes", 1)
+
+    checked = subprocess.run(
+        ["shellcheck", *scripts(tmp_path / "plan")], capture_output=True, text=True, check=False
+    )
+
+    assert "" == checked.stdout
+
+
+HOSTILE: Final = (
+    "$(touch pwned)",
+    "; touch pwned #",
+    "a\ntouch pwned\n",
+    "'; touch pwned; '",
+    "`touch pwned`",
+    "--all",
+    "| touch pwned",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> None:
+    """The scripts run with commands that only note how they were called."""
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"hard": {f"requests.{GPU}": "8"}},
+    }
+    plugin = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-device-plugin", "namespace": name},
+        "spec": {"template": {"spec": {"containers": [{"name": name, "image": name}]}}},
+    }
+    objects = [
+        *(plugin_node("gpu-0"), plugin_node("gpu-1", 4, gpu=name), hami_node("hami-0")),
+        *(
+            hami_node("hami-1"),
+            plugin_node(name),
+            hami_node(name),
+            quota,
+            plugin,
+            operator(f"v1.{name}"),
+        ),
+        *workload("web", SHARE, ["hami-0"]),
+        *workload("train", {GPU: "1"}, [name, "gpu-0"]),
+        *workload(name, SHARE, ["hami-1"], namespace="hostile"),
+        *workload("web", SHARE, ["hami-1"], namespace=name),
+    ]
+    call(tmp_path, objects, "--wave-nodes", 1)
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for command in ("kubectl", "helm", "drawbridge"):
+        fake = bin_folder / command
+        fake.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+        fake.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+
+    for path in scripts(tmp_path / "plan"):
+        ran = subprocess.run(
+            [path],
+            cwd=work,
+            env={"PATH": f"{bin_folder}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert 0 == ran.returncode, ran.stderr
+        assert name not in ran.stdout.splitlines()
+
+    assert (tmp_path / "plan" / "wave-1").is_dir()
+    assert [] == list(work.iterdir())
+    assert [] == list(tmp_path.rglob("pwned*"))
+    assert held(document(tmp_path))
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_plan_is_the_same_each_time_and_replaces_an_older_one(tmp_path: Path) -> None:
+    call(tmp_path, FLEET, "--wave-nodes", 1)
+    first = tree(tmp_path / "plan")
+    call(tmp_path, FLEET, "--wave-nodes", 4)
+    assert "wave-4/switch.sh" not in tree(tmp_path / "plan")
+
+    call(tmp_path, FLEET, "--wave-nodes", 1)
+
+    assert first == tree(tmp_path / "plan")
+    assert "wave-4/switch.sh" in first
+
+
+def test_the_order_of_objects_does_not_matter(tmp_path: Path) -> None:
+    call(tmp_path, FLEET, "--wave-nodes", 1, folder="one")
+    call(tmp_path, FLEET[::-1], "--wave-nodes", 1, folder="two")
+
+    assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+
+def test_a_folder_with_anything_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "plan" / "notes.txt").write_text("mine")
+
+    result = call(tmp_path, FLEET)
+
+    assert 2 == result.exit_code
+    assert "has notes.txt, which is no file of a plan" in result.stderr
+    assert {"notes.txt": "mine"} == tree(tmp_path / "plan")
+
+
+def test_a_plan_with_a_file_or_a_link_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    call(tmp_path, FLEET)
+    (tmp_path / "elsewhere").write_text("mine")
+    (tmp_path / "plan" / "quotas" / "link.yaml").symlink_to(tmp_path / "elsewhere")
+
+    assert 2 == call(tmp_path, FLEET).exit_code
+    assert "mine" == (tmp_path / "elsewhere").read_text()
+
+
+def test_a_file_that_only_looks_like_a_plan_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "plan" / "plan.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n")
+
+    assert 2 == call(tmp_path, FLEET).exit_code
+
+
+def test_an_old_kubernetes_has_no_wave(tmp_path: Path) -> None:
+    origin = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "kubernetesVersion": "v1.33.1",
+    }
+
+    result = call(tmp_path, [origin, *FLEET])
+
+    assert 1 == result.exit_code
+    assert "Kubernetes 1.33 does not serve resource.k8s.io/v1" in result.stdout

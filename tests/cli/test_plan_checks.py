@@ -1,0 +1,329 @@
+"""`drawbridge verify --wave` and `--node`: what a plan expects is there, or it is named."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import pytest
+from click.testing import Result
+
+from kube.manifests.dump import dump_yaml
+from testing.command import ROOT, drawbridge
+from testing.migration import (
+    GPU,
+    SHARE,
+    budget,
+    hami_node,
+    namespace,
+    plugin_node,
+    resource_slice,
+    workload,
+)
+
+Objects = Sequence[Mapping[str, Any]]
+Change = Callable[[list[dict[str, Any]]], None]
+SCHEMA: Final = json.loads((ROOT / "docs/reference/schemas/verify.json").read_text())
+
+BEFORE: Final = (
+    *(hami_node("hami-0"), hami_node("hami-1"), plugin_node("gpu-0")),
+    namespace("team"),
+    *workload("web", SHARE, ["hami-0", "hami-0"]),
+)
+
+
+def write(path: Path, objects: Objects) -> Path:
+    path.write_text(dump_yaml(objects))
+    return path
+
+
+def planned(tmp_path: Path, objects: Objects = BEFORE) -> Path:
+    """The folder of a plan whose first wave switches hami-1 and opts team in."""
+    snapshot = write(
+        tmp_path / "before.yaml", [o for o in objects if o["metadata"]["name"] != "gpu-0"]
+    )
+    result = drawbridge("plan", "--snapshot", snapshot, "--wave-nodes", 1, "-o", tmp_path / "plan")
+    assert result.exit_code in (0, 1), result.stderr
+    return tmp_path / "plan"
+
+
+def verify(tmp_path: Path, objects: Objects, *options: object) -> Result:
+    return drawbridge("verify", "--snapshot", write(tmp_path / "now.yaml", objects), *options)
+
+
+def problems(result: Result) -> dict[str, list[str]]:
+    """Object to the messages of checks that are not right."""
+    document = json.loads(result.stdout)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    found: dict[str, list[str]] = {}
+    for check in document["checks"]:
+        if check["state"] not in {"ok", "note"}:
+            found.setdefault(check["object"], []).append(check["message"])
+    return found
+
+
+# --- after a wave ---------------------------------------------------------------------------------
+
+
+def after() -> list[dict[str, Any]]:
+    """The cluster when the first wave is done."""
+    switched = hami_node("hami-1")
+    switched["status"]["allocatable"] = {GPU: "0"}
+    web = workload("web", SHARE, ["hami-1", "hami-1"])
+    for pod in web[1:]:
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+        pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    labels = {"drawbridge.internal/translate": "true"}
+    return [
+        hami_node("hami-0"),
+        switched,
+        resource_slice("hami-1", "hami-core-gpu.project-hami.io", ("GPU-hami-1-0", "GPU-hami-1-1")),
+        namespace("team", labels),
+        *web,
+    ]
+
+
+def test_a_wave_that_is_done_is_right(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+
+    result = verify(tmp_path, after(), "--wave", plan / "wave-1")
+
+    assert 0 == result.exit_code, result.stdout
+    assert "all is as expected" in result.stdout
+    assert "2 of 2 pods run, with claims" in result.stdout
+
+
+def find(objects: Sequence[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    return next(o for o in objects if (o["kind"], o["metadata"]["name"]) == (kind, name))
+
+
+def _plugin_is_left(objects: list[dict[str, Any]]) -> None:
+    find(objects, "Node", "hami-1")["status"]["allocatable"] = {GPU: "20"}
+
+
+def _one_device(objects: list[dict[str, Any]]) -> None:
+    find(objects, "ResourceSlice", "slice-hami-1")["spec"]["devices"].pop()
+
+
+def _incomplete_pool(objects: list[dict[str, Any]]) -> None:
+    find(objects, "ResourceSlice", "slice-hami-1")["spec"]["pool"]["resourceSliceCount"] = 2
+
+
+def _another_gpu(objects: list[dict[str, Any]]) -> None:
+    device = find(objects, "ResourceSlice", "slice-hami-1")["spec"]["devices"][0]
+    device["attributes"]["uuid"]["string"] = "GPU-new"
+
+
+def _cordoned(objects: list[dict[str, Any]]) -> None:
+    find(objects, "Node", "hami-1")["spec"] = {"unschedulable": True}
+
+
+def _no_label(objects: list[dict[str, Any]]) -> None:
+    find(objects, "Namespace", "team")["metadata"]["labels"] = {}
+
+
+def _old_pod(objects: list[dict[str, Any]]) -> None:
+    del find(objects, "Pod", "web-1")["spec"]["resourceClaims"]
+
+
+def _pending_pod(objects: list[dict[str, Any]]) -> None:
+    find(objects, "Pod", "web-0")["status"] = {"phase": "Pending"}
+
+
+def _no_deployment(objects: list[dict[str, Any]]) -> None:
+    objects[:] = [o for o in objects if o["metadata"]["name"] != "web" and o["kind"] != "Pod"]
+
+
+@pytest.mark.parametrize(
+    ("change", "object_", "message"),
+    [
+        (_plugin_is_left, "Node//hami-1", "its device plugin still offers nvidia.com/gpu 20"),
+        (
+            _one_device,
+            "Node//hami-1",
+            "1 of 2 devices of hami-core-gpu.project-hami.io are published",
+        ),
+        (_incomplete_pool, "Node//hami-1", "0 of 2 devices"),
+        (_another_gpu, "Node//hami-1", "no device has the uuid GPU-hami-1-0"),
+        (_cordoned, "Node//hami-1", "kubectl uncordon"),
+        (_no_label, "Namespace//team", "is missing, not true"),
+        (_old_pod, "Deployment/team/web", "1 of 2 pods have no claims"),
+        (_pending_pod, "Deployment/team/web", "1 of 2 pods run"),
+        (_no_deployment, "Deployment/team/web", "there is no such workload"),
+    ],
+)
+def test_what_is_missing_after_a_wave_is_named(
+    tmp_path: Path, change: Change, object_: str, message: str
+) -> None:
+    plan = planned(tmp_path)
+    objects = after()
+    change(objects)
+
+    result = verify(tmp_path, objects, "--wave", plan / "wave-1", "-o", "json")
+
+    assert 1 == result.exit_code
+    assert [object_] == list(problems(result))
+    assert message in " ".join(problems(result)[object_])
+
+
+def test_jobs_of_before_a_wave_run_out(tmp_path: Path) -> None:
+    job = workload("train", SHARE, ["hami-0"], kind="Job")
+    for object_ in job:
+        object_["apiVersion"] = "batch/v1" if object_["kind"] == "Job" else "v1"
+    job[1]["status"] = {"phase": "Running"}
+    plan = planned(tmp_path, [*BEFORE, *job])
+
+    assert 0 == verify(tmp_path, [*after(), *job], "--wave", plan / "wave-1").exit_code
+    assert 0 == verify(tmp_path, after(), "--wave", plan / "wave-1").exit_code
+
+
+# --- before a wave --------------------------------------------------------------------------------
+
+
+def test_a_wave_may_begin(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+
+    result = verify(tmp_path, BEFORE, "--wave", plan / "wave-1", "--before")
+
+    assert 0 == result.exit_code, result.stdout
+    assert "all pods have devices while its nodes are drained" in result.stdout
+
+
+def _not_ready(objects: list[dict[str, Any]]) -> None:
+    conditions = [{"type": "Ready", "status": "False"}]
+    find(objects, "Node", "hami-1")["status"]["conditions"] = conditions
+
+
+def _old_driver(objects: list[dict[str, Any]]) -> None:
+    labels = find(objects, "Node", "hami-1")["metadata"]["labels"]
+    labels["nvidia.com/cuda.driver-version.major"] = "570"
+
+
+def _fewer_devices(objects: list[dict[str, Any]]) -> None:
+    find(objects, "Node", "hami-1")["status"]["allocatable"] = {GPU: "10"}
+
+
+def _bare_pod(objects: list[dict[str, Any]]) -> None:
+    pod = workload("bare", {}, ["hami-1"])[1]
+    del pod["metadata"]["ownerReferences"]
+    objects.append(pod)
+
+
+def _strict_budget(objects: list[dict[str, Any]]) -> None:
+    objects += [*workload("other", {}, ["hami-1"]), budget(app="other", maxUnavailable=0)]
+
+
+def _exhausted_budget(objects: list[dict[str, Any]]) -> None:
+    entry = budget(app="other", maxUnavailable=1)
+    entry["status"] = {"disruptionsAllowed": 0}
+    objects += [*workload("other", {}, ["hami-1"]), entry]
+
+
+def _no_namespace(objects: list[dict[str, Any]]) -> None:
+    objects[:] = [o for o in objects if o["kind"] != "Namespace"]
+
+
+def _no_room(objects: list[dict[str, Any]]) -> None:
+    full = {GPU: "1", "nvidia.com/gpumem": "40960"}
+    objects += workload("full", full, ["hami-1", "hami-1", "hami-0"])
+
+
+@pytest.mark.parametrize(
+    ("change", "object_", "message"),
+    [
+        (_not_ready, "Node//hami-1", "it is not ready"),
+        (_old_driver, "Node//hami-1", "NVIDIA's driver is 570, below 580"),
+        (_fewer_devices, "Node//hami-1", "it offers nvidia.com/gpu 10"),
+        (_bare_pod, "Node//hami-1", "nothing creates team/bare-0 again"),
+        (_strict_budget, "Node//hami-1", "never allows the eviction of pod other-0"),
+        (_exhausted_budget, "Node//hami-1", "allows no eviction of pod other-0 now"),
+        (_no_namespace, "Namespace//team", "there is no such namespace"),
+        (_no_room, "Wave//1", "Deployment/team/full"),
+    ],
+)
+def test_what_stops_a_wave_is_named(
+    tmp_path: Path, change: Change, object_: str, message: str
+) -> None:
+    plan = planned(tmp_path)
+    objects = json.loads(json.dumps(BEFORE))
+    change(objects)
+
+    result = verify(tmp_path, objects, "--wave", plan / "wave-1", "--before", "-o", "json")
+
+    assert 1 == result.exit_code
+    assert [object_] == list(problems(result))
+    assert message in " ".join(problems(result)[object_])
+
+
+def test_a_class_has_to_map_the_name_first(tmp_path: Path) -> None:
+    objects = [
+        plugin_node("a"),
+        plugin_node("b"),
+        namespace("team"),
+        *workload("web", {GPU: "1"}, ["a"]),
+    ]
+    plan = planned(tmp_path, objects)
+    class_: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
+    }
+    call = ("--wave", plan / "wave-1", "--before")
+
+    assert 1 == verify(tmp_path, objects, *call).exit_code
+    assert "it does not map nvidia.com/gpu" in verify(tmp_path, [*objects, class_], *call).stdout
+    class_["spec"]["extendedResourceName"] = GPU
+    assert 0 == verify(tmp_path, [*objects, class_], *call).exit_code
+
+
+# --- nodes and calls ------------------------------------------------------------------------------
+
+
+def test_a_node_alone(tmp_path: Path) -> None:
+    call = ("--node", "hami-1", "--expect-devices")
+
+    assert 0 == verify(tmp_path, after(), *call, 2).exit_code
+    assert 1 == verify(tmp_path, after(), *call, 3).exit_code
+    assert 1 == verify(tmp_path, BEFORE, *call, 2).exit_code
+    assert "there is no such node" in verify(tmp_path, BEFORE, "--node", "gone").stdout
+
+
+def test_a_wave_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert 0 == verify(tmp_path, after(), "--wave", "1").exit_code
+    monkeypatch.chdir(plan)
+    assert 0 == verify(tmp_path, after(), "--wave", "1").exit_code
+    result = verify(tmp_path, after(), "--wave", "9")
+    assert (2, True) == (result.exit_code, "no wave 9" in result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--before",), "--before requires --wave"),
+        (("--expect-devices", "1"), "--expect-devices requires --node"),
+        (("--wait", "1m"), "--wait requires --wave or --node, and a live cluster"),
+        (("--node", "a", "--wait", "1m"), "--wait requires --wave or --node, and a live cluster"),
+        (("--node", "a", "--wait", "soon"), "not a duration"),
+        (("--node", "a", "--audit-log", "x"), "mutually exclusive"),
+        (("--wave", "nowhere"), "is neither a number nor a folder wave-N"),
+        (("--wave", "nowhere/wave-1"), "drawbridge plan -o DIR writes one"),
+    ],
+)
+def test_a_wrong_call(tmp_path: Path, options: Sequence[str], message: str) -> None:
+    result = verify(tmp_path, BEFORE, *options)
+
+    assert 2 == result.exit_code
+    assert message in result.stderr
+
+
+def test_a_plan_that_is_none_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "wave-1").mkdir()
+    (tmp_path / "plan.yaml").write_text("apiVersion: v1\nkind: Plan\nwaves: 3\n")
+
+    result = verify(tmp_path, BEFORE, "--wave", tmp_path / "wave-1")
+
+    assert (2, True) == (result.exit_code, "is not a plan" in result.stderr)
