@@ -51,6 +51,7 @@ from translation.limit_ranges import default_amounts
 from translation.patch import restore_pod, strip_keys, translate_pod
 from translation.preflight import check_duplicate_claims, check_template_names, skip_reasons
 from translation.record import MAX_CONTAINERS, RecordError, TranslationRecord, decode_record
+from translation.schedulers import check_kept_scheduler
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.translate import Outcome, Refused, Translated, Untouched, translate
 
@@ -292,10 +293,12 @@ def admit_updated(
     *,
     options: TranslationOptions,
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+    opted_in: bool = False,
 ) -> Answer:
     """Answer the update of a pod, or of its status.
 
     Args:
+        opted_in: The label of its namespace may have replaced the pod's scheduler.
         vocabularies: Extended by the resource names in profiles.
     """
     vocabularies = vocabularies_for(pod, vocabularies)
@@ -317,8 +320,17 @@ def admit_updated(
     keys = {
         container.name: device_keys(container, vocabularies) for _, container in containers(pod)
     }
-    operations = (*strip_keys(document, keys), *_keep_scheduler(pod, old, options))
-    return Answer(decision=Decision.STRIPPED, operations=operations)
+    if not _keeps_scheduler(pod, old, options, opted_in=opted_in):
+        return Answer(decision=Decision.STRIPPED, operations=tuple(strip_keys(document, keys)))
+    kept_name = old.spec.scheduler_name
+    return Answer(
+        decision=Decision.STRIPPED,
+        operations=(
+            *strip_keys(document, keys),
+            add(pointer("spec", "schedulerName"), kept_name),
+        ),
+        findings=tuple(check_kept_scheduler(pod.spec.scheduler_name, kept_name, options)),
+    )
 
 
 def _answer_legacy(
@@ -395,8 +407,7 @@ def _amount_count(container: Container) -> int:
     return len(container.limits) + len(container.requests)
 
 
-def _keep_scheduler(pod: Pod, old: Pod, options: TranslationOptions) -> Iterator[Operation]:
-    """Yield the operation that keeps an adopted pod's scheduler; its manifest has the foreign one."""
+def _keeps_scheduler(pod: Pod, old: Pod, options: TranslationOptions, *, opted_in: bool) -> bool:
+    """Return whether a pod has got its scheduler from a translation; its manifest has the foreign one."""
     new_name, old_name = pod.spec.scheduler_name, old.spec.scheduler_name
-    if new_name != old_name and options.scheduler_for(new_name) == old_name:
-        yield add(pointer("spec", "schedulerName"), old_name)
+    return new_name != old_name and options.scheduler_for(new_name, opted_in=opted_in) == old_name

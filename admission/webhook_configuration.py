@@ -9,10 +9,12 @@ handled.
 
 Pods, in the MutatingWebhookConfiguration:
 
-* CREATE: a container has a device key, or another webhook may add one, unless the pod opted out; or
+* CREATE, where the mode translates pods of the namespace: a container has a device key, or another webhook may add one, unless the pod opted out; or
   the pod has a translation record. A webhook that is skipped in the first round of admission is not
   called in the second, so annotations for which other webhooks add keys must match, too.
-* UPDATE: a pod with a translation record gets device keys; or the record changes.
+* UPDATE, in a webhook of its own for all namespaces, since pods that were translated stay so
+  whatever becomes of the namespace's label: a pod with a translation record gets device keys; or the
+  record changes.
 * UPDATE of the status: the record changes. Other status updates are many and never match.
 
 Pods with claims, in a webhook of its own in the same configuration, which has rules only while the
@@ -29,6 +31,10 @@ Workloads, in the ValidatingWebhookConfiguration, if all of these are true:
 Objects of DRA that people write, and pods and workloads with claims, in the same configuration: if
 the spec is new and no controller owns the object. ResourceSlices never depend on the webhook: the
 policies in manifests/policies and the audit validate them.
+
+The mode of the translation decides whose pods and workloads these are, by their namespace: in OptIn
+only labelled ones, in the others all but those that opted out. In mode Shadow nothing may depend on
+the webhook, so its failurePolicy is Ignore for pods, too.
 
 The configurations are applied without rules, so that nothing depends on a webhook that has never
 answered, and without paths, whose last part is a secret. `webhook_rules` has the rules;
@@ -56,11 +62,13 @@ from kube.names import (
     TRANSLATE_LABEL,
 )
 from translation.intents import Vocabulary
+from translation.snapshot import Mode
 
 MUTATE_PATH: Final = "/mutate"
 ROUTE_PATH: Final = "/route"
 VALIDATE_WORKLOADS_PATH: Final = "/validate/workloads"
 PODS_WEBHOOK: Final = f"pods.{GROUP}"
+UPDATES_WEBHOOK: Final = f"updates.{GROUP}"
 ROUTING_WEBHOOK: Final = f"routing.{GROUP}"
 VALIDATE_OBJECTS_PATH: Final = "/validate/objects"
 WORKLOADS_WEBHOOK: Final = f"workloads.{GROUP}"
@@ -68,6 +76,7 @@ OBJECTS_WEBHOOK: Final = f"objects.{GROUP}"
 """The names in a denial."""
 WEBHOOK_PATHS: Final[Mapping[str, str]] = {
     PODS_WEBHOOK: MUTATE_PATH,
+    UPDATES_WEBHOOK: MUTATE_PATH,
     ROUTING_WEBHOOK: ROUTE_PATH,
     WORKLOADS_WEBHOOK: VALIDATE_WORKLOADS_PATH,
     OBJECTS_WEBHOOK: VALIDATE_OBJECTS_PATH,
@@ -80,7 +89,7 @@ EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
 
 
 def configuration(
-    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE
+    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE, mode: Mode = Mode.OPT_OUT
 ) -> Mapping[str, Any]:
     """Return the MutatingWebhookConfiguration as it is applied.
 
@@ -89,34 +98,59 @@ def configuration(
 
     Args:
         namespace: Where the webhook is installed.
+        mode: Whose pods are translated.
     """
-    pods = _webhook(PODS_WEBHOOK, "Fail", match_conditions(vocabularies))
+    all_vocabularies = tuple(vocabularies)
+    failure_policy = "Ignore" if mode is Mode.SHADOW else "Fail"
+    pods = _webhook(
+        PODS_WEBHOOK,
+        failure_policy,
+        match_conditions(all_vocabularies),
+        [_translated_namespaces(mode)],
+    )
     # After the first, so that it sees the claims of a pod that was just translated.
-    routing = _webhook(ROUTING_WEBHOOK, "Fail", routing_match_conditions(), opt_out="")
+    routing = _webhook(ROUTING_WEBHOOK, "Fail", routing_match_conditions(), [])
+    updates = _webhook(
+        UPDATES_WEBHOOK, failure_policy, update_match_conditions(all_vocabularies), []
+    )
     return _configuration(
         "MutatingWebhookConfiguration",
         namespace,
-        *({**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, routing)),
+        *({**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, routing, updates)),
     )
 
 
 def validating_configuration(
-    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE
+    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE, mode: Mode = Mode.OPT_OUT
 ) -> Mapping[str, Any]:
     """Return the ValidatingWebhookConfiguration as it is applied, in the same way."""
     all_vocabularies = tuple(vocabularies)
     return _configuration(
         "ValidatingWebhookConfiguration",
         namespace,
-        _webhook(WORKLOADS_WEBHOOK, "Ignore", workload_match_conditions(all_vocabularies)),
+        _webhook(
+            WORKLOADS_WEBHOOK,
+            "Ignore",
+            workload_match_conditions(all_vocabularies),
+            [_translated_namespaces(mode)],
+        ),
         _webhook(
             OBJECTS_WEBHOOK,
             "Ignore",
             object_match_conditions(all_vocabularies),
-            opt_out=ENFORCEMENT_LABEL,
-            opted_out="off",
+            [
+                *([_translated_namespaces(mode)] if mode is Mode.OPT_IN else []),
+                _not_in(ENFORCEMENT_LABEL, "off"),
+            ],
         ),
     )
+
+
+def _translated_namespaces(mode: Mode) -> Mapping[str, Any]:
+    """Return the requirement on the labels of a namespace whose pods a mode translates."""
+    if mode is Mode.OPT_IN:
+        return {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true"]}
+    return _not_in(TRANSLATE_LABEL, "false")
 
 
 def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -141,8 +175,9 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         for (version, scope), names in of_projects.items()
     ]
     return {
-        PODS_WEBHOOK: [_rule("v1", ["pods"], *_WRITES), _rule("v1", ["pods/status"], "UPDATE")],
+        PODS_WEBHOOK: [_rule("v1", ["pods"], "CREATE")],
         ROUTING_WEBHOOK: [_rule("v1", ["pods"], "CREATE")] if routes else [],
+        UPDATES_WEBHOOK: [_rule("v1", ["pods"], "UPDATE"), _rule("v1", ["pods/status"], "UPDATE")],
         WORKLOADS_WEBHOOK: [*workloads, *custom],
         OBJECTS_WEBHOOK: [
             _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
@@ -176,16 +211,13 @@ def _webhook(
     name: str,
     failure_policy: str,
     conditions: Mapping[str, str],
-    *,
-    opt_out: str = TRANSLATE_LABEL,
-    opted_out: str = "false",
+    namespaces: Sequence[Mapping[str, Any]],
 ) -> Mapping[str, Any]:
+    """Return a webhook without address, for namespaces whose labels meet requirements."""
     return {
         "name": name,
         "clientConfig": {},
-        "namespaceSelector": {
-            "matchExpressions": [_not_in(opt_out, opted_out)] if opt_out else [],
-        },
+        "namespaceSelector": {"matchExpressions": list(namespaces)},
         "matchConditions": [
             {"name": condition, "expression": expression}
             for condition, expression in conditions.items()
@@ -210,10 +242,7 @@ def _in_namespace(webhook: Mapping[str, Any], namespace: str) -> Mapping[str, An
 
 
 def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
-    """Return name to CEL expression; the API server calls the webhook if all are true.
-
-    Each is about one kind of request and true for the others.
-    """
+    """Return name to CEL expression for creations; the API server calls the webhook if all are true."""
     all_vocabularies = tuple(vocabularies)
     has_keys = _has_device_keys(all_vocabularies, ["object"])
     triggers = [
@@ -223,25 +252,33 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
         )
     ]
     requested_by_annotations = _requested_by_annotations(all_vocabularies, ["object"])
-    is_status = 'has(request.subResource) && request.subResource == "status"'
     not_opted_out = _not_opted_out("object")
+    return {
+        # Also where stored rules are older than this, and have updates.
+        "create-of-a-pod-with-devices": 'request.operation == "CREATE"\n&& ('
+        + _either(
+            f"{_annotation('object')}.hasValue()",
+            f"({not_opted_out}\n&& ({_either(has_keys, *triggers, *requested_by_annotations)}))",
+        )
+        + ")",
+    }
+
+
+def update_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
+    """Return name to CEL expression for updates; the API server calls the webhook if all are true.
+
+    Each is about one kind of request and true for the others.
+    """
+    is_status = 'has(request.subResource) && request.subResource == "status"'
     record_changes = f"{_annotation('object')} != {_annotation('oldObject')}"
     record_exists = f"{_annotation('object')}.hasValue()"
     return {
-        "create-of-a-pod-with-devices": _either(
-            'request.operation != "CREATE"',
-            record_exists,
-            f"({not_opted_out}\n&& ({_either(has_keys, *triggers, *requested_by_annotations)}))",
-        ),
         "update-of-a-translated-pod": _either(
-            'request.operation != "UPDATE"',
             f"({is_status})",
             record_changes,
-            f"({record_exists}\n&& {has_keys})",
+            f"({record_exists}\n&& {_has_device_keys(vocabularies, ['object'])})",
         ),
-        "status-update-of-the-annotation": _either(
-            'request.operation != "UPDATE"', f"!({is_status})", record_changes
-        ),
+        "status-update-of-the-annotation": _either(f"!({is_status})", record_changes),
     }
 
 

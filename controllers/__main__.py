@@ -4,17 +4,22 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from clusterstate.autoscalers import ObjectName
 from clusterstate.evaluator import RuleEvaluator
+from clusterstate.snapshot_cache import SnapshotCache
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.untranslated import UntranslatedPods
 from controllers.policies.controller import PolicyController
 from controllers.settings import VARIABLES, Settings
+from controllers.shadow.controller import ShadowController
 from controllers.templates.controller import TemplateController
 from controllers.templates.metrics import TemplateMetrics
+from kube.api.urls import CONFIG_MAPS
 from kube.names import CONTROLLER_REPORTER
+from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
 from process.command import Command, Process, run_command
@@ -30,7 +35,7 @@ from process.profile_files import load_profiles
 from process.selectors.engine import WorkerEngine
 from process.signing import SigningKeyCache
 from translation.serving_drivers import serving_drivers
-from translation.snapshot import vocabularies_in_force
+from translation.snapshot import ClaimUnawareComponent, Mode, vocabularies_in_force
 
 
 async def control(process: Process[Settings]) -> None:
@@ -85,7 +90,31 @@ async def control(process: Process[Settings]) -> None:
                 pods=pods,
                 drivers_of=drivers_of,
             )
-            controllers = (*templates.controllers, *policies.controllers, *audit.controllers)
+            shadows: Sequence[Controller[Any]] = ()
+            if options.mode is Mode.SHADOW:
+                # What ignores claims is not looked for: nothing of it concerns an event.
+                snapshots = SnapshotCache(
+                    informers,
+                    profiles,
+                    claim_aware=frozenset(ClaimUnawareComponent),
+                    inventory=ObjectName(
+                        CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
+                    ),
+                )
+                shadows = ShadowController(
+                    client,
+                    recorder,
+                    snapshots,
+                    settings.controllers,
+                    options=options,
+                    vocabularies=vocabularies,
+                ).controllers
+            controllers: tuple[Controller[Any], ...] = (
+                *templates.controllers,
+                *policies.controllers,
+                *audit.controllers,
+                *shadows,
+            )
             return Work(
                 controllers=controllers,
                 loops=(informers.run, recorder.run, evaluator.run),

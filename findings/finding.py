@@ -93,6 +93,8 @@ class Code(StrEnum):
     DEVICE_CLASS_MISSING = "deviceClassMissing"
     """The cluster has no DeviceClass of the name that the claim uses. Not reported for a snapshot without
     any DeviceClass."""
+    SCHEDULER_REPLACED = "schedulerReplaced"
+    """The namespace opted in, so a scheduler that is not known to support claims is replaced."""
     FOREIGN_SCHEDULER = "foreignScheduler"
     """The pod names a scheduler that is not known to support claims; not translated."""
     CLAIM_UNAWARE_COMPONENT = "claimUnawareComponent"
@@ -190,6 +192,10 @@ class Code(StrEnum):
     # Accepted; remarks.
     PASSED_THROUGH = "passedThrough"
     """A DeviceClass maps the keys, so Kubernetes allocates natively; nothing was changed."""
+    NOT_OPTED_IN = "notOptedIn"
+    """In mode OptIn only the pods of labelled namespaces are translated, and this namespace is not one."""
+    SHADOW_MODE = "shadowMode"
+    """In mode Shadow nothing is changed or rejected; the finding says what would be."""
     OPTED_OUT = "optedOut"
     """A label of the pod or of its namespace disables translation."""
     ALREADY_CONVERTED = "alreadyConverted"

@@ -18,7 +18,7 @@ SIGNATURE_ANNOTATION: Final = f"{GROUP}/signature"
 """On a translated pod: proof that the webhook has checked the translation."""
 
 TRANSLATE_LABEL: Final = f"{GROUP}/translate"
-"""On a pod or namespace: "false" opts out of translation."""
+"""On a pod or namespace: "false" opts out of translation; on a namespace "true" opts in."""
 
 ENFORCEMENT_LABEL: Final = f"{GROUP}/enforcement"
 """On a namespace: "deny", "warn" or "off", how its invalid objects are handled."""

@@ -27,6 +27,7 @@ from translation.renamed_keys import renaming_fault
 from translation.snapshot import (
     DEFAULT_PROFILES,
     ClaimUnawareComponent,
+    Mode,
     QuotaPolicy,
     TranslationOptions,
     split_profiles,
@@ -70,6 +71,12 @@ class HamiSettings(Section, frozen=True, kw_only=True):
 
 class TranslationSettings(Section, frozen=True, kw_only=True):
     """Settings of the translation of pods."""
+
+    mode: Mode = Mode.OPT_OUT
+    """`OptOut`: pods of every namespace without `drawbridge.internal/translate: "false"` are
+    translated. `OptIn`: those of namespaces with `"true"` only. `Shadow`: none; what would become of
+    them is counted, logged and told. The webhook configurations have to be those of the mode, as in
+    manifests/overlays and `python -m webhook --print-configuration`."""
 
     profiles_directory: str | None = None
     """Driver profiles of this cluster, as files; a profile of a shipped driver replaces it.
@@ -123,6 +130,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         """Return the same, as the translation takes it."""
         by_vocabulary, by_key = split_profiles(self.profiles)
         return TranslationOptions(
+            mode=self.mode,
             profiles={**DEFAULT_PROFILES, **by_vocabulary},
             fixed=frozenset(by_vocabulary),
             drivers=by_key,

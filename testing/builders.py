@@ -402,11 +402,19 @@ def admit(
 
 
 def admit_update(
-    document: Mapping[str, Any], old: Mapping[str, Any], options: TranslationOptions | None = None
+    document: Mapping[str, Any],
+    old: Mapping[str, Any],
+    options: TranslationOptions | None = None,
+    *,
+    opted_in: bool = False,
 ) -> tuple[Document, Answer]:
     """Answer the update of a pod; return the patched pod and the answer."""
     answer = admit_updated(
-        document, pod_view(document), pod_view(old), options=options or TranslationOptions()
+        document,
+        pod_view(document),
+        pod_view(old),
+        options=options or TranslationOptions(),
+        opted_in=opted_in,
     )
     after: Document = apply(copy.deepcopy(dict(document)), answer.operations)
     return after, answer

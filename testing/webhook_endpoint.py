@@ -54,6 +54,7 @@ SETTINGS: Final = WebhookSettings(
     shutdown_grace_period=PositiveDuration(0.1),
 )
 JSON: Final = {"Content-Type": "application/json"}
+_DEFAULT_OPTIONS: Final = TranslationOptions()
 
 NOW: Final = datetime.now(UTC)  # noqa: TID251  TLS compares with the real clock.
 LEAF: Final = issue_serving_certificate(
@@ -109,6 +110,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             snapshot: Callable[[], TranslationSnapshot] = translation_snapshot,
             rules: FixedEvaluator | None = None,
             retries_s: Sequence[float] = (0.0, 0.0),
+            options: TranslationOptions = _DEFAULT_OPTIONS,
             **settings: Any,
         ) -> WebhookEndpoint:
             registry = CollectorRegistry()
@@ -120,13 +122,9 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 fraction=settings_.user_cpu_fraction,
                 burst_s=settings_.user_cpu_burst,
             )
-            pods = PodReviewHandler(
-                snapshot, TranslationOptions(), metrics, runner, signing=fixed_signing
-            )
-            workloads = WorkloadReviewHandler(
-                snapshot, rules, TranslationOptions(), metrics, runner
-            )
-            objects = ObjectReviewHandler(rules, profiles(), metrics, runner)
+            pods = PodReviewHandler(snapshot, options, metrics, runner, signing=fixed_signing)
+            workloads = WorkloadReviewHandler(snapshot, rules, options, metrics, runner)
+            objects = ObjectReviewHandler(rules, profiles(), metrics, runner, mode=options.mode)
             routing = RoutingReviewHandler(
                 rules, profiles(), metrics, runner, scheduler=SCHEDULER_NAME, retries_s=retries_s
             )

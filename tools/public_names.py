@@ -32,6 +32,7 @@ from admission.webhook_configuration import (
     MUTATE_PATH,
     OBJECTS_WEBHOOK,
     PODS_WEBHOOK,
+    UPDATES_WEBHOOK,
     VALIDATE_OBJECTS_PATH,
     VALIDATE_WORKLOADS_PATH,
     WORKLOADS_WEBHOOK,
@@ -212,7 +213,10 @@ def _conditions() -> set[str]:
 def object_names() -> set[str]:
     """Return the names of objects, webhooks and schedulers that manifests and commands spell."""
     return {
-        *(f"webhook {name}" for name in (PODS_WEBHOOK, WORKLOADS_WEBHOOK, OBJECTS_WEBHOOK)),
+        *(
+            f"webhook {name}"
+            for name in (PODS_WEBHOOK, UPDATES_WEBHOOK, WORKLOADS_WEBHOOK, OBJECTS_WEBHOOK)
+        ),
         f"distribution {names.DISTRIBUTION}",
         f"namespace {names.NAMESPACE}",
         f"schedulerName {names.SCHEDULER_NAME}",

@@ -11,6 +11,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, info, warning
 from findings.text import printable, quote_text
 from kube.api.core import Pod
+from kube.names import TRANSLATE_LABEL
 from translation import arbiter
 from translation.claims import Claim
 from translation.derive import Readings
@@ -24,9 +25,11 @@ from translation.legacy_pod import (
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.quotas import PodScopes, Quota
 from translation.routing import publishes_elsewhere
+from translation.schedulers import check_scheduler
 from translation.serving_drivers import serving_drivers
 from translation.snapshot import (
     ClaimUnawareComponent,
+    Mode,
     QuotaPolicy,
     TranslationOptions,
     TranslationSnapshot,
@@ -57,17 +60,28 @@ def skip_reasons(
                 "a mirror pod belongs to its kubelet",
             )
         ]
+    opted_in = snapshot.is_opted_in(namespace)
     for carrier, labels in (
         ("", legacy.labels),
         (f" of namespace {namespace}", snapshot.namespaces.get(namespace, {})),
     ):
         opt_out = _matching_label(labels, OPT_OUT_LABELS)
-        hami_opt_out = _matching_label(labels, HAMI_OPT_OUT_LABELS)
+        # The label of the namespace takes it away from HAMi, so HAMi's own labels do not count there.
+        hami_opt_out = None if opted_in else _matching_label(labels, HAMI_OPT_OUT_LABELS)
         if opt_out is None and hami_opt_out is not None and _is_of_hami(legacy, snapshot, options):
             opt_out = hami_opt_out
         if opt_out is not None:
             message = f"not translated: label {opt_out}{carrier}"
             return [info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message)]
+    if options.mode is Mode.OPT_IN and not opted_in:
+        return [
+            info(
+                Code.NOT_OPTED_IN,
+                FieldPath.of("metadata", "namespace"),
+                f"not translated: mode {options.mode}, and namespace {namespace} lacks the label "
+                f'{TRANSLATE_LABEL}: "true"',
+            )
+        ]
     converted_label = _matching_label(legacy.labels, CONVERTED_LABELS)
     if converted_label is not None:
         return [
@@ -77,7 +91,7 @@ def skip_reasons(
                 f"label {converted_label}: another converter created this pod's claims",
             )
         ]
-    return list(_check_scheduler(legacy, options))
+    return list(check_scheduler(legacy, options, opted_in=opted_in))
 
 
 def _is_of_hami(
@@ -95,29 +109,6 @@ def _matching_label(labels: Mapping[str, str], patterns: Mapping[str, str]) -> s
     return next(
         (f"{key}={value}" for key, value in patterns.items() if labels.get(key) == value), None
     )
-
-
-def _check_scheduler(legacy: LegacyPod, options: TranslationOptions) -> Iterator[Finding]:
-    if legacy.node_name and legacy.is_scheduled:
-        yield info(
-            Code.NODE_NAME_SET,
-            FieldPath.of("spec", "nodeName"),
-            "not translated: the pod is bound already; pods that replace it are translated",
-        )
-    elif legacy.node_name:
-        yield warning(
-            Code.NODE_NAME_SET,
-            FieldPath.of("spec", "nodeName"),
-            "not translated: nodeName bypasses the scheduler, and only a scheduler allocates claims",
-            "remove nodeName, or select the node with a nodeSelector",
-        )
-    elif options.scheduler_for(legacy.scheduler_name) is None:
-        yield warning(
-            Code.FOREIGN_SCHEDULER,
-            FieldPath.of("spec", "schedulerName"),
-            f"not translated: {quote_text(legacy.scheduler_name)} may not support claims",
-            "remove schedulerName, or list the scheduler in adoptSchedulers",
-        )
 
 
 def is_native(

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from kube.api.policy import DeviceCompatibilityPolicy
-from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME, TRANSLATE_LABEL
 from translation import arbiter
 from translation.choices import Choices, InitContainers
 from translation.device_facts import Facts
@@ -97,6 +97,21 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
 
+    def is_opted_in(self, namespace: str) -> bool:
+        """Return whether a namespace asks for translation by its label."""
+        return self.namespaces.get(namespace, {}).get(TRANSLATE_LABEL) == "true"
+
+
+class Mode(StrEnum):
+    """The pods that are translated; the value is its name in settings."""
+
+    OPT_OUT = "OptOut"
+    """Those of every namespace without the label `drawbridge.internal/translate: "false"`."""
+    OPT_IN = "OptIn"
+    """Those of namespaces with the label `drawbridge.internal/translate: "true"`."""
+    SHADOW = "Shadow"
+    """None: those of OptOut are evaluated, and the result is only reported."""
+
 
 class QuotaPolicy(StrEnum):
     """The reaction to a ResourceQuota that counts a key which the translation removes."""
@@ -109,6 +124,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's options for the translation of pods.
 
     Attributes:
+        mode: The pods that are translated.
         profiles: Vocabulary name to the driver that serves it, unless the pod is routed to another
             one; see `translation.routing`.
         fixed: Vocabularies whose driver serves all their keys, whatever exists.
@@ -126,6 +142,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             driver: a flag of the command line, or a setting of the webhook.
     """
 
+    mode: Mode = Mode.OPT_OUT
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
     fixed: frozenset[str] = frozenset()
     drivers: Mapping[str, str] = {}
@@ -138,16 +155,20 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     choices: Choices = Choices(init_containers=InitContainers.LARGEST)
     driver_option: str = "Drawbridge's setting translation.profiles"
 
-    def scheduler_for(self, name: str) -> str | None:
+    def scheduler_for(self, name: str, *, opted_in: bool = False) -> str | None:
         """Return the scheduler for the translated pods of a scheduler; None for no translation.
 
         A scheduler that gets the pods of others supports claims, so it keeps its own.
+
+        Args:
+            opted_in: The namespace of the pod asks for translation by its label, whichever scheduler
+                the pod names.
         """
         if name in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
             return name
         if name in self.adopt_schedulers.values():
             return self.adopt_schedulers.get(name, name)
-        return self.adopt_schedulers.get(name)
+        return self.adopt_schedulers.get(name, DEFAULT_SCHEDULER_NAME if opted_in else None)
 
 
 def split_profiles(chosen_drivers: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

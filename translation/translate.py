@@ -46,6 +46,7 @@ from translation.record import RECORDED, TranslationRecord, build_record, excess
 from translation.renamed_keys import check_renamed_keys, present_names, with_vocabulary_names
 from translation.resource_profiles import resource_profiles, resource_providers
 from translation.routing import RoutedPod, check_key_drivers, route
+from translation.schedulers import check_replaced_scheduler
 from translation.share_differences import (
     check_enforced_limits,
     check_multus,
@@ -187,6 +188,7 @@ def _translate_keys(
             options=options,
         ),
         *check_limit_ranges(legacy, namespace, snapshot),
+        *check_replaced_scheduler(legacy, namespace, options),
         *check_node_labels(legacy),
         *check_existing_variables(legacy, derivation.variables),
         *check_environment(legacy),
@@ -195,7 +197,9 @@ def _translate_keys(
         return Refused(findings=findings)
     if not derivation.claims and not _has_amounts(legacy):
         return Untouched(findings=findings)
-    scheduler = options.scheduler_for(legacy.scheduler_name)
+    scheduler = options.scheduler_for(
+        legacy.scheduler_name, opted_in=snapshot.is_opted_in(namespace)
+    )
     return Translated(
         record=record,
         annotation=annotation,

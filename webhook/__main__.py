@@ -159,7 +159,7 @@ def _handlers(
 
     pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner, signing=signing)
     workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
-    objects = ObjectReviewHandler(evaluator, profiles, metrics, runner)
+    objects = ObjectReviewHandler(evaluator, profiles, metrics, runner, mode=options.mode)
     routing = RoutingReviewHandler(
         evaluator, profiles, metrics, runner, scheduler=settings.validation.bridge_scheduler
     )
@@ -177,7 +177,10 @@ def print_configuration(settings: Settings) -> str:
     options = settings.translation.checked_options(profiles)
     known_vocabularies = vocabularies_in_force(options, profiles).values()
     return dump_yaml(
-        [configuration(known_vocabularies), validating_configuration(known_vocabularies)]
+        [
+            generate(known_vocabularies, mode=options.mode)
+            for generate in (configuration, validating_configuration)
+        ]
     )
 
 

@@ -77,6 +77,12 @@ class WebhookMetrics:
             ("kind", "operation", "decision"),
             registry=registry,
         )
+        self._shadow_reviews = Counter(
+            "drawbridge_shadow_reviews",
+            "Total reviews in mode Shadow by kind of object, operation and the decision without it.",
+            ("kind", "operation", "decision"),
+            registry=registry,
+        )
         self._findings = Counter(
             "drawbridge_findings",
             "Total findings in answers, by severity and code.",
@@ -92,6 +98,14 @@ class WebhookMetrics:
     def count_closed(self, reason: CloseReason) -> None:
         """Count a connection that was closed or not accepted."""
         self._closed.labels(reason.value).inc()
+
+    def count_shadow_review(self, kind: str, operation: str, answer: Answer) -> None:
+        """Count the answer that another mode would have given.
+
+        Args:
+            kind: As for `count_review`.
+        """
+        self._shadow_reviews.labels(kind, operation, answer.decision.value).inc()
 
     def count_review(self, kind: str, operation: str, answer: Answer) -> None:
         """Count one answer.

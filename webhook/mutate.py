@@ -12,9 +12,14 @@ from admission.review import InvalidPodError, decode_pod_document, decode_review
 from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
 from kube.api.admission import AdmissionRequest
 from kube.jsonpatch import apply
-from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.snapshot import (
+    Mode,
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import MAX_LOGGED, ReviewRunner, log_review, respond
+from webhook.reviews import MAX_LOGGED, ReviewRunner, finish_review
 
 POD: Final = "Pod"
 
@@ -82,7 +87,7 @@ def answer_pod_review(
     if document is None:
         return UNTOUCHED
     if review.old is not None:
-        return _answer_update(document, review.old, snapshot, options)
+        return _answer_update(document, review.old, namespace, snapshot, options)
 
     def compute(snapshot: TranslationSnapshot) -> UnsignedAnswer:
         return _answer_creation(document, namespace, snapshot, options)
@@ -112,6 +117,7 @@ def _answer_creation(
 def _answer_update(
     document: dict[str, Any],
     old: dict[str, Any],
+    namespace: str,
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
 ) -> Answer:
@@ -122,6 +128,8 @@ def _answer_update(
             view_pod(old),
             options=options,
             vocabularies=vocabularies_in_force(options, snapshot.profiles),
+            # In mode OptIn a translated pod had the label, which may be gone by now.
+            opted_in=options.mode is Mode.OPT_IN or snapshot.is_opted_in(namespace),
         )
     except InvalidPodError as fault:
         return _refuse_amounts(fault)
@@ -180,13 +188,15 @@ class PodReviewHandler:
             lambda: answer_pod_review(review, snapshot, self._options, signing, cache),
         )
 
-        self._metrics.count_review(POD, request.operation, answer)
-        log_review(
+        return finish_review(
+            POD,
             "pod.reviewed",
             request,
             answer,
+            self._metrics,
+            # Pods that were translated before stay so, and their updates work.
+            shadows=self._options.mode is Mode.SHADOW and review.old is None,
             pod=review.name[:MAX_LOGGED],
             subresource=request.sub_resource,
             operations=len(answer.operations),
         )
-        return respond(request, answer)

@@ -16,6 +16,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from admission.pods import Answer, Decision
 from admission.review import ReviewError, encode_answer
+from admission.shadow import shadow_answer
 from kube.api.admission import AdmissionRequest
 from webhook.budgets import ReviewBudgets
 from webhook.metrics import WebhookMetrics
@@ -131,6 +132,33 @@ class ReviewRunner:
 def _time_computation(compute: Callable[[], T], clock: Callable[[], float]) -> tuple[T, float]:
     began_s = clock()
     return compute(), clock() - began_s
+
+
+def finish_review(
+    kind: str,
+    event: str,
+    request: AdmissionRequest,
+    answer: Answer,
+    metrics: WebhookMetrics,
+    *,
+    shadows: bool,
+    **labels: object,
+) -> web.Response:
+    """Count, log and return an answer; in mode Shadow, one that changes and rejects nothing.
+
+    Args:
+        kind: Of the object, for metrics.
+        event: What was reviewed, for the log.
+        shadows: Whether the answer is only reported.
+    """
+    given_answer = answer
+    if shadows:
+        given_answer = shadow_answer(answer, dry_run=bool(request.dry_run))
+        metrics.count_shadow_review(kind, request.operation, answer)
+        labels["shadow"] = True
+    metrics.count_review(kind, request.operation, given_answer)
+    log_review(event, request, answer, **labels)
+    return respond(request, given_answer)
 
 
 def respond(request: AdmissionRequest, answer: Answer) -> web.Response:

@@ -31,10 +31,10 @@ from rules.context import Context
 from rules.engine import Target
 from translation.claims import Claim
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.snapshot import Mode, TranslationOptions, TranslationSnapshot
 from translation.translate import translate
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import MAX_LOGGED, ReviewRunner, log_review, respond
+from webhook.reviews import MAX_LOGGED, ReviewRunner, finish_review, respond
 
 MAX_EVALUATED: Final = 8
 """Pod templates of one workload whose claims rules validate; their keys are validated in all."""
@@ -227,9 +227,15 @@ class WorkloadReviewHandler:
         if not review.workloads:
             return respond(request, UNTOUCHED)
 
-        self._metrics.count_review(request.kind.kind, request.operation, answer)
-        log_review("workload.reviewed", request, answer, workload=review.name[:MAX_LOGGED])
-        return respond(request, answer)
+        return finish_review(
+            request.kind.kind,
+            "workload.reviewed",
+            request,
+            answer,
+            self._metrics,
+            shadows=self._options.mode is Mode.SHADOW,
+            workload=review.name[:MAX_LOGGED],
+        )
 
 
 def _join(answer: Answer, other: Answer) -> Answer:
@@ -290,12 +296,16 @@ class ObjectReviewHandler:
         profiles: Mapping[str, Profile],
         metrics: WebhookMetrics,
         runner: ReviewRunner,
+        *,
+        mode: Mode = Mode.OPT_OUT,
     ) -> None:
         """Answer with an evaluator.
 
         Args:
             profiles: Driver name to the profile with which its pods are translated.
+            mode: In Shadow nothing is rejected.
         """
+        self._mode = mode
         self._evaluator = evaluator
         self._profiles = profiles
         self._metrics = metrics
@@ -314,9 +324,15 @@ class ObjectReviewHandler:
             return respond(request, UNTOUCHED)
         answer = await self._answer(http_request, request, review.target, review.old)
 
-        self._metrics.count_review(request.kind.kind, request.operation, answer)
-        log_review("object.reviewed", request, answer, object=review.name[:MAX_LOGGED])
-        return respond(request, answer)
+        return finish_review(
+            request.kind.kind,
+            "object.reviewed",
+            request,
+            answer,
+            self._metrics,
+            shadows=self._mode is Mode.SHADOW,
+            object=review.name[:MAX_LOGGED],
+        )
 
     async def _answer(
         self,

@@ -31,6 +31,7 @@ from translation.arbiter import VOCABULARIES
 from translation.profiles.profile import Profile
 from translation.snapshot import (
     DEFAULT_PROFILES,
+    Mode,
     TranslationOptions,
     TranslationSnapshot,
 )
@@ -323,6 +324,11 @@ def read_inputs(cluster: ClusterFlags, translation: _TranslationFlags, scope: Sc
     snapshot, faults = build_snapshot(
         profiles, manifests, state, namespace=namespace, is_whole=cluster.live and not notes
     )
+    if options.mode is Mode.SHADOW:
+        notes = [
+            *notes,
+            "in mode Shadow the cluster changes and rejects nothing; this is what another mode would do",
+        ]
     return Inputs(
         manifests=tuple(manifests),
         state=tuple(state or ()),

@@ -202,6 +202,7 @@ _LEFT_ALONE: Final = frozenset(
         Code.ALREADY_CONVERTED,
         Code.FOREIGN_SCHEDULER,
         Code.NODE_NAME_SET,
+        Code.NOT_OPTED_IN,
         Code.OPTED_OUT,
         Code.PASSED_THROUGH,
     }

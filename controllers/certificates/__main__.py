@@ -49,6 +49,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
                 settings.certificates.webhook_configuration,
                 vocabularies.values(),
                 settings.certificate_controller.backoff(),
+                mode=options.mode,
                 namespace=settings.namespace,
                 grace_s=settings.certificate_controller.configuration_grace_period,
             )

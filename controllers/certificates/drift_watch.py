@@ -23,6 +23,7 @@ from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
 from translation.intents import Vocabulary
+from translation.snapshot import Mode
 
 REASON: Final = "WebhookConfigurationDiffers"
 ACTION: Final = "Compare"
@@ -58,6 +59,7 @@ class ConfigurationWatch:
         vocabularies: Iterable[Vocabulary],
         backoff: Backoff,
         *,
+        mode: Mode = Mode.OPT_OUT,
         namespace: str = NAMESPACE,
         grace_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -66,6 +68,7 @@ class ConfigurationWatch:
 
         Args:
             name: Of both configurations.
+            mode: Whose pods are translated.
             namespace: Where Drawbridge is installed.
             vocabularies: Those in force, whose keys are in the matchConditions.
             grace_s: For how long a difference has to last.
@@ -77,8 +80,8 @@ class ConfigurationWatch:
         self._grace_s = grace_s
         all_vocabularies = tuple(vocabularies)
         generated_configurations = (
-            configuration(all_vocabularies, namespace),
-            validating_configuration(all_vocabularies, namespace),
+            configuration(all_vocabularies, namespace, mode),
+            validating_configuration(all_vocabularies, namespace, mode),
         )
         self._expected = dict(zip(WEBHOOK_CONFIGURATIONS, generated_configurations, strict=True))
         self._differences = {resource: _Difference() for resource in WEBHOOK_CONFIGURATIONS}

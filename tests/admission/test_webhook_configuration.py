@@ -9,11 +9,15 @@ from cel_expr_python import cel
 
 from admission.webhook_configuration import (
     OBJECTS_WEBHOOK,
+    PODS_WEBHOOK,
     ROUTING_WEBHOOK,
+    UPDATES_WEBHOOK,
+    WORKLOADS_WEBHOOK,
     configuration,
     match_conditions,
     object_match_conditions,
     routing_match_conditions,
+    update_match_conditions,
     validating_configuration,
     webhook_rules,
     workload_match_conditions,
@@ -21,8 +25,10 @@ from admission.webhook_configuration import (
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from translation.arbiter import VOCABULARIES
 from translation.intents import Vocabulary
+from translation.snapshot import Mode
 
 CONDITIONS: Final = match_conditions(VOCABULARIES.values())
+UPDATE_CONDITIONS: Final = update_match_conditions(VOCABULARIES.values())
 WORKLOAD_CONDITIONS: Final = workload_match_conditions(VOCABULARIES.values())
 Document = Mapping[str, Any]
 Generated = Callable[[Iterable[Vocabulary]], Document]
@@ -211,14 +217,24 @@ def verdicts(row: Row, conditions: Mapping[str, str] = CONDITIONS) -> Mapping[st
     return {name: compiled(text).eval(data=data).value() for name, text in conditions.items()}
 
 
+def conditions_of(row: Row) -> Mapping[str, str]:
+    """Return the conditions of the webhook that has rules for a request."""
+    return UPDATE_CONDITIONS if row.old else CONDITIONS
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_match_conditions(row: Row) -> None:
-    assert row.asked == all(verdicts(row).values())
+    assert row.asked == all(verdicts(row, conditions_of(row)).values())
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_no_condition_ever_raises(row: Row) -> None:
-    assert {bool} == {type(verdict) for verdict in verdicts(row).values()}
+    assert {bool} == {type(verdict) for verdict in verdicts(row, conditions_of(row)).values()}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.old], ids=lambda row: row.name)
+def test_an_update_never_matches_where_pods_are_created(row: Row) -> None:
+    assert not all(verdicts(row, CONDITIONS).values())
 
 
 # --- workloads ------------------------------------------------------------------------------------
@@ -344,7 +360,11 @@ def test_workload_match_conditions(row: Row) -> None:
 # --- both -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("conditions", [CONDITIONS, WORKLOAD_CONDITIONS], ids=["pods", "workloads"])
+@pytest.mark.parametrize(
+    "conditions",
+    [CONDITIONS, UPDATE_CONDITIONS, WORKLOAD_CONDITIONS],
+    ids=["pods", "updates", "workloads"],
+)
 def test_every_key_of_every_vocabulary_is_asked_about(conditions: Mapping[str, str]) -> None:
     text = "".join(conditions.values())
     keys = {key for v in VOCABULARIES.values() for key in (*v.keys, *v.key_prefixes)}
@@ -376,13 +396,53 @@ def test_an_unguarded_wildcard_is_nowhere() -> None:
 
 
 def test_pods_wait_for_us_and_workloads_never_do() -> None:
-    pods, routing = configuration(VOCABULARIES.values())["webhooks"]
+    pods, routing, updates = configuration(VOCABULARIES.values())["webhooks"]
     workloads, objects = validating_configuration(VOCABULARIES.values())["webhooks"]
 
-    assert {"Fail"} == {pods["failurePolicy"], routing["failurePolicy"]}
+    assert {"Fail"} == {webhook["failurePolicy"] for webhook in (pods, routing, updates)}
     assert {"Ignore"} == {workloads["failurePolicy"], objects["failurePolicy"]}
     assert pods["namespaceSelector"] == workloads["namespaceSelector"]
     assert {"None"} == {pods["sideEffects"], workloads["sideEffects"], objects["sideEffects"]}
+
+
+OPTED_IN: Final = {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true"]}
+NOT_OPTED_OUT: Final = {"key": TRANSLATE_LABEL, "operator": "NotIn", "values": ["false"]}
+
+
+def requirements(mode: Mode) -> Mapping[str, list[Document]]:
+    """Return webhook to the requirements on labels of its namespaces, without their names."""
+    return {
+        webhook["name"]: webhook["namespaceSelector"]["matchExpressions"][1:]
+        for generate in (configuration, validating_configuration)
+        for webhook in generate(VOCABULARIES.values(), mode=mode)["webhooks"]
+    }
+
+
+def test_in_mode_opt_in_only_labelled_namespaces_come_to_us() -> None:
+    by_name = requirements(Mode.OPT_IN)
+
+    assert [OPTED_IN] == by_name[PODS_WEBHOOK] == by_name[WORKLOADS_WEBHOOK]
+    assert OPTED_IN in by_name[OBJECTS_WEBHOOK]
+
+
+@pytest.mark.parametrize("mode", [Mode.OPT_OUT, Mode.SHADOW])
+def test_in_other_modes_all_do_that_did_not_opt_out(mode: Mode) -> None:
+    by_name = requirements(mode)
+
+    assert [NOT_OPTED_OUT] == by_name[PODS_WEBHOOK] == by_name[WORKLOADS_WEBHOOK]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_updates_of_translated_pods_depend_on_no_label(mode: Mode) -> None:
+    assert requirements(mode)[UPDATES_WEBHOOK] == []
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_in_mode_shadow_no_pod_depends_on_us(mode: Mode) -> None:
+    pods, _, updates = configuration(VOCABULARIES.values(), mode=mode)["webhooks"]
+
+    expected = "Ignore" if mode is Mode.SHADOW else "Fail"
+    assert {expected} == {pods["failurePolicy"], updates["failurePolicy"]}
 
 
 def test_slices_never_come_to_us() -> None:
@@ -471,7 +531,7 @@ def test_routing_match_conditions(name: str, spec: Document, *, matches: bool) -
 
 
 def test_routing_is_for_all_namespaces_but_ours_and_comes_after_the_translation() -> None:
-    pods, routing = configuration(())["webhooks"]
+    pods, routing, _ = configuration(())["webhooks"]
 
     (expression,) = routing["namespaceSelector"]["matchExpressions"]
     assert expression == pods["namespaceSelector"]["matchExpressions"][0]

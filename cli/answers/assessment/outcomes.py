@@ -20,7 +20,12 @@ from translation.arbiter import requests_devices
 from translation.intents import LegacyPod
 from translation.legacy_pod import legacy_pod
 from translation.preflight import is_native
-from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.snapshot import (
+    Mode,
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
 
 _OF_THE_CLUSTER: Final = frozenset(
     {
@@ -28,6 +33,7 @@ _OF_THE_CLUSTER: Final = frozenset(
         Code.CLASS_CONFIG_MISSING,
         Code.DEVICE_CLASS_MISSING,
         Code.FOREIGN_SCHEDULER,
+        Code.SCHEDULER_REPLACED,
     }
 )
 """Warnings about the cluster, which lose nothing of a pod."""
@@ -168,7 +174,8 @@ def _translate(
     options: TranslationOptions,
     namespace: str,
 ) -> TranslatedObject:
-    """Translate an object as if the schedulers of legacy systems were adopted."""
+    """Translate an object as if its namespace took part and schedulers of legacy systems were adopted."""
+    options = msgspec.structs.replace(options, mode=Mode.OPT_OUT)
     (result,) = translate_objects(
         [source_object], snapshot=snapshot, options=options, namespace=namespace
     )

@@ -14,6 +14,7 @@ import pytest
 from admission.webhook_configuration import (
     PODS_WEBHOOK,
     ROUTING_WEBHOOK,
+    UPDATES_WEBHOOK,
     validating_configuration,
     webhook_rules,
 )
@@ -659,7 +660,7 @@ async def test_with_certificates_of_others_only_paths_and_rules_are_written(
 def test_a_patch_of_rules_does_not_damage_a_list_that_changed_in_between() -> None:
     document = dict(generated_configuration([]))
     webhooks = project_webhooks(msgspec.json.encode(document))
-    steps = rules_patch(webhooks, RULES, {PODS_WEBHOOK})
+    steps = rules_patch(webhooks, RULES, {PODS_WEBHOOK, UPDATES_WEBHOOK})
     done = jsonpatch.apply_patch(document, steps)
 
     assert not any(

@@ -9,6 +9,7 @@ import pytest
 from admission.webhook_configuration import (
     PODS_WEBHOOK,
     ROUTING_WEBHOOK,
+    UPDATES_WEBHOOK,
     configuration,
     validating_configuration,
     webhook_rules,
@@ -21,6 +22,7 @@ from kube.names import CONFIGURATION
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from translation.arbiter import VOCABULARIES
+from translation.snapshot import Mode
 
 RULES: Final = webhook_rules(routes=True)
 KNOWN: Final = tuple(VOCABULARIES.values())
@@ -48,8 +50,7 @@ ROWS: Final = (
     Row("without CREATE", {"rules": [{**RULES[PODS_WEBHOOK][0], "operations": ["UPDATE"]}]},
         "its rules are not those of this version"),
     Row("no matchConditions", {"matchConditions": []},
-        "matchConditions lack create-of-a-pod-with-devices, status-update-of-the-annotation, "
-        "update-of-a-translated-pod"),
+        "matchConditions lack create-of-a-pod-with-devices"),
     Row("one more matchCondition",
         {"matchConditions": [*EXPECTED["webhooks"][0]["matchConditions"],
                              {"name": "never", "expression": "false"}]},
@@ -62,8 +63,7 @@ ROWS: Final = (
     Row("the expressions of other vocabularies",
         {"matchConditions": configuration(KNOWN[:1])["webhooks"][0]["matchConditions"]},
         "the expression of the matchCondition create-of-a-pod-with-devices is not that of this version "
-        "and these settings; the expression of the matchCondition update-of-a-translated-pod is not that"
-        " of this version and these settings"),
+        "and these settings"),
     Row("only some objects", {"objectSelector": {"matchLabels": {"a": "b"}}}, "objectSelector is set"),
     Row("a longer wait", {"timeoutSeconds": 30}, "timeoutSeconds is 30, not 5"),
     Row("no second call", {"reinvocationPolicy": "Never"}, "reinvocationPolicy is Never, not IfNeeded"),
@@ -94,6 +94,16 @@ def test_what_is_absent_differs() -> None:
     assert find_differences(without, EXPECTED, RULES) == (
         f"{PODS_WEBHOOK} is missing",
         f"{ROUTING_WEBHOOK} is missing",
+        f"{UPDATES_WEBHOOK} is missing",
+    )
+
+
+def test_the_configuration_of_another_mode_differs() -> None:
+    differences = find_differences(stored(), configuration(KNOWN, mode=Mode.SHADOW), RULES)
+
+    assert differences == (
+        f"{PODS_WEBHOOK}: failurePolicy is Fail, not Ignore",
+        f"{UPDATES_WEBHOOK}: failurePolicy is Fail, not Ignore",
     )
 
 

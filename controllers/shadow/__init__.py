@@ -1,0 +1,1 @@
+"""Mode Shadow: one event per workload about what would become of its pods."""

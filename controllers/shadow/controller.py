@@ -1,0 +1,125 @@
+"""Mode Shadow: looks at all stored workloads and pods from time to time, and tells each one once.
+
+It writes events only. Evaluation takes a fifth of a core at most, however much is stored.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+import structlog
+
+from clusterstate.snapshot_cache import SnapshotCache
+from controllers.settings import ControllerSettings
+from controllers.shadow.report import (
+    POD_KIND,
+    evaluate_stored,
+    key_texts,
+    shadow_event,
+    stored_object,
+)
+from kube.api.events import Event
+from kube.api.urls import PODS, WORKLOADS, Resource
+from kube.api.workloads import VALIDATED_KINDS
+from kube.client.client import Client
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder, EventResult
+from translation.intents import Vocabulary
+from translation.snapshot import TranslationOptions
+
+EVALUATION: Final = "evaluation"
+"""The only key."""
+IDLE_FACTOR: Final = 4.0
+"""A page is followed by a pause of so many times what its evaluation took."""
+MAX_RECORDED: Final = 100_000
+"""Names of events that are remembered; the API server knows the events anyway."""
+LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+log = structlog.get_logger()
+
+
+def evaluated_resources() -> Iterator[tuple[Resource, tuple[str, str], str]]:
+    """Yield each resource that is listed, its apiVersion and kind, and a field selector."""
+    kinds = {plural: kind for kind, plural in VALIDATED_KINDS.items()}
+    for resource in WORKLOADS:
+        yield resource, kinds[resource.plural], ""
+    yield PODS, POD_KIND, LIVE
+
+
+class ShadowController:
+    """Records an event about each workload that another mode would translate or reject.
+
+    Attributes:
+        controllers: To be run; the leader runs them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        snapshots: SnapshotCache,
+        settings: ControllerSettings,
+        *,
+        options: TranslationOptions,
+        vocabularies: Mapping[str, Vocabulary],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Queue the first evaluation.
+
+        Args:
+            snapshots: The state of the cluster that a translation reads.
+            vocabularies: Extended by the resource names in the profiles in force.
+            clock: Monotonic seconds.
+        """
+        self._client = client
+        self._recorder = recorder
+        self._snapshots = snapshots
+        self._period_s = settings.audit_period
+        self._options = options
+        self._texts = key_texts(vocabularies.values())
+        self._clock = clock
+        self._recorded: set[str] = set()
+        controller: Controller[str] = Controller(
+            "shadow", self._reconcile, backoff=settings.backoff()
+        )
+        controller.queue.add(EVALUATION)
+        self.controllers: Final = (controller,)
+
+    async def _reconcile(self, _key: str) -> float:
+        await self._snapshots.wait_synced()
+        number = 0
+        for resource, kind, selector in evaluated_resources():
+            async for page in self._client.pages(resource, field_selector=selector):
+                began_s = self._clock()
+                for raw in page.items:
+                    number += self._tell(bytes(raw), kind)
+                await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
+        log.info("shadow.evaluated", objects=number)
+        return self._period_s
+
+    def _tell(self, raw: bytes, kind: tuple[str, str]) -> bool:
+        """Record the event about an object; return whether it has device keys."""
+        workload = stored_object(raw, kind, self._texts)
+        if workload is None:
+            return False
+        try:
+            answer = evaluate_stored(workload, self._snapshots.snapshot(), self._options)
+        except Exception:  # A bug that one object meets must not cost the others their report.
+            log.exception("shadow.failed", object=str(workload.reported))
+            return False
+        event = None if answer is None else shadow_event(workload, answer)
+        if event is not None and event.name not in self._recorded:
+            self._record(event)
+        return True
+
+    def _record(self, event: Event) -> None:
+        if len(self._recorded) >= MAX_RECORDED:
+            self._recorded.clear()
+        self._recorded.add(event.name)
+        self._recorder.record(event, on_result=partial(self._event_finished, event.name))
+
+    def _event_finished(self, name: str, result: EventResult) -> None:
+        if not result.is_written:  # The next evaluation records it again.
+            self._recorded.discard(name)

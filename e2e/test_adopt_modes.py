@@ -1,0 +1,334 @@
+"""Installing without fear: a namespace at a time, or nothing at all, and always a way back.
+
+The installation of the session is put into another mode for a while: its processes by their settings,
+its configurations as the overlay of the mode has them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from admission.webhook_configuration import configuration, validating_configuration
+from e2e.access import Access, Object, stream
+from e2e.cluster import Cluster
+from e2e.drawbridge import CERTIFICATES, ROOT, WEBHOOK, Drawbridge, command_line, rendered
+from e2e.objects import deployment, pod
+from e2e.translated import legacy_keys
+from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from translation.arbiter import VOCABULARIES
+from translation.snapshot import Mode
+
+GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
+LIMITS: Final = {GPU: 1, MEMORY: 100}
+IN: Final = f"{TRANSLATE_LABEL}=true"
+OVERLAYS: Final = ROOT / "manifests" / "overlays"
+TIMEOUT_S: Final = 60.0
+GENERATED: Final[Mapping[str, Callable[..., Mapping[str, Any]]]] = {
+    "MutatingWebhookConfiguration": configuration,
+    "ValidatingWebhookConfiguration": validating_configuration,
+}
+
+
+@contextmanager
+def in_mode(cluster: Access, drawbridge: Drawbridge, mode: Mode) -> Iterator[None]:
+    """Have the installation run in a mode for a while."""
+    try:
+        write_configurations(cluster, mode)
+        with drawbridge.configured({"translation": {"mode": mode}}):
+            yield
+    finally:
+        write_configurations(cluster, Mode.OPT_OUT)
+
+
+def write_configurations(cluster: Access, mode: Mode) -> None:
+    """Give the stored configurations the fields that depend on the mode."""
+    for kind, generate in GENERATED.items():
+        webhooks = generate(VOCABULARIES.values(), mode=mode)["webhooks"]
+        patch = [
+            {"op": "replace", "path": f"/webhooks/{index}/{field}", "value": webhook[field]}
+            for index, webhook in enumerate(webhooks)
+            for field in ("failurePolicy", "namespaceSelector")
+        ]
+        cluster.kubectl("patch", kind, CONFIGURATION, "--type=json", "-p", json.dumps(patch))
+
+
+@pytest.fixture(scope="module")
+def opt_in(cluster: Access, drawbridge: Drawbridge, fleet: object) -> Iterator[None]:
+    with in_mode(cluster, drawbridge, Mode.OPT_IN):
+        yield
+
+
+@pytest.fixture(scope="module")
+def shadow(cluster: Access, drawbridge: Drawbridge, fleet: object) -> Iterator[None]:
+    with in_mode(cluster, drawbridge, Mode.SHADOW):
+        yield
+
+
+def apply(cluster: Access, namespace: str, *objects: Object, **flags: bool) -> str:
+    """Apply objects; return what kubectl says."""
+    dry = ("--dry-run=server",) if flags.get("dry_run") else ()
+    output = cluster.kubectl("apply", "-n", namespace, *dry, "-f", "-", input=stream(objects))
+    return output.stdout + output.stderr
+
+
+def is_translated(cluster: Access, namespace: str, document: Object) -> bool:
+    """Whether the API server would have a pod translated; it and we learn of labels by watches."""
+    command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
+    answer = json.loads(cluster.kubectl(*command, input=stream(document)).stdout)
+    return REQUEST_ANNOTATION in answer["metadata"].get("annotations", {})
+
+
+def label(cluster: Access, namespace: str, text: str) -> None:
+    """Set or remove a label, and wait until creations obey it."""
+    cluster.kubectl("label", "namespace", namespace, text, "--overwrite")
+    probe = pod("probe", limits=LIMITS)
+    cluster.wait_until(
+        lambda: is_translated(cluster, namespace, probe) is (text == IN),
+        f"pods of {namespace} are {'' if text == IN else 'not '}translated",
+        timeout_s=TIMEOUT_S,
+    )
+
+
+# --- the way out ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("fleet")
+def test_the_emergency_stop_holds(cluster: Access, drawbridge: Drawbridge, namespace: str) -> None:
+    """Every process restarts, and none of them brings the configurations back."""
+    try:
+        cluster.kubectl("delete", ",".join(GENERATED), CONFIGURATION)
+        with drawbridge_restarted(drawbridge):
+            cluster.wait_until(
+                lambda: "it does not exist" in drawbridge.log(CERTIFICATES),
+                "the certificate controller has seen that they are gone",
+                timeout_s=TIMEOUT_S,
+            )
+            assert [cluster.find(kind, CONFIGURATION) for kind in GENERATED] == [None, None]
+            apply(cluster, namespace, pod("share", limits=LIMITS))
+            assert legacy_keys(cluster.get("pods", "share", namespace)) == set(LIMITS)
+    finally:
+        cluster.apply(drawbridge.webhook_configurations())
+        drawbridge.wait_ready()
+
+
+@contextmanager
+def drawbridge_restarted(drawbridge: Drawbridge) -> Iterator[None]:
+    """Certificates start again, without waiting for a readiness that cannot come."""
+    drawbridge.stop(CERTIFICATES)
+    drawbridge.start(CERTIFICATES)
+    yield
+
+
+# --- the mode OptIn ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("opt_in")
+def test_only_pods_of_a_labelled_namespace_are_translated(cluster: Access, namespace: str) -> None:
+    apply(cluster, namespace, pod("before", limits=LIMITS))
+    assert legacy_keys(cluster.get("pods", "before", namespace)) == set(LIMITS)
+
+    label(cluster, namespace, IN)
+    apply(cluster, namespace, pod("after", limits=LIMITS))
+
+    assert legacy_keys(cluster.wait_running("after", namespace)) == set()
+    # What was there before is left as it was.
+    assert legacy_keys(cluster.get("pods", "before", namespace)) == set(LIMITS)
+
+
+@pytest.mark.usefixtures("opt_in")
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "hami-scheduler"])
+def test_translated_pods_outlive_their_namespaces_label(
+    cluster: Access, namespace: str, scheduler: str
+) -> None:
+    label(cluster, namespace, IN)
+    manifest = pod("share", limits=LIMITS, schedulerName=scheduler)
+    apply(cluster, namespace, manifest)
+    before = cluster.wait_running("share", namespace)
+    assert before["spec"]["schedulerName"] == "default-scheduler"
+
+    label(cluster, namespace, f"{TRANSLATE_LABEL}-")
+    manifest["metadata"]["labels"] = {"team": "blue"}
+    apply(cluster, namespace, manifest)
+
+    after = cluster.get("pods", "share", namespace)
+    assert after["metadata"]["labels"] == {"team": "blue"}
+    assert after["spec"] == before["spec"]
+    assert cluster.wait_running("share", namespace)["metadata"]["uid"] == before["metadata"]["uid"]
+    # Who comes now is left alone.
+    apply(cluster, namespace, pod("late", limits=LIMITS))
+    assert legacy_keys(cluster.get("pods", "late", namespace)) == set(LIMITS)
+
+
+@pytest.mark.usefixtures("opt_in")
+def test_hamis_label_does_not_keep_a_labelled_namespace(cluster: Access, namespace: str) -> None:
+    cluster.kubectl("label", "namespace", namespace, "hami.io/webhook=ignore")
+
+    label(cluster, namespace, IN)
+
+
+@pytest.mark.usefixtures("opt_in")
+def test_nobody_without_the_label_waits_for_us(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    drawbridge.stop(WEBHOOK)
+    try:
+        apply(cluster, namespace, pod("share", limits=LIMITS))
+    finally:
+        drawbridge.start(WEBHOOK)
+        drawbridge.wait_ready()
+
+
+@pytest.mark.usefixtures("opt_in")
+def test_the_command_line_knows_the_mode(cluster: Access, namespace: str, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {mode: OptIn}\n")
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(stream(pod("share", limits=LIMITS)))
+
+    def keys() -> set[str]:
+        flags = ("-n", namespace, "-f", manifest, "--settings", settings, "--live", "-o", "json")
+        result = command_line(cluster, "translate", *flags)
+        assert result.returncode == 0, result.stderr
+        (printed,) = (
+            each for each in json.loads(result.stdout)["objects"] if each["kind"] == "Pod"
+        )
+        return legacy_keys(printed)
+
+    assert keys() == set(LIMITS)
+    label(cluster, namespace, IN)
+    assert keys() == set()
+
+
+# --- the mode Shadow --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("shadow")
+def test_nothing_changes_and_everything_is_told(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    share, wrong = pod("share", limits=LIMITS), pod("wrong", limits={GPU: 1, MEMORY: "8Gi"})
+
+    said = apply(cluster, namespace, share, wrong, deployment("workers", share))
+
+    assert "Warning" not in said
+    for name, keys in (("share", set(LIMITS)), ("wrong", set(LIMITS))):
+        assert legacy_keys(cluster.get("pods", name, namespace)) == keys
+    assert cluster.objects("resourceclaimtemplates", namespace) == []
+    told = apply(cluster, namespace, pod("dry", limits={GPU: 1, MEMORY: "8Gi"}), dry_run=True)
+    assert "would be rejected" in told
+    assert "drawbridge[wrongUnit]" in told
+    cluster.wait_until(
+        lambda: (
+            reasons(cluster, namespace)
+            == {
+                "Pod/share": ["WouldBeTranslated"],
+                "Pod/wrong": ["WouldBeRejected"],
+                "Deployment/workers": ["WouldBeTranslated"],
+            }
+        ),
+        "each workload has one event",
+        timeout_s=TIMEOUT_S,
+    )
+    shadowed = (
+        'drawbridge_shadow_reviews_total{decision="translated",kind="Pod",operation="CREATE"}'
+    )
+    assert shadowed in drawbridge.metrics(WEBHOOK)
+
+
+def reasons(cluster: Access, namespace: str) -> dict[str, list[str]]:
+    """What our controllers say, by kind and name of the object."""
+    told: dict[str, list[str]] = {}
+    for event in cluster.objects("events.events.k8s.io", namespace):
+        if event.get("reportingController") == "drawbridge.controller":
+            regarding = event["regarding"]
+            told.setdefault(f"{regarding['kind']}/{regarding['name']}", []).append(event["reason"])
+    return told
+
+
+@pytest.mark.usefixtures("shadow")
+def test_no_pod_waits_for_us_in_shadow(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    drawbridge.stop(WEBHOOK)
+    try:
+        apply(cluster, namespace, pod("share", limits=LIMITS))
+    finally:
+        drawbridge.start(WEBHOOK)
+        drawbridge.wait_ready()
+
+
+# --- the overlays -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("overlay", "mode"), [("opt-in", Mode.OPT_IN), ("shadow", Mode.SHADOW)])
+def test_an_overlay_is_of_its_mode_in_all_places(cluster: Access, overlay: str, mode: Mode) -> None:
+    objects = rendered(cluster, OVERLAYS / overlay)
+
+    for kind, generate in GENERATED.items():
+        (found,) = (each for each in objects if each["kind"] == kind)
+        # kustomize puts those that it patches first.
+        assert by_name(found) == by_name(generate(VOCABULARIES.values(), mode=mode))
+    (settings,) = (each for each in objects if each["kind"] == "ConfigMap")
+    assert f"mode: {mode}\n" in settings["data"]["settings.yaml"]
+    deployments = [each for each in objects if each["kind"] == "Deployment"]
+    assert {mode} == {
+        each["spec"]["template"]["metadata"]["annotations"]["drawbridge.internal/mode"]
+        for each in deployments
+    }
+
+
+def by_name(configuration_: Mapping[str, Any]) -> dict[str, Any]:
+    return {webhook["name"]: webhook for webhook in configuration_["webhooks"]}
+
+
+def test_the_overlay_with_the_observer_is_that_of_opt_in(cluster: Access) -> None:
+    both = rendered(cluster, OVERLAYS / "observer")
+    names = [(each["kind"], each["metadata"]["name"]) for each in both]
+
+    assert all(each in both for each in rendered(cluster, OVERLAYS / "opt-in"))
+    assert ("Deployment", "drawbridge-observer") in names
+
+
+# --- a bad image ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+@pytest.mark.parametrize("manifests", ["base", "overlays/opt-in", "overlays/shadow"])
+def test_an_image_that_does_not_start_blocks_nobody(cluster: Cluster, manifests: str) -> None:
+    """Nothing of ours ever runs: pods with device keys are created as they are written."""
+    objects = [
+        each
+        for each in rendered(cluster, ROOT / "manifests" / manifests)
+        if each["kind"] not in {"Deployment", "PodDisruptionBudget"}
+    ]
+    cluster.apply(objects)
+    try:
+        cluster.kubectl("label", "namespace", "default", IN)
+        cluster.wait_for("serviceaccounts", "default", "default")
+
+        apply(
+            cluster,
+            "default",
+            pod("share", limits=LIMITS),
+            deployment("d", pod("a", limits=LIMITS)),
+        )
+
+        assert legacy_keys(cluster.get("pods", "share", "default")) == set(LIMITS)
+        cluster.wait_until(
+            lambda: any(
+                each["metadata"]["name"].startswith("d-")
+                for each in cluster.objects("pods", "default")
+            ),
+            "the Deployment has its pod",
+            timeout_s=TIMEOUT_S,
+        )
+    finally:
+        cluster.kubectl("delete", "pod,deployment", "--all", "-n", "default", "--wait=false")
+        cluster.kubectl("label", "namespace", "default", f"{TRANSLATE_LABEL}-")
+        cluster.kubectl(
+            "delete", "--ignore-not-found", "--wait=false", "-f", "-", input=stream(objects)
+        )

@@ -1,0 +1,136 @@
+"""Which pods each mode translates, and what the label of a namespace beats."""
+
+from typing import NamedTuple
+
+import pytest
+
+from testing.builders import (
+    NAMESPACE,
+    Document,
+    finding_texts,
+    gpus,
+    koordinator_container,
+    pod,
+    translation_of,
+    translation_outcome,
+    translation_snapshot,
+)
+from translation.snapshot import Mode, TranslationOptions, TranslationSnapshot
+from translation.translate import Translated, Untouched
+
+OPT_IN = TranslationOptions(mode=Mode.OPT_IN)
+IN = {"drawbridge.internal/translate": "true"}
+OUT = {"drawbridge.internal/translate": "false"}
+HAMI_OUT = {"hami.io/webhook": "ignore"}
+
+
+def labelled(labels: dict[str, str]) -> TranslationSnapshot:
+    return translation_snapshot(namespaces={NAMESPACE: labels})
+
+
+class LeftAlone(NamedTuple):
+    name: str
+    pod: Document
+    labels: dict[str, str]
+    want: str
+
+
+NOT_OPTED_IN = "info notOptedIn metadata.namespace"
+LEFT_ALONE = (
+    LeftAlone("without the label", pod(gpus(1)), {}, NOT_OPTED_IN),
+    LeftAlone("with another value", pod(gpus(1)), {next(iter(IN)): "yes"}, NOT_OPTED_IN),
+    LeftAlone(
+        "a pod cannot opt in by itself, since the API server does not send it",
+        pod(gpus(1), labels=IN),
+        {},
+        NOT_OPTED_IN,
+    ),
+    LeftAlone(
+        "a pod opts out of a namespace that opted in",
+        pod(gpus(1), labels=OUT),
+        IN,
+        "info optedOut metadata.labels",
+    ),
+    LeftAlone(
+        "another converter has created the pod's claims",
+        pod(gpus(1), labels={"hami.io/dra": "true"}),
+        IN,
+        "info alreadyConverted metadata.labels",
+    ),
+    LeftAlone(
+        "no label brings a pod to a scheduler that its node name bypasses",
+        pod(gpus(1), nodeName="node-1"),
+        IN,
+        "warning nodeNameSet spec.nodeName",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", LEFT_ALONE, ids=lambda case: case.name)
+def test_left_alone_in_mode_opt_in(case: LeftAlone) -> None:
+    outcome = translation_outcome(case.pod, labelled(case.labels), OPT_IN)
+
+    assert isinstance(outcome, Untouched)
+    assert [case.want] == finding_texts(outcome.findings)
+
+
+def test_the_label_opts_in() -> None:
+    outcome = translation_outcome(pod(gpus(1)), labelled(IN), OPT_IN)
+
+    assert isinstance(outcome, Translated)
+    assert outcome == translation_of(pod(gpus(1)))
+
+
+def test_a_pod_without_devices_gets_no_finding() -> None:
+    assert translation_outcome(pod({"name": "a"}), labelled({}), OPT_IN) == Untouched()
+
+
+@pytest.mark.parametrize("mode", [Mode.OPT_OUT, Mode.SHADOW])
+def test_other_modes_evaluate_every_namespace(mode: Mode) -> None:
+    options = TranslationOptions(mode=mode)
+
+    assert isinstance(translation_outcome(pod(gpus(1)), labelled({}), options), Translated)
+
+
+# --- what the label beats, in every mode ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    ("name", "scheduler"),
+    [("HAMi's", "hami-scheduler"), ("Koordinator's", "koord-scheduler"), ("another", "mine")],
+)
+def test_the_label_beats_a_foreign_scheduler(name: str, scheduler: str, mode: Mode) -> None:
+    document = pod(koordinator_container(gpu=100), schedulerName=scheduler)
+
+    outcome = translation_of(document, labelled(IN), TranslationOptions(mode=mode))
+
+    assert outcome.scheduler_name == "default-scheduler", name
+    assert "warning schedulerReplaced spec.schedulerName" in finding_texts(outcome.findings)
+
+
+def test_an_adopted_scheduler_is_the_settings_choice_also_with_the_label() -> None:
+    adopting = TranslationOptions(adopt_schedulers={"volcano": "volcano", "kai": "mine"})
+    outcomes = [
+        translation_of(pod(gpus(1), schedulerName=name), labelled(IN), adopting)
+        for name in ("volcano", "kai")
+    ]
+
+    assert [None, "mine"] == [outcome.scheduler_name for outcome in outcomes]
+    assert [(), ()] == [outcome.findings for outcome in outcomes]
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    ("of_pod", "of_namespace"), [(HAMI_OUT, {}), ({}, HAMI_OUT)], ids=["pod", "namespace"]
+)
+def test_the_label_beats_hamis_own(
+    of_pod: dict[str, str], of_namespace: dict[str, str], mode: Mode
+) -> None:
+    document, options = pod(gpus(1, mem=1000), labels=of_pod), TranslationOptions(mode=mode)
+
+    outcome = translation_of(document, labelled(of_namespace | IN), options)
+    assert outcome.claims
+    if mode is not Mode.OPT_IN:
+        without = translation_outcome(document, labelled(of_namespace), options)
+        assert ["info optedOut metadata.labels"] == finding_texts(without.findings)
