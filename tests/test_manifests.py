@@ -120,6 +120,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **{each.plural: ("list",) for each in WORKLOADS},
         "events": ("create",),
         "limitranges": FOLLOW,
+        "workloadprofiles": FOLLOW,
         "mutatingadmissionpolicies": ("list",),
         "resourcequotas": FOLLOW,
         "validatingadmissionpolicies": ("list",),
