@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "quota": "Print ResourceQuotas that count claims beside device keys.",
     "simulate": "Show where pods and claims would be placed.",
     "snapshot": "Write the state of a cluster to one file.",
+    "test": "Run a site's own tests of its manifests.",
     "translate": "Print manifests as the webhook would rewrite them.",
     "verify": "Check that no device is allocated twice.",
     "version": "Print the version.",

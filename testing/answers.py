@@ -22,6 +22,7 @@ JSON_CALLS: Final = (
         *("simulate", "-f", "examples/denied/too-large.yaml"),
         *("--snapshot", "examples/denied/cluster.yaml"),
     ),
+    ("test", "-f", "examples/suite/suite.yaml"),
     ("translate", "-f", "examples/share.yaml", "-f", "examples/mistakes", *CLUSTER),
     ("verify", *CLUSTER),
     ("why", "pod", "all-four", "-n", "team", "--snapshot", "examples/waiting"),

@@ -49,6 +49,7 @@ from cli.answers.documents import SimulationAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.answers.plan.checks import WaveAnswer
+from cli.answers.suites import SuitesAnswer
 from cli.answers.verify import VerifyAnswer
 from cli.commands.assess import AssessmentDocument
 from cli.commands.check import CheckAnswer
@@ -95,6 +96,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "matrix --as-groups": GroupsAnswer,
     "quota": QuotaDocument,
     "simulate": SimulationAnswer,
+    "test": SuitesAnswer,
     "translate": TranslateAnswer,
     "verify": VerifyAnswer,
     "verify --wave|--node": WaveAnswer,

@@ -104,7 +104,7 @@ class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
-class _TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
+class TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
     """The flags that choose drivers for legacy keys, as they were given."""
 
     profiles: tuple[str, ...]
@@ -261,7 +261,7 @@ def _with_inputs(command: _Command, scope: Scope) -> _Command:
     @wraps(command)
     def run_command(**values: Any) -> None:
         cluster = _pop_flags(ClusterFlags, values)
-        inputs = read_inputs(cluster, _pop_flags(_TranslationFlags, values), scope)
+        inputs = read_inputs(cluster, _pop_flags(TranslationFlags, values), scope)
         print_notes(inputs.notes)
         command(inputs=inputs, **values)
 
@@ -293,7 +293,7 @@ def print_notes(notes: Iterable[str]) -> None:
         click.echo(f"note: {note}", err=True)
 
 
-def read_inputs(cluster: ClusterFlags, translation: _TranslationFlags, scope: Scope) -> Inputs:
+def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Scope) -> Inputs:
     """Read the objects that the flags name.
 
     Raises:

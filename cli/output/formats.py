@@ -35,6 +35,7 @@ class Report(StrEnum):
     PLAN = "PlanReport"
     QUOTA = "QuotaReport"
     SIMULATE = "SimulateReport"
+    TEST = "TestReport"
     TRANSLATE = "TranslateReport"
     VERIFY = "VerifyReport"
 

@@ -1,0 +1,186 @@
+"""`drawbridge test`: a site's own tests pass, fail with what is there instead, or are wrong."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import Result
+
+from kube.manifests.dump import dump_yaml
+from testing.builders import gpus
+from testing.builders import pod as build_pod
+from testing.command import CLUSTER, EXAMPLES, ROOT, drawbridge
+
+SHARE: Final = str(EXAMPLES / "share.yaml")
+MISTAKE: Final = str(EXAMPLES / "mistakes" / "half-a-gpu.yaml")
+WARNED: Final = str(EXAMPLES / "mig-mode.yaml")
+HAMI: Final = "hami-core-gpu.project-hami.io"
+
+
+def suite(*tests: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "TestSuite",
+        "metadata": {"name": "site"},
+        "snapshot": [str(CLUSTER)],
+        "tests": list(tests),
+        **more,
+    }
+
+
+def case(manifest: str = SHARE, name: str = "a test", **expect: Any) -> dict[str, Any]:
+    return {"name": name, "manifests": [manifest], "expect": expect}
+
+
+def call(tmp_path: Path, document: Mapping[str, Any], *options: str) -> Result:
+    file = tmp_path / "suite.yaml"
+    file.write_text(dump_yaml([document]))
+    return drawbridge("test", "-f", file, *options)
+
+
+def failures(tmp_path: Path, test: Mapping[str, Any]) -> list[str]:
+    result = call(tmp_path, suite(test), "-o", "json")
+    (entry,) = json.loads(result.stdout)["tests"]
+    assert result.exit_code == (1 if entry["failures"] or entry["error"] else 0)
+    assert not entry["error"], entry["error"]
+    messages: list[str] = entry["failures"]
+    return messages
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        case(check="accepted"),
+        case(MISTAKE, check="rejected", codes=["notAnInteger"]),
+        case(WARNED, codes=["policyDropped"], absentCodes=["notAnInteger"]),
+        case(WARNED, check="warned"),
+        case(placed=True),
+        case(MISTAKE, placed=False),
+        case(becomes={"Pod/share": "translated"}),
+        case(becomes={"Pod/default/share": "translated"}, classes={"Pod/share": [HAMI]}),
+        case(MISTAKE, becomes={"Pod/half-a-gpu": "rejected"}),
+        case(MISTAKE, nodes={"Pod/half-a-gpu": None}),
+    ],
+    ids=lambda test: json.dumps(test["expect"]),
+)
+def test_what_is_as_expected_passes(tmp_path: Path, test: Mapping[str, Any]) -> None:
+    assert [] == failures(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        (case(check="rejected"), "check: expected rejected, is accepted"),
+        (case(MISTAKE, check="accepted"), "check: expected accepted, is rejected: error: Pod/"),
+        (case(WARNED, codes=["notAnInteger"]), "codes: expected notAnInteger, found policyDropped"),
+        (case(WARNED, absentCodes=["policyDropped"]), "absentCodes: found warning: Pod/"),
+        (case(placed=False), "placed: expected that something finds no devices"),
+        (case(MISTAKE, placed=True), "without devices are Pod/default/half-a-gpu"),
+        (case(becomes={"Pod/share": "unchanged"}), "expected Pod/share unchanged, is translated"),
+        (case(becomes={"Pod/x": "unchanged"}), "there is no Pod/x; there are Pod/default/share"),
+        (case(classes={"Pod/share": ["gpu.nvidia.com"]}), f"of Pod/share, are {HAMI}"),
+        (case(classes={"Pod/x": []}), "classes: there is no Pod/x"),
+        (case(nodes={"Pod/share": None}), "expected Pod/share on no node, is on "),
+        (case(nodes={"Pod/share": "nowhere"}), "expected Pod/share on nowhere, is on "),
+        (case(nodes={"Pod/x": None}), "nodes: there is no Pod/x"),
+    ],
+    ids=str,
+)
+def test_what_is_not_as_expected_fails_with_what_there_is(
+    tmp_path: Path, test: Mapping[str, Any], message: str
+) -> None:
+    (failure,) = failures(tmp_path, test)
+
+    assert message in failure
+
+
+def test_a_node_by_name(tmp_path: Path) -> None:
+    (failure,) = failures(tmp_path, case(nodes={"Pod/share": "nowhere"}))
+    node = failure.rpartition(" ")[2]
+
+    assert [] == failures(tmp_path, case(nodes={"Pod/share": node}))
+
+
+def test_paths_are_relative_to_the_suite(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(dump_yaml([build_pod(gpus("1"))]))
+    document = suite(case("pod.yaml", check="accepted", becomes={}), snapshot=[])
+
+    assert 0 == call(tmp_path, document).exit_code, call(tmp_path, document).stdout
+
+
+def test_a_test_has_its_own_snapshot(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text(
+        dump_yaml([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}])
+    )
+
+    assert [] == failures(tmp_path, {**case(placed=False), "snapshot": ["empty.yaml"]})
+
+
+def test_feature_gates_of_a_suite(tmp_path: Path) -> None:
+    without = suite(case(placed=False), featureGates={"DRAConsumableCapacity": False})
+
+    assert 0 == call(tmp_path, without).exit_code
+
+
+def test_text_names_each_test_and_what_failed(tmp_path: Path) -> None:
+    result = call(tmp_path, suite(case(name="good", placed=True), case(name="bad", placed=False)))
+
+    assert 1 == result.exit_code
+    lines = result.stdout.splitlines()
+    assert ["pass  site: good", "FAIL  site: bad"] == lines[:2]
+    assert "2 tests, 1 failed" == lines[-1]
+
+
+def test_a_manifest_that_is_missing_is_an_error_of_its_test_alone(tmp_path: Path) -> None:
+    result = call(tmp_path, suite(case("gone.yaml", placed=True), case(placed=True)), "-o", "json")
+
+    first, second = json.loads(result.stdout)["tests"]
+    assert 1 == result.exit_code
+    assert "gone.yaml" in first["error"]
+    assert ([], "") == (second["failures"], second["error"])
+
+
+def test_junit_has_failures_and_errors(tmp_path: Path) -> None:
+    tests = (case(name="a<b", placed=True), case(placed=False), case("gone.yaml", placed=True))
+
+    result = call(tmp_path, suite(*tests), "-o", "junit")
+
+    (suite_,) = ET.fromstring(result.stdout)
+    counts = [suite_.get(key) for key in ("tests", "failures", "errors")]
+    assert ["3", "1", "1"] == counts
+    assert [[], ["failure"], ["error"]] == [[child.tag for child in entry] for entry in suite_]
+    assert "a<b" == suite_[0].get("name")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (suite(), "the suite has no tests"),
+        (suite(case()), "expects nothing, so it could not fail"),
+        (suite(case(cheek="accepted")), "unknown field `cheek`"),
+        (suite(case(check="fine")), "Invalid enum value 'fine'"),
+        (suite(case(codes=["notAnInt"])), "did you mean notAnInteger"),
+        (suite(case(absentCodes=["x"])), "there is no finding 'x'"),
+        (suite({"name": "x", "manifests": [], "expect": {"placed": True}}), "has no manifests"),
+        (suite(case(placed=True), featureGates={"DRAConsumable": True}), "unknown feature gate"),
+        (suite(case(placed=True), apiVersion="cli.drawbridge.internal/v9"), "not cli.drawbridge"),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, "no TestSuite in"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_suite_that_makes_no_sense_is_a_wrong_call(
+    tmp_path: Path, document: Mapping[str, Any], message: str
+) -> None:
+    result = call(tmp_path, document)
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert message in result.stderr
+
+
+def test_the_example_passes() -> None:
+    result = drawbridge("test", "-f", ROOT / "examples" / "suite")
+
+    assert 0 == result.exit_code, result.stdout
