@@ -1,4 +1,4 @@
-"""Settings of HAMi that a cluster takes over: pods with its renamed keys are translated."""
+"""Settings of a cluster: renamed keys of HAMi, and pods of a scheduler that is adopted."""
 
 import json
 import subprocess
@@ -13,6 +13,7 @@ import yaml
 
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import ROOT, Drawbridge, command_line
+from e2e.fleet import EXAMPLES
 from e2e.objects import pod
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
@@ -115,3 +116,23 @@ def test_a_renamed_key_of_hami_is_translated_with_its_defaults(
         assert COUNT not in running["spec"]["containers"][0]["resources"].get("limits", {})
         assert {"memory": Quantity("3000Mi"), "cores": Quantity(20)} == device.amounts
         cluster.kubectl("delete", "pod", "share", "-n", namespace, "--wait=true")
+
+
+def test_a_share_of_kai_is_translated_where_its_scheduler_is_adopted(
+    cluster: Access, namespace: str, drawbridge: Drawbridge, tmp_path: Path
+) -> None:
+    (share,) = yaml.safe_load_all((EXAMPLES / "shares" / "kai.yaml").read_text())
+    settings = {"translation": {"adoptSchedulers": {"kai-scheduler": "default-scheduler"}}}
+
+    assert REQUEST_ANNOTATION not in admitted(cluster, namespace, share)
+    with drawbridge.configured(settings), conditions_of(cluster, settings, tmp_path):
+        cluster.wait_until(
+            lambda: REQUEST_ANNOTATION in admitted(cluster, namespace, share),
+            "the API server asks about pods of KAI scheduler",
+        )
+        cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(share))
+        running = cluster.wait_running("kai", namespace)
+        (device,) = devices(running, cluster.objects("resourceclaims", namespace))["serve"]
+        assert "default-scheduler" == running["spec"]["schedulerName"]
+        assert device.amounts["memory"] > Quantity(0)
+        cluster.kubectl("delete", "pod", "kai", "-n", namespace, "--wait=true")

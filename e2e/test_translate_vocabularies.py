@@ -5,9 +5,10 @@ from typing import Final
 
 import pytest
 
-from e2e.accelerators import ASCEND, GAUDI, HYGON, INTEL, NEURON, TPU
+from e2e.accelerators import AMD, ASCEND, GAUDI, HYGON, INTEL, NEURON, REBELLIONS, TPU
 from e2e.access import Access, Object, stream
 from e2e.fleet import EXAMPLES, accelerator_nodes
+from e2e.inventory import HAMI
 from e2e.objects import pod
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
@@ -76,6 +77,118 @@ def test_shares_of_other_systems_are_of_their_amounts(cluster: Access, namespace
     assert Quantity("6Gi") == both["serve"][0].amounts["memory"]
     assert len({(share.pool, share.device) for share in shares}) == 2
     assert [Quantity(50)] * 2 == [share.amounts["cores"] for share in shares]
+
+
+SHARES: Final = {
+    "tencent": ("serve", HAMI, 1, {"cores": "30", "memory": "5Gi"}),
+    "volcengine": ("train", HAMI, 2, {"cores": "30", "memory": "4Gi"}),
+    "tensor-fusion": ("train", HAMI, 1, {"cores": "0", "memory": "8Gi"}),
+}
+"""Example to its container, and driver, number and amounts of its devices."""
+WHOLE: Final = {
+    "amd": ("train", AMD, 2),
+    "amd-partition": ("serve", AMD, 1),
+    "rebellions": ("serve", REBELLIONS, 1),
+}
+
+
+def test_the_examples_of_further_systems_get_their_devices(cluster: Access, namespace: str) -> None:
+    examples = [EXAMPLES / "shares" / f"{name}.yaml" for name in SHARES]
+    examples += [EXAMPLES / "accelerators" / f"{name}.yaml" for name in WHOLE]
+    files = [argument for path in examples for argument in ("-f", str(path))]
+
+    cluster.kubectl("apply", "-n", namespace, *files)
+
+    pods = {name: cluster.wait_running(name, namespace) for name in (*SHARES, *WHOLE)}
+    claims = cluster.objects("resourceclaims", namespace)
+    for name, (container, driver, count, amounts) in SHARES.items():
+        shares = devices(pods[name], claims)[container]
+        assert [driver] * count == [share.driver for share in shares], name
+        wanted = {capacity: Quantity(amount) for capacity, amount in amounts.items()}
+        assert all(wanted.items() <= share.amounts.items() for share in shares), name
+    for name, (container, driver, count) in WHOLE.items():
+        whole = devices(pods[name], claims)[container]
+        assert [driver] * count == [device.driver for device in whole], name
+
+
+PROFILES: Final = "workloadprofiles.tensor-fusion.ai"
+PROFILE_CRD: Final[Object] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": PROFILES},
+    "spec": {
+        "group": "tensor-fusion.ai",
+        "scope": "Namespaced",
+        "names": {"plural": "workloadprofiles", "kind": "WorkloadProfile"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def workload_profiles(cluster: Access) -> Iterator[None]:
+    """The kind as tensor-fusion serves it, for one story."""
+    cluster.apply(PROFILE_CRD)
+    cluster.wait_for(
+        "customresourcedefinitions",
+        PROFILES,
+        until=lambda crd: any(
+            condition["type"] == "Established" and condition["status"] == "True"
+            for condition in crd.get("status", {}).get("conditions", ())
+        ),
+    )
+    yield
+    cluster.kubectl("delete", "customresourcedefinition", PROFILES, "--wait=true")
+
+
+def test_a_pod_gets_the_fields_of_the_profile_that_it_names(
+    cluster: Access, namespace: str, workload_profiles: None
+) -> None:
+    document = pod(
+        "profiled",
+        annotations={"tensor-fusion.ai/workload-profile": "half"},
+        labels={"tensor-fusion.ai/enabled": "true"},
+    )
+    rejected = cluster.kubectl(
+        "create", "-n", namespace, "-f", "-", input=stream(document), check=False
+    )
+    assert "no WorkloadProfile of this name" in rejected.stderr, rejected.stderr
+    profile = {
+        "apiVersion": "tensor-fusion.ai/v1",
+        "kind": "WorkloadProfile",
+        "metadata": {"name": "half"},
+        "spec": {"gpuCount": 1, "resources": {"requests": {"vram": "6Gi", "compute": "20"}}},
+    }
+
+    def is_stored() -> bool:
+        return not cluster.kubectl(
+            "apply", "-n", namespace, "-f", "-", input=stream(profile), check=False
+        ).returncode
+
+    def is_created() -> bool:
+        return not cluster.kubectl(
+            "apply", "-n", namespace, "-f", "-", input=stream(document), check=False
+        ).returncode
+
+    # Discovery of a new kind takes a while in kubectl, and in the webhook, which tries every half minute.
+    cluster.wait_until(is_stored, "kubectl knows the new kind", timeout_s=120)
+    cluster.wait_until(is_created, "the webhook has the profile", timeout_s=180)
+
+    running = cluster.wait_running("profiled", namespace)
+    (share,) = devices(running, cluster.objects("resourceclaims", namespace))["main"]
+    assert (Quantity("6Gi"), Quantity(20)) == (share.amounts["memory"], share.amounts["cores"])
 
 
 def test_the_api_server_bears_the_conditions_for_a_large_pod(

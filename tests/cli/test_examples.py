@@ -259,7 +259,21 @@ OTHER_SHARES: dict[str, list[str]] = {
 
 
 def test_every_example_of_other_shares_stands_in_the_table() -> None:
-    assert set(OTHER_SHARES) == {path.name for path in (EXAMPLES / "shares").glob("*.yaml")}
+    names = {path.name for path in (EXAMPLES / "shares").glob("*.yaml")}
+    assert {*OTHER_SHARES, "kai.yaml"} == names
+
+
+def test_a_share_of_kai_needs_its_scheduler_adopted(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {adoptSchedulers: {kai-scheduler: default-scheduler}}")
+    example = ("-f", EXAMPLES / "shares" / "kai.yaml", "--snapshot", CLUSTER)
+
+    alone = answer(*example)
+    adopted = answer(*example, "--settings", settings)
+
+    assert ([], ["foreignScheduler"]) == (words(alone), codes(alone))
+    (line,) = words(adopted)
+    assert HAMI in line
 
 
 def test_tflops_go_to_a_driver_that_publishes_them() -> None:
