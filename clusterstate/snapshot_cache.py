@@ -25,6 +25,7 @@ from clusterstate.projections import (
 from clusterstate.translation_projections import (
     project_kueue_classes,
     project_limit_range,
+    project_network,
     project_quota,
     project_template_digest,
     project_workload_profile,
@@ -38,6 +39,7 @@ from kube.api.urls import (
     DEVICE_COMPATIBILITY_POLICIES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_ATTACHMENTS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
@@ -59,8 +61,8 @@ class SnapshotCache:
     """Subscriptions, and the snapshot that is built from them.
 
     Nothing waits for the subscriptions to claim-unaware components: where they may not be read, or do
-    not exist, there is no warning. Nor for policies and the WorkloadProfiles of tensor-fusion, whose
-    definitions may not be installed.
+    not exist, there is no warning. Nor for policies, the networks of Multus and the WorkloadProfiles of
+    tensor-fusion, whose definitions may not be installed.
     """
 
     def __init__(
@@ -98,6 +100,9 @@ class SnapshotCache:
             project_workload_profile,
             handlers=[self._mark("workload_profiles")],
         )
+        self._networks = subscribe(
+            NETWORK_ATTACHMENTS, project_network, handlers=[self._mark("networks")]
+        )
         self._components = {
             component: self._subscribe_to(informers, name_of_object, project_presence)
             for component, name_of_object in INSTALLED.items()
@@ -129,6 +134,7 @@ class SnapshotCache:
             "policies": self._build_policies,
             "marks": self._build_marks,
             "workload_profiles": self._build_workload_profiles,
+            "networks": self._build_networks,
         }
         self._outdated = set(self._parts)
         # Templates change with every workload; a review looks them up in the store itself.
@@ -224,6 +230,9 @@ class SnapshotCache:
 
     def _build_workload_profiles(self) -> Mapping[str, Any]:
         return {"workload_profiles": dict(self._workload_profiles.store)}
+
+    def _build_networks(self) -> Mapping[str, Any]:
+        return {"networks": dict(self._networks.store)}
 
     def _build_marks(self) -> Mapping[str, Any]:
         stored_marks = self._marks.store.values() if self._marks is not None else ()

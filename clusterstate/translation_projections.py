@@ -8,6 +8,7 @@ import yaml
 
 from kube.api.core import LimitRange, ResourceQuota
 from kube.api.meta import ApiStruct, decode
+from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.runtime.stores import Projection
@@ -16,7 +17,7 @@ from translation.device_facts import SliceSummary, summary
 from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
-from translation.snapshot import TemplateSummary
+from translation.snapshot import NetworkSummary, TemplateSummary, summarize_network
 from translation.workload_profiles import ProfileSummary, summarize_profile
 
 
@@ -49,6 +50,11 @@ def slice_summaries(profiles: Mapping[str, Profile]) -> Projection[SliceSummary]
 def project_workload_profile(raw: bytes) -> ProfileSummary:
     """Project a WorkloadProfile to the annotations that its fields stand for."""
     return summarize_profile(decode(raw, WorkloadProfile))
+
+
+def project_network(raw: bytes) -> NetworkSummary:
+    """Project a NetworkAttachmentDefinition to its CNI configuration and its resource name."""
+    return summarize_network(decode(raw, NetworkAttachmentDefinition))
 
 
 def project_kueue_classes(raw: bytes) -> frozenset[str]:

@@ -14,6 +14,7 @@ import yaml
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import ROOT, Drawbridge, command_line
 from e2e.fleet import EXAMPLES
+from e2e.inventory import kwok_node
 from e2e.objects import pod
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
@@ -136,3 +137,83 @@ def test_a_share_of_kai_is_translated_where_its_scheduler_is_adopted(
         assert "default-scheduler" == running["spec"]["schedulerName"]
         assert device.amounts["memory"] > Quantity(0)
         cluster.kubectl("delete", "pod", "kai", "-n", namespace, "--wait=true")
+
+
+DEFINITIONS: Final = "network-attachment-definitions.k8s.cni.cncf.io"
+DEFINITION_CRD: Final[Object] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": DEFINITIONS,
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+    },
+    "spec": {
+        "group": "k8s.cni.cncf.io",
+        "scope": "Namespaced",
+        "names": {
+            "plural": "network-attachment-definitions",
+            "kind": "NetworkAttachmentDefinition",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+CNI: Final = "cni.dra.networking.x-k8s.io"
+
+
+@pytest.fixture
+def networks(cluster: Access, namespace: str) -> Iterator[None]:
+    """The network of examples/multus, in the namespace of the story, and its node."""
+    documents = list(yaml.safe_load_all((EXAMPLES / "multus" / "cluster.yaml").read_text()))
+    by_kind = {document["kind"]: document for document in documents}
+    definition, device_class = by_kind["NetworkAttachmentDefinition"], by_kind["DeviceClass"]
+    definition["metadata"]["namespace"] = namespace
+    cluster.apply(DEFINITION_CRD)
+    cluster.apply(device_class)
+    node = kwok_node(by_kind["Node"]["metadata"]["name"])
+    added = cluster.add_nodes([node], lambda _: [by_kind["ResourceSlice"]])
+    cluster.wait_until(
+        lambda: (
+            not cluster.kubectl(
+                "apply", "-f", "-", input=stream(definition), check=False
+            ).returncode
+        ),
+        "kubectl knows the new kind",
+        timeout_s=120,
+    )
+    yield
+    cluster.remove_nodes(added)
+    cluster.kubectl("delete", "deviceclass", device_class["metadata"]["name"])
+    cluster.kubectl("delete", "customresourcedefinition", DEFINITIONS, "--wait=true")
+
+
+def test_the_bandwidth_of_a_network_is_reserved_where_a_driver_attaches_it(
+    cluster: Access, namespace: str, drawbridge: Drawbridge, networks: None
+) -> None:
+    (stream_pod,) = yaml.safe_load_all((EXAMPLES / "multus" / "pod.yaml").read_text())
+    settings = {"translation": {"profiles": {"multus": CNI}}}
+
+    assert REQUEST_ANNOTATION not in admitted(cluster, namespace, stream_pod)
+    with drawbridge.configured(settings):
+        cluster.wait_until(
+            lambda: REQUEST_ANNOTATION in admitted(cluster, namespace, stream_pod),
+            "the webhook has the definition of the network",
+            timeout_s=120,
+        )
+        cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(stream_pod))
+        running = cluster.wait_running("stream", namespace)
+        (device,) = devices(running, cluster.objects("resourceclaims", namespace))["send"]
+        assert (CNI, "eth1") == (device.driver, device.device)
+        assert Quantity("4G") == device.amounts["bandwidth"]
+        cluster.kubectl("delete", "pod", "stream", "-n", namespace, "--wait=true")

@@ -95,6 +95,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "devicetaintrules": FOLLOW,
         "limitranges": FOLLOW,
         "namespaces": FOLLOW,
+        "network-attachment-definitions": FOLLOW,
         "nodes": FOLLOW,
         "resourceclaims": FOLLOW,
         "resourceclaimtemplates": FOLLOW,

@@ -23,6 +23,7 @@ from translation.vocabularies import (
     ascend,
     hygon,
     kai,
+    multus,
     nvidia,
     rdma,
     resources,
@@ -46,7 +47,9 @@ SHARES: Final = (
     volcengine.VOCABULARY.name,
 )
 """Systems that divide GPUs, and have keys of their own only."""
-REQUESTED_BY_ANNOTATIONS: Final = (kai.VOCABULARY.name, tensorfusion.VOCABULARY.name)
+GPUS_BY_ANNOTATIONS: Final = (kai.VOCABULARY.name, tensorfusion.VOCABULARY.name)
+"""Systems that divide GPUs, without keys."""
+REQUESTED_BY_ANNOTATIONS: Final = (*GPUS_BY_ANNOTATIONS, multus.VOCABULARY.name)
 """Systems without keys."""
 OTHER_VENDORS: Final = (
     ascend.VOCABULARY.name,
@@ -54,7 +57,7 @@ OTHER_VENDORS: Final = (
     resources.VOCABULARY.name,
 )
 """Devices of other vendors than NVIDIA; NICs are not among them."""
-NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name)
+NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name, multus.VOCABULARY.name)
 VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     vocabulary.name: vocabulary
     for vocabulary in (
@@ -72,6 +75,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         resources.VOCABULARY,
         rdma.VOCABULARY,
         sriov.VOCABULARY,
+        multus.VOCABULARY,
     )
 }
 """By name, in the order of precedence for keys that several handle."""
@@ -181,7 +185,7 @@ def owners(
         default_gpu_owner == KOORDINATOR.name and not uses_hami
     ) or takes_whole_gpus(pod)
     ordered_names = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
-    last = (*SHARES, *REQUESTED_BY_ANNOTATIONS, *OTHER_VENDORS, *NICS)
+    last = (*SHARES, *GPUS_BY_ANNOTATIONS, *OTHER_VENDORS, *NICS)
     candidates = [vocabularies[name] for name in (*ordered_names, *last) if name in vocabularies]
     split = divide_keys(keys, candidates)
     return tuple(
@@ -222,7 +226,7 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
 def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a GPU beside annotations that request one."""
     requested_vocabularies = [
-        name for name in REQUESTED_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)
+        name for name in GPUS_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)
     ]
     gpus = {
         GPU_COUNT,

@@ -1,6 +1,7 @@
 """The opaque parameters of a request: an MPS server, and the network of a NIC."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -39,14 +40,31 @@ def _network_config(
     config, network = profile.devices[intent.kind].network, intent.network
     if not isinstance(config, NetworkConfig) or network is None:
         return
-    fields = {
+    fields: dict[Any, Any] = {
         config.name: network.name,
         config.namespace: network.namespace,
         config.interface: network.interface,
+        config.config: network.config,
     }
-    parameters = {**config.parameters, **{field: text for field, text in fields.items() if text}}
+    parameters = {
+        **config.parameters,
+        **{field: value for field, value in fields.items() if isinstance(field, str) and value},
+    }
     opaque = OpaqueDeviceConfiguration(driver=profile.driver, parameters=parameters)
     path = intent.path("network")
+    if isinstance(config.config, str):
+        findings.append(
+            warning(
+                Code.NETWORK_BY_CLAIM,
+                path,
+                f"the claim attaches network {printable(network.name)} as {printable(network.interface)} "
+                f"by {profile.driver}; where Multus runs on the node, it would attach the network, too, "
+                "and the pod would not start",
+                "run Multus on other nodes, or take the driver of multus out of translation.profiles",
+            )
+        )
+        yield DeviceClaimConfiguration(requests=(name,), opaque=opaque), path
+        return
     findings.append(
         info(
             Code.NETWORK_BY_CLAIM,

@@ -63,6 +63,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         mixed: Some node has devices of several memory sizes.
         partitions: Distinct numbers of devices in a partition, ascending. Where they matter, empty
             when known devices publish none; else None.
+        bandwidth: Some device publishes a bandwidth. In no record, since no claim depends on it.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
@@ -72,6 +73,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     replicas: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLICAS)], ...] | None = None
     per_root: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
     partitions: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
+    bandwidth: bool = False
 
 
 UNKNOWN = Facts()
@@ -199,6 +201,7 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
         replicas=tuple(sorted({count for part in known_parts for count in part.replicas or ()})),
         partitions=tuple(sorted({size for part in known_parts for size in part.partitions or ()}))
         or None,
+        bandwidth=any(part.bandwidth for part in known_parts),
     )
 
 
@@ -240,6 +243,8 @@ def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
         default_is_part=memory is not None and default is not None and default < memory.value,
         replicas=_replicas(capacities.get(kind.replicas or "")),
         partitions=_partitions(device, kind, driver),
+        bandwidth=isinstance(kind.bandwidth, str)
+        and not capacities.keys().isdisjoint((kind.bandwidth, f"{driver}/{kind.bandwidth}")),
     )
 
 

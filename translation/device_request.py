@@ -257,6 +257,8 @@ class RequestCompiler:
                 "all cores and part of the memory: containers without a limit of cores may get the "
                 "rest of the device",
             )
+        if intent.bandwidth is not None and isinstance(self._device.bandwidth, str):
+            capacity[self._device.bandwidth] = intent.bandwidth
         return capacity | self._cores() | self._tflops()
 
     def _tflops(self) -> dict[str, Quantity]:

@@ -16,6 +16,7 @@ from translation.intents import Intent
 from translation.profiles.profile import AttributeValue, DeviceProfile, NamedDevices, Profile
 
 _FILTERED_BY: Final = {
+    "interface": "names of interfaces",
     "mig_profile": "MIG profiles",
     "models": "product names",
     "not_models": "product names",
@@ -59,6 +60,9 @@ class SelectorCompiler:
         if device_filter.mig_profile is not None:
             is_profile = f" == {quote(device_filter.mig_profile)}"
             yield from self._filter("mig_profile", attributes.mig_profile, is_profile)
+        if device_filter.interface is not None:
+            name = attributes.interface if isinstance(attributes.interface, str) else None
+            yield from self._filter("interface", name, f" == {quote(device_filter.interface)}")
         if device_filter.models is not None:
             yield from self._filter(
                 "models", attributes.model, *_contains_any(device_filter.models)

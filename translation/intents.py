@@ -7,6 +7,7 @@ from the translation record alone, with the same result.
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -124,6 +125,7 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
         models: Models to select; None for any. Likewise `uuids`.
         not_models: Models to exclude. Likewise `not_uuids`.
         resource: The legacy resource name; the profile says which devices it means.
+        interface: The name of a network interface of the node.
     """
 
     models: tuple[str, ...] | None = None
@@ -132,6 +134,7 @@ class DeviceFilter(msgspec.Struct, frozen=True, kw_only=True):
     not_uuids: tuple[str, ...] = ()
     mig_profile: str | None = None
     resource: str | None = None
+    interface: str | None = None
 
 
 class NetworkAttachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +143,13 @@ class NetworkAttachment(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         namespace: Empty for the pod's.
         interface: Its name in the pod; empty for the driver's choice.
+        config: Its CNI configuration, for drivers that run CNI plugins themselves.
     """
 
     name: str
     namespace: str = ""
     interface: str = ""
+    config: Mapping[str, Any] = {}
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +163,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         cores_percent: Percent of each device's compute; of a NIC or FPGA, percent of the device. 0
             is uncapped. None requests no share.
         exclusive: No other consumer may use the device.
+        bandwidth: Bits per second of each NIC that are reserved; None where nothing requests any.
         tflops: Compute of each device that is reserved; None where nothing requests any.
         replica: One time-sliced or MPS replica, of unspecified size.
         through_mps: The device is shared through an MPS server.
@@ -180,6 +186,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     memory: Quantity | None = None
     memory_percent: int | None = None
     cores_percent: int | None = None
+    bandwidth: Quantity | None = None
     tflops: Quantity | None = None
     replica: bool = False
     through_mps: bool = False
@@ -256,8 +263,11 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         takes_names: Profiles may add resource names.
         companion_suffix: Suffix of names that are read only beside the name without it.
         annotations: Pod annotations that its translation depends on.
+        recorded_annotations: Further annotations that its translation depends on, which only records have:
+            they are computed of objects of the cluster, and read from no pod.
         requesting: Pod annotations that request devices without any key, in pods of its schedulers.
-        schedulers: Names of the schedulers that read these annotations.
+        schedulers: Names of the schedulers that read these annotations; none where they have an
+            effect whatever the scheduler.
         requesting_label: Name and value of the label without which they have no effect, whatever the
             scheduler; None where schedulers decide.
         triggers: Pod annotations for which other webhooks add its keys, possibly after ours.
@@ -279,6 +289,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     takes_names: bool = False
     companion_suffix: str | None = None
     annotations: tuple[str, ...] = ()
+    recorded_annotations: tuple[str, ...] = ()
     requesting: tuple[str, ...] = ()
     schedulers: tuple[str, ...] = ()
     requesting_label: tuple[str, str] | None = None
@@ -308,7 +319,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     def _reads(self, pod: LegacyPod) -> bool:
         if self.requesting_label is None:
-            return pod.scheduler_name in self.schedulers
+            return not self.schedulers or pod.scheduler_name in self.schedulers
         name, value = self.requesting_label
         return pod.labels.get(name) == value
 

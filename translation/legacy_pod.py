@@ -122,7 +122,10 @@ def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) 
             _legacy_container(path, container, keys | companions)
             for path, container, keys in with_keys
         ),
-        annotations=_select_named(pod.annotations, _ANNOTATIONS),
+        # CNI attaches no network to a pod in the network of its node.
+        annotations=_select_named(
+            pod.annotations, _ANNOTATIONS - {NETWORKS} if pod.spec.host_network else _ANNOTATIONS
+        ),
         labels=_select_named(pod.labels, _LABELS),
         node_selector={
             label: text

@@ -188,7 +188,11 @@ def build_record(
         vocabularies: The owners of the pod's keys.
         profiles: The name of a provider, its profile, and the facts that were used.
     """
-    depends_on = {name for vocabulary in vocabularies for name in vocabulary.annotations}
+    depends_on = {
+        name
+        for vocabulary in vocabularies
+        for name in (*vocabulary.annotations, *vocabulary.recorded_annotations)
+    }
     every_container = any(vocabulary.whole_pod for vocabulary in vocabularies)
     return TranslationRecord(
         translation_version=TRANSLATION_VERSION,

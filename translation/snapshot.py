@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from kube.api.network_attachments import RESOURCE_NAME, NetworkAttachmentDefinition
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME, TRANSLATE_LABEL
 from translation import arbiter
@@ -61,6 +62,26 @@ class TemplateSummary(msgspec.Struct, frozen=True, kw_only=True):
     classes: frozenset[str] = frozenset()
 
 
+class NetworkSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a NetworkAttachmentDefinition that translations read.
+
+    Attributes:
+        config: Its CNI configuration, as text.
+        resource: The resource name of its devices; empty for none.
+    """
+
+    config: str = ""
+    resource: str = ""
+
+
+def summarize_network(definition: NetworkAttachmentDefinition) -> NetworkSummary:
+    """Return what translations read of a definition."""
+    annotations = definition.metadata.annotations or {}
+    return NetworkSummary(
+        config=definition.spec.config, resource=annotations.get(RESOURCE_NAME, "")
+    )
+
+
 class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable snapshot of the cluster state that translations and preflight checks read.
 
@@ -79,6 +100,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         namespaces: Namespace to its labels.
         claim_unaware_components: Installed component to the DeviceClasses whose claims it counts.
         policies: Driver name to the DeviceCompatibilityPolicy in force.
+        networks: (namespace, name) to the summary of a NetworkAttachmentDefinition.
         workload_profiles: (namespace, name) to the summary of a WorkloadProfile of tensor-fusion.
     """
 
@@ -95,6 +117,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Mapping[str, Mapping[str, str]] = {}
     claim_unaware_components: Mapping[ClaimUnawareComponent, frozenset[str]] = {}
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
+    networks: Mapping[tuple[str, str], NetworkSummary] = {}
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
 
     def is_opted_in(self, namespace: str) -> bool:

@@ -28,6 +28,7 @@ from translation.intents import (
     Vocabulary,
 )
 from translation.legacy_pod import check_requests
+from translation.network_claims import expand_networks
 from translation.plugin_devices import check_device_plugins
 from translation.preflight import (
     check_class_configs,
@@ -109,8 +110,9 @@ def translate(
         namespace: The pod's namespace; at admission the pod's own field may be empty.
         passes_through: Leave a pod untouched if Kubernetes itself can allocate its devices.
     """
+    legacy, network_findings = expand_networks(legacy, namespace, snapshot, options)
     if not arbiter.requests_devices(legacy, vocabularies_in_force(options, snapshot.profiles)):
-        return Untouched()
+        return Untouched(findings=network_findings)
     reasons = skip_reasons(legacy, namespace, snapshot, options)
     if reasons:
         return Untouched(findings=tuple(reasons))
@@ -130,7 +132,8 @@ def translate(
         return Untouched(findings=plugin_findings)
     expanded = expand_profile(legacy, namespace, snapshot.workload_profiles)
     outcome = _translate_keys(expanded.pod, namespace, snapshot, options)
-    return msgspec.structs.replace(outcome, findings=expanded.locate(outcome.findings))
+    findings = (*expanded.locate(outcome.findings), *network_findings)
+    return msgspec.structs.replace(outcome, findings=findings)
 
 
 def _translate_keys(

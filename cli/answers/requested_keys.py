@@ -7,6 +7,7 @@ from kube.api.core import Pod
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import format_count
 from translation.record import RecordError, TranslationRecord, decode_record
+from translation.vocabularies.multus import ATTACHMENTS, describe_attachments
 
 
 def describe_keys(
@@ -29,7 +30,7 @@ def describe_keys(
         )
         yield f"{container.name}: {', '.join(amounts)}"
     for key, value in record.annotations.items():
-        yield f"{key}: {value}"
+        yield from describe_attachments(value) if key == ATTACHMENTS else (f"{key}: {value}",)
 
 
 def requested_keys(pod: Pod) -> tuple[str, ...]:

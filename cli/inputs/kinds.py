@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kube.api import ownership, policy, tensor_fusion
+from kube.api import network_attachments, ownership, policy, tensor_fusion
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.meta import ApiStruct
 from kube.api.resource import (
@@ -29,6 +29,10 @@ KINDS: Final[Kinds] = {
     ("v1", "Node"): Node,
     ("v1", "ResourceQuota"): ResourceQuota,
     ("v1", "LimitRange"): LimitRange,
+    (
+        network_attachments.API_VERSION,
+        network_attachments.KIND,
+    ): network_attachments.NetworkAttachmentDefinition,
     (tensor_fusion.API_VERSION, tensor_fusion.KIND): tensor_fusion.WorkloadProfile,
 }
 """Kinds that a translation depends on, beside the pods that it translates."""

@@ -14,6 +14,7 @@ from kube.api.urls import (
     DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_ATTACHMENTS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -65,6 +66,7 @@ _NAMESPACED: Final = (
     _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
     _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
     _Listed(kind="LimitRange", resource=LIMIT_RANGES),
+    _Listed(kind="NetworkAttachmentDefinition", resource=NETWORK_ATTACHMENTS),
     _Listed(kind="WorkloadProfile", resource=WORKLOAD_PROFILES),
 )
 _NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)

@@ -14,6 +14,7 @@ from kube.api.urls import (
     DEVICE_TAINT_RULES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_ATTACHMENTS,
     NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -47,6 +48,7 @@ KINDS: Final[Mapping[str, Resource]] = {
     "DeviceTaintRule": DEVICE_TAINT_RULES,
     "DeviceCompatibilityPolicy": DEVICE_COMPATIBILITY_POLICIES,
     "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
+    "NetworkAttachmentDefinition": NETWORK_ATTACHMENTS,
     "WorkloadProfile": WORKLOAD_PROFILES,
     # Koordinator's node agent publishes the devices of each node as one.
     "Device": Resource(

@@ -7,6 +7,7 @@ from cli.inputs.kinds import KINDS
 from cli.inputs.objects import InputObject, decode_objects, merge_objects, of_kind
 from kube.api.core import LimitRange, Namespace, ResourceQuota
 from kube.api.extended_resources import extended_resources
+from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from translation.claims import config_drivers, template_classes, template_digest
@@ -14,7 +15,7 @@ from translation.device_facts import facts_by_driver, summary
 from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
-from translation.snapshot import TemplateSummary, TranslationSnapshot
+from translation.snapshot import TemplateSummary, TranslationSnapshot, summarize_network
 from translation.workload_profiles import summarize_profile
 
 
@@ -73,6 +74,10 @@ def build_snapshot(
         namespaces={
             namespace_.metadata.name: namespace_.metadata.labels or {}
             for _, namespace_ in of_kind(views, Namespace)
+        },
+        networks={
+            (place, network.metadata.name): summarize_network(network)
+            for place, network in of_kind(views, NetworkAttachmentDefinition)
         },
         workload_profiles={
             (place, profile.metadata.name): summarize_profile(profile)

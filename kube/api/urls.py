@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kube.api import ownership, policy, tensor_fusion
+from kube.api import network_attachments, ownership, policy, tensor_fusion
 from kube.names import GROUP
 
 
@@ -108,6 +108,12 @@ ALLOCATOR_OWNERSHIPS: Final = Resource(
     group=GROUP, version=ownership.VERSION, plural="allocatorownerships", namespaced=False
 )
 
+NETWORK_ATTACHMENTS: Final = Resource(
+    group=network_attachments.GROUP,
+    version=network_attachments.VERSION,
+    plural=network_attachments.PLURAL,
+)
+"""Multus' definitions of networks."""
 WORKLOAD_PROFILES: Final = Resource(
     group=tensor_fusion.GROUP, version=tensor_fusion.VERSION, plural=tensor_fusion.PLURAL
 )

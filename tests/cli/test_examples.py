@@ -296,6 +296,22 @@ def test_what_an_example_of_other_shares_becomes(name: str) -> None:
     )
 
 
+def test_a_network_with_a_bandwidth_needs_a_driver_that_attaches_it() -> None:
+    folder = EXAMPLES / "multus"
+    example = ("-f", folder / "pod.yaml", "--snapshot", folder / "cluster.yaml")
+
+    alone = answer(*example)
+    served = answer(*example, "--profile", "multus=cni.dra.networking.x-k8s.io")
+
+    assert ([], ["info bandwidthNotReserved"]) == (words(alone), codes(alone))
+    (line,) = words(served)
+    wanted = (
+        "nic: 1 device of class network-interface, where interfaceName is eth1, with bandwidth 4G"
+    )
+    assert line.startswith(wanted)
+    assert ["warning networkByClaim"] == codes(served)
+
+
 SHARE = f"gpu: 2 devices {HAMI}, each with cores 50, memory 2Gi; with different uuid"
 JOINT = [
     line

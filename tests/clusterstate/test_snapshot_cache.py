@@ -17,6 +17,7 @@ from kube.api.urls import (
     DEVICE_COMPATIBILITY_POLICIES,
     LIMIT_RANGES,
     NAMESPACES,
+    NETWORK_ATTACHMENTS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
@@ -29,7 +30,7 @@ from translation.claims import spec_digest
 from translation.intents import DeviceKind
 from translation.limit_ranges import LimitRangeSummary
 from translation.quotas import Quota
-from translation.snapshot import ClaimUnawareComponent, TemplateSummary
+from translation.snapshot import ClaimUnawareComponent, NetworkSummary, TemplateSummary
 from translation.workload_profiles import ProfileSummary
 
 SPEC: Final = {
@@ -129,6 +130,17 @@ OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("old", 1)),
     (DEVICE_COMPATIBILITY_POLICIES, compatibility_policy("young", 2)),
     (
+        NETWORK_ATTACHMENTS,
+        {
+            "metadata": {
+                "name": "a",
+                "namespace": "n",
+                "annotations": {"k8s.v1.cni.cncf.io/resourceName": "intel.com/intel_sriov_a"},
+            },
+            "spec": {"config": "{}"},
+        },
+    ),
+    (
         WORKLOAD_PROFILES,
         {
             "metadata": {"name": "w", "namespace": "n"},
@@ -150,7 +162,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         fill()
     async with caching(server) as snapshots:
         if order == "watched":
-            await until(lambda: server.watching == 12)
+            await until(lambda: server.watching == 13)
             snapshots.snapshot()
             fill()
             await until(
@@ -166,6 +178,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
             await until(lambda: bool(snapshots.snapshot().templates))
         await until(lambda: bool(snapshots.snapshot().policies))
         await until(lambda: bool(snapshots.snapshot().workload_profiles))
+        await until(lambda: bool(snapshots.snapshot().networks))
         snapshot = snapshots.snapshot()
 
         assert snapshot.classes == frozenset({"old", "new"})
@@ -180,6 +193,8 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         assert {"gpu.example.com": "old"} == {
             driver: policy.metadata.name for driver, policy in snapshot.policies.items()
         }
+        network = NetworkSummary(config="{}", resource="intel.com/intel_sriov_a")
+        assert {("n", "a"): network} == snapshot.networks
         stands_for = {"tensor-fusion.ai/vram-limit": "8Gi", "tensor-fusion.ai/gpu-count": "2"}
         assert {("n", "w"): ProfileSummary(annotations=stands_for)} == snapshot.workload_profiles
         (size,) = snapshot.facts[NVIDIA][DeviceKind.GPU].sizes or ()
@@ -255,7 +270,7 @@ async def test_objects_of_other_names_and_namespaces_are_no_components(
     server.put(CONFIG_MAPS, {"metadata": elsewhere})
     server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
     async with caching(server) as snapshots:
-        await until(lambda: server.watching == 12)
+        await until(lambda: server.watching == 13)
 
         assert snapshots.snapshot().claim_unaware_components == {}
 

@@ -61,6 +61,7 @@ class Attributes(_Part, frozen=True, kw_only=True):
         numa: The NUMA node.
         partition: The id of the partition of N devices to which a device belongs, without the N at
             its end: `partition` for `partition2` and `partition4`. Unset where there are none.
+        interface: The name of a network interface of the node. Unset for other devices.
     """
 
     uuid: str | None = None
@@ -69,6 +70,7 @@ class Attributes(_Part, frozen=True, kw_only=True):
     numa: str | None = None
     # Unset, not empty: profiles without it keep the content hash that live pods carry.
     partition: str | msgspec.UnsetType = msgspec.UNSET
+    interface: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Cores(_Part, frozen=True, kw_only=True):
@@ -113,17 +115,22 @@ class Mps(_Part, frozen=True, kw_only=True):
 
 
 class NetworkConfig(_Part, frozen=True, kw_only=True):
-    """The configuration that names the NetworkAttachmentDefinition of a NIC.
+    """The configuration that says which network a NIC is attached to.
 
     Attributes:
         parameters: The opaque parameters.
-        name: Field of the name; likewise `namespace` and `interface`.
+        interface: Field of the interface's name in the pod.
+        name: Field of the name of the NetworkAttachmentDefinition; likewise `namespace`. Unset for a
+            driver that does not read these objects.
+        config: Field of the CNI configuration; unset for a driver that runs no CNI plugins.
     """
 
     parameters: Mapping[str, Any]
-    name: str
-    namespace: str
     interface: str
+    # Unset, not empty: profiles without one keep the content hash that live pods carry.
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
+    config: str | msgspec.UnsetType = msgspec.UNSET
 
 
 AttributeValue = bool | int | str
@@ -190,6 +197,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         resources: Legacy resource name to the devices that it means; a name may end in `*`. Of
             several that match, the longest applies.
         tflops: The capacity that represents the device's compute in TFLOPS; unset where there is none.
+        bandwidth: The capacity of a NIC in bits per second; unset where there is none.
         network: The configuration that names the network of a NIC; unset where there is none.
         class_config: What the driver needs in the configuration of the class, in a few words; unset
             where it needs none. A finding tells it where the class has no configuration.
@@ -208,6 +216,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
     # Unset, not empty: profiles without it keep the content hash that live pods carry.
     resources: Mapping[str, NamedDevices] | msgspec.UnsetType = msgspec.UNSET
     tflops: str | msgspec.UnsetType = msgspec.UNSET
+    bandwidth: str | msgspec.UnsetType = msgspec.UNSET
     network: NetworkConfig | msgspec.UnsetType = msgspec.UNSET
     class_config: str | msgspec.UnsetType = msgspec.UNSET
 

@@ -6,7 +6,9 @@ and the prefixes of the plugin's own examples. Other names are read where the pr
 under `resources`.
 
 Multus attaches the networks in its annotations, which stay. Where all of them are one network, the
-claim names it, too, for drivers that attach networks themselves. network-resources-injector adds the keys
+claim names it, too, for drivers that attach networks themselves; of several networks those whose
+definition names the resource of a key, each for one device (`translation.network_claims`).
+network-resources-injector adds the keys
 of those networks to the first container, possibly after us; the claim is the pod's in any case.
 
 Not translated: PCIDEVICE_*, which the plugin sets and a driver does not.
@@ -17,12 +19,14 @@ network-resources-injector, pkg/webhook.
 """
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from findings.finding import Code, Finding, warning
 from findings.text import printable
+from kube.names import GROUP
 from translation.amounts import requested_amounts
 from translation.intents import (
     DeviceFilter,
@@ -46,6 +50,9 @@ PREFIXES: Final = (
     "openshift.io/",
 )
 NETWORKS: Final = "k8s.v1.cni.cncf.io/networks"
+RESOURCES: Final = f"{GROUP}/network-resources"
+"""In a translation record only: the networks of a pod whose definitions name a resource of its keys.
+Pods do not have it."""
 DEFAULT_NETWORK: Final = "v1.multus-cni.io/default-network"
 VARIABLE_PREFIX: Final = "PCIDEVICE_"
 
@@ -65,18 +72,19 @@ TABLE: Final[Table] = (
         NETWORKS,
         KeyOutcome.CONFIG,
         "a VfConfig with `netAttachDefName`, for a driver that attaches networks itself, with an info. "
-        "Several networks are not divided among devices, and a finding says what the class must have",
-        case="one network, beside virtual functions",
+        "Of several networks each device has one whose NetworkAttachmentDefinition names its resource; "
+        "where none is known, a finding says what the class must have",
+        case="beside virtual functions",
     ),
     *(
         annotation(
             name,
             KeyOutcome.KEPT,
-            "for Multus. A pod with it is sent to the webhook even without device keys, because "
+            "for Multus; see `multus` for a bandwidth. A pod with it is sent to the webhook even without device keys, because "
             "network-resources-injector may add keys later",
             case=case,
         )
-        for name, case in ((NETWORKS, "several networks"), (DEFAULT_NETWORK, ""))
+        for name, case in ((NETWORKS, "without virtual functions"), (DEFAULT_NETWORK, ""))
     ),
 )
 
@@ -86,12 +94,13 @@ def translate(pod: LegacyPod) -> Translation:
     intents: list[Intent] = []
     findings: list[Finding] = []
     network = read_network(pod.annotations.get(NETWORKS, ""))
+    networks = _networks_by_resource(pod.annotations.get(RESOURCES, ""))
     for container in pod.containers:
         for key, count in requested_amounts(container):
             if isinstance(count, Finding):
                 findings.append(count)
             else:
-                intents.append(_intent(container, key, count, network))
+                intents += _intents(container, key, count, network, networks.get(key, []))
                 findings.append(_check_variable(container, key))
     if network is not None and sum(intent.count for intent in intents) > 1:
         # Two interfaces cannot have one name.
@@ -122,6 +131,37 @@ def read_network(text: str) -> NetworkAttachment | None:
     if len(distinct) != 1 or not all(map(_is_valid, networks)):
         return None
     return networks[0]
+
+
+def read_networks(text: str) -> list[NetworkAttachment]:
+    """Return the networks of Multus' annotation, in its order; none of faulty text."""
+    networks = _networks_of(text)
+    return networks if all(map(_is_valid, networks)) else []
+
+
+class ResourceNetwork(msgspec.Struct, frozen=True, kw_only=True):
+    """A network, and the resource name of its devices."""
+
+    resource: str
+    network: NetworkAttachment
+
+
+def encode_resource_networks(networks: Sequence[ResourceNetwork]) -> str:
+    """Return the text of the annotation in a record."""
+    return msgspec.json.encode(networks, order="sorted").decode()
+
+
+def _networks_by_resource(text: str) -> Mapping[str, list[NetworkAttachment]]:
+    """Return resource name to its networks, in their order; devices are taken from the lists."""
+    try:
+        networks = msgspec.json.decode(text or "[]", type=list[ResourceNetwork])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return {}
+    by_resource: dict[str, list[NetworkAttachment]] = {}
+    for entry in networks:
+        if _is_valid(entry.network):
+            by_resource.setdefault(entry.resource, []).append(entry.network)
+    return by_resource
 
 
 def _networks_of(text: str) -> list[NetworkAttachment]:
@@ -161,6 +201,27 @@ def _is_valid(network: NetworkAttachment) -> bool:
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 
 
+def _intents(
+    container: LegacyContainer,
+    key: str,
+    count: int,
+    network: NetworkAttachment | None,
+    networks: list[NetworkAttachment],
+) -> Iterator[Intent]:
+    """Yield an intent for each device with a network of its own, and one for the others.
+
+    Args:
+        network: The only network of the pod, if there is only one.
+        networks: Of the resource, of which the devices of earlier containers have taken theirs.
+    """
+    own = networks[:count]
+    del networks[:count]
+    for own_network in own:
+        yield _intent(container, key, 1, own_network)
+    if count > len(own):
+        yield _intent(container, key, count - len(own), network)
+
+
 def _intent(
     container: LegacyContainer, key: str, count: int, network: NetworkAttachment | None
 ) -> Intent:
@@ -191,6 +252,7 @@ VOCABULARY: Final = Vocabulary(
     key_prefixes=prefixes(TABLE, Place.LIMIT),
     takes_names=True,
     annotations=(NETWORKS,),
+    recorded_annotations=(RESOURCES,),
     triggers=(NETWORKS, DEFAULT_NETWORK),
     translate=translate,
 )

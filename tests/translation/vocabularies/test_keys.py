@@ -41,7 +41,7 @@ from translation.intents import Vocabulary
 from translation.keys import Key, KeyOutcome, Place
 from translation.legacy_pod import legacy_pod
 from translation.profiles.profile import parse_profile
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.snapshot import NetworkSummary, TranslationOptions, TranslationSnapshot
 from translation.translate import Outcome, Refused, Translated, Untouched
 from translation.workload_profiles import ProfileSummary
 
@@ -242,8 +242,8 @@ SRIOV_ROWS: Final = (
     amount("openshift.io/*", 2, 1),
     amount("nvidia.com/hostdev", 2, 1),
     Example("PCIDEVICE_*", asks(limits=FUNCTION), asks(limits=FUNCTION)),
-    said("k8s.v1.cni.cncf.io/networks (several networks)", "a,b", FUNCTION),
-    said("k8s.v1.cni.cncf.io/networks (one network, beside virtual functions)", "net", FUNCTION),
+    said("k8s.v1.cni.cncf.io/networks (without virtual functions)", "a,b", GPUS),
+    said("k8s.v1.cni.cncf.io/networks (beside virtual functions)", "net", FUNCTION),
     said("v1.multus-cni.io/default-network", "net", FUNCTION),
 )
 
@@ -633,12 +633,42 @@ KOORDINATOR_ROWS: Final = (
     ),
 )
 
+CNI: Final = "cni.dra.networking.x-k8s.io"
+NETWORK: Final = {"name": "fast", "bandwidth": {"egressRate": 1000}}
+MULTUS_ROWS: Final = tuple(
+    Example(
+        f"k8s.v1.cni.cncf.io/networks ({case})",
+        asks(limits=GPUS, annotations={"k8s.v1.cni.cncf.io/networks": json.dumps([network])}),
+        asks(limits=GPUS),
+        options=TranslationOptions(profiles={**AS_SHIPPED.profiles, "multus": CNI}),
+        snapshot=translation_snapshot(
+            driver_slice(
+                CNI,
+                device(
+                    shared=True,
+                    attributes={"interfaceName": "eth1"},
+                    capacity={"bandwidth": "10G"},
+                ),
+            ),
+            networks={(NAMESPACE, "fast"): NetworkSummary(config='{"type": "macvlan"}')},
+        ),
+    )
+    for case, network in (
+        (
+            "a network with a `bandwidth`, where a driver serves `multus` and publishes bandwidth",
+            NETWORK,
+        ),
+        ("any other network", {"name": "fast"}),
+    )
+)
+
 EXAMPLES: Final[Mapping[str, Sequence[Example]]] = {
     "hami": HAMI_ROWS,
     "nvidia": NVIDIA_ROWS,
     "koordinator": KOORDINATOR_ROWS,
     "rdma": RDMA_ROWS,
     "sriov": SRIOV_ROWS,
+    "multus": MULTUS_ROWS,
     "resources": RESOURCES_ROWS,
     "kai": KAI_ROWS,
     "tensorfusion": TENSOR_FUSION_ROWS,
