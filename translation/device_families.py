@@ -88,7 +88,7 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Alibaba Cloud's GPU sharing",
         resources=("aliyun.com/gpu-*", "alibabacloud.com/gpu-*"),
-        advice=_HAMI_KEYS,
+        advice="write aliyun.com/gpu-mem and aliyun.com/gpu-core.percentage, which are translated",
     ),
     DeviceFamily(
         owner="Tencent Cloud's GPU sharing",
@@ -98,7 +98,8 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
     DeviceFamily(
         owner="Volcano Engine's GPU sharing",
         resources=("vke.volcengine.com/mgpu-*",),
-        advice=_HAMI_KEYS,
+        advice="write vke.volcengine.com/mgpu-core and vke.volcengine.com/mgpu-memory, which are "
+        "translated",
     ),
     DeviceFamily(
         owner="nos, the dynamic GPU partitioning of Nebuly",
