@@ -11,6 +11,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.text import printable
 from kube.api.core import Container, EnvVar, Pod
+from kube.api.network_attachments import NETWORKS
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import format_count
 from translation import arbiter
@@ -19,7 +20,6 @@ from translation.intents import LegacyContainer, LegacyPod, Vocabulary
 from translation.quotas import scopes_of
 from translation.vocabularies.hami.keys import CONVERTED, OPT_OUT
 from translation.vocabularies.nvidia import DISCOVERY_PREFIX, PLUGIN_VARIABLES, VISIBLE_DEVICES
-from translation.vocabularies.sriov import NETWORKS
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}

@@ -11,12 +11,12 @@ import msgspec
 
 from findings.finding import Code, Finding, info
 from findings.text import printable
+from kube.api.network_attachments import NETWORKS
 from translation.intents import DeviceKind, LegacyPod, annotation_path
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 from translation.vocabularies import multus
 from translation.vocabularies.multus import ATTACHMENTS, Attachment, encode_attachments
 from translation.vocabularies.sriov import (
-    NETWORKS,
     RESOURCES,
     ResourceNetwork,
     encode_resource_networks,

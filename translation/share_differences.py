@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from findings.finding import Code, Finding, error, info
+from kube.api.network_attachments import NETWORKS
 from translation.derive import Readings, provider
 from translation.intents import LegacyPod
 from translation.profiles.profile import Profile, Sharing
@@ -10,7 +11,6 @@ from translation.snapshot import TranslationSnapshot
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 from translation.vocabularies.koordinator.keys import ISOLATION_LABEL
 from translation.vocabularies.koordinator.translate import VOCABULARY as KOORDINATOR
-from translation.vocabularies.sriov import NETWORKS
 
 
 def check_uncapped_cores(

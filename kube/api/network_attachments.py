@@ -13,6 +13,8 @@ VERSION: Final = "v1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "NetworkAttachmentDefinition"
 PLURAL: Final = "network-attachment-definitions"
+NETWORKS: Final = "k8s.v1.cni.cncf.io/networks"
+"""Annotation of a pod with the networks that Multus attaches."""
 RESOURCE_NAME: Final = "k8s.v1.cni.cncf.io/resourceName"
 """Annotation with the resource name of the devices of a network."""
 

@@ -221,6 +221,10 @@ ACCELERATORS: dict[str, tuple[list[str], list[str]]] = {
         ],
         [],
     ),
+    "rebellions.yaml": (
+        ["device: 1 device of class npu.rebellions.ai"],
+        ["warning notPublishedByDriver"],
+    ),
     "tpu.yaml": (
         ["device: all devices of a node of class tpu.google.com, where chipCount is 4"],
         [],
@@ -271,7 +275,7 @@ def test_a_share_of_kai_needs_its_scheduler_adopted(tmp_path: Path) -> None:
     alone = answer(*example)
     adopted = answer(*example, "--settings", settings)
 
-    assert ([], ["foreignScheduler"]) == (words(alone), codes(alone))
+    assert ([], ["warning foreignScheduler"]) == (words(alone), codes(alone))
     (line,) = words(adopted)
     assert HAMI in line
 
@@ -403,6 +407,7 @@ KEYS = (
     "aliyun.com/",
     "tencent.com/",
     "vke.volcengine.com/mgpu",
+    "rebellions.ai/",
 )
 
 

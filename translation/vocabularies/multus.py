@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from findings.finding import Code, error
+from kube.api.network_attachments import NETWORKS
 from kube.names import GROUP
 from kube.quantity import Quantity
 from translation.intents import (
@@ -27,7 +28,6 @@ from translation.intents import (
     annotation_path,
 )
 from translation.keys import KeyOutcome, Table, annotation
-from translation.vocabularies.sriov import NETWORKS
 
 NAME: Final = "multus"
 ATTACHMENTS: Final = f"{GROUP}/network-attachments"

@@ -26,6 +26,7 @@ import msgspec
 
 from findings.finding import Code, Finding, warning
 from findings.text import printable
+from kube.api.network_attachments import NETWORKS
 from kube.names import GROUP
 from translation.amounts import requested_amounts
 from translation.intents import (
@@ -49,7 +50,6 @@ PREFIXES: Final = (
     "mellanox.com/",
     "openshift.io/",
 )
-NETWORKS: Final = "k8s.v1.cni.cncf.io/networks"
 RESOURCES: Final = f"{GROUP}/network-resources"
 """In a translation record only: the networks of a pod whose definitions name a resource of its keys.
 Pods do not have it."""
