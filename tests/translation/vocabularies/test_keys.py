@@ -634,7 +634,7 @@ KOORDINATOR_ROWS: Final = (
 )
 
 CNI: Final = "cni.dra.networking.x-k8s.io"
-NETWORK: Final = {"name": "fast", "bandwidth": {"egressRate": 1000}}
+SHAPED: Final = {"name": "fast", "bandwidth": {"egressRate": 1000}}
 MULTUS_ROWS: Final = tuple(
     Example(
         f"k8s.v1.cni.cncf.io/networks ({case})",
@@ -656,7 +656,7 @@ MULTUS_ROWS: Final = tuple(
     for case, network in (
         (
             "a network with a `bandwidth`, where a driver serves `multus` and publishes bandwidth",
-            NETWORK,
+            SHAPED,
         ),
         ("any other network", {"name": "fast"}),
     )
