@@ -67,7 +67,11 @@ def _require_printed_keys(components: Schema, types: Iterable[type]) -> None:
     for kind in _structs(types):
         if not kind.__struct_config__.omit_defaults and kind.__name__ in components:
             component = components[kind.__name__]
-            component["required"] = list(component["properties"])
+            component["required"] = [
+                field.encode_name
+                for field in msgspec.structs.fields(kind)
+                if field.default is not msgspec.UNSET
+            ]
 
 
 def _structs(types: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:

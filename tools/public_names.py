@@ -45,7 +45,7 @@ from allocator.strategies import registry as strategies
 from cli.__main__ import COMMANDS
 from cli.__main__ import main as drawbridge
 from cli.answers.bridge import BridgePlan, BridgeStatus
-from cli.answers.documents import SimulationAnswer, WhyAnswer
+from cli.answers.documents import SimulateAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.answers.plan.checks import WaveAnswer
@@ -95,7 +95,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "matrix": MatrixAnswer,
     "matrix --as-groups": GroupsAnswer,
     "quota": QuotaDocument,
-    "simulate": SimulationAnswer,
+    "simulate": SimulateAnswer,
     "test": SuitesAnswer,
     "translate": TranslateAnswer,
     "verify": VerifyAnswer,

@@ -1,6 +1,6 @@
 """The published devices of a cluster with their state and attributes. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -9,7 +9,7 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.model.devices import PublishedDevice
 from allocator.model.usage import Usage
-from kube.api.resource import DeviceAttribute
+from kube.api.resource import DeviceAttribute, ResourceClaim
 from kube.quantity import Quantity
 
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -29,6 +29,21 @@ class DeviceState(StrEnum):
     """Not in use, and only for requests with a toleration."""
 
 
+class DeviceConsumer(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that uses a device or a share of it.
+
+    Attributes:
+        claim: `namespace/name`.
+        pods: Names of the pods that it is reserved for.
+        consumed: What its share takes; null where it has all of the device, or that is not recorded.
+    """
+
+    claim: str
+    request: str
+    pods: tuple[str, ...]
+    consumed: Mapping[str, Quantity] | None
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True):
     """A published device.
 
@@ -36,6 +51,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         node: The node that it is attached to; None where several nodes can reach it.
         attributes: As published; names without a domain are in the driver's.
         capacity: As published.
+        free: What is left of the capacity; nothing of a device that is in use as a whole, or tainted.
+        consumers: The claims that use it.
     """
 
     driver: str
@@ -45,6 +62,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     state: DeviceState
     attributes: Mapping[str, Value]
     capacity: Mapping[str, Quantity]
+    free: Mapping[str, Quantity]
+    consumers: tuple[DeviceConsumer, ...]
 
 
 def published_devices(cluster: Cluster) -> tuple[PublishedDevice, ...]:
@@ -55,8 +74,18 @@ def published_devices(cluster: Cluster) -> tuple[PublishedDevice, ...]:
     return tuple(by_id[device] for device in sorted(by_id))
 
 
-def list_devices(devices: Iterable[PublishedDevice], usage: Usage) -> tuple[Device, ...]:
-    """Return devices with what a DeviceClass can select them by, in the same order."""
+def list_devices(
+    devices: Iterable[PublishedDevice],
+    usage: Usage,
+    claims: Mapping[tuple[str, str], ResourceClaim],
+) -> tuple[Device, ...]:
+    """Return devices with what a DeviceClass can select them by, and who uses them, in the same order.
+
+    Args:
+        devices: As published.
+        usage: By allocated claims.
+        claims: By namespace and name.
+    """
     return tuple(
         Device(
             driver=device.id.driver,
@@ -73,9 +102,41 @@ def list_devices(devices: Iterable[PublishedDevice], usage: Usage) -> tuple[Devi
                 name: capacity.value
                 for name, capacity in sorted((device.device.capacity or {}).items())
             },
+            free=_free_capacity(device, usage),
+            consumers=tuple(_consumers(device, usage, claims)),
         )
         for device in devices
     )
+
+
+def _free_capacity(device: PublishedDevice, usage: Usage) -> dict[str, Quantity]:
+    """Return what is left of each capacity of a device."""
+    state = device_state(device, usage)
+    use = usage.of(device.id)
+    consumed = (use.capacity or {}) if use is not None else {}
+    nothing = Quantity(0)
+    return {
+        name: max(capacity.value - consumed.get(name, nothing), nothing)
+        if state in {DeviceState.FREE, DeviceState.SHARED} and not is_tainted(device)
+        else nothing
+        for name, capacity in sorted((device.device.capacity or {}).items())
+    }
+
+
+def _consumers(
+    device: PublishedDevice, usage: Usage, claims: Mapping[tuple[str, str], ResourceClaim]
+) -> Iterator[DeviceConsumer]:
+    use = usage.of(device.id)
+    for consumer in use.consumers if use is not None else ():
+        claim = claims.get((consumer.namespace, consumer.claim))
+        status = claim.status if claim is not None else None
+        references = (status.reserved_for or ()) if status is not None else ()
+        yield DeviceConsumer(
+            claim=f"{consumer.namespace}/{consumer.claim}",
+            request=consumer.request,
+            pods=tuple(reference.name for reference in references if reference.resource == "pods"),
+            consumed=consumer.consumed,
+        )
 
 
 def device_state(published_device: PublishedDevice, usage: Usage) -> DeviceState:

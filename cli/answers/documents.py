@@ -5,16 +5,27 @@ import msgspec
 from allocator.explain.failure import NodeResult
 from allocator.pods.claims import Missing
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationResult
+from cli.answers.removal import RemovedPod
 from cli.answers.why import ObjectStatus
 
 
 class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `drawbridge simulate -o json`; its fields are those of `SimulationResult`."""
+    """A simulation; its fields are those of `SimulationResult`."""
 
     claims: tuple[PlacedClaim, ...]
     pods: tuple[PlacedPod, ...]
     nodes: tuple[NodeResult, ...]
     error: str | None
+
+
+class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
+    """The document of `drawbridge simulate -o json`.
+
+    Attributes:
+        without: The pods that were left out; absent without `--without`.
+    """
+
+    without: tuple[RemovedPod, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="camel"):

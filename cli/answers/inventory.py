@@ -25,7 +25,7 @@ from cli.answers.devices import (
     published_devices,
     text_attribute,
 )
-from kube.api.resource import DeviceClass, ResourceSlice
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kube.quantity import Quantity
 
 _UUID: Final = "uuid"
@@ -87,6 +87,13 @@ class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class IdleNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node without a consumer, and the number of its devices."""
+
+    name: str
+    devices: int
+
+
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """All of it, each part sorted by name.
 
@@ -96,6 +103,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
             a newer generation of the pool replaced them.
         duplicate_resources: Extended resources that device plugins and slices offer on one node.
         devices: Every device; None where they were not asked for.
+        idle_nodes: Nodes with devices of which no claim uses any; None where they were not asked for.
     """
 
     drivers: tuple[DriverInventory, ...]
@@ -105,6 +113,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     unreachable: tuple[str, ...]
     duplicate_resources: tuple[DuplicateResource, ...]
     devices: tuple[Device, ...] | None = None
+    idle_nodes: tuple[IdleNode, ...] | None = None
 
 
 def build_inventory(
@@ -159,10 +168,35 @@ def build_inventory(
     )
 
 
-def with_devices(inventory: Inventory, cluster: Cluster) -> Inventory:
-    """Return an inventory with a list of all devices."""
-    devices = list_devices(published_devices(cluster), cluster.usage)
+def with_devices(
+    inventory: Inventory, cluster: Cluster, claims: Mapping[tuple[str, str], ResourceClaim]
+) -> Inventory:
+    """Return an inventory with a list of all devices.
+
+    Args:
+        inventory: Without it.
+        cluster: The devices and their usage.
+        claims: By namespace and name.
+    """
+    devices = list_devices(published_devices(cluster), cluster.usage, claims)
     return msgspec.structs.replace(inventory, devices=devices)
+
+
+def with_idle_nodes(inventory: Inventory, cluster: Cluster) -> Inventory:
+    """Return an inventory with the nodes of whose devices no claim uses any.
+
+    A device that several nodes can reach makes none of them busy.
+    """
+    idle = []
+    for name in sorted(cluster.nodes):
+        own = [
+            device
+            for device in cluster.node_devices(name).devices
+            if name in {device.slice.spec.node_name, device.device.node_name}
+        ]
+        if own and all(cluster.usage.of(device.id) is None for device in own):
+            idle.append(IdleNode(name=name, devices=len(own)))
+    return msgspec.structs.replace(inventory, idle_nodes=tuple(idle))
 
 
 def _pools(cluster: Cluster) -> dict[PoolId, Pool]:

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -10,10 +10,12 @@ import msgspec
 
 from cli.answers.assessment.assess import Assessment
 from cli.answers.assessment.assess import assess as assess_cluster
+from cli.answers.assessment.assess import assess_cluster as assess_nodes_and_workloads
 from cli.answers.assessment.blockers import Blocker
+from cli.answers.assessment.residue import find_residue
 from cli.inputs.cluster_documents import ClusterDocuments, with_documents
 from cli.inputs.findings import DEFAULT_NAMESPACE
-from cli.output.assess_text import format_assessment, format_csv
+from cli.output.assess_text import format_assessment, format_csv, format_residue
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.progress import LongRun
@@ -67,6 +69,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     capacity: CapacityDocument
     blockers: tuple[Blocker, ...]
     readers: Mapping[str, tuple[str, ...]]
+    residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 EXAMPLES: Final = """\
@@ -78,15 +81,22 @@ drawbridge assess --snapshot cluster.json.gz -o csv > workloads.csv
 
 @click.command("assess", cls=Command, epilog=EXAMPLES)
 @with_documents(lambda: LongRun("read", is_divisible=False))
+@click.option(
+    "--residue",
+    "reports_residue",
+    is_flag=True,
+    help="At the end of a migration, report what is left of legacy systems instead.",
+)
 @text_or_document(csv="one line per workload")
-def assess(documents: ClusterDocuments, output: str) -> None:
+def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool) -> None:
     """Report what of a cluster would become claims, what would be lost, and what blocks it.
 
     Workloads are those of top-level owners; their pods count with them. Nodes without
     ResourceSlices get an assumed inventory, from what their device plugin, HAMi or Koordinator
     says of them. Read-only.
 
-    Exit status: 0 when nothing blocks a migration, 1 when something does, 2 when the call is wrong.
+    Exit status: 0 when nothing blocks a migration, 1 when something does (with --residue, when
+    something is left), 2 when the call is wrong.
     """
     assessment = assess_cluster(
         documents.objects,
@@ -96,18 +106,35 @@ def assess(documents: ClusterDocuments, output: str) -> None:
         version=documents.version,
         unreadable=documents.unreadable,
     )
-    if output == Output.TEXT:
+    residue = _find_residue(documents) if reports_residue else None
+    if output == Output.TEXT and residue is not None:
+        click.echo(format_residue(residue, shutil.get_terminal_size().columns))
+    elif output == Output.TEXT:
         click.echo(format_assessment(assessment, shutil.get_terminal_size().columns))
     elif output == CSV:
         click.echo(format_csv(assessment.workloads), nl=False)
     else:
-        document = msgspec.json.encode(build_document(assessment))
+        document = msgspec.json.encode(build_document(assessment, residue))
         click.echo(format_document(output, document, Report.ASSESS))
-    sys.exit(1 if assessment.blockers else 0)
+    sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
 
 
-def build_document(assessment: Assessment) -> AssessmentDocument:
-    """Return the assessment as `-o json` and `-o yaml` print it."""
+def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
+    cluster = assess_nodes_and_workloads(
+        documents.objects, documents.profiles, documents.options, namespace=DEFAULT_NAMESPACE
+    )
+    return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE)
+
+
+def build_document(
+    assessment: Assessment, residue: Sequence[Blocker] | None = None
+) -> AssessmentDocument:
+    """Return the assessment as `-o json` and `-o yaml` print it.
+
+    Args:
+        assessment: The assessment.
+        residue: What is left of legacy systems; None where it was not asked for.
+    """
     capacity = assessment.capacity
     return AssessmentDocument(
         kubernetes_version=assessment.version,
@@ -144,4 +171,5 @@ def build_document(assessment: Assessment) -> AssessmentDocument:
         ),
         blockers=assessment.blockers,
         readers=assessment.readers,
+        residue=msgspec.UNSET if residue is None else tuple(residue),
     )

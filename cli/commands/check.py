@@ -14,7 +14,7 @@ from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import FindingDocument
 from cli.inputs.options import Inputs, with_allocation_inputs
 from cli.inputs.schedulers import policy_aware_schedulers
-from cli.output import check_text, junit, sarif
+from cli.output import check_text, github, junit, sarif
 from cli.output.formats import Output, Report, format_document, format_json, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import INTERRUPTED, LongRun
@@ -23,6 +23,7 @@ from kube.names import DISTRIBUTION
 
 SARIF: Final = "sarif"
 JUNIT: Final = "junit"
+GITHUB: Final = "github"
 NAMES: Final = "name"
 
 
@@ -102,6 +103,7 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
 @text_or_document(
     sarif="for code hosts, SARIF 2.1.0",
     junit="for CI servers, a test per object",
+    github="annotations of GitHub Actions",
     name="the objects with findings",
 )
 def check(
@@ -142,6 +144,9 @@ def check(
             click.echo(format_json(log))
         case _ if output == JUNIT:
             click.echo(junit.test_suite(report, Severity(fail_on)))
+        case _ if output == GITHUB:
+            for command in github.commands(report):
+                click.echo(command)
         case _ if output == NAMES:
             for name in dict.fromkeys(entry.object for entry in report.shown):
                 click.echo(name.replace("//", "/", 1))

@@ -13,14 +13,16 @@ import msgspec
 from allocator.model.feature_gates import Features
 from allocator.pods.duplicate_resources import DuplicateResource
 from cli.answers.device_classes import ClassInventory, Suggestion
-from cli.answers.devices import Device
+from cli.answers.devices import Device, DeviceState
 from cli.answers.hints import hints
 from cli.answers.inventory import (
     Amount,
     DriverInventory,
+    IdleNode,
     Inventory,
     build_inventory,
     with_devices,
+    with_idle_nodes,
 )
 from cli.inputs.cluster_state import build_state
 from cli.inputs.feature_gates import feature_gates
@@ -56,19 +58,25 @@ drawbridge inventory --live --devices
 @click.command("inventory", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_whole_cluster
 @feature_gates
-@click.option("--devices", is_flag=True, help="List every device with its attributes.")
+@click.option(
+    "--devices",
+    is_flag=True,
+    help="List every device with its attributes, what is free, and the claims that use it.",
+)
+@click.option("--idle", is_flag=True, help="List the nodes of whose devices no claim uses any.")
 @click.option(
     "--all",
     "all_amounts",
     is_flag=True,
     help="With -o text, also amounts that are 0 or 1 on every device, such as slots of partitions.",
 )
-@text_or_document(**{WIDE: "text with --all and --devices"})
+@text_or_document(**{WIDE: "text with --all, --devices and --idle"})
 def inventory(
     cluster_objects: ClusterObjects,
     features: Features,
     *,
     devices: bool,
+    idle: bool,
     all_amounts: bool,
     output: str,
 ) -> None:
@@ -92,7 +100,9 @@ def inventory(
     drivers_of = partial(serving_drivers, options=TranslationOptions(), profiles=load_profiles())
     answer = build_inventory(cluster, state.classes, state.slices, drivers_of)
     if devices or output == WIDE:
-        answer = with_devices(answer, cluster)
+        answer = with_devices(answer, cluster, state.claims)
+    if idle or output == WIDE:
+        answer = with_idle_nodes(answer, cluster)
     if output in (Output.TEXT, WIDE):
         width = shutil.get_terminal_size().columns
         all_amounts = all_amounts or output == WIDE
@@ -125,6 +135,7 @@ def format_inventory(inventory: Inventory, width: int, *, all_amounts: bool) -> 
             _duplicates(inventory.duplicate_resources),
         ),
         ("Devices", _devices(inventory.devices or ())),
+        ("Nodes without a consumer", _idle_nodes(inventory.idle_nodes)),
     )
     for title, entries in lists:
         lines = [line for entry in entries for line in _entry(entry, wide)]
@@ -170,6 +181,19 @@ def _devices(devices: Iterable[Device]) -> Iterator[str]:
         ]
         values_text = f": {', '.join(values)}" if values else ""
         yield f"{device.driver}/{device.pool}/{device.name}, {place}, {device.state}{values_text}"
+        if device.state is DeviceState.SHARED and device.free:
+            amounts = (f"{name} {format_amount(amount)}" for name, amount in device.free.items())
+            yield f"  free: {', '.join(amounts)}"
+        for consumer in device.consumers:
+            pods = f" of pod {', '.join(consumer.pods)}" if consumer.pods else ""
+            yield f"  used by claim {consumer.claim}{pods}"
+
+
+def _idle_nodes(nodes: Sequence[IdleNode] | None) -> Iterator[str]:
+    for node in nodes or ():
+        yield f"{node.name}, {count_text(node.devices, 'device')}"
+    if nodes is not None and not nodes:
+        yield "none"
 
 
 def _value(value: object) -> str:

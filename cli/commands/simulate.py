@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,12 +12,14 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
 from allocator.simulation import simulate as simulation
 from allocator.simulation.model import SimulationOptions, SimulationResult
 from allocator.strategies import registry
 from allocator.strategies.strategy import Strategy
 from cli.answers.documents import simulation_answer
 from cli.answers.hints import hints
+from cli.answers.removal import RemovedPod, remove_pods
 from cli.answers.simulate import (
     SimulationRequest,
     build_request,
@@ -25,6 +27,7 @@ from cli.answers.simulate import (
     gate_notes,
     policy_notes,
 )
+from cli.inputs.cluster_state import ClusterState
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import has_errors
 from cli.inputs.options import NO_CLUSTER, Inputs, with_allocation_inputs
@@ -45,6 +48,8 @@ CLOSEST_FITS: Final = 3
 EXAMPLES: Final = """\
 drawbridge simulate -f pod.yaml --snapshot cluster.json.gz
 drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
+# would it fit if another pod were gone
+drawbridge simulate -f pod.yaml --live --without pod/team/notebook
 """
 
 
@@ -62,6 +67,14 @@ drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
     help="Order of nodes and devices, whatever pods and DeviceClasses choose.",
 )
 @click.option(
+    "--without",
+    "removed_names",
+    multiple=True,
+    metavar="pod/NAME",
+    help="Leave a pod of the cluster out, with the claims that only it uses, as if it were deleted; "
+    "pod/NAMESPACE/NAME for another namespace than -n. Repeatable.",
+)
+@click.option(
     "--closest-fits",
     type=click.IntRange(min=0),
     metavar="N",
@@ -76,6 +89,7 @@ def simulate(
     *,
     node: str | None,
     strategy: str | None,
+    removed_names: tuple[str, ...],
     closest_fits: int,
     output: str,
 ) -> None:
@@ -90,6 +104,14 @@ def simulate(
     request = build_request(inputs)
     if not (inputs.knows_cluster or request.state.nodes):
         raise click.UsageError(NO_CLUSTER)
+    names = [_removed_name(text, inputs.namespace) for text in removed_names]
+    _check_removed(names, request.state)
+    state, removed_pods = remove_pods(request.state, names)
+    request = msgspec.structs.replace(
+        request,
+        state=state,
+        question=msgspec.structs.replace(request.question, known=state.claims),
+    )
     # With --node the answer is that of one call of upstream's allocator.
     drivers = UNIFORM_CONFIG_DRIVERS if node is None else ()
     cluster = request.state.cluster(features, drivers)
@@ -116,9 +138,9 @@ def simulate(
         *policy_notes(state.policies),
         *contradiction_notes(cluster.usage),
     )
-    _print_notes(request, answer, notes)
+    _print_notes(request, answer, (*notes, *_removal_notes(removed_pods)))
     if output != Output.TEXT:
-        click.echo(as_document(answer, output))
+        click.echo(as_document(answer, output, removed_pods))
     else:
         width = shutil.get_terminal_size().columns
         click.echo(
@@ -129,14 +151,45 @@ def simulate(
     sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
 
 
-def as_document(answer: SimulationResult, output: str) -> str:
+def as_document(
+    answer: SimulationResult, output: str, removed_pods: Sequence[RemovedPod] = ()
+) -> str:
     """Return the answer for scripts, with claims as the API server would store them."""
     document = msgspec.json.decode(encode(simulation_answer(answer)))
+    if removed_pods:
+        document["without"] = msgspec.to_builtins(removed_pods)
     for claim in document["claims"]:
         if claim["allocation"] is not None:
             # An allocation without devices has this member as well.
             claim["allocation"].setdefault("devices", {})
     return format_document(output, msgspec.json.encode(document), Report.SIMULATE)
+
+
+def _removed_name(text: str, namespace: str) -> Name:
+    """Return namespace and name of `pod/NAME` or `pod/NAMESPACE/NAME`."""
+    kind, *names = text.split("/")
+    if kind.lower() not in {"pod", "pods", "po"} or not all(names) or len(names) not in {1, 2}:
+        raise click.BadParameter(
+            f"write pod/NAME or pod/NAMESPACE/NAME, not {text!r}", param_hint="'--without'"
+        )
+    return (namespace, names[0]) if len(names) == 1 else (names[0], names[1])
+
+
+def _check_removed(names: Iterable[Name], state: ClusterState) -> None:
+    for namespace, name in names:
+        if (namespace, name) in state.pods:
+            continue
+        others = sorted({place for place, other in state.pods if other == name})
+        where = f"; namespace {', '.join(others)} has one" if others else ""
+        raise click.BadParameter(
+            f"there is no pod {name} in namespace {namespace}{where}", param_hint="'--without'"
+        )
+
+
+def _removal_notes(removed_pods: Iterable[RemovedPod]) -> Iterator[str]:
+    for removed in removed_pods:
+        what = ", ".join(removed.devices) or "no devices"
+        yield f"without {removed.object}, which leaves free: {what}"
 
 
 def _strategy(name: str | None) -> Strategy | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from cli.answers.assessment.assess import Assessment
+from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from cli.output.phrases import count_text
@@ -28,6 +29,15 @@ def format_assessment(assessment: Assessment, width: int) -> str:
     rows = list(drop_repeated_labels(_rows(assessment)))
     workloads = _workloads(assessment.workloads)
     return "\n\n".join(part for part in (format_rows(rows, width), workloads) if part)
+
+
+def format_residue(residue: Sequence[Blocker], width: int) -> str:
+    """Return what is left of legacy systems as text."""
+    rows: list[Row] = []
+    for entry in residue:
+        text = f"{entry.message} [{entry.code}]: {_some_names(entry.objects)}"
+        rows += [Row(label="left", text=text), Row(label="fix", text=entry.fix)]
+    return format_rows(rows or [Row(label="left", text="nothing: legacy systems can go")], width)
 
 
 def format_csv(workloads: Iterable[AssessedWorkload]) -> str:

@@ -145,6 +145,25 @@ def test_junit_has_a_test_per_object(fail_on: str, failures: list[str]) -> None:
     assert "split it into several claims" in (failure.text or "")
 
 
+def test_github_has_a_command_per_finding() -> None:
+    given = (named(WRONG, "a", "t"), named(DOUBTFUL, "b", "t"))
+
+    lines = check(*given, options=("-o", "github")).stdout.splitlines()
+
+    assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning"]
+    assert lines[0].startswith(
+        "::error title=tooManyDevices,file=<stdin>,line=1::ResourceClaim/t/a "
+    )
+
+
+def test_no_name_is_a_command_of_github() -> None:
+    name = "a\n::error ::b%0A,c:d"
+
+    (line,) = check(named(WRONG, name, "t"), options=("-o", "github")).stdout.splitlines()
+
+    assert "ResourceClaim/t/a\\n::error ::b%250A,c:d spec" in line
+
+
 def test_junit_has_no_control_characters() -> None:
     text = check(named(WRONG, "a\x1b[2J<", "t"), options=("-o", "junit")).stdout
 

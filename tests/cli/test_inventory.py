@@ -224,11 +224,69 @@ def test_devices_are_listed_with_what_a_class_can_select_them_by() -> None:
         "state": "free",
         "attributes": {"model": "A", "numa": 0, "x.y/z": [True]},
         "capacity": {"memory": "80Gi"},
+        "free": {"memory": "80Gi"},
+        "consumers": [],
     }
-    assert "tainted" == second["state"]
+    assert ("tainted", {"memory": "0"}) == (second["state"], second["free"])
     assert (
         f'  {DRIVER}/node-a/gpu-0, node node-a, free: model "A", numa 0, x.y/z [true], memory 80Gi'
     ) in " ".join(inventory(*state, options=("--devices",)).stdout.split("\n    ")).split("\n")
+
+
+def sharing(name: str, device: str, amount: str) -> Document:
+    claim = holding(name, device, "node-a")
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    result |= {"shareID": name, "consumedCapacity": {"memory": amount}}
+    claim["status"]["reservedFor"] = [{"resource": "pods", "name": f"pod-{name}", "uid": "1"}]
+    return claim
+
+
+def test_a_device_has_what_is_free_and_who_uses_it() -> None:
+    slice_ = slice_of("node-a", gpu("gpu-0", allowMultipleAllocations=True), gpu("gpu-1"))
+    state = (
+        *(node("node-a"), slice_, holding("whole", "gpu-1", "node-a")),
+        *(sharing("one", "gpu-0", "30Gi"), sharing("two", "gpu-0", "10Gi")),
+    )
+
+    result = inventory(*state, options=("--devices", "-o", "json"))
+
+    shared, whole = json.loads(result.stdout)["devices"]
+    assert {"memory": "40Gi"} == shared["free"]
+    assert [
+        {
+            "claim": "team/one",
+            "request": "gpu",
+            "pods": ["pod-one"],
+            "consumed": {"memory": "30Gi"},
+        },
+        {
+            "claim": "team/two",
+            "request": "gpu",
+            "pods": ["pod-two"],
+            "consumed": {"memory": "10Gi"},
+        },
+    ] == shared["consumers"]
+    assert {"memory": "0"} == whole["free"]
+    (consumer,) = whole["consumers"]
+    assert ("team/whole", [], None) == (consumer["claim"], consumer["pods"], consumer["consumed"])
+    text = inventory(*state, options=("--devices",)).stdout
+    assert "free: memory 40Gi" in text
+    assert "used by claim team/one of pod pod-one" in text
+
+
+def test_nodes_without_a_consumer() -> None:
+    used = holding("whole", "gpu-1", "node-a")
+    state = (node("node-a"), node("node-b"), node("bare"), slice_of("node-a"), slice_of("node-b"))
+
+    result = inventory(*state, used, options=("--idle", "-o", "json"))
+
+    assert [{"name": "node-b", "devices": 2}] == json.loads(result.stdout)["idleNodes"]
+    assert "idleNodes" not in said(*state, used)
+    assert "Nodes without a consumer\n  node-b, 2 devices" in (
+        inventory(*state, used, options=("--idle",)).stdout
+    )
+    busy = inventory(node("node-a"), slice_of("node-a"), used, options=("--idle",)).stdout
+    assert "Nodes without a consumer\n  none" in busy
 
 
 def test_a_namespace_is_refused() -> None:

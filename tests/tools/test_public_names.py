@@ -31,7 +31,14 @@ MAPS: Final = (
 """Paths below which keys are names from the cluster."""
 FOREIGN: Final = (
     *("objects[]", "claims[].allocation", "quotas[].document"),
-    *("devices[].attributes", "devices[].capacity", "steps[].patch", "steps[].documents[]"),
+    *(
+        "devices[].attributes",
+        "devices[].capacity",
+        "devices[].free",
+        "consumers[].consumed",
+        "steps[].patch",
+        "steps[].documents[]",
+    ),
 )
 """Paths below which everything is from the cluster."""
 

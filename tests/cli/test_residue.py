@@ -1,0 +1,82 @@
+"""`drawbridge assess --residue`: what is left of legacy systems when a migration ends."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.migration import GPU, SHARE, hami_node, namespace, node, resource_slice, workload
+
+Objects = Sequence[Mapping[str, Any]]
+HAMI: Final = "hami-core-gpu.project-hami.io"
+
+
+def moved(limits: Mapping[str, str] = SHARE, **spec: Any) -> list[dict[str, Any]]:
+    """A workload whose pod has claims."""
+    owner, pod = workload("web", limits, ["a"], **spec)
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    return [owner, pod]
+
+
+DONE: Final = (
+    node("a", {GPU: "0"}, {}, {}),
+    resource_slice("a", HAMI, ("GPU-0",)),
+    namespace("team", {"drawbridge.internal/translate": "true"}),
+)
+
+
+def residue(tmp_path: Path, objects: Objects, output: str = "json") -> tuple[int, str]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    result = drawbridge("assess", "--snapshot", file, "--residue", "-o", output)
+    return result.exit_code, result.stdout
+
+
+def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
+    objects = [*DONE, *moved()]
+
+    exit_code, text = residue(tmp_path, objects)
+
+    assert (0, []) == (exit_code, json.loads(text)["residue"])
+    assert "nothing: legacy systems can go" in residue(tmp_path, objects, "text")[1]
+
+
+@pytest.mark.parametrize(
+    ("objects", "code", "left"),
+    [
+        ([*DONE, *moved(), hami_node("b")], "devicePluginLeft", "Node//b"),
+        ([*DONE[:2], namespace("team"), *moved()], "namespaceNotOptedIn", "Namespace//team"),
+        ([*DONE[:2], *moved()], "namespaceNotOptedIn", "Namespace//team"),
+        ([*DONE, *workload("web", SHARE, ["a"])], "podsWithoutClaims", "Deployment/team/web"),
+        ([*DONE, *moved({GPU: "1.5"})], "untranslatable", "Deployment/team/web"),
+        (
+            [*DONE, *moved(schedulerName="hami-scheduler")],
+            "foreignScheduler",
+            "Deployment/team/web",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_left_is_named(tmp_path: Path, objects: Objects, code: str, left: str) -> None:
+    exit_code, text = residue(tmp_path, objects)
+
+    (entry,) = json.loads(text)["residue"]
+    assert (1, code, [left]) == (exit_code, entry["code"], entry["objects"])
+    assert f"[{code}]: {left}" in " ".join(residue(tmp_path, objects, "text")[1].split())
+
+
+def test_pods_that_kubernetes_serves_need_no_claims_of_ours(tmp_path: Path) -> None:
+    assert 0 == residue(tmp_path, [*DONE, *workload("web", {GPU: "1"}, ["a"])])[0]
+
+
+def test_an_assessment_without_the_flag_has_no_such_key(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(DONE))
+
+    assert "residue" not in json.loads(
+        drawbridge("assess", "--snapshot", file, "-o", "json").stdout
+    )
