@@ -197,35 +197,42 @@ class Preparer:
         self, outcomes: Mapping[str, Preparation | Refusal], checkpoint: Checkpoint
     ) -> Mapping[str, Preparation | Refusal]:
         """Write the specs of claims that are in the checkpoint, then that they are there."""
-        before, finished_outcomes = checkpoint, dict(outcomes)
+        before, finished_outcomes, is_changed = checkpoint, dict(outcomes), False
         for uid, outcome in outcomes.items():
             if not isinstance(outcome, Preparation):
                 continue
             try:
-                self._write_spec(outcome)
+                is_changed |= self._write_spec(outcome)
             except OSError as error:
                 finished_outcomes[uid] = _failure(error, outcome.record.device_names())
                 continue
             if outcome.record.state is not State.COMPLETED:
                 checkpoint = checkpoint.with_record(outcome.record.as_completed())
+        if is_changed:
+            self._specs.sync()
         if checkpoint is not before:
             self._checkpoint.store(checkpoint)
             self._at_step(Step.COMPLETED_WRITTEN)
         return finished_outcomes
 
-    def _write_spec(self, preparation: Preparation) -> None:
+    def _write_spec(self, preparation: Preparation) -> bool:
+        """Write the spec of a claim and return whether it was another one."""
         spec = cdi_spec(self._current.driver, preparation, self._boot_id)
-        self._specs.write(preparation.record.uid, spec)
+        is_changed = self._specs.write(preparation.record.uid, spec)
         self._at_step(Step.SPEC_WRITTEN)
+        return is_changed
 
     def _unprepare(self, uids: Collection[str]) -> Checkpoint:
         """Undo claims and return what is prepared afterwards."""
         checkpoint = rest = self._checkpoint.load()
+        is_changed = False
         for uid in uids:
-            self._specs.remove(uid)
+            is_changed |= self._specs.remove(uid)
             self._at_step(Step.SPEC_REMOVED)
             if uid in checkpoint.claims:
                 rest = rest.without(uid)
+        if is_changed:
+            self._specs.sync()
         if rest is not checkpoint:
             self._checkpoint.store(rest)
             self._at_step(Step.RECORD_REMOVED)
@@ -238,16 +245,18 @@ class Preparer:
         )
 
     def _recover(self, node: NodeState) -> None:
-        boots = self._specs.boots()
+        boots, is_changed = self._specs.boots(), False
         self._checkpoint.recover(has_specs=self._boot_id in boots.values())
         claims = self._checkpoint.load().claims
         if not self._checkpoint.set_aside():
             for uid in boots.keys() - claims.keys():
-                self._specs.remove(uid)
+                is_changed |= self._specs.remove(uid)
         for record in claims.values():
             preparation = restore(record, node)
             if record.state is State.COMPLETED and isinstance(preparation, Preparation):
-                self._write_spec(preparation)
+                is_changed |= self._write_spec(preparation)
+        if is_changed:
+            self._specs.sync()
 
 
 def _failure(error: OSError | LockTimeout, failing: tuple[str, ...] = ()) -> Refusal:

@@ -5,38 +5,55 @@ from pathlib import Path
 
 import msgspec
 
-from driver.node.files import make_folder, remove_file, replace_file
+from driver.node.files import make_folder, sync_folder, write_file
 from driver.plan.cdi import BOOT_ANNOTATION, Document, spec_file_name, uid_of_spec
 from driver.steps import Step, StepHook
 
 
 class CdiFolder:
-    """The specs of one driver in a folder that others use, too."""
+    """The specs of one driver in a folder that others use, too.
+
+    Changes outlast a loss of power once `sync` has returned, so that many of them need it once.
+    """
 
     def __init__(self, folder: Path, driver: str, at_step: StepHook) -> None:
         self._folder = folder
         self._driver = driver
         self._at_step = at_step
 
-    def write(self, uid: str, spec: Document) -> None:
-        """Write the spec of a claim, unless the same is there.
+    def write(self, uid: str, spec: Document) -> bool:
+        """Write the spec of a claim and return whether it was another one.
 
         Raises:
             OSError: It could not be written.
         """
         content = msgspec.json.encode(spec)
         path = self._path(uid)
-        if _content(path) != content:
-            make_folder(self._folder)
-            replace_file(path, content, before_rename=lambda: self._at_step(Step.TEMPORARY_WRITTEN))
+        if _content(path) == content:
+            return False
+        make_folder(self._folder)
+        write_file(path, content, before_rename=lambda: self._at_step(Step.TEMPORARY_WRITTEN))
+        return True
 
-    def remove(self, uid: str) -> None:
-        """Remove the spec of a claim; fine where there is none.
+    def remove(self, uid: str) -> bool:
+        """Remove the spec of a claim and return whether there was one.
 
         Raises:
             OSError: It could not be removed.
         """
-        remove_file(self._path(uid))
+        try:
+            self._path(uid).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def sync(self) -> None:
+        """Return once the disk has the specs that were written, and no others.
+
+        Raises:
+            OSError: The disk is broken.
+        """
+        sync_folder(self._folder)
 
     def boots(self) -> Mapping[str, str]:
         """Return the uids of claims with a spec to the boot in which it was written."""

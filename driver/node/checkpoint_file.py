@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from driver.node.files import remove_file, replace_file, sync_folder
+from driver.node.files import replace_file, sync_folder
 from driver.plan.checkpoint import (
     Checkpoint,
     Unreadable,
@@ -121,5 +121,6 @@ class CheckpointFile:
                     present, claims={**checkpoint.claims, **present.claims}
                 )
                 self.store(present)
-                remove_file(aside)
+                aside.unlink()
+                sync_folder(self._folder)
                 log.info("checkpoint.taken_back", claims=len(checkpoint.claims), file=str(aside))

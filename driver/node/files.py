@@ -18,7 +18,17 @@ def make_folder(folder: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, *, before_rename: Callable[[], None]) -> None:
-    """Write a file and return once the disk has it; on failure the old one stays.
+    """Write a file and return once the disk has it under its name; on failure the old one stays.
+
+    Raises:
+        OSError: The disk is full, read-only or broken.
+    """
+    write_file(path, content, before_rename=before_rename)
+    sync_folder(path.parent)
+
+
+def write_file(path: Path, content: bytes, *, before_rename: Callable[[], None]) -> None:
+    """Write a file and return once the disk has its content; its name needs `sync_folder`, too.
 
     Args:
         path: Of the file; nobody else writes it at the same time.
@@ -41,21 +51,6 @@ def replace_file(path: Path, content: bytes, *, before_rename: Callable[[], None
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def remove_file(path: Path) -> bool:
-    """Remove a file and return whether there was one, once the disk has forgotten it.
-
-    Raises:
-        OSError: It cannot be removed.
-    """
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    sync_folder(path.parent)
-    return True
 
 
 def sync_folder(folder: Path) -> None:

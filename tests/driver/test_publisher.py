@@ -14,6 +14,7 @@ from driver.metrics import DriverMetrics
 from driver.plan.driver_taints import IN_USE
 from driver.plan.health import UNHEALTHY, Fault
 from driver.plan.inventory import Inventory
+from driver.plan.limits import DEVICES_PER_SLICE
 from driver.plan.prepare import NodeState
 from driver.plan.slices import plan_pools, plan_writes
 from driver.publisher import Publisher
@@ -219,6 +220,23 @@ async def test_a_failure_is_told_and_repeated(
         await until(lambda: not publisher.problem())
 
     assert 2 == len(devices(server))
+
+
+async def test_a_failed_write_among_several_is_repeated(
+    node: FolderNode, client: Client, server: FakeApiServer
+) -> None:
+    names = [f"gpu-{number}" for number in range(5 * DEVICES_PER_SLICE)]
+    node.current.set_inventory(node_state(*map(device, names)).inventory)
+    server.fail(503, times=1, matches=lambda call: "-0002" in call.path and call.method == "PATCH")
+
+    async with publishing(node, client) as publisher:
+        await until(lambda: not publisher.problem())
+
+    assert set(names) == devices(server).keys()
+    generations = {
+        object_["spec"]["pool"]["generation"] for object_ in server.objects(RESOURCE_SLICES)
+    }
+    assert {1} == generations, "what was written stays"
 
 
 async def test_a_node_that_was_made_anew_owns_its_slices(
