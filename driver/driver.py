@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -151,6 +151,8 @@ class _Driver:
         boot_id = read_boot_id(settings)
         registry = process_registry()
         self._client = client
+        self._settings = settings
+        self._now = process.now
         self._source = sources.devices
         self._metrics = DriverMetrics(registry)
         self._current = CurrentNode(publication)
@@ -162,26 +164,8 @@ class _Driver:
         )
         checkpoint = CheckpointFile(settings.state, boot_id, at_step)
         registry.register(PreparedCollector(checkpoint.load, settings.node_name))
-        self._publisher = Publisher(
-            client,
-            self._informers,
-            self._current,
-            checkpoint,
-            self._metrics,
-            publication=publication,
-            lock=settings.state / PUBLISHER_LOCK,
-            effects=settings.fault_effects,
-        )
-        self._preparer = Preparer(
-            client,
-            self._current,
-            checkpoint,
-            CdiFolder(Path(settings.cdi_directory), settings.name, at_step),
-            boot_id=boot_id,
-            lock=settings.state / LOCK,
-            lock_timeout_s=settings.lock_timeout,
-            at_step=at_step,
-        )
+        self._publisher = self._build_publisher(publication, checkpoint)
+        self._preparer = self._build_preparer(checkpoint, boot_id, at_step)
         self._sweep = ClaimSweep(
             client,
             self._current,
@@ -191,6 +175,54 @@ class _Driver:
         )
         self._status = DeviceStatus(client, settings.name, process.now)
         failures = PrepareFailures()
+        self._health_watch = self._build_health_watch((*sources.faults, failures), boot_id)
+        self._kubelet = self._build_connection(failures)
+        self._probes = ProbeServer(settings, self._checks(), registry)
+
+    def _build_publisher(self, publication: Publication, checkpoint: CheckpointFile) -> Publisher:
+        return Publisher(
+            self._client,
+            self._informers,
+            self._current,
+            checkpoint,
+            self._metrics,
+            publication=publication,
+            lock=self._settings.state / PUBLISHER_LOCK,
+            effects=self._settings.fault_effects,
+        )
+
+    def _build_preparer(
+        self, checkpoint: CheckpointFile, boot_id: str, at_step: StepHook
+    ) -> Preparer:
+        settings = self._settings
+        return Preparer(
+            self._client,
+            self._current,
+            checkpoint,
+            CdiFolder(Path(settings.cdi_directory), settings.name, at_step),
+            boot_id=boot_id,
+            lock=settings.state / LOCK,
+            lock_timeout_s=settings.lock_timeout,
+            at_step=at_step,
+        )
+
+    def _build_health_watch(self, faults: Sequence[FaultSource], boot_id: str) -> HealthWatch:
+        settings = self._settings
+        return HealthWatch(
+            self._current,
+            faults,
+            Recovery(
+                first_s=settings.recovery_period,
+                max_s=max(settings.recovery_period, settings.max_recovery_period),
+            ),
+            settings.fault_effects,
+            file=HealthFile(settings.state, boot_id),
+            now=self._now,
+        )
+
+    def _build_connection(self, failures: PrepareFailures) -> KubeletConnection:
+        """Build the services that the kubelet calls, and the sockets for them."""
+        settings = self._settings
         plugin = Plugin(
             settings.name,
             self._preparer,
@@ -198,26 +230,14 @@ class _Driver:
             on_prepared=self._status.add,
             failures=failures,
         )
-        health = Health(self._current, process.now, settings.fault_effects)
-        self._health_watch = HealthWatch(
-            self._current,
-            (*sources.faults, failures),
-            Recovery(
-                first_s=settings.recovery_period,
-                max_s=max(settings.recovery_period, settings.max_recovery_period),
-            ),
-            settings.fault_effects,
-            file=HealthFile(settings.state, boot_id),
-            now=process.now,
-        )
-        self._kubelet = KubeletConnection(
+        health = Health(self._current, self._now, settings.fault_effects)
+        return KubeletConnection(
             settings.name,
             sockets(settings.name, settings.pod_uid, settings.registry, settings.plugins),
             (plugin.service(), health.service()),
             on_settled=self._read_policies,
             ending=health.end,
         )
-        self._probes = ProbeServer(settings, self._checks(), registry)
 
     async def run(self) -> None:
         """Run until a signal comes."""

@@ -153,15 +153,19 @@ def prepare_claim(
     if isinstance(devices, Refusal):
         return devices
     earlier = checkpoint.claims.get(uid)
-    if earlier is not None and (earlier.results, earlier.config) != (record.results, record.config):
-        message = (
-            "it is still prepared here for an earlier allocation, whose containers may still run"
-        )
-        return Refusal(
-            reason=RefusalReason.STILL_PREPARED, message=message, contested=record.device_names()
-        )
-    if earlier is not None:
+    if earlier is None:
+        conflict = _conflict_refusal(record, node, checkpoint)
+        return conflict or Preparation(record=record, devices=devices)
+    if (earlier.results, earlier.config) == (record.results, record.config):
         return Preparation(record=earlier, devices=devices)
+    message = "it is still prepared here for an earlier allocation, whose containers may still run"
+    return Refusal(
+        reason=RefusalReason.STILL_PREPARED, message=message, contested=record.device_names()
+    )
+
+
+def _conflict_refusal(record: Record, node: NodeState, checkpoint: Checkpoint) -> Refusal | None:
+    """Return the refusal of a claim that cannot be prepared beside others; None if it can."""
     others = checkpoint.claims.values()
     conflict = find_conflict(
         record.as_claim(),
@@ -173,9 +177,17 @@ def prepare_claim(
             uniform_config_drivers=frozenset({node.driver}),
         ),
     )
-    if conflict is not None:
-        return _conflict_refusal(conflict, claim.metadata.namespace, node)
-    return Preparation(record=record, devices=devices)
+    if conflict is None:
+        return None
+    name = conflict.device.device
+    node_device = node.devices.get((conflict.device.pool, name))
+    is_shared = node_device is not None and node_device.device.allow_multiple_allocations
+    return Refusal(
+        reason=conflict.rejection.reason,
+        message=_conflict_message(conflict, record.namespace),
+        contested=() if is_shared else (name,),
+        failing=(name,) if is_shared else (),
+    )
 
 
 def restore(record: Record, node: NodeState) -> Preparation | Refusal:
@@ -315,19 +327,6 @@ def _with_known_counters(node_device: NodeDevice, pool: NodePool) -> NodeDevice:
     )
     device: Device = msgspec.structs.replace(node_device.device, consumes_counters=consumes or None)
     return msgspec.structs.replace(node_device, device=device)
-
-
-def _conflict_refusal(conflict: AllocationConflict, namespace: str, node: NodeState) -> Refusal:
-    """Return the refusal of a claim whose device another claim has, or has too much of."""
-    name = conflict.device.device
-    node_device = node.devices.get((conflict.device.pool, name))
-    is_shared = node_device is not None and node_device.device.allow_multiple_allocations
-    return Refusal(
-        reason=conflict.rejection.reason,
-        message=_conflict_message(conflict, namespace),
-        contested=() if is_shared else (name,),
-        failing=(name,) if is_shared else (),
-    )
 
 
 def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
