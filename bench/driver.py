@@ -1,9 +1,10 @@
 """The cost of the node driver: preparing claims over its socket, and publishing large inventories.
 
 Calls go through gRPC on a unix socket and an API server in this process, as the kubelet's do. Each is
-timed with the disk's fsync and without it, since the disk is the node's and not ours. The driver's own part
-begins when all claims of the call are read. The first call of a process is told apart: it opens the
-connection to the API server and warms caches. `bench/node.py` has what the kubelet takes.
+timed with files on the disk and its fsync, and with files in memory, since the disk is the node's and
+not ours. The driver's own part begins when all claims of the call are read. The first call of a process is
+told apart: it opens the connection to the API server and warms caches. `bench/node.py` has what the
+kubelet takes.
 """
 
 import asyncio
@@ -44,6 +45,8 @@ COUNTS: Final = (1, 8, 32)
 ROUNDS: Final = 300
 MS: Final = 1_000.0
 OWN_MS: Final = 10.0
+MEMORY: Final = Path("/dev/shm")
+"""Where files need no disk."""
 API_VERSION: Final = "drawbridge.internal/v1alpha1"
 PLACEMENTS: Final[Mapping[str, tuple[int, Sequence[int]]]] = {
     "1g.10gb": (1, (0, 1, 2, 3, 4, 5, 6)),
@@ -63,9 +66,9 @@ def measure() -> Iterator[Result]:
     """Yield the results."""
     quiet = structlog.make_filtering_bound_logger(logging.WARNING)
     structlog.configure(wrapper_class=quiet)
-    for with_fsync in (False, True):
+    for on_disk in (False, True):
         for count in COUNTS:
-            yield from _calls(count, with_fsync=with_fsync)
+            yield from _calls(count, on_disk=on_disk)
     yield _measure_publishing("8 cards with all placements of 7 MIG profiles", cards(8), 1.0)
     yield _measure_publishing("5,000 devices", many_devices(5_000), 5.0)
 
@@ -73,14 +76,15 @@ def measure() -> Iterator[Result]:
 # --- calls ----------------------------------------------------------------------------------------
 
 
-def _calls(count: int, *, with_fsync: bool) -> Iterator[Result]:
-    with TemporaryDirectory() as folder, _fsync(is_on=with_fsync):
+def _calls(count: int, *, on_disk: bool) -> Iterator[Result]:
+    parent = None if on_disk or not MEMORY.is_dir() else MEMORY
+    with TemporaryDirectory(dir=parent) as folder, _fsync(is_on=on_disk):
         times = asyncio.run(_rounds(Path(folder), count))
-    disk = "with fsync" if with_fsync else "without fsync"
+    disk = "with fsync" if on_disk else "without fsync"
     if count == 1:
         first_ms = times.prepare_s[0] * MS
         yield below(f"ms to prepare the first claim of a process, {disk}", first_ms, None)
-    bound = None if with_fsync else OWN_MS
+    bound = None if on_disk else OWN_MS
     for what, seconds, bound_ms in (
         ("prepare", times.prepare_s, None),
         ("prepare, the driver's own part of", times.own_s, bound),

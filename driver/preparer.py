@@ -26,7 +26,7 @@ from driver.plan.prepare import (
     Refusal,
     RefusalReason,
     allocated_names,
-    prepare_claim,
+    prepare_claims,
     read_claim,
     restore,
 )
@@ -180,12 +180,12 @@ class Preparer:
         before = checkpoint = self._checkpoint.load()
         aside = self._checkpoint.set_aside()
         outcomes: dict[str, Preparation | Refusal] = {}
-        for uid, claim in claims.items():
-            if aside and uid not in before.claims:
-                outcomes[uid] = _state_unknown(aside[0])
-                continue
-            outcome = prepare_claim(claim, uid, node, checkpoint)
-            outcomes[uid] = outcome
+        if aside:
+            unknown = {uid for uid in claims if uid not in before.claims}
+            outcomes |= dict.fromkeys(unknown, _state_unknown(aside[0]))
+            claims = {uid: claim for uid, claim in claims.items() if uid not in unknown}
+        outcomes |= prepare_claims(claims, node, before)
+        for outcome in outcomes.values():
             if isinstance(outcome, Preparation):
                 checkpoint = checkpoint.with_record(outcome.record)
         if checkpoint.claims.keys() != before.claims.keys():

@@ -1,7 +1,7 @@
 """The DRAPlugin service: the kubelet's calls to prepare and unprepare claims."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import grpc
 import structlog
@@ -60,6 +60,7 @@ class Plugin:
     ) -> api.NodePrepareResourcesResponse:
         began = self._clock()
         refs = [_ref(claim) for claim in request.claims]
+        names = _names_by_uid(refs)
         answers: dict[str, api.NodePrepareResourceResponse] = {}
         for uid, outcome in (await self._preparer.prepare(refs)).items():
             if isinstance(outcome, Refusal):
@@ -71,7 +72,7 @@ class Plugin:
                 self._metrics.claim(_PREPARE, OK)
                 self._on_prepared(outcome)
                 self._failures.record_success(outcome.record.device_names())
-            _log_outcome(_PREPARE, refs, uid, answers[uid].error)
+            _log_outcome(_PREPARE, names[uid], uid, answers[uid].error)
         self._metrics.observe_call(_PREPARE, self._clock() - began)
         return api.NodePrepareResourcesResponse(claims=answers)
 
@@ -80,10 +81,11 @@ class Plugin:
     ) -> api.NodeUnprepareResourcesResponse:
         began = self._clock()
         refs = [_ref(claim) for claim in request.claims]
+        names = _names_by_uid(refs)
         outcomes = await self._preparer.unprepare(refs)
         for uid, error in outcomes.items():
             self._metrics.claim(_UNPREPARE, "failed" if error else OK)
-            _log_outcome(_UNPREPARE, refs, uid, error)
+            _log_outcome(_UNPREPARE, names[uid], uid, error)
         self._metrics.observe_call(_UNPREPARE, self._clock() - began)
         answers = {
             uid: api.NodeUnprepareResourceResponse(error=error) for uid, error in outcomes.items()
@@ -91,9 +93,12 @@ class Plugin:
         return api.NodeUnprepareResourcesResponse(claims=answers)
 
 
-def _log_outcome(method: str, refs: list[ClaimRef], uid: str, error: str) -> None:
-    claims = {ref.uid: f"{ref.namespace}/{ref.name}" for ref in refs}
-    fields = {"method": method, "claim": claims[uid], "uid": uid}
+def _names_by_uid(refs: Iterable[ClaimRef]) -> Mapping[str, str]:
+    return {ref.uid: f"{ref.namespace}/{ref.name}" for ref in refs}
+
+
+def _log_outcome(method: str, name: str, uid: str, error: str) -> None:
+    fields = {"method": method, "claim": name, "uid": uid}
     if error:
         log.warning("claim.refused", **fields, error=error)
     else:

@@ -31,7 +31,8 @@ class CdiFolder:
         path = self._path(uid)
         if _content(path) == content:
             return False
-        make_folder(self._folder)
+        if not self._folder.is_dir():
+            make_folder(self._folder)
         write_file(path, content, before_rename=lambda: self._at_step(Step.TEMPORARY_WRITTEN))
         return True
 

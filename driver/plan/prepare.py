@@ -17,7 +17,7 @@ from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.pools import build_index, node_devices
-from allocator.model.usage import gather_usage
+from allocator.model.usage import Usage, gather_usage, with_claim
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.recheck import AllocationConflict, find_conflict
 from driver.plan.checkpoint import Checkpoint
@@ -132,17 +132,37 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         _ = self.published_devices, self.devices
 
 
+def prepare_claims(
+    claims: Mapping[str, ResourceClaim], node: NodeState, checkpoint: Checkpoint
+) -> Mapping[str, Preparation | Refusal]:
+    """Return by uid the preparations of claims, or their refusals; of two that conflict the first counts.
+
+    Args:
+        claims: By the uid that the kubelet means, as the API server has them now.
+        node: Devices and policies.
+        checkpoint: What is prepared, the claims themselves perhaps included.
+    """
+    outcomes: dict[str, Preparation | Refusal] = {}
+    usage = gather_usage([record.as_claim() for record in checkpoint.claims.values()], FEATURES)
+    for uid, claim in claims.items():
+        outcome = _prepare_claim(claim, uid, node, checkpoint, usage)
+        outcomes[uid] = outcome
+        if isinstance(outcome, Preparation) and uid not in checkpoint.claims:
+            checkpoint = checkpoint.with_record(outcome.record)
+            usage = with_claim(usage, outcome.record.as_claim(), FEATURES)
+    return outcomes
+
+
 def prepare_claim(
     claim: ResourceClaim, uid: str, node: NodeState, checkpoint: Checkpoint
 ) -> Preparation | Refusal:
-    """Return the preparation of a claim, or its refusal.
+    """Return the preparation of one claim, or its refusal."""
+    return prepare_claims({uid: claim}, node, checkpoint)[uid]
 
-    Args:
-        claim: As the API server has it now.
-        uid: Of the claim that the kubelet means.
-        node: Devices and policies.
-        checkpoint: What is prepared, the claim itself perhaps included.
-    """
+
+def _prepare_claim(
+    claim: ResourceClaim, uid: str, node: NodeState, checkpoint: Checkpoint, usage: Usage
+) -> Preparation | Refusal:
     if claim.metadata.uid != uid:
         message = "the claim was deleted, and another one has its name"
         return Refusal(reason=RefusalReason.CLAIM_GONE, message=message)
@@ -154,7 +174,7 @@ def prepare_claim(
         return devices
     earlier = checkpoint.claims.get(uid)
     if earlier is None:
-        conflict = _conflict_refusal(record, node, checkpoint)
+        conflict = _conflict_refusal(record, node, checkpoint, usage)
         return conflict or Preparation(record=record, devices=devices)
     if (earlier.results, earlier.config) == (record.results, record.config):
         return Preparation(record=earlier, devices=devices)
@@ -164,13 +184,21 @@ def prepare_claim(
     )
 
 
-def _conflict_refusal(record: Record, node: NodeState, checkpoint: Checkpoint) -> Refusal | None:
-    """Return the refusal of a claim that cannot be prepared beside others; None if it can."""
-    others = checkpoint.claims.values()
+def _conflict_refusal(
+    record: Record, node: NodeState, checkpoint: Checkpoint, usage: Usage
+) -> Refusal | None:
+    """Return the refusal of a claim that cannot be prepared beside others; None if it can.
+
+    Args:
+        record: Of the claim.
+        node: Devices and policies.
+        checkpoint: The others.
+        usage: By the others.
+    """
     conflict = find_conflict(
         record.as_claim(),
-        with_vanished(node, others).published_devices,
-        gather_usage([other.as_claim() for other in others], FEATURES),
+        with_vanished(node, checkpoint.claims.values()).published_devices,
+        usage,
         AllocatorOptions(
             features=FEATURES,
             policies=node.policies,
