@@ -87,6 +87,22 @@ def explain_node(
     return _Explanation(node, pending, usage, rules, steps).shortages()
 
 
+def first_rejections(
+    node: NodeDevices, pending: PendingClaims, usage: Usage, rules: AllocatorOptions
+) -> Iterator[tuple[Request, dict[int, RejectionReason | None]]]:
+    """Yield each request with its devices by position, and the first check that each does not pass.
+
+    Requests that cannot be laid out are left out; arguments as of `explain_node`.
+    """
+    explanation = _Explanation(node, pending, usage, rules, STEPS)
+    for item in explanation.items():
+        for alternative in range(len(pending.requests[item.claim][item.number])):
+            try:
+                yield explanation.devices_alone(Case((item,), item, alternative))
+            except AttemptFailed:
+                continue
+
+
 def divide_classes(verdicts: Verdicts, pending: PendingClaims) -> tuple[ClassVerdict, ...]:
     """Return verdicts with classes divided so that all nodes of one have the same explanation.
 
@@ -142,7 +158,7 @@ class _Explanation:
         """Explain each request that does not fit even if it were the only one."""
         shortages: list[Shortage] = []
         explained_mask = 0
-        for item in self._requests():
+        for item in self.items():
             if explained_mask < _MAX_REQUESTS and self._is_infeasible((item,)):
                 explained_mask += 1
                 shortages += self._explain_last((item,))
@@ -164,9 +180,23 @@ class _Explanation:
             for number, claim in enumerate(self._pending.claims)
             for index in range(len(claim.spec.devices.constraints or ()))
         ]
-        return self._explain_last(self._minimal_conflict((*constraints, *self._requests())))
+        return self._explain_last(self._minimal_conflict((*constraints, *self.items())))
 
-    def _requests(self) -> list[Item]:
+    def devices_alone(self, case: Case) -> tuple[Request, dict[int, RejectionReason | None]]:
+        """Return a request with the first rejection of each device, as if it were the only one.
+
+        Raises:
+            AttemptFailed: It cannot be laid out.
+        """
+        attempt = lay_out(self._node, case.part(self._pending), self._usage, self._rules)
+        table = _last_table(attempt, case)
+        positions = table.all_positions or range(len(self._node.devices))
+        return table.request, {
+            position: self._first_rejection(attempt, table, position) for position in positions
+        }
+
+    def items(self) -> list[Item]:
+        """Return the requests of all claims, in order."""
         return [
             Item(is_request=True, claim=claim, number=index)
             for claim, requests in enumerate(self._pending.requests)

@@ -6,6 +6,7 @@ import msgspec
 
 from allocator.explain.failure import Explain, Failure, NodeResult
 from allocator.explain.node import explain_node
+from allocator.explain.trace import PlacementTrace
 from allocator.model.plan import Budget
 from allocator.pods.claims import Name
 from allocator.search.search import DEFAULT_BUDGET
@@ -48,6 +49,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
         explain: Returns why claims do not fit a node.
         explained_failures: How many failures are explained, beside the last.
         closest_fits: For how many failures the closest fit is computed; each may take two seconds.
+        traces: How many placements are traced; each takes some milliseconds for each class of nodes.
         progress: Called after each pod and claim with how many are done.
         stops: Called before each; if true, it and the rest are not tried, and not in the result.
     """
@@ -57,6 +59,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     explain: Explain = explain_node
     explained_failures: int = 0
     closest_fits: int = 0
+    traces: int = 0
     progress: Callable[[int], None] = lambda _position: None
     stops: Callable[[], bool] = lambda: False
 
@@ -94,6 +97,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
         uses: Names of the claims of each pod that was placed, in order.
         failures: In order; `nodes` is about the last of them.
         notes: Further remarks for people.
+        traces: Of the first placements, in order.
     """
 
     claims: tuple[PlacedClaim, ...] = ()
@@ -103,6 +107,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     uses: Mapping[Name, tuple[str, ...]] = msgspec.field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
+    traces: tuple[PlacementTrace, ...] = ()
 
     @property
     def all_placed(self) -> bool:

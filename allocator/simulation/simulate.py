@@ -16,6 +16,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import Verdicts
 from allocator.explain.closest_fit import closest_fit_now, closest_fit_when_idle
 from allocator.explain.failure import FailedAttempt, Failure, NodeReason, NodeResult, abort_nodes
+from allocator.explain.trace import Evaluated, PlacementTrace, trace_placement
 from allocator.model.outcome import AttemptFailed, Reason
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
@@ -141,6 +142,7 @@ class _Run:
         self._failed: list[FailedAttempt] = []
         self._error: str | None = None
         self._notes: dict[str, None] = {}
+        self._traces: list[PlacementTrace] = []
 
     def result(self) -> SimulationResult:
         """Return the result so far."""
@@ -159,6 +161,7 @@ class _Run:
             uses=self._uses,
             failures=tuple(failures),
             notes=tuple(self._notes),
+            traces=tuple(self._traces),
         )
 
     # --- what is tried ---------------------------------------------------------------------------
@@ -247,10 +250,17 @@ class _Run:
         """Place a pod or claim on the best node and return that; None when it fits none."""
         self._expect(attempt.claims.open)
         nodes, excluded_results = self._eligible_nodes(attempt)
-        evaluated_strategies: list[tuple[Verdicts, PendingClaims]] = []
+        evaluated: list[Evaluated] = []
         failed_attempt = FailedAttempt(title=attempt.title, usage=self._cluster.usage)
         try:
-            best = self._best(attempt, nodes, evaluated_strategies)
+            best = self._best(attempt, nodes, evaluated)
+            if len(self._traces) < self._options.traces:
+                plan = best.plan if best is not None else None
+                usage, rules = self._cluster.usage, self._cluster.options
+                trace = trace_placement(
+                    attempt.title, excluded_results, evaluated, plan, usage=usage, rules=rules
+                )
+                self._traces.append(trace)
             if best is not None:
                 self._allocate(best.plan, best.pending)
                 return best.node
@@ -259,7 +269,9 @@ class _Run:
             failed_attempt = msgspec.structs.replace(failed_attempt, excluded=excluded_results)
         else:
             failed_attempt = msgspec.structs.replace(
-                failed_attempt, excluded=excluded_results, evaluated=tuple(evaluated_strategies)
+                failed_attempt,
+                excluded=excluded_results,
+                evaluated=tuple((entry.verdicts, entry.pending) for entry in evaluated),
             )
             failed_attempt = self._with_closest_fit(failed_attempt, attempt, nodes)
         self._add_failure(failed_attempt)
@@ -270,9 +282,9 @@ class _Run:
         self,
         attempt: _Attempt,
         nodes: Mapping[frozenset[str], Collection[str]],
-        evaluated_strategies: list[tuple[Verdicts, PendingClaims]],
+        evaluated: list[Evaluated],
     ) -> _Best | None:
-        """Return the best node, if any; the verdicts are added to `evaluated_strategies`.
+        """Return the best node, if any; the verdicts are added to `evaluated`.
 
         Args:
             nodes: Extended resources that a claim has to provide, to the nodes where that is so.
@@ -286,7 +298,7 @@ class _Run:
             pending = self._cluster.resolve(claims)
             strategy = self._strategy(attempt.pod, claims)
             verdicts = self._verdicts(pending, strategy, names)
-            evaluated_strategies.append((verdicts, pending))
+            evaluated.append(Evaluated(verdicts=verdicts, pending=pending, strategy=strategy))
             for verdict in verdicts.classes:
                 if not isinstance(verdict.outcome, Plan):
                     continue

@@ -3,6 +3,7 @@
 import msgspec
 
 from allocator.explain.failure import NodeResult
+from allocator.explain.trace import PlacementTrace
 from allocator.pods.claims import Missing
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationResult
 from cli.answers.removal import RemovedPod
@@ -23,8 +24,10 @@ class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
 
     Attributes:
         without: The pods that were left out; absent without `--without`.
+        trace: The first placements, stage by stage; not with `--node`.
     """
 
+    trace: tuple[PlacementTrace, ...] = ()
     without: tuple[RemovedPod, ...] | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -42,6 +42,9 @@ from kube.errors import FieldError
 EXPLAINED: Final = 20
 """Failures whose reasons the text has, beside the last."""
 
+TRACED: Final = 10
+"""Pods and claims whose placement `-o json` has stage by stage."""
+
 CLOSEST_FITS: Final = 3
 """Failures whose closest fit is computed by default; each may take a second."""
 
@@ -122,6 +125,7 @@ def simulate(
             strategy=_strategy(strategy),
             explained_failures=EXPLAINED if output == Output.TEXT else 0,
             closest_fits=closest_fits if output == Output.TEXT else 0,
+            traces=0 if output == Output.TEXT else TRACED,
             progress=run,
             stops=run.stops,
         )
@@ -156,6 +160,7 @@ def as_document(
 ) -> str:
     """Return the answer for scripts, with claims as the API server would store them."""
     document = msgspec.json.decode(encode(simulation_answer(answer)))
+    document["trace"] = msgspec.to_builtins(answer.traces)
     if removed_pods:
         document["without"] = msgspec.to_builtins(removed_pods)
     for claim in document["claims"]:
