@@ -64,14 +64,13 @@ def measure() -> Iterator[Result]:
         undo.callback(driver.stop)
         driver.declare(INVENTORY)
         yield below("s from the driver's start to registered, median", _start_s(driver), 2.0)
+        yield from measure_stages(
+            cluster, driver, NAMESPACE, lambda pod: _end(cluster, driver, pod)
+        )
         for count in CLAIMS:
             yield from _calls(cluster, driver, count)
         yield from _idle(driver)
         yield from _publishing(cluster, driver)
-        driver.ensure()
-        yield from measure_stages(
-            cluster, driver, NAMESPACE, lambda pod: _end(cluster, driver, pod)
-        )
 
 
 # --- the process ----------------------------------------------------------------------------------
