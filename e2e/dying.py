@@ -9,17 +9,16 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
-from importlib import import_module
+from collections.abc import Awaitable, Coroutine
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from e2e.substitute import command_with
 from kube.client.client import Client
-from process.command import Command, Process, run_command
+from process.command import Process, run_command
 
 Moment = Literal["before", "after"]
 
@@ -100,29 +99,18 @@ def _name_write(method: FrameType | None, name: str) -> str:
     return f"{caller.f_globals['__name__']}.{caller.f_code.co_qualname} {name}"
 
 
-def _start(
-    start: Callable[[Process[Any]], Coroutine[Any, Any, None]], process: Process[Any]
-) -> Coroutine[Any, Any, None]:
-    return start(
-        DyingProcess(
-            settings=process.settings, kubeconfig=process.kubeconfig, identity=process.identity
-        )
-    )
-
-
 def main(package: str, order: str) -> int:
     """Run the process again and again until it ends by itself; return its exit status."""
     DyingClient.order = Path(order)
     # Imported once: a fork of this is there much sooner than a new process.
-    command: Command[Any] = import_module(f"{package}.__main__").COMMAND
-    dying = msgspec.structs.replace(command, start=partial(_start, command.start))
+    command = command_with(package, DyingProcess)
     signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     while True:
         child = os.fork()
         if not child:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            return run_command(dying, [])
+            return run_command(command, [])
         _, status = os.waitpid(child, 0)
         if signals or os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
             return os.waitstatus_to_exitcode(status)

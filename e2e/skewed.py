@@ -5,16 +5,12 @@ time that the clock is, so that a story can set the clock of a process that runs
 """
 
 import sys
-from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
-
-from process.command import Command, Process, run_command
+from e2e.substitute import command_with
+from process.command import Process, run_command
 
 
 class SkewedProcess(Process[Any], frozen=True, kw_only=True):
@@ -28,21 +24,10 @@ class SkewedProcess(Process[Any], frozen=True, kw_only=True):
         return Process.now() + timedelta(seconds=float(SkewedProcess.ahead.read_text()))
 
 
-def _start(
-    start: Callable[[Process[Any]], Coroutine[Any, Any, None]], process: Process[Any]
-) -> Coroutine[Any, Any, None]:
-    return start(
-        SkewedProcess(
-            settings=process.settings, kubeconfig=process.kubeconfig, identity=process.identity
-        )
-    )
-
-
 def main(package: str, file: str) -> int:
     """Run the process and return its exit status."""
     SkewedProcess.ahead = Path(file)
-    command: Command[Any] = import_module(f"{package}.__main__").COMMAND
-    return run_command(msgspec.structs.replace(command, start=partial(_start, command.start)), [])
+    return run_command(command_with(package, SkewedProcess), [])
 
 
 if __name__ == "__main__":

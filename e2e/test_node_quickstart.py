@@ -3,16 +3,15 @@
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
+from e2e.local_command import ROOT, run_local, state_folder
 from e2e.node.namespaces import missing
 
-ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "quickstart.md"
 UP: Final = 'eval "$(make up NODE=real)"'
 DOWN: Final = "make down"
@@ -52,24 +51,10 @@ def stable(text: str) -> list[str]:
     return [line.strip() for line in text.strip().splitlines()]
 
 
-def local(
-    action: str, state: Path, *flags: str, path: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run what `make up` and `make down` run, with a state folder of the story's."""
-    return subprocess.run(
-        [sys.executable, "-m", "e2e.local", action, "--state", state, *flags],
-        cwd=ROOT,
-        env={**os.environ, **({"PATH": path} if path else {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    local("down", tmp_path)
+    with state_folder(tmp_path) as folder:
+        yield folder
 
 
 def traces(state: Path) -> list[str]:
@@ -96,7 +81,7 @@ def test_the_page_is_what_happens(state: Path) -> None:
     assert (UP, DOWN) == (steps[0].line, steps[-1].line)
     others = {path for path in traces(state) if "worker-namespaces-" in path}
 
-    started = local("up", state, "--node", "real")
+    started = run_local("up", state, "--node", "real")
     assert 0 == started.returncode, started.stderr
     assert stable(steps[0].output) == stable(started.stderr)[: len(stable(steps[0].output))]
     exported = dict(
@@ -119,7 +104,7 @@ def test_the_page_is_what_happens(state: Path) -> None:
             continue  # It says which were there still, if any.
         assert stable(output) == stable(done.stdout), line
 
-    stopped = local("down", state)
+    stopped = run_local("down", state)
     assert stable(steps[-1].output) == stable(stopped.stderr)
     assert [] == [trace for trace in traces(state) if trace not in others]
 
@@ -131,7 +116,7 @@ def test_what_is_missing_is_named_and_nothing_is_started(tmp_path: Path) -> None
     for name in ("unshare", "nsenter", "mount"):
         (programs / name).touch(mode=0o755)
 
-    started = local("up", tmp_path / "state", "--node", "real", path=str(programs))
+    started = run_local("up", tmp_path / "state", "--node", "real", path=str(programs))
 
     assert 1 == started.returncode
     assert "make up NODE=real: a real node needs " in started.stderr
