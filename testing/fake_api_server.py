@@ -334,7 +334,7 @@ class FakeApiServer:
             case "GET", False:
                 return 200, self._list(target, call)
             case "GET", True:
-                return 200, self._held(target)
+                return 200, self._stored(target)
             case "POST", False:
                 return 201, self._create(target, call)
             case "PUT", True:
@@ -346,12 +346,12 @@ class FakeApiServer:
             case _:
                 raise Refusal(405, f"the server does not allow {call.method} on {call.path}")
 
-    def _held(self, target: Target) -> Document:
+    def _stored(self, target: Target) -> Document:
         stored_object = self._objects.get(target.collection, {}).get(target.key)
         if stored_object is None:
             plural, group = target.collection[2], target.collection[0]
-            what = f"{plural}.{group}" if group else plural
-            raise Refusal(404, f'{what} "{target.name}" not found')
+            resource_name = f"{plural}.{group}" if group else plural
+            raise Refusal(404, f'{resource_name} "{target.name}" not found')
         return stored_object
 
     def _list(self, target: Target, call: Call) -> Document:
@@ -398,7 +398,7 @@ class FakeApiServer:
             return 201, self._store(
                 target.collection, target.key, deepcopy(call.body), None, dry=_is_dry(call)
             )
-        stored_object = self._held(target)
+        stored_object = self._stored(target)
         if call.content_type == "application/json-patch+json":
             try:
                 patched_object = jsonpatch.apply_patch(stored_object, call.body)
@@ -409,7 +409,7 @@ class FakeApiServer:
         return 200, self._replace(target, patched_object, call)
 
     def _replace(self, target: Target, document: Document, call: Call) -> Document:
-        stored_object = self._held(target)
+        stored_object = self._stored(target)
         document = deepcopy(document)
         for name in ("resourceVersion", "uid"):
             values = document.get("metadata", {}).get(name)
@@ -426,7 +426,7 @@ class FakeApiServer:
         )
 
     def _delete(self, target: Target, call: Call) -> Document:
-        stored_object = self._held(target)
+        stored_object = self._stored(target)
         preconditions = (call.body or {}).get("preconditions") or {}
         for name, value in preconditions.items():
             if value != stored_object["metadata"][name]:
@@ -488,7 +488,7 @@ class FakeApiServer:
         )
         self._history.append(change)
         for watcher in self._watchers:
-            if _sees(watcher, change):
+            if _is_selected(watcher, change):
                 watcher.lines.put_nowait(_line(kind, document))
 
     # Watches
@@ -504,7 +504,7 @@ class FakeApiServer:
             return response
         async with self._watcher(target, _selector(target, call)) as watcher:
             for change in self._history:
-                if change.version > since and _sees(watcher, change):
+                if change.version > since and _is_selected(watcher, change):
                     watcher.lines.put_nowait(_line(change.type, change.document))
             await self._write(request, response, watcher, float(call.query["timeoutSeconds"]))
         return response
@@ -609,7 +609,7 @@ def _field(document: Any, path: str) -> str:
     return "" if document is None else str(document)
 
 
-def _sees(watcher: Watcher, change: Change) -> bool:
+def _is_selected(watcher: Watcher, change: Change) -> bool:
     return change.collection == watcher.target.collection and watcher.selects(change.document)
 
 

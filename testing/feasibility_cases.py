@@ -147,7 +147,7 @@ MODES[0]["spec"] |= {"scope": "Pool"}
 class Case(NamedTuple):
     name: str
     document: Document
-    told: tuple[str, ...] = ()
+    expected_findings: tuple[str, ...] = ()
     context: Context = CLUSTER
 
 

@@ -164,7 +164,7 @@ def configuration(parameters: Any) -> Document:
 
 def device_class(name: str, selectors: list[str], config: Any = None) -> Document:
     """Return a DeviceClass."""
-    spec: Document = {"selectors": [{"cel": {"expression": each}} for each in selectors]}
+    spec: Document = {"selectors": [{"cel": {"expression": selector}} for selector in selectors]}
     if config is not None:
         spec["config"] = [configuration(config)]
     return {

@@ -104,7 +104,7 @@ class FixedEvaluator:
 @asynccontextmanager
 async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]]:
     """Yield a function that starts an endpoint; all are stopped in the end."""
-    async with AsyncExitStack() as undo:
+    async with AsyncExitStack() as stack:
 
         async def make(
             snapshot: Callable[[], TranslationSnapshot] = translation_snapshot,
@@ -138,13 +138,13 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 settings_, reviews, metrics, find_path=fixed_path, chance=lambda: 0.5
             )
             await endpoint.start(Listener(LEAF).context)
-            await undo.enter_async_context(running(endpoint.run))
-            undo.push_async_callback(endpoint.stop)
+            await stack.enter_async_context(running(endpoint.run))
+            stack.push_async_callback(endpoint.stop)
             client = ClientSession(
                 f"https://127.0.0.1:{endpoint.port}",
                 connector=TCPConnector(ssl=client_tls_context(LEAF.authority)),
             )
-            await undo.enter_async_context(client)
+            await stack.enter_async_context(client)
             return WebhookEndpoint(client, registry, endpoint)
 
         yield make

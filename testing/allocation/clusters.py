@@ -90,13 +90,13 @@ def _make_odd(scenario: Scenario, name: str, rng: Random) -> None:
         lambda device: device.update(allowMultipleAllocations=True),
         lambda device: device.pop("consumesCounters", None),
         lambda device: device.setdefault("capacity", {}).update(memory={"value": "1Gi"}),
-        lambda device: scenario["allocated"].append(_holder(mine, device)),
+        lambda device: scenario["allocated"].append(_consumer(mine, device)),
     ]
     if devices:
         rng.choice(changes)(rng.choice(devices))
 
 
-def _holder(slices: list[Json], device: Json) -> Json:
+def _consumer(slices: list[Json], device: Json) -> Json:
     spec = next(
         slice_["spec"] for slice_ in slices if device in (slice_["spec"].get("devices") or ())
     )

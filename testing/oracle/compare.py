@@ -94,7 +94,7 @@ def smallest(oracle: Oracle, difference: Difference) -> Difference:
     """Return a difference of the same two ends on the smallest scenario that shows one."""
     ends = difference.ours.end, difference.theirs.end
 
-    def found(scenario: Scenario) -> Difference | None:
+    def find_difference(scenario: Scenario) -> Difference | None:
         (answer,) = oracle.ask([{"allocate": scenario}])
         if "error" in answer:
             return None
@@ -105,8 +105,8 @@ def smallest(oracle: Oracle, difference: Difference) -> Difference:
         pairs = differing(difference.seed, scenario, ours, upstream(answer))
         return next((pair for pair in pairs if (pair.ours.end, pair.theirs.end) == ends), None)
 
-    small = shrunk(difference.scenario, lambda scenario: found(scenario) is not None)
-    return found(small) or difference
+    small = shrunk(difference.scenario, lambda scenario: find_difference(scenario) is not None)
+    return find_difference(small) or difference
 
 
 def main() -> None:

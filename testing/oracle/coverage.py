@@ -117,8 +117,8 @@ def constraints(scenario: Scenario) -> Iterator[Json]:
 
 def results(scenario: Scenario) -> Iterator[Json]:
     """The results that are allocated already."""
-    for holder in scenario["allocated"]:
-        yield from holder["status"]["allocation"]["devices"]["results"]
+    for allocated_claim in scenario["allocated"]:
+        yield from allocated_claim["status"]["allocation"]["devices"]["results"]
 
 
 def policies(scenario: Scenario) -> Iterator[Json]:

@@ -49,11 +49,11 @@ def full(nodes: int) -> Scenario:
 def varied_document(nodes: int) -> Scenario:
     """A random half of the devices of each node is held: 256 states at most, on equal nodes."""
 
-    def taken(node: int) -> Iterable[int]:
+    def free_numbers(node: int) -> Iterable[int]:
         rng = Random(node)
         return [index for index in range(DEVICES_PER_NODE) if rng.random() < 0.5]
 
-    return _cluster(nodes, taken)
+    return _cluster(nodes, free_numbers)
 
 
 def different(nodes: int) -> Scenario:

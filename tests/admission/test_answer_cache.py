@@ -161,9 +161,9 @@ def test_a_template_that_appears_is_seen_though_the_snapshot_stays() -> None:
 
 def test_the_least_recently_used_answer_is_evicted() -> None:
     answers = Answers(capacity=2)
-    one, two, three = (pod(gpus(count)) for count in (1, 2, 3))
+    one_gpu, two, three = (pod(gpus(count)) for count in (1, 2, 3))
 
-    for document in (one, two, one, three, one):
+    for document in (one_gpu, two, one_gpu, three, one_gpu):
         answers.find(document)
     assert answers.computed == 3
 

@@ -400,19 +400,19 @@ MERGED = (
 
 
 @pytest.mark.parametrize(
-    ("what", "before", "name", "amounts", "whole"), MERGED, ids=[row[0] for row in MERGED]
+    ("description", "before", "name", "amounts", "whole"), MERGED, ids=[row[0] for row in MERGED]
 )
 def test_what_was_added_since_is_translated_with_the_rest(
-    what: str, before: Document, name: str, amounts: dict[str, Any], whole: Document
+    description: str, before: Document, name: str, amounts: dict[str, Any], whole: Document
 ) -> None:
-    late, answer = admit(adding(admit(before)[0], name, **amounts))
+    changed, answer = admit(adding(admit(before)[0], name, **amounts))
 
     at_once, expected = admit(whole)
     assert answer.decision == Decision.TRANSLATED
     assert expected.claims == answer.claims
-    assert record_of(at_once) == record_of(late)
+    assert record_of(at_once) == record_of(changed)
     assert sorted(at_once["spec"]["resourceClaims"], key=str) == sorted(
-        late["spec"]["resourceClaims"], key=str
+        changed["spec"]["resourceClaims"], key=str
     )
 
 

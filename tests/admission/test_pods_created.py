@@ -26,7 +26,7 @@ class Case(NamedTuple):
     name: str
     pod: Document
     want: Decision
-    said: tuple[str, ...] = ()
+    expected_warnings: tuple[str, ...] = ()
 
 
 CASES = (
@@ -59,7 +59,7 @@ def test_decision(case: Case) -> None:
     after, answer = admit(case.pod)
 
     assert case.want == answer.decision
-    assert case.said == tuple(finding_codes(answer.findings))
+    assert case.expected_warnings == tuple(finding_codes(answer.findings))
     assert answer.allowed is (case.want is not Decision.REFUSED)
     assert (after != case.pod) is (case.want is Decision.TRANSLATED)
 
@@ -126,7 +126,7 @@ def test_a_pod_that_lost_its_metadata_is_still_translated() -> None:
     assert list(after["metadata"]["annotations"]) == [REQUEST_ANNOTATION]
 
 
-def taken(digest: str | None = None, namespace: str = NAMESPACE) -> TranslationSnapshot:
+def with_template(digest: str | None = None, namespace: str = NAMESPACE) -> TranslationSnapshot:
     (claim,) = translation_of(pod(gpus(1))).claims
     return translation_snapshot(
         templates={(namespace, claim.template): TemplateSummary(digest=digest or claim.digest)}
@@ -134,13 +134,13 @@ def taken(digest: str | None = None, namespace: str = NAMESPACE) -> TranslationS
 
 
 def test_a_template_with_our_content_is_ours() -> None:
-    _, answer = admit(pod(gpus(1)), taken())
+    _, answer = admit(pod(gpus(1)), with_template())
 
     assert answer.decision == Decision.TRANSLATED
 
 
 def test_a_template_with_other_content_refuses_the_pod() -> None:
-    _, answer = admit(pod(gpus(1)), taken("poisoned"))
+    _, answer = admit(pod(gpus(1)), with_template("poisoned"))
 
     assert answer.decision == Decision.REFUSED
     assert finding_texts(answer.findings) == ["error templateConflict spec.resourceClaims"]
@@ -173,12 +173,12 @@ def test_a_claim_of_the_pods_own_beside_keys_for_the_same_driver_is_warned_about
 def test_a_template_with_other_content_refuses_a_translated_pod() -> None:
     after, _ = admit(pod(gpus(1)))
 
-    _, answer = admit(after, taken("poisoned"))
+    _, answer = admit(after, with_template("poisoned"))
 
     assert answer.decision == Decision.REFUSED
 
 
 def test_a_template_of_another_namespace_does_not_matter() -> None:
-    _, answer = admit(pod(gpus(1)), taken("poisoned", "team-b"))
+    _, answer = admit(pod(gpus(1)), with_template("poisoned", "team-b"))
 
     assert answer.decision == Decision.TRANSLATED

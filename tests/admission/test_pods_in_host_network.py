@@ -25,7 +25,7 @@ class Case(NamedTuple):
     pod: Document
     want: Decision
     left: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
+    expected_warnings: tuple[str, ...] = ()
 
 
 CASES = (
@@ -110,7 +110,7 @@ def test_answer(case: Case) -> None:
     after, answer = admit(case.pod)
 
     assert case.want == answer.decision
-    assert list(case.said) == [
+    assert list(case.expected_warnings) == [
         text for text in finding_texts(answer.findings) if "hostNetworkNic" in text
     ]
     if answer.allowed:

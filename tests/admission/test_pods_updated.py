@@ -83,7 +83,7 @@ class Case(NamedTuple):
     pod: Document
     old: Document
     want: Decision
-    said: tuple[str, ...] = ()
+    expected_warnings: tuple[str, ...] = ()
 
 
 WITHOUT = with_changes(LIVE, metadata={"name": "train"})
@@ -172,5 +172,8 @@ CASES = (
 def test_updated(case: Case) -> None:
     after, answer = admit_update(case.pod, case.old)
 
-    assert (case.want, case.said) == (answer.decision, tuple(finding_texts(answer.findings)))
+    assert (case.want, case.expected_warnings) == (
+        answer.decision,
+        tuple(finding_texts(answer.findings)),
+    )
     assert after == case.pod

@@ -36,8 +36,8 @@ def body(**request: Any) -> bytes:
     return msgspec.json.encode(review)
 
 
-def answered(answer: Answer, asked: AdmissionRequest = ASKED) -> Document:
-    review: Document = msgspec.json.decode(encode_answer(asked, answer))
+def answered(answer: Answer, answered_request: AdmissionRequest = ASKED) -> Document:
+    review: Document = msgspec.json.decode(encode_answer(answered_request, answer))
     assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response: Document = review["response"]
     return response

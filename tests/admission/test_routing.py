@@ -63,7 +63,7 @@ LEFT = Decision.UNTOUCHED
 
 
 @pytest.mark.parametrize(
-    ("name", "made", "owned", "decision"),
+    ("name", "created_pod", "owned", "decision"),
     [
         ("a template of an owned driver", pod(EXAMPLE), [EXAMPLE], ROUTED),
         ("a claim of an owned driver", pod(claims=(EXAMPLE,)), [EXAMPLE], ROUTED),
@@ -82,9 +82,9 @@ LEFT = Decision.UNTOUCHED
     ids=str,
 )  # fmt: skip
 def test_a_pod_is_routed_or_left(
-    name: str, made: Pod, owned: list[str], decision: Decision
+    name: str, created_pod: Pod, owned: list[str], decision: Decision
 ) -> None:
-    answer = routed(made, cluster(*owned))
+    answer = routed(created_pod, cluster(*owned))
 
     assert (answer.decision, answer.findings) == (decision, ()), name
     assert bool(answer.operations) == (decision is ROUTED)
@@ -97,14 +97,14 @@ def test_the_patch_sets_the_scheduler_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
+    ("name", "created_pod"),
     [
         ("in two claims", pod(EXAMPLE, NVIDIA)),
         ("in one class of every driver", pod(ANY)),
     ],
 )
-def test_owned_and_other_drivers_together_are_refused(name: str, made: Pod) -> None:
-    answer = routed(made, cluster(EXAMPLE))
+def test_owned_and_other_drivers_together_are_refused(name: str, created_pod: Pod) -> None:
+    answer = routed(created_pod, cluster(EXAMPLE))
 
     assert answer.decision is Decision.REFUSED, name
     (finding,) = answer.findings
@@ -118,14 +118,14 @@ def test_owned_and_other_drivers_together_are_refused(name: str, made: Pod) -> N
 
 def test_what_is_allocated_already_does_not_count() -> None:
     known = cluster(EXAMPLE, allocated_claims=frozenset({(NAMESPACE, NVIDIA)}))
-    held = cluster(EXAMPLE, allocated_claims=frozenset({(NAMESPACE, EXAMPLE)}))
+    snapshot = cluster(EXAMPLE, allocated_claims=frozenset({(NAMESPACE, EXAMPLE)}))
 
     assert routed(pod(EXAMPLE, claims=(NVIDIA,)), known).decision is ROUTED
-    assert routed(pod(NVIDIA, claims=(EXAMPLE,)), held) == Answer(decision=LEFT)
+    assert routed(pod(NVIDIA, claims=(EXAMPLE,)), snapshot) == Answer(decision=LEFT)
 
 
 @pytest.mark.parametrize(
-    ("name", "made", "owned", "expected"),
+    ("name", "created_pod", "owned", "expected"),
     [
         ("a claim that does not exist", pod(claims=("later",)), [EXAMPLE],
          'ResourceClaim "later" does not exist yet'),
@@ -140,9 +140,9 @@ def test_what_is_allocated_already_does_not_count() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_routed_is_left_with_a_warning(
-    name: str, made: Pod, owned: list[str], expected: str
+    name: str, created_pod: Pod, owned: list[str], expected: str
 ) -> None:
-    answer = routed(made, cluster(*owned))
+    answer = routed(created_pod, cluster(*owned))
 
     assert not answer.operations, name
     (finding,) = answer.findings

@@ -38,20 +38,23 @@ def test_a_changed_world_forgets() -> None:
     first = translation_cache(legacy_pod, namespace="a", snapshot=WORLD, options=OPTIONS)
     later = translation_snapshot(driver_slice(HAMI, hami_gpu("80Gi")))
 
-    got = translation_cache(legacy_pod, namespace="a", snapshot=later, options=OPTIONS)
+    outcome = translation_cache(legacy_pod, namespace="a", snapshot=later, options=OPTIONS)
 
-    assert first != got
-    assert translate(legacy_pod, namespace="a", snapshot=later, options=OPTIONS) == got
+    assert first != outcome
+    assert translate(legacy_pod, namespace="a", snapshot=later, options=OPTIONS) == outcome
 
 
 def test_the_memory_is_bounded() -> None:
     translation_cache = TranslationCache(capacity=2)
-    asked = [legacy_view(gpus(count)) for count in (1, 2, 3)]
-    made = [translation_cache(p, namespace="a", snapshot=WORLD, options=OPTIONS) for p in asked]
+    views = [legacy_view(gpus(count)) for count in (1, 2, 3)]
+    outcomes = [translation_cache(p, namespace="a", snapshot=WORLD, options=OPTIONS) for p in views]
 
-    assert translation_cache(asked[2], namespace="a", snapshot=WORLD, options=OPTIONS) is made[2]
     assert (
-        translation_cache(asked[0], namespace="a", snapshot=WORLD, options=OPTIONS) is not made[0]
+        translation_cache(views[2], namespace="a", snapshot=WORLD, options=OPTIONS) is outcomes[2]
+    )
+    assert (
+        translation_cache(views[0], namespace="a", snapshot=WORLD, options=OPTIONS)
+        is not outcomes[0]
     )
 
 

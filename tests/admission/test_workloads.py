@@ -61,7 +61,7 @@ CONTROLLED: Final = {
 OWNED: Final = {"ownerReferences": [{"apiVersion": "v1", "kind": "Any", "name": "a"}]}
 
 
-def judged(
+def review_workload(
     document: Document,
     old: Document | None = None,
     snapshot: TranslationSnapshot = SOME,
@@ -71,15 +71,15 @@ def judged(
     group, _, version = document["apiVersion"].partition("/")
     kind = GroupVersionKind(group=group, version=version, kind=document["kind"])
     admission_request = AdmissionRequest(uid="u", kind=kind)
-    found, before = (
-        decode_workloads(admission_request, msgspec.Raw(msgspec.json.encode(each)))[0]
-        if each
+    findings, before = (
+        decode_workloads(admission_request, msgspec.Raw(msgspec.json.encode(entry)))[0]
+        if entry
         else None
-        for each in (document, old)
+        for entry in (document, old)
     )
-    assert found is not None
+    assert findings is not None
     return validate_workload(
-        found,
+        findings,
         before,
         namespace=NAMESPACE,
         snapshot=snapshot,
@@ -88,7 +88,7 @@ def judged(
 
 
 def test_every_kind_of_workload_is_judged() -> None:
-    assert {(each.group, each.version, each.plural) for each in WORKLOADS} == {
+    assert {(entry.group, entry.version, entry.plural) for entry in WORKLOADS} == {
         (*api_version.split("/"), plural) for (api_version, _), plural in VALIDATED_KINDS.items()
     }
 
@@ -206,40 +206,44 @@ CASES: Final = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_judged(case: Case) -> None:
-    got = judged(workload(case.pod), snapshot=case.snapshot)
+    answer = review_workload(workload(case.pod), snapshot=case.snapshot)
 
-    assert (case.decision, case.want) == (got.decision, tuple(finding_texts(got.findings)))
-    assert got.operations == ()
+    assert (case.decision, case.want) == (answer.decision, tuple(finding_texts(answer.findings)))
+    assert answer.operations == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_told_where_in_it_the_mistake_is(kind: str) -> None:
-    got = judged(workload(BYTES, kind))
+    answer = review_workload(workload(BYTES, kind))
 
-    (finding,) = got.findings
+    (finding,) = answer.findings
     above = "spec.jobTemplate.spec" if kind == "CronJob" else "spec"
     assert str(finding.path) == f"{above}.template.spec.{MEM}"
 
 
 def test_a_template_of_our_name_with_other_content_may_be_gone_in_time() -> None:
-    (claim,) = judged(workload(pod(gpus(1)))).claims
+    (claim,) = review_workload(workload(pod(gpus(1)))).claims
     snapshot = msgspec.structs.replace(
         SOME, templates={(NAMESPACE, claim.template): TemplateSummary(digest="other")}
     )
 
-    got = judged(workload(pod(gpus(1))), snapshot=snapshot)
+    answer = review_workload(workload(pod(gpus(1))), snapshot=snapshot)
 
     assert (Decision.VALIDATED, ["warning templateConflict"]) == (
-        got.decision,
-        finding_codes(got.findings),
+        answer.decision,
+        finding_codes(answer.findings),
     )
-    assert got.findings[0].message.startswith("pods would be rejected now: ResourceClaimTemplate")
+    assert answer.findings[0].message.startswith(
+        "pods would be rejected now: ResourceClaimTemplate"
+    )
 
 
 def test_an_operator_s_warning_stays_as_it_is() -> None:
     snapshot, options = quota("requests.nvidia.com/gpu"), TranslationOptions(quota=QuotaPolicy.WARN)
 
-    (finding,) = judged(workload(pod(gpus(1))), snapshot=snapshot, options=options).findings
+    (finding,) = review_workload(
+        workload(pod(gpus(1))), snapshot=snapshot, options=options
+    ).findings
 
     assert finding.message.startswith("ResourceQuota gpus counts")
 
@@ -253,11 +257,11 @@ def test_what_may_pass_says_how() -> None:
 
 
 def test_what_a_controller_made_is_never_denied() -> None:
-    assert judged(workload(BYTES, "ReplicaSet", **CONTROLLED)) == UNTOUCHED
+    assert review_workload(workload(BYTES, "ReplicaSet", **CONTROLLED)) == UNTOUCHED
 
 
 def test_an_owner_that_is_no_controller_does_not_save_it() -> None:
-    assert not judged(workload(BYTES, "Job", **OWNED)).allowed
+    assert not review_workload(workload(BYTES, "Job", **OWNED)).allowed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -266,14 +270,14 @@ def test_an_update_of_anything_but_the_template_is_never_denied(kind: str) -> No
 
     new = with_changes(old, metadata__labels={"a": "b"}, spec__replicas=3)
 
-    assert judged(new, old) == UNTOUCHED
+    assert review_workload(new, old) == UNTOUCHED
 
 
 def test_an_update_of_the_template_is_judged() -> None:
     old = workload(BYTES)
 
-    assert not judged(with_changes(old, spec__template__spec__priority=1), old).allowed
-    assert judged(workload(pod(gpus(1, mem=8192))), old).decision is Decision.VALIDATED
+    assert not review_workload(with_changes(old, spec__template__spec__priority=1), old).allowed
+    assert review_workload(workload(pod(gpus(1, mem=8192))), old).decision is Decision.VALIDATED
 
 
 # --- templates that were translated before --------------------------------------------------------
@@ -282,10 +286,10 @@ def test_an_update_of_the_template_is_judged() -> None:
 def test_what_drawbridge_translate_printed_passes() -> None:
     printed, _ = admit(SHARE, SOME)
 
-    got = judged(workload(printed))
+    answer = review_workload(workload(printed))
 
-    assert (Decision.VALIDATED, ()) == (got.decision, got.findings)
-    assert got.claims
+    assert (Decision.VALIDATED, ()) == (answer.decision, answer.findings)
+    assert answer.claims
 
 
 def forged(text: str) -> Document:
@@ -297,22 +301,24 @@ AT: Final = f"spec.template.metadata.annotations[{REQUEST_ANNOTATION}]"
 
 
 def test_text_that_the_webhook_did_not_write_is_denied() -> None:
-    got = judged(workload(forged("{}")))
+    answer = review_workload(workload(forged("{}")))
 
     assert (Decision.REFUSED, [f"error translationRecordMalformed {AT}"]) == (
-        got.decision,
-        finding_texts(got.findings),
+        answer.decision,
+        finding_texts(answer.findings),
     )
 
 
 def test_an_annotation_for_more_than_the_pods_use_is_denied() -> None:
-    asked, _ = admit(pod(gpus(2, mem=1000)), SOME)
+    translated_pod, _ = admit(pod(gpus(2, mem=1000)), SOME)
 
-    got = judged(workload(forged(asked["metadata"]["annotations"][REQUEST_ANNOTATION])))
+    answer = review_workload(
+        workload(forged(translated_pod["metadata"]["annotations"][REQUEST_ANNOTATION]))
+    )
 
     assert (Decision.REFUSED, [f"error translationRecordForged {AT}"]) == (
-        got.decision,
-        finding_texts(got.findings),
+        answer.decision,
+        finding_texts(answer.findings),
     )
 
 
@@ -322,11 +328,11 @@ def test_an_annotation_of_another_profile_may_be_right_when_the_pods_come() -> N
     request: Any = msgspec.json.decode(text)
     request["profiles"][0]["hash"] = "0" * len(request["profiles"][0]["hash"])
 
-    got = judged(workload(forged(msgspec.json.encode(request).decode())))
+    answer = review_workload(workload(forged(msgspec.json.encode(request).decode())))
 
     assert (Decision.VALIDATED, [f"warning profileChanged {AT}"]) == (
-        got.decision,
-        finding_texts(got.findings),
+        answer.decision,
+        finding_texts(answer.findings),
     )
 
 
@@ -391,12 +397,14 @@ SEEN: Final = (
 def test_unseen(case: Seen) -> None:
     snapshot = msgspec.structs.replace(SOME, claim_unaware_components=case.claim_unaware_components)
 
-    got = judged(workload(case.pod), snapshot=snapshot, options=case.options)
+    answer = review_workload(workload(case.pod), snapshot=snapshot, options=case.options)
 
-    found = [finding for finding in got.findings if finding.code is Code.CLAIM_UNAWARE_COMPONENT]
-    assert case.want == tuple(each.message for each in found)
-    assert {f"{TEMPLATE}.resourceClaims"} >= {str(each.path) for each in found}
-    assert got.allowed
+    findings = [
+        finding for finding in answer.findings if finding.code is Code.CLAIM_UNAWARE_COMPONENT
+    ]
+    assert case.want == tuple(entry.message for entry in findings)
+    assert {f"{TEMPLATE}.resourceClaims"} >= {str(entry.path) for entry in findings}
+    assert answer.allowed
 
 
 def test_the_mapping_is_named_after_a_key_that_was_there_once() -> None:
@@ -405,7 +413,7 @@ def test_the_mapping_is_named_after_a_key_that_was_there_once() -> None:
         SOME, claim_unaware_components={ClaimUnawareComponent.KUEUE: NONE}
     )
 
-    (finding,) = judged(workload(printed), snapshot=snapshot).findings
+    (finding,) = review_workload(workload(printed), snapshot=snapshot).findings
 
     assert MAPPING in finding.message
 
@@ -421,7 +429,7 @@ DENIED = Answer(
 
 
 @pytest.mark.parametrize(
-    ("expected", "one", "other"),
+    ("expected", "first", "other"),
     [
         (Decision.UNTOUCHED, UNTOUCHED, UNTOUCHED),
         (Decision.VALIDATED, UNTOUCHED, WARNED),
@@ -431,9 +439,9 @@ DENIED = Answer(
     ],
 )
 def test_two_answers_together_say_what_both_say(
-    expected: Decision, one: Answer, other: Answer
+    expected: Decision, first: Answer, other: Answer
 ) -> None:
-    merged_answer = merge_answers(one, other)
+    merged_answer = merge_answers(first, other)
 
     assert merged_answer.decision is expected
-    assert merged_answer.findings == (*one.findings, *other.findings)
+    assert merged_answer.findings == (*first.findings, *other.findings)

@@ -26,12 +26,12 @@ WRONG = cases.claim(cases.exactly(count=33))
 DOUBTFUL = cases.claim(cases.exactly(tolerations=[{"operator": "Exists", "effect": "None"}]))
 
 
-def check(*given: Document, options: Iterable[object] = ()) -> Result:
-    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(given))
+def check(*documents: Document, options: Iterable[object] = ()) -> Result:
+    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(documents))
 
 
-def answer(*given: Document, options: Iterable[object] = ()) -> dict[str, Any]:
-    result = check(*given, options=[*options, "-o", "json"])
+def answer(*documents: Document, options: Iterable[object] = ()) -> dict[str, Any]:
+    result = check(*documents, options=[*options, "-o", "json"])
     assert result.exit_code in (0, 1), result.stderr
     document: dict[str, Any] = msgspec.json.decode(result.stdout)
     return document
@@ -53,7 +53,7 @@ def deployment(template: Document) -> Document:
 
 
 @pytest.mark.parametrize(
-    ("code", "given"),
+    ("code", "documents"),
     [
         (0, (RIGHT,)),
         (0, (DOUBTFUL,)),
@@ -64,9 +64,9 @@ def deployment(template: Document) -> Document:
     ids=["right", "doubtful", "wrong", "one of two is wrong", "no kind of ours"],
 )
 def test_the_exit_code_says_whether_something_would_be_refused(
-    code: int, given: tuple[Document, ...]
+    code: int, documents: tuple[Document, ...]
 ) -> None:
-    assert check(*given).exit_code == code
+    assert check(*documents).exit_code == code
 
 
 def test_text_that_is_no_object_is_a_wrong_call_and_prints_nothing() -> None:

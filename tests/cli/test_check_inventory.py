@@ -26,8 +26,8 @@ def asking(**fields: Any) -> Document:
     return cases.claim(cases.exactly(deviceClassName=NAME, **fields))
 
 
-def check(*given: Document, flags: tuple[str, ...] = ()) -> list[str]:
-    result = drawbridge("check", "-f", "-", "-o", "json", *flags, stdin=dump_yaml(given))
+def check(*documents: Document, flags: tuple[str, ...] = ()) -> list[str]:
+    result = drawbridge("check", "-f", "-", "-o", "json", *flags, stdin=dump_yaml(documents))
     assert result.exit_code in (0, 1), result.stderr
     document = msgspec.json.decode(result.stdout)
     has_errors = any(finding["severity"] == "error" for finding in document["findings"])
@@ -37,8 +37,8 @@ def check(*given: Document, flags: tuple[str, ...] = ()) -> list[str]:
 
 class Case(NamedTuple):
     name: str
-    given: tuple[Document, ...]
-    told: tuple[str, ...] = ()
+    documents: tuple[Document, ...]
+    expected_lines: tuple[str, ...] = ()
 
 
 TOO_MUCH = asking(capacity={"requests": {"memory": "100Gi"}})
@@ -96,7 +96,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_claims(case: Case) -> None:
-    assert list(case.told) == check(CLASS, *case.given)
+    assert list(case.expected_lines) == check(CLASS, *case.documents)
 
 
 def grouped(name: str) -> Document:

@@ -21,8 +21,8 @@ WRONG = cases.claim(cases.exactly(count=33))
 DOUBTFUL = cases.claim(cases.exactly(tolerations=[{"operator": "Exists", "effect": "None"}]))
 
 
-def check(*given: Document, options: Iterable[str] = ()) -> Result:
-    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(given))
+def check(*documents: Document, options: Iterable[str] = ()) -> Result:
+    return drawbridge("check", "-f", "-", *options, stdin=dump_yaml(documents))
 
 
 def named(document: Document, name: str, namespace: str) -> Document:
@@ -118,21 +118,21 @@ def test_a_finding_has_the_place_of_its_object() -> None:
 
 
 def test_names_are_those_of_objects_with_findings() -> None:
-    given = (RIGHT, named(WRONG, "a", "team"), named(DOUBTFUL, "b", "team"))
+    documents = (RIGHT, named(WRONG, "a", "team"), named(DOUBTFUL, "b", "team"))
 
-    assert check(*given, options=("-o", "name")).stdout.splitlines() == [
+    assert check(*documents, options=("-o", "name")).stdout.splitlines() == [
         "ResourceClaim/team/a",
         "ResourceClaim/team/b",
     ]
-    worst = check(*given, options=("-o", "name", "--severity", "error"))
+    worst = check(*documents, options=("-o", "name", "--severity", "error"))
     assert worst.stdout.splitlines() == ["ResourceClaim/team/a"]
 
 
 @pytest.mark.parametrize(("fail_on", "failures"), [("error", ["a"]), ("warning", ["a", "b"])])
 def test_junit_has_a_test_per_object(fail_on: str, failures: list[str]) -> None:
-    given = (named(RIGHT, "r", "t"), named(WRONG, "a", "t"), named(DOUBTFUL, "b", "t"))
+    documents = (named(RIGHT, "r", "t"), named(WRONG, "a", "t"), named(DOUBTFUL, "b", "t"))
 
-    text = check(*given, options=("-o", "junit", "--fail-on", fail_on)).stdout
+    text = check(*documents, options=("-o", "junit", "--fail-on", fail_on)).stdout
 
     suite = ET.fromstring(text)
     tests = {test.attrib["name"].split("/")[-1]: test for test in suite}

@@ -61,8 +61,8 @@ CASES = (
 )
 
 
-def device_map(*given: Any) -> list[str]:
-    return [click.unstyle(line) for line in coloured_map(*given)]
+def device_map(*rows: Any) -> list[str]:
+    return [click.unstyle(line) for line in coloured_map(*rows)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

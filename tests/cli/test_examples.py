@@ -110,17 +110,17 @@ def answer(*arguments: object, stdin: str | None = None) -> dict[str, Any]:
     return document
 
 
-def words(said: dict[str, Any]) -> list[str]:
+def words(answer_document: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {text}"
-        for document in said["objects"]
+        for document in answer_document["objects"]
         if document["kind"] == "ResourceClaimTemplate"
         for name, text in requests(document["spec"]["spec"])
     ]
 
 
-def codes(said: dict[str, Any]) -> list[str]:
-    return [" ".join(line.split()[:2]) for line in finding_lines(said)]
+def codes(answer_document: dict[str, Any]) -> list[str]:
+    return [" ".join(line.split()[:2]) for line in finding_lines(answer_document)]
 
 
 def test_every_example_stands_in_the_tables() -> None:
@@ -234,9 +234,9 @@ ACCELERATORS: dict[str, tuple[list[str], list[str]]] = {
 
 
 def test_every_example_of_another_vendor_stands_in_the_table() -> None:
-    found = {path.name for path in ACCELERATOR_FOLDER.glob("*.yaml")}
+    example_names = {path.name for path in ACCELERATOR_FOLDER.glob("*.yaml")}
 
-    assert {*ACCELERATORS, "cluster.yaml"} == found
+    assert {*ACCELERATORS, "cluster.yaml"} == example_names
 
 
 @pytest.mark.parametrize("name", ACCELERATORS)
@@ -340,9 +340,9 @@ KOORDINATOR: dict[str, tuple[list[str], list[str]]] = {
 
 
 def test_every_example_of_koordinator_stands_in_the_table() -> None:
-    found = {path.name for path in (EXAMPLES / "koordinator").glob("*.yaml")}
+    example_names = {path.name for path in (EXAMPLES / "koordinator").glob("*.yaml")}
 
-    assert {*KOORDINATOR, "cluster.yaml"} == found
+    assert {*KOORDINATOR, "cluster.yaml"} == example_names
 
 
 @pytest.mark.parametrize("name", KOORDINATOR)
@@ -424,9 +424,15 @@ def _other_text(document: dict[str, Any]) -> list[str]:
 
 def _leaves(value: Any, path: tuple[str, ...]) -> list[str]:
     if isinstance(value, dict):
-        return [leaf for key, each in value.items() for leaf in _leaves(each, (*path, key))]
+        return [
+            leaf_text for key, child in value.items() for leaf_text in _leaves(child, (*path, key))
+        ]
     if isinstance(value, list):
-        return [leaf for n, each in enumerate(value) for leaf in _leaves(each, (*path, str(n)))]
+        return [
+            leaf_text
+            for n, child in enumerate(value)
+            for leaf_text in _leaves(child, (*path, str(n)))
+        ]
     return [f"{'.'.join(path)}={value}"]
 
 

@@ -25,8 +25,8 @@ def hostile_pod() -> Document:
     ],
 )
 def test_no_output_has_them_raw(command: str, output: str) -> None:
-    given = json.dumps(hostile_pod())
-    result = drawbridge(command, "-f", "-", "--snapshot", CLUSTER, "-o", output, stdin=given)
+    manifest = json.dumps(hostile_pod())
+    result = drawbridge(command, "-f", "-", "--snapshot", CLUSTER, "-o", output, stdin=manifest)
 
     assert result.exit_code in {0, 1}
     printed = result.stdout + result.stderr
@@ -35,8 +35,8 @@ def test_no_output_has_them_raw(command: str, output: str) -> None:
 
 @pytest.mark.parametrize(("output", "load"), [("yaml", yaml.safe_load_all), ("json", json.loads)])
 def test_they_are_still_there_for_who_reads_the_document(output: str, load: object) -> None:
-    given = json.dumps(hostile_pod())
-    result = drawbridge("translate", "-f", "-", "--snapshot", CLUSTER, "-o", output, stdin=given)
+    manifest = json.dumps(hostile_pod())
+    result = drawbridge("translate", "-f", "-", "--snapshot", CLUSTER, "-o", output, stdin=manifest)
 
     assert callable(load)
     loaded = load(result.stdout)

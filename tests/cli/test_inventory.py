@@ -19,7 +19,7 @@ def inventory(*state: Document, options: tuple[str, ...] = ()) -> Result:
     return drawbridge("inventory", "--snapshot", "-", *options, stdin=dump_yaml(state))
 
 
-def said(*state: Document) -> Document:
+def inventory_answer(*state: Document) -> Document:
     result = inventory(*state, options=("-o", "json"))
     assert result.exit_code == 0, result.output
     document: Document = json.loads(result.stdout)
@@ -37,7 +37,7 @@ def test_devices_are_free_taken_or_tainted() -> None:
     held_claim = holding("held", "gpu-0", "node-a")
     slice_ = slice_of("node-a", gpu("gpu-0"), TAINTED, gpu("gpu-2"))
 
-    (driver,) = said(device_class(), node("node-a"), slice_, held_claim)["drivers"]
+    (driver,) = inventory_answer(device_class(), node("node-a"), slice_, held_claim)["drivers"]
 
     assert driver == {
         "driver": DRIVER,
@@ -58,7 +58,7 @@ def test_shares_leave_the_rest_free() -> None:
     result |= {"shareID": "a", "consumedCapacity": {"memory": "30Gi"}}
     slice_ = slice_of("node-a", gpu("gpu-0", allowMultipleAllocations=True))
 
-    (driver,) = said(node("node-a"), slice_, held_claim)["drivers"]
+    (driver,) = inventory_answer(node("node-a"), slice_, held_claim)["drivers"]
 
     assert (driver["allocated"], driver["shared"], driver["free"]) == (0, 1, 0)
     assert driver["capacity"] == {"memory": {"total": "80Gi", "free": "50Gi", "largest": "80Gi"}}
@@ -70,9 +70,9 @@ def test_classes_say_what_they_select() -> None:
     broken = device_class("broken")
     broken["spec"]["selectors"][0]["cel"]["expression"] = "device.drivr == ''"
 
-    classes = said(*STATE, other, broken)["classes"]
+    classes = inventory_answer(*STATE, other, broken)["classes"]
 
-    assert [(each["name"], each["devices"], each["drivers"]) for each in classes] == [
+    assert [(entry["name"], entry["devices"], entry["drivers"]) for entry in classes] == [
         ("broken", 0, []),
         ("gpu", 4, [DRIVER]),
         ("other", 0, []),
@@ -81,8 +81,8 @@ def test_classes_say_what_they_select() -> None:
 
 
 def test_a_class_is_suggested_for_a_driver_without_one() -> None:
-    assert said(*STATE)["suggestions"] == []
-    assert said(*STATE[1:])["suggestions"] == [
+    assert inventory_answer(*STATE)["suggestions"] == []
+    assert inventory_answer(*STATE[1:])["suggestions"] == [
         {"name": DRIVER, "expression": f'device.driver == "{DRIVER}"', "devices": 4}
     ]
 
@@ -100,7 +100,7 @@ def test_a_class_is_suggested_for_a_type_that_shares_one() -> None:
     apart = device_class("mig")
     apart["spec"]["selectors"][0]["cel"]["expression"] = f'{SELECTS_TYPE}"mig"'
 
-    suggestions = said(device_class(), apart, node("node-a"), slice_)["suggestions"]
+    suggestions = inventory_answer(device_class(), apart, node("node-a"), slice_)["suggestions"]
 
     assert suggestions == [
         {"name": f"gpu.{DRIVER}", "expression": f'{SELECTS_TYPE}"gpu"', "devices": 1}
@@ -116,9 +116,9 @@ def test_a_class_is_suggested_for_each_product_and_mig_profile() -> None:
         typed("d", "mig", productName="Acme A", profile="1g.10gb+me"),
     )
 
-    suggestions = said(device_class(), node("node-a"), slice_)["suggestions"]
+    suggestions = inventory_answer(device_class(), node("node-a"), slice_)["suggestions"]
 
-    assert [(each["name"], each["devices"]) for each in suggestions] == [
+    assert [(entry["name"], entry["devices"]) for entry in suggestions] == [
         (f"gpu.{DRIVER}", 2),
         (f"gpu-acme-a-100-big.{DRIVER}", 1),
         (f"gpu-acme-b.{DRIVER}", 1),
@@ -132,15 +132,17 @@ def test_a_suggested_name_is_not_that_of_another_class() -> None:
     device_class_ = device_class(f"mig.{DRIVER}")
     slice_ = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"))
 
-    suggestions = said(device_class(), device_class_, node("node-a"), slice_)["suggestions"]
+    suggestions = inventory_answer(device_class(), device_class_, node("node-a"), slice_)[
+        "suggestions"
+    ]
 
-    assert [each["name"] for each in suggestions] == [f"gpu.{DRIVER}", f"all-mig.{DRIVER}"]
+    assert [entry["name"] for entry in suggestions] == [f"gpu.{DRIVER}", f"all-mig.{DRIVER}"]
 
 
 def test_no_class_is_suggested_for_devices_and_their_partitions_together() -> None:
     slice_ = slice_of("node-a", typed("a", "gpu"), typed("b", "mig"))
 
-    names = [each["name"] for each in said(node("node-a"), slice_)["suggestions"]]
+    names = [entry["name"] for entry in inventory_answer(node("node-a"), slice_)["suggestions"]]
 
     assert names == [f"gpu.{DRIVER}", f"mig.{DRIVER}"]
 
@@ -185,7 +187,7 @@ def test_partitions_of_a_published_device_count_its_memory_once() -> None:
     slice_ = slice_of("node-a", whole, part("mig-0", "GPU-0"), part("mig-1", "GPU-0"))
     apart = slice_of("node-b", part("mig-0", "GPU-1"))
 
-    (driver,) = said(
+    (driver,) = inventory_answer(
         node("node-a"), node("node-b"), slice_, apart, holding("held", "mig-1", "node-a")
     )["drivers"]
 
@@ -213,7 +215,7 @@ def test_devices_are_listed_with_what_a_class_can_select_them_by() -> None:
     slice_ = slice_of("node-a", gpu("gpu-0", attributes=attributes), TAINTED)
     state = (node("node-a"), slice_)
 
-    assert said(*state).get("devices") is None
+    assert inventory_answer(*state).get("devices") is None
     result = inventory(*state, options=("--devices", "-o", "json"))
     first, second = json.loads(result.stdout)["devices"]
     assert first == {
@@ -322,7 +324,7 @@ def test_an_empty_cluster() -> None:
 def test_a_pool_that_gives_nothing_says_why() -> None:
     half = slice_of("node-a", pool={"name": "node-a", "generation": 1, "resourceSliceCount": 2})
 
-    (broken,) = said(device_class(), node("node-a"), half)["unusablePools"]
+    (broken,) = inventory_answer(device_class(), node("node-a"), half)["unusablePools"]
 
     assert (DRIVER, "node-a", "incomplete") == (broken["driver"], broken["pool"], broken["state"])
 
@@ -331,7 +333,7 @@ def test_a_pool_that_a_disabled_gate_hides_names_the_gate() -> None:
     grouped = partition("gpu-0", "mig", ["mig"])
     hidden = slice_of("node-a", grouped)
 
-    (pool,) = said(device_class(), node("node-a"), hidden)["unusablePools"]
+    (pool,) = inventory_answer(device_class(), node("node-a"), hidden)["unusablePools"]
 
     assert {
         "driver": DRIVER,
@@ -350,7 +352,7 @@ def test_a_resource_of_a_device_plugin_and_of_slices_is_told() -> None:
     mapping["spec"]["extendedResourceName"] = "nvidia.com/gpu"
     state = [mapping, *(plugged(name) for name in ("node-a", "node-b")), *STATE[3:]]
 
-    assert said(*state)["duplicateResources"] == [
+    assert inventory_answer(*state)["duplicateResources"] == [
         {
             "node": name,
             "resource": "nvidia.com/gpu",
@@ -372,6 +374,6 @@ def test_a_resource_of_a_device_plugin_and_of_slices_is_told() -> None:
 def test_a_profile_connects_a_plugins_resource_with_a_driver() -> None:
     slice_ = slice_of("node-a", gpu("gpu-0"), driver="gpu.nvidia.com")
 
-    (duplicate,) = said(plugged("node-a"), slice_)["duplicateResources"]
+    (duplicate,) = inventory_answer(plugged("node-a"), slice_)["duplicateResources"]
 
     assert ("gpu.nvidia.com", "") == (duplicate["drivers"][0], duplicate["deviceClass"])

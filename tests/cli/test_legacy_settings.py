@@ -240,8 +240,8 @@ def test_documents_that_differ_are_told(tmp_path: Path) -> None:
     translation = yaml.safe_load(result.stdout)["translation"]
     assert ("force", False) == (translation["hami"]["corePolicy"], "defaultGpuOwner" in translation)
     assert "example.com/mem" not in translation["renamedKeys"]
-    kept = "hami.corePolicy: force of ConfigMap kube-system/hami is kept"
-    assert f"# - hami.corePolicy: disable ({file}): {kept}" in result.stdout
+    note = "hami.corePolicy: force of ConfigMap kube-system/hami is kept"
+    assert f"# - hami.corePolicy: disable ({file}): {note}" in result.stdout
 
 
 @pytest.mark.parametrize(

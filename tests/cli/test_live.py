@@ -46,10 +46,10 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 async def test_only_what_counts_is_read(server: FakeApiServer) -> None:
     async with server.client() as client:
-        found, notes = await cluster_state(client, {"team", "new"})
+        objects, notes = await cluster_state(client, {"team", "new"})
 
     assert notes == []
-    assert [(one.api_version, one.kind, one.namespace, one.name) for one in found] == [
+    assert [(entry.api_version, entry.kind, entry.namespace, entry.name) for entry in objects] == [
         ("resource.k8s.io/v1", "DeviceClass", "", NVIDIA),
         ("v1", "ResourceQuota", "team", "gpus"),
         ("v1", "Namespace", "", "team"),
@@ -60,9 +60,9 @@ async def test_what_may_not_be_read_is_noted(server: FakeApiServer) -> None:
     server.fail(403, times=2)
 
     async with server.client() as client:
-        found, notes = await cluster_state(client, {"team"})
+        objects, notes = await cluster_state(client, {"team"})
 
-    assert [one.kind for one in found] == ["ResourceQuota", "Namespace"]
+    assert [entry.kind for entry in objects] == ["ResourceQuota", "Namespace"]
     assert [note.split()[0] for note in notes] == ["deviceclasses", "resourceslices"]
 
 
@@ -74,10 +74,10 @@ async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
             server.put(resource, {"metadata": {"name": "a", "namespace": namespace}})
 
     async with server.client() as client:
-        found, notes = await allocation_state(client)
+        objects, notes = await allocation_state(client)
 
     assert notes == []
-    assert sorted(f"{one.kind}/{one.namespace}/{one.name}" for one in found) == [
+    assert sorted(f"{entry.kind}/{entry.namespace}/{entry.name}" for entry in objects) == [
         "Pod/other/a", "Pod/team/a", "ResourceClaim/other/a", "ResourceClaim/team/a"
     ]  # fmt: skip
 
@@ -135,9 +135,9 @@ async def translated(server: FakeApiServer, folder: Path, *options: str) -> tupl
 async def test_live_looks_at_the_cluster_and_namespace_of_the_context(
     want: str, options: tuple[str, ...], server: FakeApiServer, tmp_path: Path
 ) -> None:
-    code, said, _ = await translated(server, tmp_path, "--context", "here", *options)
+    code, answer_document, _ = await translated(server, tmp_path, "--context", "here", *options)
 
-    (finding,) = said["findings"]
+    (finding,) = answer_document["findings"]
     assert (0, "passedThrough", f"Pod/{want}/train") == (code, finding["code"], finding["object"])
     assert server.objects(RESOURCE_CLAIM_TEMPLATES) == []
 
@@ -152,9 +152,9 @@ async def test_a_cluster_without_any_class_lacks_them_where_that_could_be_read(
     if not may_read:
         server.fail(403, matches=lambda call: call.path.endswith("/deviceclasses"))
 
-    _, said, _ = await translated(server, tmp_path, "--context", "here")
+    _, answer_document, _ = await translated(server, tmp_path, "--context", "here")
 
-    assert want == [finding["code"] for finding in said["findings"]]
+    assert want == [finding["code"] for finding in answer_document["findings"]]
 
 
 async def test_the_settings_of_the_cluster_are_read(server: FakeApiServer, tmp_path: Path) -> None:
@@ -163,9 +163,9 @@ async def test_the_settings_of_the_cluster_are_read(server: FakeApiServer, tmp_p
     text = "translation: {profiles: {nvidia: gpu.example.com}}"
     server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"settings.yaml": text}})
 
-    _, said, _ = await translated(server, tmp_path, "--context", "here")
+    _, answer_document, _ = await translated(server, tmp_path, "--context", "here")
 
-    assert "gpu.example.com" in json.dumps(said["objects"])
+    assert "gpu.example.com" in json.dumps(answer_document["objects"])
 
 
 async def test_settings_that_may_not_be_read_are_noted(
@@ -210,32 +210,32 @@ async def test_legacy_settings_that_may_not_be_read_are_a_wrong_call(
 async def test_a_cluster_that_is_not_there_is_a_wrong_call(
     server: FakeApiServer, tmp_path: Path
 ) -> None:
-    code, said, why = await translated(server, tmp_path)
+    code, answer_document, why = await translated(server, tmp_path)
 
-    assert (code, said) == (2, None)
+    assert (code, answer_document) == (2, None)
     assert why.startswith("Error: ")
     assert len(why.splitlines()) == 1
 
 
 async def test_where_a_claim_of_the_cluster_would_go(server: FakeApiServer, tmp_path: Path) -> None:
     result = {"request": "gpu", "driver": NVIDIA, "pool": "a", "device": "gpu-0"}
-    held = {"allocation": {"devices": {"results": [result]}}}
-    server.put(RESOURCE_CLAIMS, {"metadata": {"name": "held", "namespace": "x"}, "status": held})
-    asked = {"name": "gpu", "exactly": {"deviceClassName": NVIDIA}}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    server.put(RESOURCE_CLAIMS, {"metadata": {"name": "held", "namespace": "x"}, "status": status})
+    request = {"name": "gpu", "exactly": {"deviceClassName": NVIDIA}}
     waits = {"metadata": {"name": "waits", "namespace": "team"}}
-    server.put(RESOURCE_CLAIMS, waits | {"spec": {"devices": {"requests": [asked]}}})
+    server.put(RESOURCE_CLAIMS, waits | {"spec": {"devices": {"requests": [request]}}})
     pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": NVIDIA, "nodeName": "a", "pool": pool}
     devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
     server.put(RESOURCE_SLICES, {"metadata": {"name": "s"}, "spec": {**spec, "devices": devices}})
 
-    said = await asyncio.to_thread(
+    answer_document = await asyncio.to_thread(
         drawbridge,
         *("why", "claim", "waits", "-o", "json", "--live", "--context", "here"),
         *("--kubeconfig", kubeconfig_of(server, tmp_path)),
     )
 
-    (claim,) = json.loads(said.stdout)["simulation"]["claims"]
+    (claim,) = json.loads(answer_document.stdout)["simulation"]["claims"]
     assert claim["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]
 
 

@@ -46,9 +46,12 @@ def test_condition(want: str, expression: str) -> None:
 
 
 def test_constraints_and_configuration_stand_behind_their_request() -> None:
-    asked = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 2}
+    exact_request = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 2}
     devices: dict[str, Any] = {
-        "requests": [{"name": "a", "exactly": asked}, {"name": "b", "exactly": asked}],
+        "requests": [
+            {"name": "a", "exactly": exact_request},
+            {"name": "b", "exactly": exact_request},
+        ],
         "constraints": [
             {"requests": ["a"], "distinctAttribute": "d/uuid"},
             {"matchAttribute": "resource.kubernetes.io/numaNode"},
@@ -56,29 +59,29 @@ def test_constraints_and_configuration_stand_behind_their_request() -> None:
         "config": [{"requests": ["b"], "opaque": {"driver": "d", "parameters": {"kind": "K"}}}],
     }
 
-    said = dict(requests({"devices": devices}))
+    phrases_by_request = dict(requests({"devices": devices}))
 
-    assert said == {
+    assert phrases_by_request == {
         "a": "2 devices of class c; with different uuid; with the same numaNode",
         "b": "2 devices of class c; with the same numaNode; K {}",
     }
 
 
 def test_all_devices_of_a_node_are_no_number() -> None:
-    asked = {"deviceClassName": "c", "allocationMode": "All"}
+    exact_request = {"deviceClassName": "c", "allocationMode": "All"}
 
-    (request,) = requests({"devices": {"requests": [{"name": "a", "exactly": asked}]}})
+    (request,) = requests({"devices": {"requests": [{"name": "a", "exactly": exact_request}]}})
 
     assert request == ("a", "all devices of a node of class c")
 
 
 def test_constraints_name_the_requests_beside() -> None:
-    asked = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}
-    ways = [asked | {"name": "aligned"}, asked | {"name": "any"}]
+    exact_request = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}
+    ways = [exact_request | {"name": "aligned"}, exact_request | {"name": "any"}]
     devices: dict[str, Any] = {
         "requests": [
-            {"name": "a", "exactly": asked},
-            {"name": "b", "exactly": asked},
+            {"name": "a", "exactly": exact_request},
+            {"name": "b", "exactly": exact_request},
             {"name": "c", "firstAvailable": ways},
             {"name": "d", "firstAvailable": ways},
         ],
@@ -89,10 +92,10 @@ def test_constraints_name_the_requests_beside() -> None:
         ],
     }
 
-    said = dict(requests({"devices": devices}))
+    phrases_by_request = dict(requests({"devices": devices}))
 
-    assert "1 device of class c; with the same pcieRoot as b" == said["a"]
+    assert "1 device of class c; with the same pcieRoot as b" == phrases_by_request["a"]
     assert (
         "1 device of class c; with different uuid, also from d; "
         "if possible with the same pcieRoot as d"
-    ) == said["c"]
+    ) == phrases_by_request["c"]

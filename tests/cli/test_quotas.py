@@ -52,8 +52,8 @@ def pod(name: str, *claims: Document, limits: Any = None, labels: Any = None) ->
 TWO = {"name": "gpu", "resourceClaimTemplateName": "two"}
 
 
-def job_set(replicas: int, made: Document) -> Document:
-    template = {"parallelism": 2, "template": {"spec": made["spec"]}}
+def job_set(replicas: int, pod_document: Document) -> Document:
+    template = {"parallelism": 2, "template": {"spec": pod_document["spec"]}}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -64,8 +64,8 @@ def job_set(replicas: int, made: Document) -> Document:
     }
 
 
-def deployment(replicas: int, made: Document) -> Document:
-    template = {"metadata": {"labels": {"app": "many"}}, "spec": made["spec"]}
+def deployment(replicas: int, pod_document: Document) -> Document:
+    template = {"metadata": {"labels": {"app": "many"}}, "spec": pod_document["spec"]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -77,8 +77,8 @@ def deployment(replicas: int, made: Document) -> Document:
 class Case(NamedTuple):
     name: str
     state: tuple[Document, ...]
-    given: tuple[Document, ...]
-    told: tuple[str, ...] = ()
+    documents: tuple[Document, ...]
+    expected_lines: tuple[str, ...] = ()
 
 
 CASES = (
@@ -156,11 +156,18 @@ def test_check(case: Case, tmp_path: Any) -> None:
     snapshot.write_text(dump_yaml((CLASS, SLICE, *case.state)))
 
     result = drawbridge(
-        "check", "-f", "-", "-o", "json", "--snapshot", str(snapshot), stdin=dump_yaml(case.given)
+        "check",
+        "-f",
+        "-",
+        "-o",
+        "json",
+        "--snapshot",
+        str(snapshot),
+        stdin=dump_yaml(case.documents),
     )
 
     findings = finding_lines(msgspec.json.decode(result.stdout))
-    assert list(case.told) == sorted(line for line in findings if "exceedsQuota" in line)
+    assert list(case.expected_lines) == sorted(line for line in findings if "exceedsQuota" in line)
 
 
 def test_the_message_has_what_is_requested_used_and_allowed(tmp_path: Any) -> None:
@@ -177,10 +184,10 @@ def test_the_message_has_what_is_requested_used_and_allowed(tmp_path: Any) -> No
 def test_simulate_places_nothing_that_would_not_be_created(tmp_path: Any) -> None:
     snapshot = tmp_path / "cluster.yaml"
     snapshot.write_text(dump_yaml((CLASS, SLICE, TEMPLATE, quota(4, 0))))
-    given = (claim("a", 3), claim("b", 2), pod("waits", TWO))
+    documents = (claim("a", 3), claim("b", 2), pod("waits", TWO))
 
     result = drawbridge(
-        "simulate", "-f", "-", "-o", "json", "--snapshot", str(snapshot), stdin=dump_yaml(given)
+        "simulate", "-f", "-", "-o", "json", "--snapshot", str(snapshot), stdin=dump_yaml(documents)
     )
 
     answer = msgspec.json.decode(result.stdout)

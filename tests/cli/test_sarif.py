@@ -84,8 +84,8 @@ class Log(Strict):
     runs: Annotated[list[Run], msgspec.Meta(min_length=1)]
 
 
-def log(*given: dict[str, Any]) -> Log:
-    result = drawbridge("check", "-f", "-", "-o", "sarif", stdin=dump_yaml(given))
+def log(*inputs: dict[str, Any]) -> Log:
+    result = drawbridge("check", "-f", "-", "-o", "sarif", stdin=dump_yaml(inputs))
     assert result.exit_code in (0, 1), result.stderr
     return msgspec.json.decode(result.stdout, type=Log)
 
@@ -99,8 +99,8 @@ def test_whatever_is_said_is_sarif() -> None:
 
     (run,) = log(*documents).runs
 
-    told = [result.rule_id for result in run.results if result.level != "note"]
-    assert told == [
+    warning_ids = [result.rule_id for result in run.results if result.level != "note"]
+    assert warning_ids == [
         expected_line.split()[1] for case in rows for expected_line in case.expected_lines
     ]
     for result in run.results:

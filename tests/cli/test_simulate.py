@@ -54,12 +54,17 @@ def slice_of(node_name: str, *devices: Document, **spec: Any) -> Document:
 
 
 def claim(name: str, count: int = 1, **exactly: Any) -> Document:
-    asked = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count, **exactly}
+    exact_request = {
+        "deviceClassName": "gpu",
+        "allocationMode": "ExactCount",
+        "count": count,
+        **exactly,
+    }
     return {
         "apiVersion": DRA,
         "kind": "ResourceClaim",
         "metadata": {"name": name, "namespace": "team"},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exact_request}]}},
     }
 
 
@@ -99,18 +104,18 @@ STATE = (
 
 
 def simulate(
-    *given: Document, snapshot: Iterable[Document] = STATE, options: Iterable[object] = ()
+    *documents: Document, snapshot: Iterable[Document] = STATE, options: Iterable[object] = ()
 ) -> Result:
     with TemporaryDirectory() as folder:
         state = Path(folder) / "cluster.yaml"
         state.write_text(dump_yaml(snapshot))
         call = ("simulate", "-f", "-", "--snapshot", state, *options)
-        return drawbridge(*call, stdin=dump_yaml(given))
+        return drawbridge(*call, stdin=dump_yaml(documents))
 
 
-def answer(*given: Document, exits: int = 0, **how: Any) -> dict[str, Any]:
+def answer(*documents: Document, exits: int = 0, **how: Any) -> dict[str, Any]:
     how["options"] = [*how.get("options", ()), "-o", "json"]
-    result = simulate(*given, **how)
+    result = simulate(*documents, **how)
     assert exits == result.exit_code, result.output
     document: dict[str, Any] = json.loads(result.stdout)
     # It has tests of its own.
@@ -118,16 +123,19 @@ def answer(*given: Document, exits: int = 0, **how: Any) -> dict[str, Any]:
     return document
 
 
-def where(said: dict[str, Any]) -> list[str]:
-    return [f"{each['name']} {each['node']}" for each in (*said["pods"], *said["claims"])]
+def where(answer_document: dict[str, Any]) -> list[str]:
+    return [
+        f"{placement['name']} {placement['node']}"
+        for placement in (*answer_document["pods"], *answer_document["claims"])
+    ]
 
 
-def gets(said: dict[str, Any]) -> dict[str, list[str]]:
+def gets(answer_document: dict[str, Any]) -> dict[str, list[str]]:
     return {
         claim_["name"]: [
             result["device"] for result in claim_["allocation"]["devices"].get("results", ())
         ]
-        for claim_ in said["claims"]
+        for claim_ in answer_document["claims"]
         if claim_["allocation"] is not None
     }
 
@@ -597,7 +605,8 @@ def test_feature_gates(exits: int, gates: str) -> None:
 def test_feature_gates_add_up_and_the_later_counts() -> None:
     admin = claim("a", adminAccess=True)
     off, on, other = (
-        f"DRA{each}" for each in ("AdminAccess=false", "AdminAccess=true", "DeviceTaints=0")
+        f"DRA{placement}"
+        for placement in ("AdminAccess=false", "AdminAccess=true", "DeviceTaints=0")
     )
 
     for exits, texts in ((1, (off, other)), (0, (off, on)), (1, (f"{on},{off}",))):
@@ -843,9 +852,11 @@ def test_contradicting_time_slices_are_not_placed_on_one_device() -> None:
 
 def test_configurations_of_other_drivers_are_not_compared() -> None:
     driver = "gpu.example.org"
-    given = [time_sliced(name, each, driver) for name, each in (("a", "Short"), ("b", "Long"))]
+    documents = [
+        time_sliced(name, placement, driver) for name, placement in (("a", "Short"), ("b", "Long"))
+    ]
 
-    answer_ = answer(*given, snapshot=shared_gpu(driver))
+    answer_ = answer(*documents, snapshot=shared_gpu(driver))
 
     assert ["a node-a", "b node-a"] == where(answer_)
 

@@ -39,7 +39,11 @@ def typed(documents: list[Any], api_version: str, kind: str) -> list[Any]:
 
 
 def simulated(scenario: Scenario, node: str, folder: Path) -> Verdict:
-    state = [one for name, kind in STATE.items() for one in typed(scenario.get(name) or [], *kind)]
+    state = [
+        typed_object
+        for name, kind in STATE.items()
+        for typed_object in typed(scenario.get(name) or [], *kind)
+    ]
     claims = typed(scenario["claims"], DRA, "ResourceClaim")
     gates = ",".join(f"{gate}={on}" for gate, on in scenario["features"].items())
 
@@ -69,11 +73,11 @@ def test_the_command_says_what_the_allocator_says(chunk: int, tmp_path: Path) ->
     for seed in range(chunk * PER_CHUNK, (chunk + 1) * PER_CHUNK):
         scenario = seeded_document(seed)
         for node, verdict in verdicts(scenario).items():
-            got = simulated(scenario, node, tmp_path)
-            if BUDGET_EXHAUSTED in (verdict.end, got.end):
+            simulation = simulated(scenario, node, tmp_path)
+            if BUDGET_EXHAUSTED in (verdict.end, simulation.end):
                 continue
             want = verdict if verdict.end in (FIT, FATAL) else Verdict("does not fit")
-            assert want.compared == got.compared, f"seed {seed}, node {node}"
+            assert want.compared == simulation.compared, f"seed {seed}, node {node}"
             compared += 1
 
     assert compared > PER_CHUNK / 2

@@ -83,7 +83,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
         yield server
 
 
-async def taken(server: FakeApiServer, folder: Path, name: str) -> tuple[int, str, Path]:
+async def take_snapshot(server: FakeApiServer, folder: Path, name: str) -> tuple[int, str, Path]:
     """Return exit status, standard error and file of a snapshot of the server."""
     file = folder / name
     kubeconfig = folder / "kubeconfig"
@@ -128,7 +128,7 @@ def test_a_pod_keeps_its_devices_and_loses_its_secrets() -> None:
 async def test_other_commands_read_the_file(
     name: str, server: FakeApiServer, tmp_path: Path
 ) -> None:
-    code, _, file = await taken(server, tmp_path, name)
+    code, _, file = await take_snapshot(server, tmp_path, name)
 
     assert code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -145,7 +145,7 @@ async def test_other_commands_read_the_file(
 async def test_kinds_that_may_not_be_read_are_named(server: FakeApiServer, tmp_path: Path) -> None:
     server.fail(403, matches=lambda call: call.path.endswith("/pods"))
 
-    code, stderr, file = await taken(server, tmp_path, "cluster.json")
+    code, stderr, file = await take_snapshot(server, tmp_path, "cluster.json")
 
     assert code == 0
     assert "pods cannot be read" in stderr
@@ -159,7 +159,7 @@ async def test_a_cluster_that_does_not_answer_leaves_the_old_file(
     (tmp_path / "cluster.json").write_text("the old one")
     server.fail(500)
 
-    code, stderr, file = await taken(server, tmp_path, "cluster.json")
+    code, stderr, file = await take_snapshot(server, tmp_path, "cluster.json")
 
     assert code == 2, stderr
     assert file.read_text() == "the old one"
@@ -170,7 +170,7 @@ async def test_a_cluster_that_does_not_answer_leaves_the_old_file(
 async def test_the_plugin_of_kubectl_assesses_the_cluster_of_the_context(
     server: FakeApiServer, tmp_path: Path
 ) -> None:
-    await taken(server, tmp_path, "cluster.json")
+    await take_snapshot(server, tmp_path, "cluster.json")
 
     result = await asyncio.to_thread(
         CliRunner().invoke,

@@ -113,16 +113,23 @@ def test_demo_shows_every_kind_of_outcome(monkeypatch: pytest.MonkeyPatch, tmp_p
     result = drawbridge("demo")
 
     assert (result.exit_code, result.stderr) == (0, "")
-    for said in ("  becomes ", "  served by ", "  warning ", "  skipped ", "  rejected ", "  fix "):
-        assert said in result.stdout
+    for label in (
+        "  becomes ",
+        "  served by ",
+        "  warning ",
+        "  skipped ",
+        "  rejected ",
+        "  fix ",
+    ):
+        assert label in result.stdout
     assert max(map(len, result.stdout.partition("\nNext")[0].splitlines())) <= 80
 
 
 def test_what_the_demo_says_to_try_next_works() -> None:
-    said = drawbridge("demo").stdout.partition("\nNext\n")[2]
+    label = drawbridge("demo").stdout.partition("\nNext\n")[2]
 
     tried = set()
-    for line in said.splitlines():
+    for line in label.splitlines():
         words = line.split()
         at = next((n for n, word in enumerate(words) if word in COMMANDS), len(words))
         command, *arguments = words[at:] or [""]

@@ -243,10 +243,10 @@ def test_a_wrong_value_in_the_snapshot_is_a_finding_and_counts_for_nothing() -> 
 # --- profiles -------------------------------------------------------------------------------------
 
 
-def classes_of(said: Document) -> list[str]:
+def classes_of(answer_document: Document) -> list[str]:
     return [
         request["exactly"]["deviceClassName"]
-        for document in said["objects"]
+        for document in answer_document["objects"]
         if document["kind"] == "ResourceClaimTemplate"
         for request in document["spec"]["spec"]["devices"]["requests"]
     ]
@@ -304,7 +304,7 @@ def test_yaml_is_a_stream_that_kubectl_takes() -> None:
 
     objects = read_objects(result.stdout.encode(), "stdout")
     assert [SERVICE["kind"], "ResourceClaimTemplate", "Pod", "ResourceClaimTemplate"] == [
-        one.kind for one in objects
+        entry.kind for entry in objects
     ][:4]
     assert (result.exit_code, result.stderr) == (0, "")
 
@@ -312,7 +312,7 @@ def test_yaml_is_a_stream_that_kubectl_takes() -> None:
 def test_all_forms_are_the_same_objects() -> None:
     stream = read_objects(translate(SERVICE, SHARE).stdout.encode(), "stdout")
 
-    assert [one.document for one in stream] == answer(SERVICE, SHARE)["objects"]
+    assert [entry.document for entry in stream] == answer(SERVICE, SHARE)["objects"]
 
 
 def test_lists_are_flattened_in_order() -> None:
@@ -380,10 +380,10 @@ def test_a_template_of_our_name_with_other_content_refuses() -> None:
 
 def test_pods_equal_what_the_webhook_makes() -> None:
     _, printed = answer(SHARE)["objects"]
-    world = TranslationSnapshot(profiles=profiles())
+    state = TranslationSnapshot(profiles=profiles())
 
     operations = admit_created(
-        SHARE, pod_view(SHARE), namespace="default", snapshot=world, options=TranslationOptions()
+        SHARE, pod_view(SHARE), namespace="default", snapshot=state, options=TranslationOptions()
     ).operations
 
     assert apply(copy.deepcopy(SHARE), operations) == printed
@@ -421,20 +421,20 @@ WORKLOADS = [
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "prefix", "around"), WORKLOADS, ids=[kind for _, kind, _, _ in WORKLOADS]
+    ("version", "kind", "prefix", "workload"), WORKLOADS, ids=[kind for _, kind, _, _ in WORKLOADS]
 )
 def test_workloads_are_translated_inside_their_template(
-    version: str, kind: str, prefix: str, around: Any
+    version: str, kind: str, prefix: str, workload: Any
 ) -> None:
     head = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}}
-    good = {**around({"spec": {"containers": [gpus(1, mem=3000)]}}), **head}
-    bad = {**around({"spec": {"containers": [gpus(1, mem="8Gi")]}}), **head}
+    good = {**workload({"spec": {"containers": [gpus(1, mem=3000)]}}), **head}
+    bad = {**workload({"spec": {"containers": [gpus(1, mem="8Gi")]}}), **head}
 
     answer_ = answer(good, bad)
 
     assert ["template", f"{kind} w"] == kinds(answer_)
-    _, made = resolve_path(answer_["objects"][1], pod_path(version, kind) or ())
-    assert made["spec"]["containers"][0]["resources"] == {
+    _, pod_document = resolve_path(answer_["objects"][1], pod_path(version, kind) or ())
+    assert pod_document["spec"]["containers"][0]["resources"] == {
         "claims": [{"name": "gpu-main", "request": "gpu"}]
     }
     path = f"{prefix}spec.containers[0].resources.limits[nvidia.com/gpumem]"
@@ -539,8 +539,12 @@ def test_what_is_printed_where_an_object_would_be_rejected(want: list[str], choi
     result = translate(named(SHARE, "a"), WRONG, SERVICE, options=("--on-refusal", choice))
 
     objects = list(read_objects(result.stdout.encode(), "stdout"))
-    assert want == [f"{one.kind} {one.name}" if one.kind == "Pod" else one.kind for one in objects]
-    assert [WRONG] * (choice == "keep") == [one.document for one in objects if one.name == "train"]
+    assert want == [
+        f"{entry.kind} {entry.name}" if entry.kind == "Pod" else entry.kind for entry in objects
+    ]
+    assert [WRONG] * (choice == "keep") == [
+        entry.document for entry in objects if entry.name == "train"
+    ]
     assert (1, REJECTION) == (result.exit_code, result.stderr)
 
 

@@ -71,9 +71,9 @@ def test_translate_never_raises_and_is_idempotent(
 ) -> None:
     objects = [_source(document) for document in given_]
     state = None if alone else STATE
-    world, _ = build_snapshot(profiles(), objects, state)
+    cluster_snapshot, _ = build_snapshot(profiles(), objects, state)
 
-    once = _translated(objects, world)
+    once = _translated(objects, cluster_snapshot)
 
     again = [_source(document) for document in once]
     assert once == _translated(again, build_snapshot(profiles(), again, state)[0])
@@ -83,8 +83,8 @@ def _source(document: dict[str, Any]) -> SourceObject:
     return SourceObject(document=document, source="test", line=1)
 
 
-def _translated(objects: list[SourceObject], world: Any) -> list[Any]:
+def _translated(objects: list[SourceObject], cluster_snapshot: Any) -> list[Any]:
     results = translate_objects(
-        objects, snapshot=world, options=TranslationOptions(), namespace="default"
+        objects, snapshot=cluster_snapshot, options=TranslationOptions(), namespace="default"
     )
     return list(documents(results))

@@ -30,7 +30,7 @@ def verify(documents: Iterable[Document], *words: object) -> Result:
     return drawbridge("verify", "--snapshot", "-", *words, stdin=dump_yaml(documents))
 
 
-def found(documents: Iterable[Document]) -> list[tuple[str, str]]:
+def verify_codes(documents: Iterable[Document]) -> list[tuple[str, str]]:
     """Return code and claim of each violation."""
     result = verify(documents, "-o", "json")
     violations = json.loads(result.stdout)["violations"]
@@ -39,10 +39,10 @@ def found(documents: Iterable[Document]) -> list[tuple[str, str]]:
 
 
 def share(name: str, share_id: str, memory: str) -> Document:
-    held = holding(name, "gpu-0", "node-a")
-    (result,) = held["status"]["allocation"]["devices"]["results"]
+    claim_document = holding(name, "gpu-0", "node-a")
+    (result,) = claim_document["status"]["allocation"]["devices"]["results"]
     result |= {"shareID": share_id, "consumedCapacity": {"memory": memory}}
-    return held
+    return claim_document
 
 
 ID = "6c8f8f5e-0000-4000-8000-00000000000"
@@ -63,7 +63,7 @@ ID = "6c8f8f5e-0000-4000-8000-00000000000"
     ],
 )  # fmt: skip
 def test_devices(name: str, claims: list[Document], expected: list[tuple[str, str]]) -> None:
-    assert found([*cluster(), *claims]) == expected, name
+    assert verify_codes([*cluster(), *claims]) == expected, name
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_devices(name: str, claims: list[Document], expected: list[tuple[str, st
 def test_capacity(name: str, amounts: list[str], expected: list[tuple[str, str]]) -> None:
     shares = [share(f"c{n}", f"{ID}{n}", amount) for n, amount in enumerate(amounts)]
 
-    assert found([*cluster(SHARED), *shares]) == expected, name
+    assert verify_codes([*cluster(SHARED), *shares]) == expected, name
 
 
 def test_one_share_twice() -> None:
     shares = [share("a", f"{ID}1", "1Gi"), share("b", f"{ID}1", "1Gi")]
 
-    assert [("allocated", "team/b")] == found([*cluster(SHARED), *shares])
+    assert [("allocated", "team/b")] == verify_codes([*cluster(SHARED), *shares])
 
 
 def test_tenants_that_a_policy_keeps_apart() -> None:
@@ -113,14 +113,16 @@ def test_tenants_that_a_policy_keeps_apart() -> None:
     }
     claims = [holding("a", "part-mig", "node-a"), holding("b", "part-mps", "node-a")]
 
-    assert found([*cluster(*devices), *claims]) == []
-    assert [("compatibilityPolicy", "team/b")] == found([*cluster(*devices), policy, *claims])
+    assert verify_codes([*cluster(*devices), *claims]) == []
+    assert [("compatibilityPolicy", "team/b")] == verify_codes(
+        [*cluster(*devices), policy, *claims]
+    )
 
 
 def reserved(name: str, uid: str) -> Document:
-    held = holding("a", "gpu-0", "node-a")
-    held["status"]["reservedFor"] = [{"resource": "pods", "name": name, "uid": uid}]
-    return held
+    claim_document = holding("a", "gpu-0", "node-a")
+    claim_document["status"]["reservedFor"] = [{"resource": "pods", "name": name, "uid": uid}]
+    return claim_document
 
 
 def pod(name: str, uid: str) -> Document:
@@ -141,7 +143,7 @@ def pod(name: str, uid: str) -> Document:
     ],
 )
 def test_reservations(name: str, pods: list[Document], expected: list[tuple[str, str]]) -> None:
-    assert found([*cluster(), reserved("a", "u-1"), *pods]) == expected, name
+    assert verify_codes([*cluster(), reserved("a", "u-1"), *pods]) == expected, name
 
 
 def test_an_orphan_counts_only_if_it_stays() -> None:

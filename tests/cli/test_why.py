@@ -23,7 +23,7 @@ def why(*call: str, state: tuple[Document, ...]) -> Result:
     )
 
 
-def said(*call: str, state: tuple[Document, ...]) -> Document:
+def why_answer(*call: str, state: tuple[Document, ...]) -> Document:
     result = why(*call, "-o", "json", state=state)
     assert result.exit_code == 0, result.output
     document: Document = json.loads(result.stdout)
@@ -90,14 +90,14 @@ def test_what_the_scheduler_says_of_a_pending_pod_is_repeated() -> None:
     waiting = PENDING | {"status": {"conditions": [condition]}}
 
     assert f"scheduler {message}" in why("pod", "pending", state=(waiting, BIG)).stdout
-    assert message == said("pod", "pending", state=(waiting, BIG))["scheduler"]
+    assert message == why_answer("pod", "pending", state=(waiting, BIG))["scheduler"]
 
 
 def test_a_translated_pod_says_what_it_was_written_with() -> None:
     (*_, translated) = answer(pod(gpus(1, mem=3000)))["objects"]
     translated["metadata"]["namespace"] = "team"
 
-    status = said("pod", "train", state=(translated,))
+    status = why_answer("pod", "train", state=(translated,))
 
     assert status["requested"] == ["main: nvidia.com/gpu 1, nvidia.com/gpumem 3000"]
     assert f"requested {status['requested'][0]}" in why("pod", "train", state=(translated,)).stdout
@@ -108,11 +108,11 @@ def test_an_annotation_that_cannot_be_read_says_nothing_of_keys() -> None:
         "metadata": PENDING["metadata"] | {"annotations": {REQUEST_ANNOTATION: "?"}}
     }
 
-    assert said("pod", "pending", state=(forged, BIG))["requested"] == []
+    assert why_answer("pod", "pending", state=(forged, BIG))["requested"] == []
 
 
 def test_a_pod_that_could_go_somewhere_says_so() -> None:
-    answer_ = said("pod", "pending", state=(PENDING, claim("waits")))
+    answer_ = why_answer("pod", "pending", state=(PENDING, claim("waits")))
 
     assert answer_["condition"] == "pending"
     assert answer_["simulation"]["pods"] == [
@@ -121,16 +121,16 @@ def test_a_pod_that_could_go_somewhere_says_so() -> None:
 
 
 def test_what_would_have_to_change_is_told() -> None:
-    simulation = said("pod", "pending", state=(PENDING, BIG, HELD))["simulation"]
+    simulation = why_answer("pod", "pending", state=(PENDING, BIG, HELD))["simulation"]
 
     assert simulation["closestFit"] == "request 2 devices to fit node node-b"
     assert simulation["closestFitWhenIdle"].startswith("request 2 devices to fit node ")
 
 
 def test_a_pod_that_lacks_a_claim_says_which() -> None:
-    answer_ = said("pod", "pending", state=(PENDING,))
+    answer_ = why_answer("pod", "pending", state=(PENDING,))
 
-    assert [each["code"] for each in answer_["missing"]] == ["claimNotFound"]
+    assert [entry["code"] for entry in answer_["missing"]] == ["claimNotFound"]
 
 
 def test_a_pod_that_asks_a_device_plugin_is_told_of_that() -> None:
@@ -155,11 +155,11 @@ def test_a_paragraph_without_rows_leaves_no_gap() -> None:
 def test_a_pod_that_ended_needs_nothing() -> None:
     done = {**using("done", "waits"), "status": {"phase": "Succeeded"}}
 
-    assert said("pod", "done", state=(done, BIG))["condition"] == "finished"
+    assert why_answer("pod", "done", state=(done, BIG))["condition"] == "finished"
 
 
 def test_an_allocated_claim_says_where_and_who_uses_it() -> None:
-    answer_ = said("claim", "held", state=(BOUND, HELD))
+    answer_ = why_answer("claim", "held", state=(BOUND, HELD))
 
     assert (answer_["condition"], answer_["node"]) == ("allocated", "node-a")
     assert answer_["consumers"] == ["pods/bound"]
@@ -173,7 +173,7 @@ def test_a_claim_that_nobody_uses_says_so() -> None:
 def test_a_claim_that_waits_goes_where_its_pod_can_go() -> None:
     picky = using("pending", "waits", nodeSelector={"kubernetes.io/hostname": "node-b"})
 
-    answer_ = said("claim", "waits", state=(picky, claim("waits")))
+    answer_ = why_answer("claim", "waits", state=(picky, claim("waits")))
 
     assert answer_["simulation"]["claims"][0]["node"] == "node-b"
 
@@ -223,7 +223,7 @@ CONFLICT = (
 
 @pytest.mark.parametrize("call", [("pod", "bound"), ("claim", "held")], ids=" ".join)
 def test_devices_in_use_against_a_policy_are_a_conflict(call: tuple[str, str]) -> None:
-    (conflict,) = said(*call, state=(BOUND, HELD, OTHER_HELD, APART))["conflicts"]
+    (conflict,) = why_answer(*call, state=(BOUND, HELD, OTHER_HELD, APART))["conflicts"]
 
     assert f"{CONFLICT} The policy is not enforced: kube-scheduler ignores policies." == conflict
     assert "conflict  Device gpu-0" in why(*call, state=(BOUND, HELD, OTHER_HELD, APART)).stdout
@@ -232,11 +232,11 @@ def test_devices_in_use_against_a_policy_are_a_conflict(call: tuple[str, str]) -
 def test_a_conflict_with_an_enforced_policy_says_only_what_it_is() -> None:
     aware = ("--policy-aware-scheduler", "aware")
 
-    assert [CONFLICT] == said("pod", "bound", *aware, state=(BOUND, HELD, OTHER_HELD, APART))[
+    assert [CONFLICT] == why_answer("pod", "bound", *aware, state=(BOUND, HELD, OTHER_HELD, APART))[
         "conflicts"
     ]
-    assert [] == said("pod", "bound", state=(BOUND, HELD, APART))["conflicts"]
-    assert [] == said("pod", "bound", state=(BOUND, HELD, OTHER_HELD))["conflicts"]
+    assert [] == why_answer("pod", "bound", state=(BOUND, HELD, APART))["conflicts"]
+    assert [] == why_answer("pod", "bound", state=(BOUND, HELD, OTHER_HELD))["conflicts"]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_the_scheduler_of_a_pod_decides_whether_policies_count(
     on_every_node = [holding(f"held-{node}", "gpu-0", node) for node in ("node-a", "node-b")]
     state = (waiting, claim("waits"), *on_every_node, APART)
 
-    answer_ = said("pod", "pending", "--policy-aware-scheduler", "aware", state=state)
+    answer_ = why_answer("pod", "pending", "--policy-aware-scheduler", "aware", state=state)
 
     assert is_placed is (answer_["simulation"]["pods"][0]["node"] is not None)
 
@@ -280,7 +280,7 @@ def renamed(slices: Iterable[Document]) -> Iterator[Document]:
 def test_devices_that_the_bridge_holds_back_are_named() -> None:
     """Of a pod that waits; they are free in the API, and nobody gets them."""
     device = {"driver": DRIVER, "pool": "node-a", "device": "gpu-0"}
-    held = {
+    claim_document = {
         "claimUID": "1",
         "namespace": "team",
         "pod": "forced",
@@ -294,13 +294,13 @@ def test_devices_that_the_bridge_holds_back_are_named() -> None:
         "kind": "AllocatorOwnership",
         "metadata": {"name": "default"},
         "spec": {"drivers": [{"name": DRIVER}]},
-        "status": {"heldBack": [held]},
+        "status": {"heldBack": [claim_document]},
     }
     sentence = f"{DRIVER}/node-a/gpu-0 until 2026-11-21T00:05:00Z"
 
-    status = said("pod", "pending", state=(PENDING, BIG, ownership))
+    status = why_answer("pod", "pending", state=(PENDING, BIG, ownership))
 
     assert sentence in status["heldBack"][0]
     assert "pod team/forced on node node-a was deleted by force" in status["heldBack"][0]
     assert "held back" in why("pod", "pending", state=(PENDING, BIG, ownership)).stdout
-    assert said("pod", "bound", state=(BOUND, HELD, ownership))["heldBack"] == []
+    assert why_answer("pod", "bound", state=(BOUND, HELD, ownership))["heldBack"] == []

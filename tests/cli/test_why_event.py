@@ -19,7 +19,7 @@ PODS = [
 ]
 
 
-def told(pod: str, state: Path | str, stdin: str | None = None) -> str | None:
+def event_note(pod: str, state: Path | str, stdin: str | None = None) -> str | None:
     call = ("why", "pod", pod, "-n", "team", "--snapshot", state, "-o", "json")
     result = drawbridge(*call, stdin=stdin)
     assert result.exit_code == 0, result.output
@@ -29,7 +29,7 @@ def told(pod: str, state: Path | str, stdin: str | None = None) -> str | None:
 
 @pytest.mark.parametrize("pod", PODS)
 def test_the_page_shows_what_a_pod_is_told(pod: str) -> None:
-    line = f"Warning   DevicesMissing   Pod/{pod}   {told(pod, WAITING)}"
+    line = f"Warning   DevicesMissing   Pod/{pod}   {event_note(pod, WAITING)}"
 
     assert line in PAGE.read_text().splitlines()
 
@@ -41,4 +41,4 @@ def test_the_page_has_ten_examples() -> None:
 def test_who_has_a_place_is_told_nothing() -> None:
     state = dump_yaml((*STATE, claim("small", 1), using("lucky", "small")))
 
-    assert told("lucky", "-", stdin=state) is None
+    assert event_note("lucky", "-", stdin=state) is None

@@ -48,7 +48,7 @@ def everything() -> dict[Kind, dict[Name, Any]]:
     }
 
 
-def made(changes: Changes) -> ClusterCache:
+def cache_after(changes: Changes) -> ClusterCache:
     cache = ClusterCache(Features())
     cache.apply(changes)
     return cache
@@ -57,7 +57,7 @@ def made(changes: Changes) -> ClusterCache:
 @pytest.mark.parametrize("seed", range(20))
 def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
     rng, all_objects = Random(seed), everything()
-    cache = made(all_objects)
+    cache = cache_after(all_objects)
     for _ in range(12):
         name = rng.choice(NODES)
         changes: dict[Kind, dict[Name, Any]] = {}
@@ -76,15 +76,15 @@ def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
         for changed, change in changes.items():
             all_objects.setdefault(changed, {}).update(change)
         anew = {
-            what: {key: value for key, value in each.items() if value is not None}
-            for what, each in all_objects.items()
+            kind_name: {key: value for key, value in objects_of_kind.items() if value is not None}
+            for kind_name, objects_of_kind in all_objects.items()
         }
 
-        assert verdicts(made(anew).cluster) == verdicts(cache.cluster)
+        assert verdicts(cache_after(anew).cluster) == verdicts(cache.cluster)
 
 
 def test_a_class_that_comes_later_counts() -> None:
-    cache = made({**everything(), Kind.CLASS: {}})
+    cache = cache_after({**everything(), Kind.CLASS: {}})
 
     cache.apply({Kind.CLASS: {("", "gpu"): device_class()}})
 
@@ -92,13 +92,14 @@ def test_a_class_that_comes_later_counts() -> None:
 
 
 def test_large_batches_are_applied_together() -> None:
-    cache = made(everything())
+    cache = cache_after(everything())
     before = cache.cluster
     cache.apply({Kind.NODE: {("", "node-0"): node("node-0", zone="b")}})
     assert cache.cluster is before
 
     batch: Mapping[Name, Any] = {
-        ("", f"n{each}"): node(f"n{each}") for each in range(MAX_BATCH + 1)
+        ("", f"n{objects_of_kind}"): node(f"n{objects_of_kind}")
+        for objects_of_kind in range(MAX_BATCH + 1)
     }
     cache.apply({Kind.NODE: batch})
 
@@ -107,7 +108,7 @@ def test_large_batches_are_applied_together() -> None:
 
 
 def test_no_changes_are_no_new_version() -> None:
-    cache = made(everything())
+    cache = cache_after(everything())
     version = cache.version
 
     cache.apply({})
@@ -122,7 +123,7 @@ def test_a_class_maps_an_extended_resource() -> None:
     spec = convert({"extendedResourceName": "example.com/gpu"}, type(device_class_.spec))
     named = type(device_class_)(metadata=ObjectMeta(name="gpu"), spec=spec)
 
-    cache = made({Kind.CLASS: {("", "gpu"): named}})
+    cache = cache_after({Kind.CLASS: {("", "gpu"): named}})
 
     assert cache.extended_resources["example.com/gpu"] == "gpu"
 

@@ -78,16 +78,18 @@ async def judging(server: FakeApiServer, **settings: float) -> AsyncIterator[Rul
 
 def codes(wanted: ResourceClaim, context: Context) -> list[str]:
     target = Target(view=wanted, namespace=NAMESPACE)
-    return [f"{one.severity} {one.code}" for one in validate(target, context)]
+    return [f"{finding.severity} {finding.code}" for finding in validate(target, context)]
 
 
-async def said(made: RuleEvaluator, wanted: ResourceClaim = THREE) -> list[str]:
-    return await made.evaluate(lambda context: codes(wanted, context))
+async def codes_of(evaluator: RuleEvaluator, wanted: ResourceClaim = THREE) -> list[str]:
+    return await evaluator.evaluate(lambda context: codes(wanted, context))
 
 
-async def until_said(made: RuleEvaluator, *expected: str, wanted: ResourceClaim = THREE) -> None:
+async def until_said(
+    evaluator: RuleEvaluator, *expected: str, wanted: ResourceClaim = THREE
+) -> None:
     async with asyncio.timeout(5):
-        while await said(made, wanted) != list(expected):  # noqa: ASYNC110 - the answer is what counts
+        while await codes_of(evaluator, wanted) != list(expected):  # noqa: ASYNC110 - the answer is what counts
             await asyncio.sleep(0.01)
 
 
@@ -96,11 +98,11 @@ async def test_the_inventory_counts_once_it_is_synced(server: FakeApiServer) -> 
         rule_evaluator = RuleEvaluator(
             quick_informers(client), names.NAMESPACE, ValidationSettings()
         )
-        assert await said(rule_evaluator) == []
+        assert await codes_of(rule_evaluator) == []
 
     async with judging(server) as rule_evaluator:
-        assert await said(rule_evaluator) == ["error exceedsLargestNode"]
-        assert await said(rule_evaluator, TWO) == []
+        assert await codes_of(rule_evaluator) == ["error exceedsLargestNode"]
+        assert await codes_of(rule_evaluator, TWO) == []
 
 
 async def test_changes_count_with_the_next_review(server: FakeApiServer) -> None:
@@ -116,17 +118,17 @@ async def test_marks_autoscalers_and_namespaces_count(server: FakeApiServer) -> 
     async with judging(server) as evaluator_:
         (driver,) = (await evaluator_.query(lambda cache: cache.stocks(), timeout_s=None))["gpu"]
         more = HighWaterMark(classes={"gpu": {driver: DriverStock(nodes=2)}})
-        mark = dict(
+        high_water_mark = dict(
             config_map_document(more, namespace=names.NAMESPACE, name="drawbridge-inventory")
         )
-        server.put(CONFIG_MAPS, mark)
+        server.put(CONFIG_MAPS, high_water_mark)
         await until_said(evaluator_, "warning exceedsLargestNode")
         assert evaluator_.high_water_marks.seen == more
 
-        server.put(CONFIG_MAPS, {**mark, "data": {}})
+        server.put(CONFIG_MAPS, {**high_water_mark, "data": {}})
         await until_said(evaluator_, "error exceedsLargestNode")
 
-        server.put(CONFIG_MAPS, {**mark, "data": {"declared": "["}})
+        server.put(CONFIG_MAPS, {**high_water_mark, "data": {"declared": "["}})
         await until_said(evaluator_, "warning exceedsLargestNode")
         server.remove(CONFIG_MAPS, "drawbridge-inventory", names.NAMESPACE)
         await until_said(evaluator_, "error exceedsLargestNode")
@@ -146,13 +148,13 @@ async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer)
         slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
-            await said(evaluator_)
+            await codes_of(evaluator_)
         # A change that came with a review that timed out is not lost.
         evaluator_.changed.clear()
         server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="held")))
         await until(evaluator_.changed.is_set)
         with pytest.raises(TimeoutError):
-            await said(evaluator_)
+            await codes_of(evaluator_)
         busy.set()
         assert await slow
         await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
@@ -164,7 +166,7 @@ async def test_only_so_many_reviews_wait(server: FakeApiServer) -> None:
         waiting = group.create_task(evaluator_.evaluate(lambda _: busy.wait(5)))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
-            await said(evaluator_)
+            await codes_of(evaluator_)
         busy.set()
         assert await waiting
 
@@ -186,7 +188,7 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
         with pytest.raises(TimeoutError):
             await evaluator_.evaluate(rules)
         timed_out.set()
-        assert await said(evaluator_, TWO) == []  # The thread is free again.
+        assert await codes_of(evaluator_, TWO) == []  # The thread is free again.
 
     assert began.is_set()
     assert devices_evaluated == [0]
@@ -201,7 +203,7 @@ async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> N
             await evaluator_.evaluate(lambda _: event.set())
         busy.set()
         await slow
-        assert await said(evaluator_, TWO) == []
+        assert await codes_of(evaluator_, TWO) == []
 
     assert not event.is_set()
 
@@ -258,12 +260,12 @@ async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied
         server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="held")))
         await until(evaluator_.changed.is_set)
         with pytest.raises(ZeroDivisionError):
-            await said(evaluator_, TWO)
+            await codes_of(evaluator_, TWO)
         await asyncio.sleep(0)
 
-        assert await said(evaluator_) == []  # Nothing is known, so nothing is refused.
+        assert await codes_of(evaluator_) == []  # Nothing is known, so nothing is refused.
         await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
-        assert await said(evaluator_) == ["error exceedsLargestNode"]
+        assert await codes_of(evaluator_) == ["error exceedsLargestNode"]
 
 
 async def test_a_bug_in_a_rule_fails_one_review_only(server: FakeApiServer) -> None:
@@ -274,4 +276,4 @@ async def test_a_bug_in_a_rule_fails_one_review_only(server: FakeApiServer) -> N
         with pytest.raises(ZeroDivisionError):
             await evaluator_.evaluate(broken)
 
-        assert await said(evaluator_) == ["error exceedsLargestNode"]
+        assert await codes_of(evaluator_) == ["error exceedsLargestNode"]

@@ -18,23 +18,27 @@ ROOMS = (projections, translation_projections, sidecar_projections, pods)
 OBJECTS = (*cluster_objects(), *namespaced_objects(), ownership())
 
 
-def projections_of(room: ModuleType) -> Iterator[Callable[[bytes], object]]:
+def projections_of(module: ModuleType) -> Iterator[Callable[[bytes], object]]:
     """Yield the functions of a module that project an object as the API server sends it."""
-    for name, function in inspect.getmembers(room, inspect.isfunction):
+    for name, function in inspect.getmembers(module, inspect.isfunction):
         if name.startswith("project_") and [*inspect.signature(function).parameters] == ["raw"]:
             yield function
 
 
 def test_there_are_projections() -> None:
-    assert all(next(projections_of(room), None) for room in ROOMS)
+    assert all(next(projections_of(module), None) for module in ROOMS)
 
 
 @pytest.mark.parametrize(
-    "document", OBJECTS, ids=lambda each: f"{each['kind']}-{each['metadata']['name'][:20]}"
+    "document",
+    OBJECTS,
+    ids=lambda hostile_document: (
+        f"{hostile_document['kind']}-{hostile_document['metadata']['name'][:20]}"
+    ),
 )
 def test_every_projection_reads_it_or_is_an_error_of_decoding(document: Document) -> None:
     raw = msgspec.json.encode(document)
-    for room in ROOMS:
-        for project in projections_of(room):
+    for module in ROOMS:
+        for project in projections_of(module):
             with suppress(msgspec.DecodeError):  # Which the informers count; any other ends them.
                 project(raw)

@@ -59,7 +59,7 @@ def cache_of(changes: Changes) -> RuleCache:
     return rule_cache
 
 
-def told(
+def finding_lines(
     cache: RuleCache,
     claims: Iterable[ResourceClaim] = ASKED,
     facts: ClusterFacts = ClusterFacts(),  # noqa: B008 - a frozen value
@@ -67,9 +67,9 @@ def told(
     """Return severity, code and message of all that is said of claims."""
     context = cache.context(facts)
     return [
-        f"{one.severity} {one.code} {one.message}"
+        f"{reported.severity} {reported.code} {reported.message}"
         for claim_ in claims
-        for one in validate(Target(view=claim_, namespace="default"), context)
+        for reported in validate(Target(view=claim_, namespace="default"), context)
     ]
 
 
@@ -79,7 +79,7 @@ def codes(
     facts: ClusterFacts = ClusterFacts(),  # noqa: B008 - a frozen value
 ) -> list[str]:
     """Return severity and code of all that is said of claims."""
-    return [" ".join(each.split(" ")[:2]) for each in told(cache, claims, facts)]
+    return [" ".join(each.split(" ")[:2]) for each in finding_lines(cache, claims, facts)]
 
 
 def changed(rng: Random, name: str) -> Changes:
@@ -117,7 +117,7 @@ def test_changes_lead_to_the_same_cache_as_a_new_start(seed: int) -> None:
             for kind, each in all_objects.items()
         }
 
-        assert told(cache_of(anew)) == told(cache)
+        assert finding_lines(cache_of(anew)) == finding_lines(cache)
         assert cache_of(anew).stocks() == cache.stocks()
 
 
@@ -125,10 +125,10 @@ def test_devices_that_no_node_has_are_an_error_and_devices_in_use_a_warning() ->
     cache = cache_of(everything())
     assert codes(cache, *ASKED[:2]) == ["error exceedsLargestNode"]
 
-    held = {
+    claim_document = {
         ("default", name): allocated_claim(result("gpu-0", pool=name), name=name) for name in NODES
     }
-    cache.apply({Kind.CLAIM: held})
+    cache.apply({Kind.CLAIM: claim_document})
     assert codes(cache, ASKED[0]) == ["warning doesNotFitNow"]
 
     cache.apply({Kind.CLAIM: {("default", NODES[0]): None}})
@@ -147,12 +147,12 @@ def test_what_fits_a_pod_now_is_the_verdict_of_its_scheduler(
     scheduler: str, findings: list[str]
 ) -> None:
     apart = policy(rule("all", only="false"), scope=Scope.POOL)
-    held = {
+    claim_document = {
         ("default", name): allocated_claim(result("gpu-0", pool=name), name=name) for name in NODES
     }
     support = SchedulerSupport(policy_aware=frozenset(["aware"]))
     cache = RuleCache(Features(), support=support)
-    cache.apply({**everything(), Kind.POLICY: {("", "apart"): apart}, Kind.CLAIM: held})
+    cache.apply({**everything(), Kind.POLICY: {("", "apart"): apart}, Kind.CLAIM: claim_document})
     claim_ = claim(request(), name="wanted")
     cache.apply({Kind.CLAIM: {("default", "wanted"): claim_}})
     pod = Pod(

@@ -70,9 +70,9 @@ async def caching(server: FakeApiServer) -> AsyncIterator[SnapshotCache]:
 
 
 def device_class(name: str, resource: str, day: int) -> Document:
-    made = f"2026-11-{day:02d}T00:00:00Z"
+    created = f"2026-11-{day:02d}T00:00:00Z"
     return {
-        "metadata": {"name": name, "creationTimestamp": made},
+        "metadata": {"name": name, "creationTimestamp": created},
         "spec": {"extendedResourceName": resource},
     }
 
@@ -98,9 +98,9 @@ async def test_readiness_names_what_is_not_listed_yet(server: FakeApiServer) -> 
 
 
 def compatibility_policy(name: str, day: int) -> Document:
-    made = f"2026-11-{day:02d}T00:00:00Z"
+    created = f"2026-11-{day:02d}T00:00:00Z"
     return {
-        "metadata": {"name": name, "creationTimestamp": made},
+        "metadata": {"name": name, "creationTimestamp": created},
         "spec": {
             "driver": "gpu.example.com",
             "rules": [{"name": "a", "compatibilityGroups": ["a"]}],
@@ -345,9 +345,11 @@ async def test_slices_of_drivers_without_a_profile_are_left_out(server: FakeApiS
 
 
 async def test_a_snapshot_knows_what_was_ever_published(server: FakeApiServer) -> None:
-    seen = '{"classes": {"gpu.nvidia.com": {"gpu.nvidia.com": {"devices": 8}, "none": {}}}}'
+    inventory_text = (
+        '{"classes": {"gpu.nvidia.com": {"gpu.nvidia.com": {"devices": 8}, "none": {}}}}'
+    )
     metadata = {"name": "drawbridge-inventory", "namespace": "system"}
-    server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"seen": seen}})
+    server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"seen": inventory_text}})
     inventory = ObjectName(CONFIG_MAPS, "system", "drawbridge-inventory")
     async with server.client() as client:
         informers = quick_informers(client)

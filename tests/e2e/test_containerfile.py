@@ -18,10 +18,10 @@ COPY d e ./
 FROM f
 USER 1:1
 """
-    one, last = read_stages(text)
+    first, last = read_stages(text)
 
-    assert ("one", "a") == (one.name, one.base)
-    assert one.steps == (Instruction("RUN", "b   && c"), Instruction("COPY", "d e ./"))
+    assert ("one", "a") == (first.name, first.base)
+    assert first.steps == (Instruction("RUN", "b   && c"), Instruction("COPY", "d e ./"))
     assert ("", "f") == (last.name, last.base)
     assert last.steps == (Instruction("USER", "1:1"),)
 

@@ -26,14 +26,14 @@ def test_the_same_arguments_give_the_same_inventory() -> None:
 
 
 def test_identities_differ_between_nodes_and_devices() -> None:
-    made = [
+    devices_by_node = [
         device["attributes"]["uuid"]["string"]
         for node in ("a", "b")
         for builder in (inventory.nvidia_gpus, inventory.nvidia_mig)
         for device in devices(builder(node, gpus=8))
     ]
 
-    assert len(made) == len(set(made))
+    assert len(devices_by_node) == len(set(devices_by_node))
 
 
 def test_a_pool_of_many_devices_says_how_many_slices_it_has() -> None:
@@ -59,8 +59,10 @@ def test_mig_devices_of_one_gpu_share_no_memory_slice(
 ) -> None:
     devices_ = devices(inventory.nvidia_mig("node", model=model, layout=layout))
 
-    taken = [name for device in devices_ for name in device["capacity"] if "memorySlice" in name]
-    assert len(taken) == len(set(taken))
+    slice_names = [
+        name for device in devices_ for name in device["capacity"] if "memorySlice" in name
+    ]
+    assert len(slice_names) == len(set(slice_names))
     assert layout == tuple(device["attributes"]["profile"]["string"] for device in devices_)
     assert {device["attributes"]["parentUUID"]["string"] for device in devices_} == {
         inventory.gpu_uuid("node", 0)

@@ -53,7 +53,10 @@ def test_only_these_methods_of_the_client_write() -> None:
 
 def test_every_write_is_in_the_table() -> None:
     in_code = {
-        write for room in ROOMS for path in (ROOT / room).rglob("*.py") for write in writes_of(path)
+        write
+        for package in ROOMS
+        for path in (ROOT / package).rglob("*.py")
+        for write in writes_of(path)
     }
 
     assert {*CERTIFICATE_WRITES, *CONTROLLER_WRITES, *NOT_KILLED} == in_code

@@ -111,11 +111,13 @@ def test_ours_grants_nothing_that_koordinator_would_not_without_a_word(
 
     (result,) = run_scenario(scenario, HAMI)
 
-    told = result.codes & TOLD
+    reported_codes = result.codes & TOLD
     if result.grant is None:
-        assert not possible or told, f"Koordinator grants one of {sorted(possible)[:3]}"
+        assert not possible or reported_codes, f"Koordinator grants one of {sorted(possible)[:3]}"
     else:
-        assert result.grant.gpus in possible or told, f"Koordinator grants none of {result.grant}"
+        assert result.grant.gpus in possible or reported_codes, (
+            f"Koordinator grants none of {result.grant}"
+        )
 
 
 def test_the_reference_refuses_and_grants() -> None:

@@ -237,9 +237,9 @@ def test_a_restart_finds_its_first_event_again_whatever_the_numbers() -> None:
     def first(answer: Explanation) -> Event:
         event_history = EventHistory(SETTINGS)
         event_history.replace(NAME, pod(), 0.0)
-        told = event_history.record_evaluation(NAME, answer, 1, 2.0)
-        assert told is not None
-        return told
+        recorded = event_history.record_evaluation(NAME, answer, 1, 2.0)
+        assert recorded is not None
+        return recorded
 
     assert first(TAKEN).name == first(MORE_TAKEN).name
     assert first(TAKEN).name != first(TAINTED).name
@@ -247,19 +247,19 @@ def test_a_restart_finds_its_first_event_again_whatever_the_numbers() -> None:
 
 def test_a_restart_finds_a_later_event_again() -> None:
     history, anew = EventHistory(SETTINGS), EventHistory(SETTINGS)
-    for each in (history, anew):
-        each.replace(NAME, pod(), 0.0)
+    for entry in (history, anew):
+        entry.replace(NAME, pod(), 0.0)
     history.record_evaluation(NAME, TAKEN, 1, 2.0)
 
-    told, again = (
+    recorded, again = (
         history.record_evaluation(NAME, TAINTED, 2, 100.0),
         anew.record_evaluation(NAME, TAINTED, 1, 2.0),
     )
 
-    assert told is not None
+    assert recorded is not None
     assert again is not None
-    assert told.name == again.name
-    assert (2, 1) == (told.series_count, again.series_count)
+    assert recorded.name == again.name
+    assert (2, 1) == (recorded.series_count, again.series_count)
 
 
 def test_other_numbers_are_another_event(history: EventHistory) -> None:
@@ -274,19 +274,19 @@ def test_other_numbers_are_another_event(history: EventHistory) -> None:
 
 
 def test_an_answer_that_comes_again_is_counted_in_its_event(history: EventHistory) -> None:
-    now_s, told = 2.0, []
+    now_s, recorded = 2.0, []
     for number in range(6):
-        found = history.record_evaluation(NAME, (TAKEN, TAINTED)[number % 2], number, now_s)
-        assert found is not None
-        told.append(found)
+        result = history.record_evaluation(NAME, (TAKEN, TAINTED)[number % 2], number, now_s)
+        assert result is not None
+        recorded.append(result)
         now_s += 1000
 
-    assert [1, 2, 2, 2, 3, 3] == [event.series_count for event in told]
-    assert told[0].name == told[2].name == told[4].name
+    assert [1, 2, 2, 2, 3, 3] == [event.series_count for event in recorded]
+    assert recorded[0].name == recorded[2].name == recorded[4].name
 
 
 def test_only_the_latest_events_of_a_pod_are_remembered(history: EventHistory) -> None:
-    answers = [Explanation(note=str(each), reasons=(), kind=str(each)) for each in range(100)]
+    answers = [Explanation(note=str(entry), reasons=(), kind=str(entry)) for entry in range(100)]
     for number, answer in enumerate(answers):
         history.record_evaluation(NAME, answer, number, 1000.0 * number)
 

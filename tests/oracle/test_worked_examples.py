@@ -62,7 +62,7 @@ class Case(NamedTuple):
     devices: list[Json]
     claims: list[Json]
     want: str
-    got: tuple[str, ...] = ()
+    expected_devices: tuple[str, ...] = ()
     features: Mapping[str, bool] | None = None
 
 
@@ -241,11 +241,11 @@ def test_ours(case: Case) -> None:
 
 def check(case: Case, verdict: Verdict) -> None:
     assert case.want == verdict.end
-    assert case.got == tuple(
+    assert case.expected_devices == tuple(
         " ".join(
             (
                 result["device"],
-                *(str(taken) for taken in result.get("consumedCapacity", {}).values()),
+                *(str(consumed) for consumed in result.get("consumedCapacity", {}).values()),
             )
         )
         for claim_ in verdict.claims

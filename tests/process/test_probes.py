@@ -96,8 +96,8 @@ async def test_the_log_and_the_metrics_have_the_reasons() -> None:
             problem[0] = ""
             await get(server.port, "/readyz")
 
-    told = [line for line in log if line["event"].startswith("process.")]
-    assert told == [
+    lines = [line for line in log if line["event"].startswith("process.")]
+    assert lines == [
         {
             "event": "process.not_ready",
             "problems": {"certificate": "none yet"},
@@ -121,7 +121,7 @@ async def test_both_ports_have_the_same_bounds(
 ) -> None:
     monkeypatch.setattr(connections, "CHECK_INTERVAL_S", 0.05)
     async with serving({}) as server, asyncio.timeout(10):
-        held = [
+        open_connections = [
             writer
             for host in range(2, 6)
             for writer in await hold(
@@ -132,7 +132,7 @@ async def test_both_ports_have_the_same_bounds(
         assert (await get(server.port, "/livez"))[0] == 200
         assert (await get(server.metrics_port, "/metrics"))[0] == 200
 
-        for writer in held:
+        for writer in open_connections:
             writer.transport.abort()
 
 
@@ -185,7 +185,7 @@ async def test_an_answer_that_takes_long_is_followed_by_a_longer_pause() -> None
 
 async def test_probes_are_answered_while_others_hold_connections(port: int) -> None:
     async with asyncio.timeout(10):
-        held = [
+        open_connections = [
             writer
             for host in range(2, 6)
             for writer in await hold(port, f"127.0.0.{host}", MAX_CONNECTIONS_PER_ADDRESS)
@@ -193,7 +193,7 @@ async def test_probes_are_answered_while_others_hold_connections(port: int) -> N
 
         assert await answer(port) == b"HTTP/1.1 200 OK\r\n"
 
-        for writer in held:
+        for writer in open_connections:
             writer.transport.abort()
 
 

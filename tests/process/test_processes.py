@@ -54,8 +54,8 @@ CONFIGURATION: Final = ROOT / "manifests" / "base" / "mutatingwebhookconfigurati
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as fake_server:
+        yield fake_server
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -177,25 +177,25 @@ async def test_from_nothing_to_a_template(server: FakeApiServer, setup: Setup) -
     }
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration)
 
-    def bundle() -> str:
-        found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
-        return str(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+    def stored_bundle() -> str:
+        stored: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
+        return str(stored["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
     def url() -> str:
-        found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
-        return str(found["webhooks"][0]["clientConfig"]["url"])
+        stored: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
+        return str(stored["webhooks"][0]["clientConfig"]["url"])
 
     def rules() -> Any:
-        found: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
-        return found["webhooks"][0].get("rules")
+        stored: Any = server.objects(MUTATING_WEBHOOK_CONFIGURATIONS)[0]
+        return stored["webhooks"][0].get("rules")
 
     async with running(setup.keep_certificates, setup.control, setup.serve):
         await ready(webhook.probe_port)
         await ready(controllers.probe_port)
         await ready(certificates.probe_port)
-        await until(lambda: bundle() != "")
+        await until(lambda: stored_bundle() != "")
         await until(lambda: not url().endswith("/mutate"))
-        trusted = client_tls_context(base64.b64decode(bundle()))
+        trusted = client_tls_context(base64.b64decode(stored_bundle()))
         legacy = pod(gpus(1))
         async with (
             ClientSession() as session,
@@ -248,10 +248,14 @@ async def test_a_mounted_certificate_is_served_and_the_authority_left_to_others(
 ) -> None:
     now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
     authority = Authority.create("test", now=now, life=life)
-    leaf = issue_serving_certificate(
+    serving_certificate = issue_serving_certificate(
         authority, setup.webhook.certificates.names(setup.webhook.namespace), now=now, life=life
     )
-    texts = {"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": leaf.authority}
+    texts = {
+        "tls.crt": serving_certificate.certificate,
+        "tls.key": serving_certificate.key,
+        "ca.crt": serving_certificate.authority,
+    }
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text)
     certificates = CertificateSettings(directory=str(tmp_path))
@@ -291,8 +295,8 @@ def test_printed_settings_are_those_in_force(
 
     assert main(["--print-settings", "--probe-port", "4"]) == 0
 
-    found = parse_settings(capsys.readouterr().out, "printed", {}, kind=Settings, variables={})
-    assert (found.namespace, found.webhook.port, found.webhook.probe_port) == ("a", 3, 4)
+    stored = parse_settings(capsys.readouterr().out, "printed", {}, kind=Settings, variables={})
+    assert (stored.namespace, stored.webhook.port, stored.webhook.probe_port) == ("a", 3, 4)
 
 
 def test_the_printed_configuration_knows_the_names_that_profiles_give(
@@ -352,7 +356,7 @@ async def test_a_process_watches_each_resource_and_selector_once(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["webhook", "--port", "70000"], "webhook.port"),
         (["webhook", "--config", "/none/settings.yaml"], "No such file"),
@@ -361,12 +365,12 @@ async def test_a_process_watches_each_resource_and_selector_once(
     ],
     ids=["a port that is none", "a file that is not there", "no kubeconfig there", "no number"],
 )
-def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], told: str) -> None:
+def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], message: str) -> None:
     command = [sys.executable, "-m", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
     assert ended.returncode == 2
-    assert told in ended.stderr
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

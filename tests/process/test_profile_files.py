@@ -72,7 +72,7 @@ def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
 class Refused(NamedTuple):
     name: str
     texts: Mapping[str, str]
-    told: str
+    message: str
 
 
 REFUSED = (
@@ -87,7 +87,7 @@ REFUSED = (
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.name)
 def test_nonsense_is_a_configuration_error(row: Refused, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=row.told):
+    with pytest.raises(ConfigError, match=row.message):
         load_profiles(written(tmp_path, row.texts))
 
 

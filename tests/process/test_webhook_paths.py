@@ -90,8 +90,8 @@ def test_no_key_is_written_to_a_log() -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as fake_server:
+        yield fake_server
 
 
 async def test_known_keys_stay_valid_while_the_secret_is_gone(server: FakeApiServer) -> None:

@@ -91,7 +91,7 @@ def listings(draw: st.DrawFn) -> tuple[ResourceSlice, ...]:
     return tuple(draw(slices(name)) for name in names)
 
 
-def told(seen_node_devices: NodeDevices) -> object:
+def describe(seen_node_devices: NodeDevices) -> object:
     """All that a node sees, with devices by identity of what was published."""
     return (
         [
@@ -134,7 +134,9 @@ def test_slices_that_were_replaced_one_by_one(
     fresh = build_index(listed_slices, features)
 
     for first_node in NODES:
-        assert told(node_devices(fresh, first_node)) == told(node_devices(index, first_node))
+        assert describe(node_devices(fresh, first_node)) == describe(
+            node_devices(index, first_node)
+        )
 
 
 @given(listings(), st.sampled_from(NODES), FEATURES)

@@ -29,7 +29,7 @@ CHUNKS = range(0, 400, CHUNK)
 
 def policies(slices: list[ResourceSlice], rng: Random) -> tuple[CompiledPolicy, ...]:
     """A policy for each driver of the slices, about attributes that its devices have."""
-    made = []
+    built_claims = []
     for driver in sorted({slice_.spec.driver for slice_ in slices}):
         names = sorted(
             {
@@ -59,8 +59,8 @@ def policies(slices: list[ResourceSlice], rng: Random) -> tuple[CompiledPolicy, 
             enforcement=rng.choice((*[Enforcement.ENFORCE] * 4, Enforcement.AUDIT)),
             physical_attributes=rng.choice((None, tuple(names[:2]))),
         )
-        made.append(compile_policy(source))
-    return tuple(made)
+        built_claims.append(compile_policy(source))
+    return tuple(built_claims)
 
 
 def clusters(start: int) -> Iterator[tuple[int, Objects, Cluster, Cluster]]:
@@ -92,7 +92,7 @@ def new(objects: Objects, rules: AllocatorOptions) -> Cluster:
     )
 
 
-def told(outcome: Any) -> Any:
+def describe(outcome: Any) -> Any:
     if isinstance(outcome, Plan):
         return [[str(choice.device.id) for choice in claim] for claim in outcome.choices]
     return type(outcome).__name__
@@ -105,13 +105,14 @@ def test_no_class_of_nodes_hides_a_policy(start: int) -> None:
         try:
             pending = cluster.resolve(objects.claims)
             alone = {
-                name: told(cluster.verdict(pending, name, budget=BUDGET)) for name in cluster.nodes
+                name: describe(cluster.verdict(pending, name, budget=BUDGET))
+                for name in cluster.nodes
             }
             verdicts = cluster.verdicts(pending, budget=BUDGET)
         except AttemptFailed:
             continue
         together = {
-            node: told(verdicts.plan(node) if isinstance(outcome, Plan) else outcome)
+            node: describe(verdicts.plan(node) if isinstance(outcome, Plan) else outcome)
             for node, outcome, _ in verdicts
         }
         shared += len(verdicts.classes) < len(cluster.nodes)

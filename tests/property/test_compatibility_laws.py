@@ -112,9 +112,9 @@ class Chosen(NamedTuple):
 
 
 def tried_chosen(
-    pool: Pool, order: Sequence[int], by: CompiledPolicy, held: Sequence[str] = ()
+    pool: Pool, order: Sequence[int], by: CompiledPolicy, held_names: Sequence[str] = ()
 ) -> Chosen:
-    usage = Usage(pools={pool.id: dict.fromkeys(held, DeviceUse(exclusive=True))})
+    usage = Usage(pools={pool.id: dict.fromkeys(held_names, DeviceUse(exclusive=True))})
     constraint = compatibility.build_constraint(node_with(pool), usage, (by,), ASKED, {})
     assert constraint is not None
     added = [constraint.add(REQUEST, place, further_share=False) for place in order]
@@ -153,13 +153,13 @@ def test_what_is_held_counts_like_what_is_chosen(
     """As long as it is consistent; and an allocation of any part of a set changes nothing."""
     by, pool = compile_policy(source), pool_of(*devices)
     split = data.draw(st.integers(0, len(devices) - 1))
-    held = [first_device.name for first_device in devices[:split]]
+    held_names = [first_device.name for first_device in devices[:split]]
     if not evaluate_devices(pool.devices[:split], by).is_compatible:
         return
 
-    got = all(tried_chosen(pool, range(split, len(devices)), by, held).added)
+    all_added = all(tried_chosen(pool, range(split, len(devices)), by, held_names).added)
 
-    assert evaluate_devices(pool.devices, by).is_compatible == got
+    assert evaluate_devices(pool.devices, by).is_compatible == all_added
 
 
 @given(devices=devices(), source=policies(), data=st.data())
@@ -169,9 +169,9 @@ def test_whoever_joins_inconsistent_tenants_is_refused(
     by, pool = compile_policy(source), pool_of(*devices)
     drawn_value = data.draw(st.sampled_from(range(len(devices))))
     rest = [device_ for place, device_ in enumerate(pool.devices) if place != drawn_value]
-    held = [first_device.id.device for first_device in rest]
+    held_names = [first_device.id.device for first_device in rest]
 
-    (added,) = tried_chosen(pool, [drawn_value], by, held).added
+    (added,) = tried_chosen(pool, [drawn_value], by, held_names).added
 
     assert (
         not added

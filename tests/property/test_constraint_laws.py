@@ -106,7 +106,7 @@ parameters: Final[st.SearchStrategy[dict[str, Any]]] = st.fixed_dictionaries(
 
 def _device(name: str) -> st.SearchStrategy[Device]:
     return st.builds(
-        lambda taken, **fields: device(name, *taken, **fields),
+        lambda consumed_counters, **fields: device(name, *consumed_counters, **fields),
         takes,
         attributes=attributes,
         capacity=capacities,
@@ -116,11 +116,13 @@ def _device(name: str) -> st.SearchStrategy[Device]:
 
 def _use() -> st.SearchStrategy[DeviceUse]:
     return st.builds(
-        lambda exclusive, used, said: DeviceUse(
+        lambda exclusive, used, is_shared: DeviceUse(
             exclusive=exclusive,
             share_ids=frozenset() if exclusive else frozenset("s"),
             capacity=quantities(used) or None,
-            consumers=(Consumer(namespace="n", claim="c", request="r", parameters=tuple(said)),),
+            consumers=(
+                Consumer(namespace="n", claim="c", request="r", parameters=tuple(is_shared)),
+            ),
         ),
         st.booleans(),
         st.dictionaries(st.sampled_from("mn"), numbers),
@@ -195,15 +197,15 @@ def worlds(draw: st.DrawFn) -> World:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[World, list[Step]]:
-    world = draw(worlds())
+    setting = draw(worlds())
     step = st.builds(
         Step,
-        st.integers(0, len(world.requests) - 1),
-        st.integers(0, len(world.node.devices) - 1),
+        st.integers(0, len(setting.requests) - 1),
+        st.integers(0, len(setting.node.devices) - 1),
         st.booleans(),
         st.booleans(),
     )
-    return world, draw(st.lists(step, max_size=12))
+    return setting, draw(st.lists(step, max_size=12))
 
 
 POLICIES: Final = (
@@ -221,32 +223,36 @@ POLICIES: Final = (
 
 
 MAKERS: Final[dict[str, Callable[[World], Constraint | None]]] = {
-    "counters": lambda world: counters.build_constraint(world.node, world.usage, world.features),
-    "groups": lambda world: groups.build_constraint(world.node, world.usage, world.features),
-    "capacity": lambda world: capacity.build_constraint(
-        world.node, world.usage, world.requests, world.features
+    "counters": lambda setting: counters.build_constraint(
+        setting.node, setting.usage, setting.features
     ),
-    "constraints": lambda world: constraints.build_constraint(
-        world.node, world.pending, world.features
+    "groups": lambda setting: groups.build_constraint(
+        setting.node, setting.usage, setting.features
     ),
-    "sharing": lambda world: sharing.build_constraint(
-        world.node, world.usage, world.pending, {DRIVER}, world.features
+    "capacity": lambda setting: capacity.build_constraint(
+        setting.node, setting.usage, setting.requests, setting.features
     ),
-    "consumer limits": lambda world: consumer_limits.build_constraint(
-        world.node,
-        world.usage,
+    "constraints": lambda setting: constraints.build_constraint(
+        setting.node, setting.pending, setting.features
+    ),
+    "sharing": lambda setting: sharing.build_constraint(
+        setting.node, setting.usage, setting.pending, {DRIVER}, setting.features
+    ),
+    "consumer limits": lambda setting: consumer_limits.build_constraint(
+        setting.node,
+        setting.usage,
         {
             DRIVERS[0]: ConsumerLimit(per_device=2, per_node=4),
             DRIVERS[1]: ConsumerLimit(per_node=2),
         },
     ),
-    "compatibility": lambda world: compatibility.build_constraint(
-        world.node, world.usage, POLICIES, world.pending, {}
+    "compatibility": lambda setting: compatibility.build_constraint(
+        setting.node, setting.usage, POLICIES, setting.pending, {}
     ),
 }
 
 
-def answers(world: World, constraint: Constraint, steps: Sequence[Step]) -> Iterator[str]:
+def answers(setting: World, constraint: Constraint, steps: Sequence[Step]) -> Iterator[str]:
     """Play a history and check on the way that what is undone or refused leaves no trace."""
     done: list[tuple[Step, object]] = []
     for step in steps:
@@ -254,13 +260,13 @@ def answers(world: World, constraint: Constraint, steps: Sequence[Step]) -> Iter
             if done:
                 latest, before = done.pop()
                 constraint.remove(
-                    world.requests[latest.request],
+                    setting.requests[latest.request],
                     latest.position,
                     further_share=latest.further_share,
                 )
                 assert before == constraint.state_key()
             continue
-        request, before = world.requests[step.request], constraint.state_key()
+        request, before = setting.requests[step.request], constraint.state_key()
         try:
             refusal = constraint.rejection(request, step.position, further_share=step.further_share)
             is_added = constraint.add(request, step.position, further_share=step.further_share)
@@ -276,8 +282,8 @@ def answers(world: World, constraint: Constraint, steps: Sequence[Step]) -> Iter
         yield "added" if is_added else "refused"
 
 
-def build_constraints(world: World) -> dict[str, Constraint]:
-    made_constraints = {name: make(world) for name, make in MAKERS.items()}
+def build_constraints(setting: World) -> dict[str, Constraint]:
+    made_constraints = {name: make(setting) for name, make in MAKERS.items()}
     return {
         name: constraint for name, constraint in made_constraints.items() if constraint is not None
     }
@@ -285,37 +291,37 @@ def build_constraints(world: World) -> dict[str, Constraint]:
 
 @given(history=histories())
 def test_removed_and_rejected_devices_leave_no_trace(history: tuple[World, list[Step]]) -> None:
-    world, steps = history
-    for constraint in build_constraints(world).values():
-        assert all(answers(world, constraint, steps))
+    setting, steps = history
+    for constraint in build_constraints(setting).values():
+        assert all(answers(setting, constraint, steps))
 
 
 @given(history=histories())
 def test_devices_with_equal_keys_can_be_swapped(history: tuple[World, list[Step]]) -> None:
-    world, steps = history
+    setting, steps = history
     want = {
-        name: list(answers(world, constraint, steps))
-        for name, constraint in build_constraints(world).items()
+        name: list(answers(setting, constraint, steps))
+        for name, constraint in build_constraints(setting).items()
     }
-    for number, other in combinations(range(len(world.node.devices)), 2):
+    for number, other in combinations(range(len(setting.node.devices)), 2):
         swapped = {number: other, other: number}
         moved_steps = [
             step._replace(position=swapped.get(step.position, step.position)) for step in steps
         ]
-        for name, constraint in build_constraints(world).items():
+        for name, constraint in build_constraints(setting).items():
             if constraint.equivalence_key(number) == constraint.equivalence_key(other):
-                assert (name, want[name]) == (name, list(answers(world, constraint, moved_steps)))
+                assert (name, want[name]) == (name, list(answers(setting, constraint, moved_steps)))
 
 
 @given(history=histories())
 def test_constraints_are_monotonic(
     history: tuple[World, list[Step]],
 ) -> None:
-    world, steps = history
-    for name, constraint in build_constraints(world).items():
-        before = _refused(world, constraint)
-        for _ in answers(world, constraint, [step for step in steps if not step.is_undo]):
-            after = _refused(world, constraint)
+    setting, steps = history
+    for name, constraint in build_constraints(setting).items():
+        before = _refused(setting, constraint)
+        for _ in answers(setting, constraint, [step for step in steps if not step.is_undo]):
+            after = _refused(setting, constraint)
             assert (name, before) == (name, before & after)
             before = after
 
@@ -324,29 +330,29 @@ def test_constraints_are_monotonic(
 def test_equal_residual_keys_mean_equal_answers(
     history: tuple[World, list[Step]], data: st.DataObject
 ) -> None:
-    world, steps = history
-    first = data.draw(st.sampled_from(world.requests))
-    positions = data.draw(st.integers(0, (1 << len(world.node.devices)) - 1))
+    setting, steps = history
+    first = data.draw(st.sampled_from(setting.requests))
+    positions = data.draw(st.integers(0, (1 << len(setting.node.devices)) - 1))
     ahead = RemainingDemand(claim=first.claim, index=first.index, positions=positions)
-    for name, constraint in build_constraints(world).items():
+    for name, constraint in build_constraints(setting).items():
         answered: dict[Hashable, frozenset[tuple[int, int]]] = {}
-        for _ in answers(world, constraint, steps):
+        for _ in answers(setting, constraint, steps):
             refused = frozenset(
                 (number, position)
-                for number, position in _refused(world, constraint)
+                for number, position in _refused(setting, constraint)
                 if positions >> position & 1
-                and (world.requests[number].claim, world.requests[number].index)
+                and (setting.requests[number].claim, setting.requests[number].index)
                 >= (first.claim, first.index)
             )
             known = answered.setdefault(constraint.residual_key(ahead), refused)
             assert (name, known) == (name, refused)
 
 
-def _refused(world: World, constraint: Constraint) -> frozenset[tuple[int, int]]:
+def _refused(setting: World, constraint: Constraint) -> frozenset[tuple[int, int]]:
     """Return the number of each request and the positions that it cannot have now."""
     refused = set()
-    for number, request in enumerate(world.requests):
-        for position in range(len(world.node.devices)):
+    for number, request in enumerate(setting.requests):
+        for position in range(len(setting.node.devices)):
             try:
                 if constraint.rejection(request, position, further_share=False) is not None:
                     refused.add((number, position))
@@ -355,20 +361,20 @@ def _refused(world: World, constraint: Constraint) -> frozenset[tuple[int, int]]
     return frozenset(refused)
 
 
-def _made(world: World) -> AttributeConstraints | None:
-    return constraints.build_constraint(world.node, world.pending, world.features)
+def _build_constraint(setting: World) -> AttributeConstraints | None:
+    return constraints.build_constraint(setting.node, setting.pending, setting.features)
 
 
 @given(history=histories())
 def test_allowed_positions_are_those_that_add_accepts(history: tuple[World, list[Step]]) -> None:
-    world, steps = history
-    constraint = _made(world)
+    setting, steps = history
+    constraint = _build_constraint(setting)
     if constraint is None:
         return
-    list(answers(world, constraint, steps))
-    for request in world.requests:
+    list(answers(setting, constraint, steps))
+    for request in setting.requests:
         allowed_positions = constraint.allowed_positions(request)
-        for position in range(len(world.node.devices)):
+        for position in range(len(setting.node.devices)):
             try:
                 fits = constraint.rejection(request, position, further_share=False) is None
             except AttemptFailed:
@@ -377,29 +383,29 @@ def test_allowed_positions_are_those_that_add_accepts(history: tuple[World, list
 
 
 @given(world=worlds(), data=st.data())
-def test_infeasible_demands_have_no_solution(world: World, data: st.DataObject) -> None:
-    constraint = _made(world)
+def test_infeasible_demands_have_no_solution(setting: World, data: st.DataObject) -> None:
+    constraint = _build_constraint(setting)
     if constraint is None:
         return
-    everything = (1 << len(world.node.devices)) - 1
+    everything = (1 << len(setting.node.devices)) - 1
     needs = {
         request: DeviceDemand(data.draw(st.integers(0, everything)), data.draw(st.integers(0, 3)))
-        for request in world.requests
+        for request in setting.requests
         if data.draw(st.booleans())
     }
     is_infeasible = constraint.infeasibility(needs) is not None
 
-    assert not (is_infeasible and _has_solution(world, constraint, list(needs.items()), used=0))
+    assert not (is_infeasible and _has_solution(setting, constraint, list(needs.items()), used=0))
 
 
 def _has_solution(
-    world: World, constraint: Constraint, needs: Sequence[tuple[Request, DeviceDemand]], used: int
+    setting: World, constraint: Constraint, needs: Sequence[tuple[Request, DeviceDemand]], used: int
 ) -> bool:
     """Return whether every request can have its devices; dedicated ones serve once per claim."""
     if not needs:
         return True
     (request, need), rest = needs[0], needs[1:]
-    positions = range(len(world.node.devices))
+    positions = range(len(setting.node.devices))
     candidates = [at for at in positions if need.candidates >> at & 1 and not used >> at & 1]
     for combination in combinations(candidates, need.devices):
         added = []
@@ -414,13 +420,13 @@ def _has_solution(
         dedicated = sum(
             1 << at
             for at in combination
-            if not world.node.devices[at].device.allow_multiple_allocations
+            if not setting.node.devices[at].device.allow_multiple_allocations
         )
-        found = len(added) == len(combination) and _has_solution(
-            world, constraint, rest, used | dedicated
+        is_consistent = len(added) == len(combination) and _has_solution(
+            setting, constraint, rest, used | dedicated
         )
         for at in reversed(added):
             constraint.remove(request, at, further_share=False)
-        if found:
+        if is_consistent:
             return True
     return False

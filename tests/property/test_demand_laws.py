@@ -35,11 +35,14 @@ def test_what_was_found_was_never_too_much(start: int) -> None:
                 continue
             if not isinstance(outcome, Plan) or attempt.may_abort or not attempt.requests:
                 continue
-            demand, taken = Demand(attempt), 0
+            demand, chosen_mask = Demand(attempt), 0
             for claim, choices in enumerate(outcome.choices):
                 claim_choices = list(choices)
                 for index_, _ in enumerate(attempt.requests[claim]):
-                    assert not demand.exceeds(claim, index_, taken), (seed, node.metadata.name)
+                    assert not demand.exceeds(claim, index_, chosen_mask), (
+                        seed,
+                        node.metadata.name,
+                    )
                     # Walk the way that the search took, one request after the other.
                     while claim_choices and claim_choices[0].request.index == index_:
                         choice = claim_choices.pop(0)
@@ -47,4 +50,4 @@ def test_what_was_found_was_never_too_much(start: int) -> None:
                         shares = bool(attempt.shareable >> position & 1)
                         for constraint in attempt.constraints:
                             constraint.add(choice.request, position, further_share=shares)
-                        taken |= 0 if shares else 1 << position
+                        chosen_mask |= 0 if shares else 1 << position

@@ -40,7 +40,7 @@ SEEDS = range(600)
 CHUNK = 100
 
 
-def told(outcome: Outcome | None) -> Any:
+def describe(outcome: Outcome | None) -> Any:
     if isinstance(outcome, Plan):
         return [[str(choice.device.id) for choice in claim] for claim in outcome.choices]
     return type(outcome).__name__
@@ -50,7 +50,8 @@ def alone(cluster: Cluster, objects: Objects) -> dict[str, Any]:
     """Each node's verdict, found for itself."""
     pending = cluster.resolve(objects.claims)
     return {
-        name: told(cluster.verdict(pending, name, budget=BUDGET)) for name in sorted(cluster.nodes)
+        name: describe(cluster.verdict(pending, name, budget=BUDGET))
+        for name in sorted(cluster.nodes)
     }
 
 
@@ -58,7 +59,7 @@ def together(cluster: Cluster, objects: Objects) -> dict[str, Any]:
     """Each node's verdict, found once per class."""
     verdicts = cluster.verdicts(cluster.resolve(objects.claims), budget=BUDGET)
     return {
-        node: told(verdicts.plan(node) if isinstance(outcome, Plan) else outcome)
+        node: describe(verdicts.plan(node) if isinstance(outcome, Plan) else outcome)
         for node, outcome, _ in sorted(verdicts, key=lambda first_values: first_values[0])
     }
 
@@ -75,11 +76,11 @@ def test_cached_verdicts_are_those_of_a_search(start: int) -> None:
             want = None
 
         try:
-            got: Any = together(cluster, objects)
+            placements: Any = together(cluster, objects)
         except AttemptFailed:
-            got = None
+            placements = None
 
-        assert want == got, seed
+        assert want == placements, seed
         if want is not None:
             classes = cluster.verdicts(cluster.resolve(objects.claims), budget=BUDGET).classes
             shared += len(classes) < len(cluster.nodes)
@@ -101,9 +102,9 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
         together(kept_cluster, objects)
         for _ in changes(kept_cluster, objects):
             pass
-        got: Any = together(kept_cluster, objects)
+        placements: Any = together(kept_cluster, objects)
     except AttemptFailed:
-        got = None
+        placements = None
     # What came back is listed last, and upstream, too, goes by the list where groups contradict.
     relisted_slices = (*objects.slices[1::2], *objects.slices[::2])
     try:
@@ -111,8 +112,8 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
     except AttemptFailed:
         want = None
 
-    if want is not None and got is not None:
-        assert want == got
+    if want is not None and placements is not None:
+        assert want == placements
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 5))
@@ -206,7 +207,7 @@ def new(objects: Objects, *, without_claims: bool = False) -> Cluster:
 def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
     """Many nodes of few kinds, held at random, and a claim for dedicated devices by number."""
     rng = Random(seed)
-    slices, held = [], []
+    slices, allocated = [], []
     for number in range(24):
         cards = [
             device(
@@ -221,7 +222,7 @@ def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
             for index in range(6)
         ]
         slices.append(slice_of(*cards, pool=f"n{number}"))
-        held += [
+        allocated += [
             allocated_claim(result(f"d{index}", pool=f"n{number}"), name=f"{number}-{index}")
             for index in range(6)
             if rng.random() < 0.4
@@ -235,7 +236,7 @@ def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
     cluster = Cluster(
         slices=slices,
         nodes=[node(f"n{number}") for number in range(24)],
-        claims=held,
+        claims=allocated,
         classes=classes(),
         options=AllocatorOptions(),
     )
@@ -250,8 +251,8 @@ def test_nodes_that_differ_in_order_share_the_verdict_but_not_the_devices() -> N
         verdicts = cluster.verdicts(pending)
 
         for name in cluster.nodes:
-            want = told(cluster.verdict(pending, name))
+            want = describe(cluster.verdict(pending, name))
             plan = verdicts.plan(name)
-            assert want == (told(plan) if plan is not None else "DoesNotFit"), (seed, name)
+            assert want == (describe(plan) if plan is not None else "DoesNotFit"), (seed, name)
         shared += sum(not device_class.same_order for device_class in verdicts.classes)
     assert shared > 150

@@ -177,11 +177,11 @@ def test_any_request_derives_claims_or_faults(request: dict[str, object]) -> Non
         return
     for claim in derivation.claims:
         assert LABEL.fullmatch(claim.template)
-        for asked in devices_of(claim)["requests"]:
-            for one in asked.get("firstAvailable") or [asked["exactly"]]:
-                assert LABEL.fullmatch(one.get("name", "x"))
-                assert 1 <= one["count"] <= MAX_RESULTS
-                for amount in one.get("capacity", {}).get("requests", {}).values():
+        for device_request in devices_of(claim)["requests"]:
+            for alternative in device_request.get("firstAvailable") or [device_request["exactly"]]:
+                assert LABEL.fullmatch(alternative.get("name", "x"))
+                assert 1 <= alternative["count"] <= MAX_RESULTS
+                for amount in alternative.get("capacity", {}).get("requests", {}).values():
                     assert Quantity(0) <= Quantity(amount) < Quantity("8Ei")
 
 

@@ -61,7 +61,8 @@ policies = st.builds(
             rule(
                 mode,
                 _mode(mode, careful=careful),
-                only=" || ".join(_mode(each, careful=careful) for each in accept) or None,
+                only=" || ".join(_mode(accepted_mode, careful=careful) for accepted_mode in accept)
+                or None,
             )
             for mode, accept in accepts.items()
         ),
@@ -74,17 +75,17 @@ policies = st.builds(
 )
 
 
-def claims(pool: str, held: frozenset[int], count: int) -> list[ResourceClaim]:
+def claims(pool: str, held_indices: frozenset[int], count: int) -> list[ResourceClaim]:
     return [
         allocated_claim(result(f"d{number}", pool=pool), name=f"{pool}-{number}")
-        for number in sorted(held)
+        for number in sorted(held_indices)
         if number < count
     ]
 
 
-def taken(report: PolicyReport, step: Step) -> None:
+def check_step(report: PolicyReport, step: Step) -> None:
     """Let a report see one step."""
-    pool, published, held = step
+    pool, published, held_indices = step
     identity = PoolId(DRIVER, pool)
     if not published:
         report.forget(identity)
@@ -98,11 +99,11 @@ def taken(report: PolicyReport, step: Step) -> None:
         slice_of(pool=pool, counters=sets, name=f"{pool}-sets", count=2),
         slice_of(*devices, pool=pool, count=2),
     )
-    usage = usage_of(claims(pool, held, len(published)))
+    usage = usage_of(claims(pool, held_indices, len(published)))
     report.inspect(whole_pool(build_index(slices, FEATURES), identity), usage)
 
 
-def said(report: PolicyReport) -> DeviceCompatibilityPolicyStatus:
+def status_of(report: PolicyReport) -> DeviceCompatibilityPolicyStatus:
     return report.status(None, report.policy.source, NOW)
 
 
@@ -112,16 +113,16 @@ def test_what_is_said_depends_on_what_is_there_and_not_on_how_it_came(
 ) -> None:
     report = PolicyReport(judged_policy)
     for step in given_steps:
-        taken(report, step)
-        said(report)  # It may remember what it said.
+        check_step(report, step)
+        status_of(report)  # It may remember what it said.
     last: Mapping[str, Step] = {step[0]: step for step in given_steps}
     fresh, reverse = PolicyReport(judged_policy), PolicyReport(judged_policy)
     for pool in sorted(last):
-        taken(fresh, last[pool])
+        check_step(fresh, last[pool])
     for pool in sorted(last, reverse=True):
-        taken(reverse, last[pool])
+        check_step(reverse, last[pool])
 
-    assert said(fresh) == said(report) == said(reverse)
+    assert status_of(fresh) == status_of(report) == status_of(reverse)
 
 
 @given(policies, steps)
@@ -130,8 +131,8 @@ def test_a_status_that_is_said_again_is_the_same(
 ) -> None:
     report = PolicyReport(judged_policy)
     for step in given_steps:
-        taken(report, step)
-    first = said(report)
+        check_step(report, step)
+    first = status_of(report)
 
     again = report.status(first, judged_policy, "2027-01-01T00:00:00Z")
 
@@ -144,7 +145,7 @@ def test_whoever_holds_devices_alone_breaks_nothing(
     judged_policy: DeviceCompatibilityPolicy, given_steps: list[Step]
 ) -> None:
     report = PolicyReport(judged_policy)
-    for pool, published, held in given_steps:
-        taken(report, (pool, published, frozenset(sorted(held)[:1])))
+    for pool, published, held_indices in given_steps:
+        check_step(report, (pool, published, frozenset(sorted(held_indices)[:1])))
 
-    assert said(report).conflicts is None
+    assert status_of(report).conflicts is None

@@ -62,13 +62,13 @@ def run_to_rest(
     authorities: Authorities, observation: Observation
 ) -> tuple[Authorities, list[Action]]:
     """Apply actions until none is due, as the controller does."""
-    bundle, actions = authorities.ca_bundle, []
+    ca_bundle, actions = authorities.ca_bundle, []
     while action := next_action(authorities, observation, TIMING):
         actions.append(action)
         assert len(actions) <= MAX_ACTIONS, actions
         create = partial(Authority.create, "test", now=NOW, life=LIFE)
         authorities = apply_action(action, authorities, observation, create)
-        is_published = authorities.ca_bundle == bundle
+        is_published = authorities.ca_bundle == ca_bundle
         observation = Observation(
             now=NOW,
             published_since=observation.published_since if is_published else None,

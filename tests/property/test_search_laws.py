@@ -32,10 +32,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One node's attempt, of which the outcome is no error."""
 
     seed: int
-    given: Objects
+    scenario_objects: Objects
     node: NodeDevices
     pending: PendingClaims
-    held: Usage
+    usage_in_use: Usage
     rules: AllocatorOptions
     outcome: Plan | DoesNotFit | BudgetExhausted
 
@@ -54,10 +54,10 @@ def attempts(seed: int) -> Iterator[Attempt]:
             continue
         yield Attempt(
             seed=seed,
-            given=world_,
+            scenario_objects=world_,
             node=devices,
             pending=pending,
-            held=usage_,
+            usage_in_use=usage_,
             rules=rules,
             outcome=outcome,
         )
@@ -68,7 +68,7 @@ def every(start: int) -> Iterator[Attempt]:
         yield from attempts(seed)
 
 
-def told(outcome: Plan | DoesNotFit | BudgetExhausted) -> Any:
+def describe(outcome: Plan | DoesNotFit | BudgetExhausted) -> Any:
     if isinstance(outcome, Plan):
         return [
             [(str(choice.device.id), choice.consumed) for choice in claim]
@@ -80,14 +80,14 @@ def told(outcome: Plan | DoesNotFit | BudgetExhausted) -> Any:
 @pytest.mark.parametrize("start", CHUNKS)
 def test_a_search_restores_its_constraints(start: int) -> None:
     for attempt in every(start):
-        laid_out = lay_out(attempt.node, attempt.pending, attempt.held, attempt.rules)
+        laid_out = lay_out(attempt.node, attempt.pending, attempt.usage_in_use, attempt.rules)
         before = [constraint.state_key() for constraint in laid_out.constraints]
 
         first = search(laid_out, BUDGET)
         after = [constraint.state_key() for constraint in laid_out.constraints]
 
         assert before == after, attempt.seed
-        assert told(first) == told(search(laid_out, BUDGET)), attempt.seed
+        assert describe(first) == describe(search(laid_out, BUDGET)), attempt.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS[:2])
@@ -112,7 +112,12 @@ def test_no_order_of_devices_changes_the_verdict(start: int) -> None:
         Random(attempt.seed).shuffle(order)
 
         outcome = allocate(
-            attempt.node, attempt.pending, attempt.held, attempt.rules, budget=BUDGET, order=order
+            attempt.node,
+            attempt.pending,
+            attempt.usage_in_use,
+            attempt.rules,
+            budget=BUDGET,
+            order=order,
         )
 
         if not isinstance(outcome, BudgetExhausted) and not isinstance(
@@ -124,7 +129,7 @@ def test_no_order_of_devices_changes_the_verdict(start: int) -> None:
 @pytest.mark.parametrize("start", CHUNKS)
 def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
     for attempt in every(start):
-        objects, rng = attempt.given, Random(attempt.seed)
+        objects, rng = attempt.scenario_objects, Random(attempt.seed)
         if not _counts_agree(objects.slices):
             # Upstream takes the number of slices from the first that it meets, and so do we.
             continue
@@ -140,7 +145,7 @@ def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
 
         outcome = allocate(devices, attempt.pending, usage_, attempt.rules, budget=BUDGET)
 
-        assert told(attempt.outcome) == told(outcome), attempt.seed
+        assert describe(attempt.outcome) == describe(outcome), attempt.seed
 
 
 @pytest.mark.parametrize("start", CHUNKS)
@@ -161,19 +166,25 @@ def test_a_further_free_device_never_makes_claims_infeasible(start: int) -> None
             continue
         if not isinstance(attempt.outcome, Plan):
             continue
-        if lay_out(attempt.node, attempt.pending, attempt.held, attempt.rules).may_abort:
+        if lay_out(attempt.node, attempt.pending, attempt.usage_in_use, attempt.rules).may_abort:
             continue
         twin = Random(attempt.seed).choice(attempt.node.devices)
         slices = [
             _with_another(slice_, twin.id.device) if slice_ is twin.slice else slice_
-            for slice_ in attempt.given.slices
+            for slice_ in attempt.scenario_objects.slices
         ]
         node = next(
-            node_ for node_ in attempt.given.nodes if node_.metadata.name == attempt.node.node
+            node_
+            for node_ in attempt.scenario_objects.nodes
+            if node_.metadata.name == attempt.node.node
         )
-        devices = pools.node_devices(pools.build_index(slices, attempt.given.features), node)
+        devices = pools.node_devices(
+            pools.build_index(slices, attempt.scenario_objects.features), node
+        )
 
-        outcome = allocate(devices, attempt.pending, attempt.held, attempt.rules, budget=BUDGET)
+        outcome = allocate(
+            devices, attempt.pending, attempt.usage_in_use, attempt.rules, budget=BUDGET
+        )
 
         assert isinstance(outcome, Plan | BudgetExhausted), attempt.seed
 

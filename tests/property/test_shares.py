@@ -74,9 +74,9 @@ def test_shares_that_add_to_100_fit_on_one_device(
     granule = max(step or 0, MEBIBYTE) * 2 + (least or 0)
     assume(size * min(percents) // 100 >= granule)
 
-    taken = [consumed(claimed(percent, size, least, step), least, step) for percent in percents]
+    amounts = [consumed(claimed(percent, size, least, step), least, step) for percent in percents]
 
-    assert sum(taken) <= size
+    assert sum(amounts) <= size
 
 
 @given(st.integers(1, 99), st.integers(2**24, 2**38), st.sampled_from((0, 1, MEBIBYTE)), steps)

@@ -166,15 +166,15 @@ looks = st.builds(
 )
 
 
-def slices_like(name: str, look: Looks) -> tuple[ResourceSlice, ResourceSlice]:
+def slices_like(name: str, shape: Looks) -> tuple[ResourceSlice, ResourceSlice]:
     """Four GPUs of one size, and two halves of a further one."""
     gpus = [
         device(
             f"gpu-{number}",
-            attributes={ROOT: root, NUMA: look.numa, "uuid": look.uuid},
-            capacity={"memory": look.memory if number % 2 else "40Gi"},
+            attributes={ROOT: root, NUMA: shape.numa, "uuid": shape.uuid},
+            capacity={"memory": shape.memory if number % 2 else "40Gi"},
         )
-        for number, root in enumerate(look.roots)
+        for number, root in enumerate(shape.roots)
     ]
     halves = [device(f"part-{number}", consumes(memory="20Gi")) for number in range(2)]
     counters = [counter_set(memory="40Gi")]
@@ -184,20 +184,20 @@ def slices_like(name: str, look: Looks) -> tuple[ResourceSlice, ResourceSlice]:
     )
 
 
-@pytest.mark.parametrize("strategy", ALL, ids=lambda each: each.name)
+@pytest.mark.parametrize("strategy", ALL, ids=lambda entry: entry.name)
 @settings(max_examples=100)
 @given(shapes=st.lists(looks, min_size=2, max_size=6), count=st.integers(1, 3))
 def test_scores_of_a_class_are_those_of_each_node(
     strategy: Strategy, shapes: list[Looks], count: int
 ) -> None:
-    names = {f"n{number}": look for number, look in enumerate(shapes)}
+    names = {f"n{number}": shape for number, shape in enumerate(shapes)}
     cluster = Cluster(
-        slices=[slice_ for name, look in names.items() for slice_ in slices_like(name, look)],
+        slices=[slice_ for name, shape in names.items() for slice_ in slices_like(name, shape)],
         nodes=[node(name) for name in names],
         claims=[
             allocated_claim(result(used, pool=name), name=f"{name}-{used}")
-            for name, look in names.items()
-            for used in look.in_use
+            for name, shape in names.items()
+            for used in shape.in_use
         ],
         classes=classes(),
         options=AllocatorOptions(),

@@ -34,7 +34,7 @@ class Case(NamedTuple):
     name: str
     document: Document
     there: Context
-    told: tuple[str, ...] = ()
+    expected_findings: tuple[str, ...] = ()
 
 
 # --- slices of a pool -----------------------------------------------------------------------------
@@ -43,8 +43,8 @@ _COUNTERS: Document = {"sharedCounters": [{"name": "set", "counters": {"sm": {"v
 
 
 def consuming(counter_set: str, counter: str = "sm") -> Document:
-    taken = {"counterSet": counter_set, "counters": {counter: {"value": "1"}}}
-    return device(consumesCounters=[taken])
+    consumption = {"counterSet": counter_set, "counters": {counter: {"value": "1"}}}
+    return device(consumesCounters=[consumption])
 
 
 def second(*devices: Document, count: int = 2, generation: int = 1, **spec: object) -> Document:
@@ -337,7 +337,7 @@ POLICIES = (
 
 @pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS, *POLICIES], ids=lambda case: case.name)
 def test_judge(case: Case) -> None:
-    assert case.told == finding_lines(case.document, case.there)
+    assert case.expected_findings == finding_lines(case.document, case.there)
 
 
 def test_an_inventory_that_lost_a_generation_knows_the_newest() -> None:

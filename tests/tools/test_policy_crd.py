@@ -29,8 +29,8 @@ ROOT: Mapping[str, Any] = VERSION["schema"]["openAPIV3Schema"]
 def schemas(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield every schema below this one with its path."""
     yield path, schema
-    for name, each in schema.get("properties", {}).items():
-        yield from schemas(each, f"{path}.{name}")
+    for name, schema_node in schema.get("properties", {}).items():
+        yield from schemas(schema_node, f"{path}.{name}")
     if "items" in schema:
         yield from schemas(schema["items"], f"{path}[]")
 
@@ -53,10 +53,12 @@ def test_its_names_are_those_that_we_call() -> None:
 
 def test_every_field_is_explained() -> None:
     """But what every object has."""
-    fields = [path for path, each in schemas(ROOT) if path and not path.endswith("[]")]
+    fields = [path for path, schema_node in schemas(ROOT) if path and not path.endswith("[]")]
 
     unexplained = {
-        path for path, each in schemas(ROOT) if path in fields and "description" not in each
+        path
+        for path, schema_node in schemas(ROOT)
+        if path in fields and "description" not in schema_node
     }
 
     assert {".apiVersion", ".kind", ".metadata"} == unexplained
@@ -64,18 +66,22 @@ def test_every_field_is_explained() -> None:
 
 def test_everything_is_bounded() -> None:
     """A schema without bounds would make rules in CEL too costly, and objects too large."""
-    for path, each in schemas(ROOT["properties"]["spec"]):
-        if each["type"] == "string" and "enum" not in each:
-            assert "maxLength" in each, path
-        if each["type"] == "array":
-            assert "maxItems" in each, path
+    for path, schema_node in schemas(ROOT["properties"]["spec"]):
+        if schema_node["type"] == "string" and "enum" not in schema_node:
+            assert "maxLength" in schema_node, path
+        if schema_node["type"] == "array":
+            assert "maxItems" in schema_node, path
 
 
 def test_defaults_are_those_of_the_types() -> None:
     spec = ROOT["properties"]["spec"]["properties"]
     said_nothing = DeviceCompatibilityPolicySpec(driver="d")
 
-    written = {name: each["default"] for name, each in spec.items() if "default" in each}
+    written = {
+        name: schema_node["default"]
+        for name, schema_node in spec.items()
+        if "default" in schema_node
+    }
 
     assert written == {
         "enforcement": said_nothing.enforcement,
@@ -102,11 +108,11 @@ def test_what_the_example_says_has_a_place() -> None:
     def places(value: object, path: str) -> Iterator[str]:
         yield path
         if isinstance(value, Mapping):
-            for name, each in value.items():
-                yield from places(each, f"{path}.{name}")
+            for name, schema_node in value.items():
+                yield from places(schema_node, f"{path}.{name}")
         elif isinstance(value, list):
-            for each in value:
-                yield from places(each, f"{path}[]")
+            for schema_node in value:
+                yield from places(schema_node, f"{path}[]")
 
     assert set(places(example.document["spec"], ".spec")) <= known
     assert (

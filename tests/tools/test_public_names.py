@@ -107,13 +107,13 @@ def test_metrics_are_made_in_modules_of_that_name() -> None:
         "GaugeMetricFamily",
         "CounterMetricFamily",
     )
-    found = [
+    names = [
         str(path.relative_to(ROOT))
         for path in _files_with_calls(*makers)
         if "prometheus_client" in path.read_text() and not path.stem.endswith("metrics")
     ]
 
-    assert [] == found, "tools/public_names.py reads metrics from modules called metrics"
+    assert [] == names, "tools/public_names.py reads metrics from modules called metrics"
 
 
 def test_every_reason_of_an_event_is_listed() -> None:

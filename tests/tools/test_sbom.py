@@ -47,6 +47,6 @@ def test_the_bill_is_complete_and_the_same_each_time(
     assert all(
         component["hashes"] and component["licenses"] for component in document["components"]
     )
-    depended = {each for entry in document["dependencies"] for each in entry["dependsOn"]}
+    depended = {reference for entry in document["dependencies"] for reference in entry["dependsOn"]}
     assert depended <= named
     assert {name for name in named if name.startswith("pkg:pypi/aiohttp@")} <= depended

@@ -21,9 +21,9 @@ def review(user: str = "mallory", namespace: str = "team-a") -> AdmissionRequest
 
 def budgets(clock: Clock) -> ReviewBudgets:
     """Return budgets of a webhook that has been busy with others."""
-    made = ReviewBudgets(0.25, 2.0, clock=clock)
-    made.charge(review("others", "others"), 100.0)
-    return made
+    review_budgets = ReviewBudgets(0.25, 2.0, clock=clock)
+    review_budgets.charge(review("others", "others"), 100.0)
+    return review_budgets
 
 
 def test_who_has_used_it_up_waits_and_others_do_not() -> None:

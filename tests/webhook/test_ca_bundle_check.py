@@ -23,7 +23,7 @@ CERTIFICATE: Final = issue_serving_certificate(OURS, ["a"], now=NOW, life=LIFE)
 NOT_TRUSTED: Final = "the caBundle does not contain the authority of the serving certificate"
 
 
-def bundle(*authorities: Authority) -> str:
+def bundle_of(*authorities: Authority) -> str:
     return b64encode(b"".join(authority.certificate_pem for authority in authorities)).decode()
 
 
@@ -34,8 +34,8 @@ def configuration(*bundles: str) -> Document:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as check:
+        yield check
 
 
 class Clock:
@@ -52,20 +52,20 @@ async def checking(
 ) -> AsyncIterator[CaBundleCheck]:
     async with server.client() as client:
         informers = quick_informers(client)
-        made = CaBundleCheck(informers, NAME, lambda: CERTIFICATE, clock=clock or Clock())
+        check = CaBundleCheck(informers, NAME, lambda: CERTIFICATE, clock=clock or Clock())
         async with running(informers.run):
-            yield made
+            yield check
 
 
 @pytest.mark.parametrize(
     ("bundles", "want"),
     [
-        ([bundle(OURS)], ""),
-        ([bundle(OTHER, OURS)], ""),
-        ([bundle(OTHER)], NOT_TRUSTED),
+        ([bundle_of(OURS)], ""),
+        ([bundle_of(OTHER, OURS)], ""),
+        ([bundle_of(OTHER)], NOT_TRUSTED),
         ([""], NOT_TRUSTED),
         (["%"], NOT_TRUSTED),
-        ([bundle(OURS), bundle(OTHER)], NOT_TRUSTED),
+        ([bundle_of(OURS), bundle_of(OTHER)], NOT_TRUSTED),
         ([], ""),
     ],
     ids=[
@@ -82,50 +82,50 @@ async def test_a_new_replica_is_ready_once_it_is_trusted(
     bundles: list[str], want: str, server: FakeApiServer
 ) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(*bundles))
-    async with checking(server) as made:
-        await made.configurations.synced.wait()
+    async with checking(server) as check:
+        await check.configurations.synced.wait()
 
-        assert want == made.check()
+        assert want == check.check()
 
 
 async def test_a_replica_is_not_ready_before_it_has_read_the_configuration(
     server: FakeApiServer,
 ) -> None:
     server.hang()
-    async with checking(server) as made:
-        assert made.check() == "the webhook configuration was not read yet"
+    async with checking(server) as check:
+        assert check.check() == "the webhook configuration was not read yet"
 
 
 async def test_a_replica_that_was_trusted_has_a_grace_period(server: FakeApiServer) -> None:
-    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle(OURS)))
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle_of(OURS)))
     clock = Clock()
-    async with checking(server, clock) as made:
-        await made.configurations.synced.wait()
-        assert made.check() == ""
-        before = made.configurations.store["", NAME]
-        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle(OTHER)))
-        await until(lambda: made.configurations.store["", NAME] != before)
+    async with checking(server, clock) as check:
+        await check.configurations.synced.wait()
+        assert check.check() == ""
+        before = check.configurations.store["", NAME]
+        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle_of(OTHER)))
+        await until(lambda: check.configurations.store["", NAME] != before)
 
         clock.now = GRACE_PERIOD_S
-        assert made.check() == ""
+        assert check.check() == ""
         clock.now += 1
-        assert made.check() == NOT_TRUSTED
+        assert check.check() == NOT_TRUSTED
 
-        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle(OURS)))
-        await until(lambda: made.check() == "")
+        server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle_of(OURS)))
+        await until(lambda: check.check() == "")
 
 
 async def test_without_permission_to_read_the_check_passes(server: FakeApiServer) -> None:
-    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle(OTHER)))
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle_of(OTHER)))
     server.fail(403, times=10**6)
-    async with checking(server) as made:
-        await until(lambda: made.configurations.failures > 2)
+    async with checking(server) as check:
+        await until(lambda: check.configurations.failures > 2)
 
-        assert made.check() == ""
+        assert check.check() == ""
 
 
 async def test_without_a_configuration_the_check_passes(server: FakeApiServer) -> None:
-    async with checking(server) as made:
-        await made.configurations.synced.wait()
+    async with checking(server) as check:
+        await check.configurations.synced.wait()
 
-        assert made.check() == ""
+        assert check.check() == ""

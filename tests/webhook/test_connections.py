@@ -58,10 +58,10 @@ class Server:
         return web.Response(text="ok")
 
     async def plain(self) -> Streams:
-        return self._kept(await asyncio.open_connection("127.0.0.1", self.endpoint.port))
+        return self._track(await asyncio.open_connection("127.0.0.1", self.endpoint.port))
 
     async def connected(self, address: str = "127.0.0.1") -> Streams:
-        return self._kept(
+        return self._track(
             await asyncio.open_connection(
                 "127.0.0.1",
                 self.endpoint.port,
@@ -71,7 +71,7 @@ class Server:
             )
         )
 
-    def _kept(self, streams: Streams) -> Streams:
+    def _track(self, streams: Streams) -> Streams:
         self._writers.append(streams[1])
         return streams
 
@@ -100,14 +100,14 @@ class Server:
 
 
 @asynccontextmanager
-async def standing(**settings: Any) -> AsyncIterator[Server]:
-    made = Server(**settings)
-    await made.endpoint.start(Listener(LEAF).context)
-    async with asyncio.timeout(10), running(made.endpoint.run):
-        yield made
-        made.close()
-        made.answering.set()
-        await made.endpoint.stop()
+async def started_server(**settings: Any) -> AsyncIterator[Server]:
+    started = Server(**settings)
+    await started.endpoint.start(Listener(LEAF).context)
+    async with asyncio.timeout(10), running(started.endpoint.run):
+        yield started
+        started.close()
+        started.answering.set()
+        await started.endpoint.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ async def is_over(streams: Streams) -> bool:
 
 
 async def test_an_idle_connection_is_evicted_for_a_new_one() -> None:
-    async with standing(max_connections=2) as server:
+    async with started_server(max_connections=2) as server:
         oldest, newer = await server.connected(), await server.connected()
         assert await server.is_answered(newer)
         await until(lambda: server.open() == 2)
@@ -138,7 +138,7 @@ async def test_an_idle_connection_is_evicted_for_a_new_one() -> None:
 
 
 async def test_a_connection_with_a_review_keeps_its_place_and_a_new_one_is_rejected() -> None:
-    async with standing(max_connections=1) as server, asyncio.TaskGroup() as group:
+    async with started_server(max_connections=1) as server, asyncio.TaskGroup() as group:
         server.answering.clear()
         first = group.create_task(server.is_answered())
         await until(lambda: server.asked == 1)
@@ -152,7 +152,7 @@ async def test_a_connection_with_a_review_keeps_its_place_and_a_new_one_is_rejec
 
 
 async def test_connections_without_a_valid_request_are_evicted_before_others() -> None:
-    async with standing(max_connections=3) as server:
+    async with started_server(max_connections=3) as server:
         used = await server.connected()
         assert await server.is_answered(used)
         unused = [await server.connected() for _ in range(2)]
@@ -166,7 +166,7 @@ async def test_connections_without_a_valid_request_are_evicted_before_others() -
 
 
 async def test_a_client_cannot_have_more_unused_connections_than_its_share() -> None:
-    async with standing(max_connections=8, max_unused_connections_per_address=2) as server:
+    async with started_server(max_connections=8, max_unused_connections_per_address=2) as server:
         first = await server.connected("127.0.0.2")
         await server.connected("127.0.0.2")
         assert not await server.is_answered(address="127.0.0.2")
@@ -180,7 +180,7 @@ async def test_a_client_cannot_have_more_unused_connections_than_its_share() -> 
 
 
 async def test_who_opens_connections_without_end_makes_room_for_others() -> None:
-    async with standing(max_connections=4) as server:
+    async with started_server(max_connections=4) as server:
         flood = [await server.connected("127.0.0.2") for _ in range(4)]
         await until(lambda: server.open() == 4)
 
@@ -194,7 +194,7 @@ async def test_who_opens_connections_without_end_makes_room_for_others() -> None
 
 
 async def test_bodies_that_are_still_arriving_take_no_place_of_a_review() -> None:
-    async with standing(max_in_flight=1) as server:
+    async with started_server(max_in_flight=1) as server:
         for _ in range(5):
             _, writer = await server.connected()
             writer.write(HEAD + b"Content-Length: 2\r\n\r\n{")
@@ -204,7 +204,7 @@ async def test_bodies_that_are_still_arriving_take_no_place_of_a_review() -> Non
 
 
 async def test_reviews_beyond_the_limit_are_to_be_retried() -> None:
-    async with standing(max_in_flight=1) as server, asyncio.TaskGroup() as group:
+    async with started_server(max_in_flight=1) as server, asyncio.TaskGroup() as group:
         server.answering.clear()
         first = group.create_task(server.is_answered())
         await until(lambda: server.asked == 1)
@@ -220,7 +220,7 @@ async def test_reviews_beyond_the_limit_are_to_be_retried() -> None:
 
 
 async def test_a_small_body_has_a_second_and_the_first_of_too_many_is_given_up() -> None:
-    async with standing(max_reading=1) as server:
+    async with started_server(max_reading=1) as server:
         first, second = await server.connected(), await server.connected()
         for _, writer in (first, second):
             writer.write(HEAD + b"Content-Length: 2\r\n\r\n{")
@@ -241,7 +241,7 @@ BEGINNINGS: Final = {
 
 @pytest.mark.parametrize("sent", BEGINNINGS.values(), ids=BEGINNINGS)
 async def test_a_connection_with_an_incomplete_header_is_closed(sent: bytes | None) -> None:
-    async with standing(request_header_timeout=PositiveDuration(0.2)) as server:
+    async with started_server(request_header_timeout=PositiveDuration(0.2)) as server:
         streams = await (server.plain() if sent is None else server.connected())
         if sent and len(sent) > len(ASK):
             assert await server.is_answered(streams)
@@ -258,7 +258,7 @@ async def test_a_connection_with_an_incomplete_header_is_closed(sent: bytes | No
 
 
 async def test_a_header_that_comes_byte_by_byte_is_closed() -> None:
-    async with standing(request_header_timeout=PositiveDuration(0.2)) as server:
+    async with started_server(request_header_timeout=PositiveDuration(0.2)) as server:
         _, writer = await server.connected()
         writer.write(b"POST /mutate HTTP/1.1\r\n")
         while server.closed("header_timeout") is None:
@@ -267,7 +267,7 @@ async def test_a_header_that_comes_byte_by_byte_is_closed() -> None:
 
 
 async def test_incomplete_headers_cannot_hold_all_places() -> None:
-    async with standing(max_connections=5) as server:
+    async with started_server(max_connections=5) as server:
         half = [await server.connected() for _ in range(3)]
         half += [await server.plain() for _ in range(2)]
         for _, writer in half:
@@ -278,18 +278,18 @@ async def test_incomplete_headers_cannot_hold_all_places() -> None:
 
 
 async def test_an_idle_connection_outlives_the_header_timeout() -> None:
-    async with standing(request_header_timeout=PositiveDuration(0.5)) as server:
-        kept = await server.connected()
-        assert await server.is_answered(kept)
+    async with started_server(request_header_timeout=PositiveDuration(0.5)) as server:
+        open_streams = await server.connected()
+        assert await server.is_answered(open_streams)
 
         await asyncio.sleep(0.8)
 
-        assert await server.is_answered(kept)
+        assert await server.is_answered(open_streams)
         assert server.closed("header_timeout") is None
 
 
 async def test_a_slow_body_is_not_a_header() -> None:
-    async with standing(request_header_timeout=PositiveDuration(0.5)) as server:
+    async with started_server(request_header_timeout=PositiveDuration(0.5)) as server:
         reader, writer = await server.connected()
         writer.write(ASK[:-1])
         await asyncio.sleep(0.8)
@@ -299,7 +299,7 @@ async def test_a_slow_body_is_not_a_header() -> None:
 
 
 async def test_a_failed_handshake_frees_its_place() -> None:
-    async with standing() as server:
+    async with started_server() as server:
         with pytest.raises(ssl.SSLError):
             await asyncio.open_connection(
                 "127.0.0.1",
@@ -314,11 +314,11 @@ async def test_a_failed_handshake_frees_its_place() -> None:
 
 
 async def test_without_an_address_both_families_are_bound() -> None:
-    made = connections.Connections(1, max_unused_per_address=1, header_timeout_s=1.0)
-    await made.listen("", 0)
+    started = connections.Connections(1, max_unused_per_address=1, header_timeout_s=1.0)
+    await started.listen("", 0)
 
     for host in ("127.0.0.1", "::1"):
-        _, writer = await asyncio.open_connection(host, made.port)
+        _, writer = await asyncio.open_connection(host, started.port)
         writer.close()
         await writer.wait_closed()
-    await made.close()
+    await started.close()

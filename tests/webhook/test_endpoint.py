@@ -41,14 +41,14 @@ from webhook.settings import WebhookSettings
 NAME: Final = "w.n.svc"
 
 
-def leaf() -> ServingCertificate:
+def serving_certificate() -> ServingCertificate:
     now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  TLS compares with the clock.
     return issue_serving_certificate(
         Authority.create("test", now=now, life=life), [NAME], now=now, life=life
     )
 
 
-LEAF: Final = leaf()
+LEAF: Final = serving_certificate()
 
 
 @pytest.fixture
@@ -72,23 +72,23 @@ async def started(
         review_runner(metrics),
         signing=fixed_signing,
     )
-    made = Endpoint(
+    started_endpoint = Endpoint(
         settings,
         {MUTATE_PATH: mutation.handle},
         metrics,
         find_path=fixed_path,
         chance=lambda: 0.5,
     )
-    await made.start(listener.context)
-    async with running(made.run):
-        yield made
-        await made.stop()
+    await started_endpoint.start(listener.context)
+    async with running(started_endpoint.run):
+        yield started_endpoint
+        await started_endpoint.stop()
 
 
 @pytest.fixture
 async def endpoint(registry: CollectorRegistry) -> AsyncIterator[Endpoint]:
-    async with started(registry, Listener(LEAF)) as made:
-        yield made
+    async with started(registry, Listener(LEAF)) as started_endpoint:
+        yield started_endpoint
 
 
 def session(endpoint: Endpoint) -> ClientSession:
@@ -136,8 +136,11 @@ async def test_a_draining_endpoint_waits_for_quiet_and_closes_connections(
 
 async def test_no_client_can_keep_an_endpoint_from_ending(registry: CollectorRegistry) -> None:
     settings: dict[str, Any] = {"drain": 60, "max_drain": 0.05}
-    async with started(registry, Listener(LEAF), **settings) as made, asyncio.timeout(5):
-        await made.drain()
+    async with (
+        started(registry, Listener(LEAF), **settings) as started_endpoint,
+        asyncio.timeout(5),
+    ):
+        await started_endpoint.drain()
 
 
 # --- callers --------------------------------------------------------------------------------------
@@ -166,7 +169,7 @@ def caller(authority: Authority, name: str, directory: Path) -> ssl.SSLContext:
     return context
 
 
-async def asked(endpoint: Endpoint, context: ssl.SSLContext) -> int:
+async def request_status(endpoint: Endpoint, context: ssl.SSLContext) -> int:
     """Return the status of a review that is none."""
     url = f"https://127.0.0.1:{endpoint.port}"
     async with ClientSession(url, connector=TCPConnector(ssl=context)) as client:
@@ -183,11 +186,11 @@ async def test_only_named_clients_of_a_trusted_authority_are_allowed(
     stranger = client_tls_context(LEAF.authority)
     stranger.check_hostname = False
     async with started(registry, listener, client_ca_file="set") as endpoint:
-        assert await asked(endpoint, caller(ours, "kube-apiserver", tmp_path)) == 400
-        assert await asked(endpoint, caller(ours, "system:node:a", tmp_path)) == 403
+        assert await request_status(endpoint, caller(ours, "kube-apiserver", tmp_path)) == 400
+        assert await request_status(endpoint, caller(ours, "system:node:a", tmp_path)) == 403
         for context in (caller(theirs, "kube-apiserver", tmp_path), stranger):
             with pytest.raises((ClientError, OSError)):
-                await asked(endpoint, context)
+                await request_status(endpoint, context)
         # Our own look at it has no certificate, and sees that it is asked for one.
         check = SelfCheck(endpoint, lambda: LEAF, host="127.0.0.1", name=NAME, retry_s=0.01)
         async with running(check.run):
@@ -218,7 +221,7 @@ async def test_a_client_that_disconnects_is_no_internal_error(
 
 @pytest.mark.parametrize(
     ("trusted", "name", "is_content"),
-    [(LEAF, NAME, True), (leaf(), NAME, False), (LEAF, "other.n.svc", False)],
+    [(LEAF, NAME, True), (serving_certificate(), NAME, False), (LEAF, "other.n.svc", False)],
     ids=["as the API server does", "with another authority", "by another name"],
 )
 async def test_the_self_check_trusts_what_the_api_server_trusts(

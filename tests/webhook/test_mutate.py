@@ -65,15 +65,15 @@ CALLS: Final = (
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
-    answer = await made.client.post(MUTATE_PATH, data=call.body, headers=call.headers)
+    answer = await endpoint.client.post(MUTATE_PATH, data=call.body, headers=call.headers)
 
     assert call.status == answer.status
-    assert made.sample(
+    assert endpoint.sample(
         "controller_runtime_webhook_requests_total", webhook=MUTATE_PATH, code=str(call.status)
     )
-    assert not made.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH)
+    assert not endpoint.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH)
 
 
 @pytest.mark.parametrize(
@@ -90,45 +90,45 @@ async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoi
 async def test_other_methods_and_paths_get_one_answer(
     method: str, path: str, start: StartEndpoint
 ) -> None:
-    made = await start()
-    url = f"https://127.0.0.1:{made.endpoint.port}/{path.lstrip('/')}"
+    endpoint = await start()
+    url = f"https://127.0.0.1:{endpoint.endpoint.port}/{path.lstrip('/')}"
 
-    answer = await made.client.request(method, url, data=b"{}")
+    answer = await endpoint.client.request(method, url, data=b"{}")
 
     names = {name for name in answer.headers if answer.headers[name]}
     assert (answer.status, await answer.read()) == (404, b"")
     assert names == {"Content-Length", "Date", "Connection"}
-    assert made.sample("drawbridge_requests_to_unknown_paths_total") == 1
+    assert endpoint.sample("drawbridge_requests_to_unknown_paths_total") == 1
 
 
 async def test_a_body_that_does_not_arrive_times_out(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
     async def slow() -> Any:
         yield b"{"
         await asyncio.sleep(1.0)
         yield b"}"
 
-    answer = await made.client.post(MUTATE_PATH, data=slow(), headers=JSON)
+    answer = await endpoint.client.post(MUTATE_PATH, data=slow(), headers=JSON)
 
     assert answer.status == 408
     assert answer.headers["Connection"] == "close"
 
 
 async def test_large_bodies_in_flight_are_bounded(start: StartEndpoint) -> None:
-    made = await start(
+    endpoint = await start(
         read_timeout=PositiveDuration(5.0), max_in_flight=100, max_bytes_in_flight=80 * 1024
     )
 
     async def slow() -> AsyncIterator[bytes]:
         yield b"{"
-        await until(lambda: made.sample("drawbridge_requests_shed_total") == 1)
+        await until(lambda: endpoint.sample("drawbridge_requests_shed_total") == 1)
 
     async with asyncio.TaskGroup() as group:
-        large = group.create_task(made.client.post(MUTATE_PATH, data=slow(), headers=JSON))
-        await until(lambda: made.endpoint.reading == 1)
-        small: ClientResponse = await made.client.post(MUTATE_PATH, json=REVIEW)
-        another = await made.client.post(MUTATE_PATH, data=b" " * 60 * 1024, headers=JSON)
+        large = group.create_task(endpoint.client.post(MUTATE_PATH, data=slow(), headers=JSON))
+        await until(lambda: endpoint.endpoint.reading == 1)
+        small: ClientResponse = await endpoint.client.post(MUTATE_PATH, json=REVIEW)
+        another = await endpoint.client.post(MUTATE_PATH, data=b" " * 60 * 1024, headers=JSON)
 
     assert (200, 503) == (small.status, another.status)
     assert large.result().status == 400
@@ -138,12 +138,12 @@ async def test_a_bug_is_a_server_error_and_no_denial(start: StartEndpoint) -> No
     def broken() -> TranslationSnapshot:
         raise ZeroDivisionError
 
-    made = await start(broken)
+    endpoint = await start(broken)
 
-    answer = await made.client.post(MUTATE_PATH, json=REVIEW)
+    answer = await endpoint.client.post(MUTATE_PATH, json=REVIEW)
 
     assert (answer.status, await answer.text()) == (500, "internal error")
-    assert made.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH) == 1
+    assert endpoint.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH) == 1
 
 
 @pytest.mark.parametrize("amount", ["x", "1e999999", "1" * 200, "\x1b[2J"])
@@ -161,9 +161,9 @@ async def test_an_amount_that_is_no_quantity_is_denied_with_its_field(
 
 
 async def test_an_answer_has_the_headers_that_it_needs(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
-    answer = await made.client.post(MUTATE_PATH, json=REVIEW)
+    answer = await endpoint.client.post(MUTATE_PATH, json=REVIEW)
 
     body = await answer.read()
     assert {"Content-Type", "Content-Length", "Date"} == set(answer.headers)
@@ -174,8 +174,8 @@ async def test_an_answer_has_the_headers_that_it_needs(start: StartEndpoint) -> 
 async def test_a_client_of_http_1_0_gets_its_answer_and_the_end_of_the_connection(
     start: StartEndpoint,
 ) -> None:
-    made = await start()
-    url = f"https://127.0.0.1:{made.endpoint.port}{MUTATE_PATH}"
+    endpoint = await start()
+    url = f"https://127.0.0.1:{endpoint.endpoint.port}{MUTATE_PATH}"
 
     async with (
         ClientSession(version=HttpVersion10, connector=TCPConnector(ssl=False)) as client,
@@ -188,10 +188,10 @@ async def test_a_client_of_http_1_0_gets_its_answer_and_the_end_of_the_connectio
 
 
 async def test_while_draining_each_answer_closes_its_connection(start: StartEndpoint) -> None:
-    made = await start()
-    before = await made.client.post(MUTATE_PATH, json=REVIEW)
-    made.endpoint.draining = True
-    after = await made.client.post(MUTATE_PATH, json=REVIEW)
+    endpoint = await start()
+    before = await endpoint.client.post(MUTATE_PATH, json=REVIEW)
+    endpoint.endpoint.draining = True
+    after = await endpoint.client.post(MUTATE_PATH, json=REVIEW)
 
     assert before.headers.get("Connection") != "close"
     assert (after.status, after.headers["Connection"]) == (200, "close")
@@ -200,19 +200,19 @@ async def test_while_draining_each_answer_closes_its_connection(start: StartEndp
 async def test_a_connection_is_closed_after_a_random_number_of_requests(
     start: StartEndpoint,
 ) -> None:
-    made = await start(requests_per_connection=1)
+    endpoint = await start(requests_per_connection=1)
 
-    assert (await made.client.post(MUTATE_PATH, json=REVIEW)).headers["Connection"] == "close"
+    assert (await endpoint.client.post(MUTATE_PATH, json=REVIEW)).headers["Connection"] == "close"
 
 
 # --- answers --------------------------------------------------------------------------------------
 
 
 async def test_a_legacy_pod_becomes_a_pod_with_claims(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     legacy = pod(gpus(1, cpu=2))
 
-    result = apply_patch(legacy, await mutate_pod(made, legacy))
+    result = apply_patch(legacy, await mutate_pod(endpoint, legacy))
 
     (container,) = result["spec"]["containers"]
     (entry,) = result["spec"]["resourceClaims"]
@@ -222,30 +222,30 @@ async def test_a_legacy_pod_becomes_a_pod_with_claims(start: StartEndpoint) -> N
 
 
 async def test_a_translated_pod_is_left_unchanged(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     legacy = pod(gpus(2, name="a"), gpus(1, name="b"))
-    once = apply_patch(legacy, await mutate_pod(made, legacy))
+    once = apply_patch(legacy, await mutate_pod(endpoint, legacy))
 
-    again = await mutate_pod(made, once)
+    again = await mutate_pod(endpoint, once)
 
     assert again["allowed"]
     assert apply_patch(once, again) == once
 
 
 async def test_the_legacy_manifest_applied_again_changes_nothing(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     legacy = pod(gpus(1, cpu=2))
-    stored = apply_patch(legacy, await mutate_pod(made, legacy))
+    stored = apply_patch(legacy, await mutate_pod(endpoint, legacy))
     applied = msgspec.json.decode(msgspec.json.encode(stored))
     applied["spec"]["containers"][0]["resources"]["limits"] |= limits(1)
 
-    assert apply_patch(applied, await mutate_pod(made, applied, stored)) == stored
+    assert apply_patch(applied, await mutate_pod(endpoint, applied, stored)) == stored
 
 
 async def test_wrong_values_are_denied_with_their_causes(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
-    response = await mutate_pod(made, pod(gpus("1500m")))
+    response = await mutate_pod(endpoint, pod(gpus("1500m")))
 
     assert not response["allowed"]
     assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
@@ -254,22 +254,22 @@ async def test_wrong_values_are_denied_with_their_causes(start: StartEndpoint) -
 
 
 async def test_the_log_is_bounded_whatever_a_client_sends(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     names = {"name": "n" * 9999, "uid": "u" * 9999, "userInfo": {"username": "s" * 9999}}
     with capture_logs() as lines:
-        await made.client.post(MUTATE_PATH, json=review(pod(gpus(1)), **names))
+        await endpoint.client.post(MUTATE_PATH, json=review(pod(gpus(1)), **names))
 
-    (line,) = (each for each in lines if each["event"] == "pod.reviewed")
+    (line,) = (record for record in lines if record["event"] == "pod.reviewed")
     assert max(len(line[field]) for field in ("pod", "uid", "user")) == MAX_LOGGED
 
 
 async def test_the_log_is_bounded_whatever_is_wrong(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     wrong = [gpus("1500m", name=str(number)) for number in range(200)]
     with capture_logs() as lines:
-        await made.client.post(MUTATE_PATH, json=review(pod(*wrong)))
+        await endpoint.client.post(MUTATE_PATH, json=review(pod(*wrong)))
 
-    (line,) = (each for each in lines if each["event"] == "pod.reviewed")
+    (line,) = (record for record in lines if record["event"] == "pod.reviewed")
     assert line["findings"] == ["notAnInteger"]
 
 
@@ -280,35 +280,35 @@ async def test_the_log_is_bounded_whatever_is_wrong(start: StartEndpoint) -> Non
 async def test_other_operations_are_allowed_as_they_are(
     operation: str, subresource: str, start: StartEndpoint
 ) -> None:
-    made = await start()
+    endpoint = await start()
 
-    response = await mutate_pod(made, None, operation=operation, subResource=subresource)
+    response = await mutate_pod(endpoint, None, operation=operation, subResource=subresource)
 
     assert response["allowed"]
     assert "patch" not in response
 
 
 async def test_a_status_update_cannot_bring_the_annotation(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     legacy = pod(gpus(1))
-    forged = apply_patch(legacy, await mutate_pod(made, legacy))
+    forged = apply_patch(legacy, await mutate_pod(endpoint, legacy))
 
-    response = await mutate_pod(made, forged, pod(), subResource="status")
+    response = await mutate_pod(endpoint, forged, pod(), subResource="status")
 
     assert not response["allowed"]
 
 
 async def test_decisions_and_findings_are_counted(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
-    await mutate_pod(made, pod(gpus(1)))
-    await mutate_pod(made, pod())
+    await mutate_pod(endpoint, pod(gpus(1)))
+    await mutate_pod(endpoint, pod())
 
     decisions = {
-        decision: made.sample(
+        decision: endpoint.sample(
             "drawbridge_reviews_total", kind="Pod", operation="CREATE", decision=decision.value
         )
         for decision in (Decision.TRANSLATED, Decision.UNTOUCHED, Decision.REFUSED)
     }
     assert decisions == {Decision.TRANSLATED: 1, Decision.UNTOUCHED: 1, Decision.REFUSED: 0}
-    assert made.sample("drawbridge_patch_operations_total")
+    assert endpoint.sample("drawbridge_patch_operations_total")

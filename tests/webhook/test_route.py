@@ -36,9 +36,9 @@ OWNED: dict[str, Any] = {
 
 
 def with_claim(template: str = "gpu") -> Document:
-    made = pod({"name": "main"})
+    pod_document = pod({"name": "main"})
     claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
-    return {**made, "spec": {**made["spec"], "resourceClaims": claims}}
+    return {**pod_document, "spec": {**pod_document["spec"], "resourceClaims": claims}}
 
 
 async def route(endpoint: WebhookEndpoint, document: Document) -> tuple[int, Document]:

@@ -34,8 +34,8 @@ def now() -> datetime:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as fake_server:
+        yield fake_server
 
 
 def serving_certificate(authority: Authority, life: timedelta = 7 * DAY) -> ServingCertificate:
@@ -85,21 +85,21 @@ async def test_a_certificate_follows_the_secret_and_outlives_it(server: FakeApiS
         await watcher.wait_first()
         async with running(watcher.run):
             server.remove(SECRETS, SETTINGS.serving_secret, NAMESPACE)
-            await looked(server)
+            await wait_reconciled(server)
             assert current(watcher) == first
             metadata = {"name": SETTINGS.serving_secret, "namespace": NAMESPACE}
             server.put(SECRETS, {"metadata": metadata, "data": {"tls.crt": "%"}})
-            await looked(server)
+            await wait_reconciled(server)
             assert current(watcher) == first
             server.remove(SECRETS, SETTINGS.serving_secret, NAMESPACE)
             put(server, second := serving_certificate(OTHER))
             await until(lambda: current(watcher) == second)
 
 
-async def looked(server: FakeApiServer) -> None:
+async def wait_reconciled(server: FakeApiServer) -> None:
     """Wait until the Secret was read again."""
-    seen = len(server.calls)
-    await until(lambda: len(server.calls) > seen + 3)
+    call_count = len(server.calls)
+    await until(lambda: len(server.calls) > call_count + 3)
 
 
 async def test_a_certificate_that_has_expired_is_replaced_before_the_next_resync(

@@ -32,9 +32,9 @@ BYTES: Final = pod(gpus(1, mem="8Gi"))
 async def test_a_workload_whose_pods_would_be_denied_is_denied(
     kind: str, start: StartEndpoint
 ) -> None:
-    made = await start()
+    endpoint = await start()
 
-    response = await validate_workload(made, workload(BYTES, kind))
+    response = await validate_workload(endpoint, workload(BYTES, kind))
 
     assert not response["allowed"]
     status = response["status"]
@@ -48,10 +48,10 @@ async def test_a_workload_whose_pods_would_be_denied_is_denied(
 
 
 async def test_a_workload_with_a_lossy_translation_is_warned(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     policy = pod(gpus(1, mem=1), annotations={"hami.io/gpu-scheduler-policy": "binpack"})
 
-    response = await validate_workload(made, workload(policy))
+    response = await validate_workload(endpoint, workload(policy))
 
     assert response["allowed"]
     (warning,) = response["warnings"]
@@ -60,16 +60,16 @@ async def test_a_workload_with_a_lossy_translation_is_warned(start: StartEndpoin
 
 
 async def test_an_update_of_a_workload(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     old = workload(BYTES)
 
     same = await validate_workload(
-        made, {**old, "metadata": {"name": "train", "labels": {"a": "b"}}}, old
+        endpoint, {**old, "metadata": {"name": "train", "labels": {"a": "b"}}}, old
     )
-    mended = await validate_workload(made, workload(pod(gpus(1, mem=8192))), old)
-    broken = await validate_workload(made, old, workload(pod(gpus(1, mem=8192))))
+    mended = await validate_workload(endpoint, workload(pod(gpus(1, mem=8192))), old)
+    broken = await validate_workload(endpoint, old, workload(pod(gpus(1, mem=8192))))
 
-    assert [True, True, False] == [each["allowed"] for each in (same, mended, broken)]
+    assert [True, True, False] == [entry["allowed"] for entry in (same, mended, broken)]
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ async def test_an_update_of_a_workload(start: StartEndpoint) -> None:
 async def test_other_operations_on_workloads_are_allowed(
     operation: str, subresource: str, start: StartEndpoint
 ) -> None:
-    made = await start()
+    endpoint = await start()
 
     response = await validate_workload(
-        made, workload(BYTES), operation=operation, object=None, subResource=subresource
+        endpoint, workload(BYTES), operation=operation, object=None, subResource=subresource
     )
 
     assert response["allowed"]
@@ -115,30 +115,32 @@ WORKLOAD_CALLS: Final = (
 
 @pytest.mark.parametrize("call", WORKLOAD_CALLS, ids=lambda call: call.name)
 async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
-    answer = await made.client.post(VALIDATE_WORKLOADS_PATH, data=call.body, headers=call.headers)
+    answer = await endpoint.client.post(
+        VALIDATE_WORKLOADS_PATH, data=call.body, headers=call.headers
+    )
 
     assert call.status == answer.status
-    assert not made.sample(
+    assert not endpoint.sample(
         "controller_runtime_webhook_panics_total", webhook=VALIDATE_WORKLOADS_PATH
     )
 
 
 async def test_validations_are_logged_and_counted_by_kind(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
     with capture_logs() as lines:
-        await validate_workload(made, workload(BYTES))
+        await validate_workload(endpoint, workload(BYTES))
 
-    (line,) = (each for each in lines if each["event"] == "workload.reviewed")
+    (line,) = (entry for entry in lines if entry["event"] == "workload.reviewed")
     assert (line["workload"], line["decision"]) == ("Deployment/team-a/train", "refused")
-    assert made.sample(
+    assert endpoint.sample(
         "drawbridge_reviews_total", kind="Deployment", operation="CREATE", decision="refused"
     )
-    assert made.sample("drawbridge_findings_total", severity="error", code="wrongUnit")
-    assert not made.sample(
+    assert endpoint.sample("drawbridge_findings_total", severity="error", code="wrongUnit")
+    assert not endpoint.sample(
         "drawbridge_reviews_total", kind="Pod", operation="CREATE", decision="refused"
     )
-    assert made.sample(
+    assert endpoint.sample(
         "controller_runtime_webhook_requests_total", webhook=VALIDATE_WORKLOADS_PATH, code="200"
     )

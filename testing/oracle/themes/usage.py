@@ -15,7 +15,7 @@ def allocated(draft: Draft) -> None:
                     _hold(draft, slice_["spec"], device)
     if draft.maybe(0.1):
         result = {"driver": GPU, "pool": "gone", "device": "d0", "request": "r0"}
-        draft.allocated.append(_holder(draft, result))
+        draft.allocated.append(_consumer(draft, result))
 
 
 def _hold(draft: Draft, spec: Json, device: Json) -> None:
@@ -35,7 +35,7 @@ def _hold(draft: Draft, spec: Json, device: Json) -> None:
         }
         if capacity and draft.maybe(0.95):
             result["consumedCapacity"] = capacity
-    draft.allocated.append(_holder(draft, result))
+    draft.allocated.append(_consumer(draft, result))
 
 
 _CONSUMED: Final = {
@@ -45,6 +45,6 @@ _CONSUMED: Final = {
 }
 
 
-def _holder(draft: Draft, result: Json) -> Json:
-    holder = claim(f"holder-{len(draft.allocated)}", {"requests": []})
-    return holder | {"status": {"allocation": {"devices": {"results": [result]}}}}
+def _consumer(draft: Draft, result: Json) -> Json:
+    consumer = claim(f"holder-{len(draft.allocated)}", {"requests": []})
+    return consumer | {"status": {"allocation": {"devices": {"results": [result]}}}}

@@ -78,7 +78,7 @@ RULES: Mapping[str, str] = {
 """Name of a device to what it demands of every other."""
 
 
-def made(
+def build_row_device(
     name: str,
     sm: int,
     mode: str | None = None,
@@ -107,28 +107,28 @@ def on_q(name: str, sm: int = 1, /, **sets: str) -> Device:
 
 
 CATALOG: Sequence[tuple[str, Device]] = (
-    ("p", made("F0", 152, "None")),
-    ("p", made("R0", 76, "GPUFractioning", "soft", shared=True)),
-    ("p", made("R1", 76, "GPUFractioning", "soft", shared=True)),
-    ("p", made("M0", 2, "MIGSlicing", "mig")),
-    ("p", made("M1", 2, "MIGSlicing", "mig")),
-    ("p", made("S0", 15, "MPSSharing", "soft", shared=True)),
-    ("p", made("G1", 76, "GPUFractioning", "soft", on="gpu-1-cs", shared=True)),
-    ("p", made("U0", 4)),
-    ("p", made("U1", 4)),
-    ("p", made("X", 1, "X")),
-    ("p", made("Y", 1, "Y")),
-    ("p", made("PY", 1, "Y")),
-    ("p", made("PW", 1, "W")),
-    ("p", made("P1", 1, "F", physical="dev-0")),
-    ("p", made("of-dev-0", 1, "F", physical="dev-0")),
-    ("p", made("of-dev-1", 1, "F", physical="dev-1")),
-    ("p", made("NB", 1, "W")),
-    ("p", made("SY", 1, "W")),
-    ("p", made("unless", 1, "W")),
-    ("p", made("multi", 1, "W")),
-    ("p", made("full", 1, physical="dev-0")),
-    ("p", made("part", 1, "MIGSlicing")),
+    ("p", build_row_device("F0", 152, "None")),
+    ("p", build_row_device("R0", 76, "GPUFractioning", "soft", shared=True)),
+    ("p", build_row_device("R1", 76, "GPUFractioning", "soft", shared=True)),
+    ("p", build_row_device("M0", 2, "MIGSlicing", "mig")),
+    ("p", build_row_device("M1", 2, "MIGSlicing", "mig")),
+    ("p", build_row_device("S0", 15, "MPSSharing", "soft", shared=True)),
+    ("p", build_row_device("G1", 76, "GPUFractioning", "soft", on="gpu-1-cs", shared=True)),
+    ("p", build_row_device("U0", 4)),
+    ("p", build_row_device("U1", 4)),
+    ("p", build_row_device("X", 1, "X")),
+    ("p", build_row_device("Y", 1, "Y")),
+    ("p", build_row_device("PY", 1, "Y")),
+    ("p", build_row_device("PW", 1, "W")),
+    ("p", build_row_device("P1", 1, "F", physical="dev-0")),
+    ("p", build_row_device("of-dev-0", 1, "F", physical="dev-0")),
+    ("p", build_row_device("of-dev-1", 1, "F", physical="dev-1")),
+    ("p", build_row_device("NB", 1, "W")),
+    ("p", build_row_device("SY", 1, "W")),
+    ("p", build_row_device("unless", 1, "W")),
+    ("p", build_row_device("multi", 1, "W")),
+    ("p", build_row_device("full", 1, physical="dev-0")),
+    ("p", build_row_device("part", 1, "MIGSlicing")),
     ("q", on_q("A", cs="a,b")),
     ("q", on_q("B", cs="b,c")),
     ("q", on_q("C", cs="a,c")),
@@ -172,7 +172,7 @@ E7 = "in use"
 
 class Row(NamedTuple):
     number: str
-    held: str
+    held_device: str
     wanted: str
     kep: bool | None
     ours: tuple[str, ...] = ()
@@ -252,7 +252,7 @@ ROWS = (
 
 def node(row: Row) -> NodeDevices:
     """The pools with the devices that the row names, in its order."""
-    named_document = dict.fromkeys([*row.held.split(), *row.wanted.split(), "SY"])
+    named_document = dict.fromkeys([*row.held_device.split(), *row.wanted.split(), "SY"])
     pools = (
         pool_of(
             *(
@@ -270,7 +270,7 @@ def node(row: Row) -> NodeDevices:
 
 def usage(row: Row) -> Usage:
     pools: dict[PoolId, dict[str, DeviceUse]] = {}
-    for name in row.held.split():
+    for name in row.held_device.split():
         holder = Consumer(namespace=row.namespace, claim=f"holds-{name.lower()}", request="gpu")
         shares = frozenset(["share-0"]) if DEVICES[name].allow_multiple_allocations else frozenset()
         use = DeviceUse(exclusive=not shares, share_ids=shares, consumers=(holder,))

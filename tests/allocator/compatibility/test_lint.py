@@ -64,7 +64,7 @@ class Case(NamedTuple):
     message: str
     policy: DeviceCompatibilityPolicy | None
     pool: Pool
-    held: Sequence[str] = ()
+    allocated_names: Sequence[str] = ()
 
 
 CASES = (
@@ -125,7 +125,7 @@ def test_findings(case: Case) -> None:
             exclusive=True,
             consumers=(Consumer(namespace="team", claim=f"of-{name}", request="gpu"),),
         )
-        for name in case.held
+        for name in case.allocated_names
     }
 
     findings = lint_pools(by, [case.pool], Usage(pools={case.pool.id: use} if use else {}))

@@ -25,7 +25,7 @@ def cluster() -> Cluster:
     return Cluster(slices=slices, nodes=nodes, claims=(), classes=classes(), options=RULES)
 
 
-def said(count: int, budget: Budget | None = None) -> dict[str, list[str]]:
+def failure_lines(count: int, budget: Budget | None = None) -> dict[str, list[str]]:
     asking_cluster = cluster()
     pending = asking_cluster.resolve([claim(request(count=count))])
     verdicts = asking_cluster.verdicts(pending, budget=budget or Budget())
@@ -45,7 +45,7 @@ TOO_FEW = ["tooFewDevices claim default/claim-0, request req-0: too few 0"]
 
 
 def test_nodes_that_fit_give_no_reasons() -> None:
-    assert said(2) == {"a": TOO_FEW, "b": TOO_FEW, "c": [], "d": TOO_FEW}
+    assert failure_lines(2) == {"a": TOO_FEW, "b": TOO_FEW, "c": [], "d": TOO_FEW}
 
 
 def test_of_many_classes_of_nodes_the_largest_are_explained(
@@ -53,7 +53,7 @@ def test_of_many_classes_of_nodes_the_largest_are_explained(
 ) -> None:
     monkeypatch.setattr(failure, "MAX_EXPLAINED", 1)
 
-    answer_ = said(3)
+    answer_ = failure_lines(3)
 
     assert answer_["a"] == answer_["b"] == TOO_FEW
     assert answer_["c"][0].startswith("jointlyInfeasible does not fit; not explained (limit of")
@@ -61,7 +61,7 @@ def test_of_many_classes_of_nodes_the_largest_are_explained(
 
 
 def test_a_search_without_an_end_says_so() -> None:
-    assert said(2, Budget(steps=0))["c"][0].startswith("budgetExhausted ")
+    assert failure_lines(2, Budget(steps=0))["c"][0].startswith("budgetExhausted ")
 
 
 def test_nodes_that_say_the_same_stand_together_most_first() -> None:

@@ -486,7 +486,7 @@ def test_a_summary_without_a_detail_tells_the_reason() -> None:
     assert summarize([shortage(2, "", Reason.ALLOCATED)], 2) == "2/2 devices allocated"
 
 
-def told(*selected: Device, selector: str) -> str:
+def selector_reason(*selected: Device, selector: str) -> str:
     only = node_with(pool_of(*selected))
     pending = resolve_requests([claim(request("r", selector))], classes(), Features())
     return summarize(
@@ -498,17 +498,19 @@ def test_of_more_than_five_details_of_one_reason_it_is_told_what_they_have_in_co
     listed_devices = [device(f"gpu-{n}", attributes={"index": n}) for n in range(9)]
 
     assert (
-        told(*listed_devices, selector=f"{ATTRIBUTES}.index == 9")
+        selector_reason(*listed_devices, selector=f"{ATTRIBUTES}.index == 9")
         == "9/9 devices have index 0, 1, 2 and 6 more (!= 9)"
     )
-    assert told(*listed_devices[:5], selector=f"{ATTRIBUTES}.index == 9").count(", ") == 4
+    assert (
+        selector_reason(*listed_devices[:5], selector=f"{ATTRIBUTES}.index == 9").count(", ") == 4
+    )
 
 
 def test_details_without_anything_in_common_are_counted_beyond_five() -> None:
     listed_devices = [device(f"gpu-{n}", attributes={f"a{n}": n}) for n in range(9)]
     selector = " && ".join(f"{ATTRIBUTES}.?a{n}.orValue(-1) == -1" for n in range(9))
 
-    text = told(*listed_devices, selector=selector)
+    text = selector_reason(*listed_devices, selector=selector)
 
     assert text.startswith("1/9 devices have a0 0 (!= -1); 1/9 have a1 1 (!= -1); ")
     assert text.endswith("; 4/9 rejected for 4 other reasons")

@@ -66,10 +66,10 @@ def in_use(*tenants: Sequence[Parameters]) -> Usage:
     )
 
 
-def configuring(*said: Parameters, claim_index: int = 0) -> tuple[Request, PendingClaims]:
+def configuring(*configurations: Parameters, claim_index: int = 0) -> tuple[Request, PendingClaims]:
     """A claim with one request and a configuration of each of the parameters."""
     request = resolved_request(claim=claim_index)
-    claim_ = claim(config=[configured_configuration(**document) for document in said])
+    claim_ = claim(config=[configured_configuration(**document) for document in configurations])
     return request, PendingClaims(claims=(claim_,), requests=(((request,),),))
 
 

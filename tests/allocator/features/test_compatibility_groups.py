@@ -36,7 +36,7 @@ class Case(NamedTuple):
     want: list[bool]
     name: str
     pool: Pool
-    held: Sequence[str] = ()
+    held_names: Sequence[str] = ()
 
 
 CASES = (
@@ -62,7 +62,7 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_add(case: Case) -> None:
     node = node_with(case.pool)
-    constraint = groups.build_constraint(node, used(case.pool, *case.held), ON)
+    constraint = groups.build_constraint(node, used(case.pool, *case.held_names), ON)
     assert constraint is not None
 
     got_values = [

@@ -33,7 +33,7 @@ def having_node_devices(
     *values: Attribute | None, name: str = NUMA, shared: bool | None = None
 ) -> NodeDevices:
     """Devices in order, each with a value of one attribute, or without it."""
-    return of(
+    return node_of(
         *(
             device(
                 f"gpu-{index}",
@@ -45,7 +45,7 @@ def having_node_devices(
     )
 
 
-def of(*devices: Device) -> NodeDevices:
+def node_of(*devices: Device) -> NodeDevices:
     return node_with(pool_of(*devices))
 
 
@@ -116,7 +116,7 @@ def test_add(case: Case) -> None:
 
 def test_an_empty_list_is_a_value_only_while_the_gate_is_off() -> None:
     """Upstream's selectors fail on such devices; without selectors nobody notices."""
-    node, request = of(device(attributes={NUMA: 1})), resolved_request(derived={NUMA: "[]"})
+    node, request = node_of(device(attributes={NUMA: 1})), resolved_request(derived={NUMA: "[]"})
 
     assert tracked_constraints(node, [MATCH], [request], OFF).add(request, 0, further_share=False)
     assert not tracked_constraints(node, [MATCH], [request], LISTS).add(
@@ -152,7 +152,7 @@ def test_attribute_lookup(case: Lookup) -> None:
 
 def test_the_full_name_comes_before_the_bare_one() -> None:
     request = resolved_request()
-    node = of(
+    node = node_of(
         device("a", attributes={"numa": 1, OWN: 2}),
         device("b", attributes={"numa": 2}),
     )
@@ -201,7 +201,7 @@ def test_match_attribute_takes_precedence() -> None:
 
 def test_all_constraints_hold_or_nothing_changes() -> None:
     request = resolved_request()
-    node = of(
+    node = node_of(
         device("a", attributes={NUMA: 1, "uuid": "a"}),
         device("b", attributes={NUMA: 1, "uuid": "a"}),
     )
@@ -298,7 +298,7 @@ def test_rejection_if_chosen_lists_have_nothing_in_common() -> None:
 
 def test_rejection_names_the_violated_constraint() -> None:
     request, other = resolved_request("r0"), resolved_request("r1")
-    node = of(*(device(name, attributes={NUMA: 1, "uuid": "same"}) for name in "ab"))
+    node = node_of(*(device(name, attributes={NUMA: 1, "uuid": "same"}) for name in "ab"))
     limits = [match(NUMA, "r0"), distinct("gpu.example.com/uuid", "r0")]
     constraint = tracked_constraints(node, limits, [request, other])
     assert constraint.add(request, 0, further_share=False)
@@ -321,7 +321,7 @@ class Allowing(NamedTuple):
 
 
 UUID = "gpu.example.com/uuid"
-PAIRS = of(
+PAIRS = node_of(
     device("a", attributes={NUMA: 1, UUID: "x"}),
     device("b", attributes={NUMA: 1, UUID: "y"}),
     device("c", attributes={NUMA: 1, UUID: "x"}),
@@ -397,7 +397,7 @@ def test_the_residual_key_has_constraints_of_remaining_requests() -> None:
 def test_a_derived_attribute_replaces_the_published_one() -> None:
     first = resolved_request("r0", derived={NUMA: 'device.attributes["gpu.example.com"].socket'})
     second = resolved_request("r1")
-    node = of(
+    node = node_of(
         device("a", attributes={"socket": 3, NUMA: 1}),
         device("b", attributes={NUMA: 1}),
         device("c", attributes={NUMA: 3}),
@@ -439,7 +439,9 @@ def test_an_earlier_violation_hides_the_failure_of_a_later_constraint() -> None:
 
 def test_a_failing_attribute_makes_a_device_unique() -> None:
     request = resolved_request(derived={NUMA: 'device.attributes["gpu.example.com"].socket'})
-    node = of(*(device(name, attributes={"socket": 1} if name < "c" else None) for name in "abcd"))
+    node = node_of(
+        *(device(name, attributes={"socket": 1} if name < "c" else None) for name in "abcd")
+    )
     constraint = tracked_constraints(node, [MATCH], [request])
 
     assert constraint.equivalence_key(0) == constraint.equivalence_key(1)

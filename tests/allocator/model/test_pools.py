@@ -47,7 +47,7 @@ class Case(NamedTuple):
     features: Features = DEFAULT
 
 
-def told(seen_node_devices: NodeDevices) -> str:
+def pool_errors(seen_node_devices: NodeDevices) -> str:
     """Pools in order: `node-1: a b | net: incomplete`; devices elsewhere are in brackets."""
     return " | ".join(
         f"{pool.id.pool}: "
@@ -379,7 +379,7 @@ CASES: Final = RELEVANCE + GENERATIONS + COMPLETENESS + VALIDITY + ORDER
 def test_node_devices(case: Case) -> None:
     devices_ = node_devices(build_index(case.slices, case.features), NODE)
 
-    assert case.want == told(devices_)
+    assert case.want == pool_errors(devices_)
     assert devices_.positions == {device_.id: at for at, device_ in enumerate(devices_.devices)}
     assert [device_.id.pool for device_ in devices_.devices] == [
         devices_.pools[at].id.pool for at in devices_.pool_of
@@ -393,10 +393,10 @@ def test_an_index_updated_slice_by_slice_is_equal(case: Case) -> None:
         index = index.replace(None, first_slice)
         node_devices(index, NODE)  # Builds pools that the next slice changes.
 
-    assert case.want == told(node_devices(index, NODE))
+    assert case.want == pool_errors(node_devices(index, NODE))
     for first_slice in reversed(case.slices):
         index = index.replace(first_slice, first_slice)
-    assert case.want == told(node_devices(index, NODE))
+    assert case.want == pool_errors(node_devices(index, NODE))
     for slice_ in case.slices:
         index = index.replace(slice_, None)
     assert (0, 0, 0) == (len(index.by_key), len(index.by_pool), len(index.unkeyed))
@@ -409,8 +409,8 @@ def test_replace_keeps_the_index_and_other_pools() -> None:
 
     after = before.replace(slice_, slice_of(device("c")))
 
-    assert "net: b | node-1: a" == told(node_devices(before, node()))
-    assert "net: b | node-1: c" == told(node_devices(after, node()))
+    assert "net: b | node-1: a" == pool_errors(node_devices(before, node()))
+    assert "net: b | node-1: c" == pool_errors(node_devices(after, node()))
     assert net is node_devices(after, node()).pools[0]
 
 

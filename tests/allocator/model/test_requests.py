@@ -35,12 +35,14 @@ DERIVED: Final = (DerivedAttribute(name="example.com/root", expression="'x'"),)
 NO_CEL: Final = (*(selectors("true") or ()), DeviceSelector())
 
 
-def one(*requests: DeviceRequest, features: Features = DEFAULT) -> tuple[tuple[Request, ...], ...]:
+def single_claim(
+    *requests: DeviceRequest, features: Features = DEFAULT
+) -> tuple[tuple[Request, ...], ...]:
     return resolve_requests((claim(*requests),), classes(), features).requests[0]
 
 
 def test_exactly_is_one_alternative() -> None:
-    ((got_request,),) = one(
+    ((got_request,),) = single_claim(
         request("req", count=3, tolerations=(tolerates("a"),), capacity={"m": "1Gi"})
     )
 
@@ -57,7 +59,7 @@ def test_exactly_is_one_alternative() -> None:
 
 
 def test_alternatives_are_requests_of_one_parent() -> None:
-    (_, requests) = one(
+    (_, requests) = single_claim(
         request("first"), first_of("req", alternative("a"), alternative("b", count=2))
     )
 
@@ -115,7 +117,7 @@ def test_expressions_of_the_class_come_first() -> None:
     ],
 )
 def test_fields(want: object, field: str, device_request: DeviceRequest) -> None:
-    ((got_request,),) = one(device_request)
+    ((got_request,),) = single_claim(device_request)
 
     assert want == getattr(got_request, field)
 
@@ -123,7 +125,7 @@ def test_fields(want: object, field: str, device_request: DeviceRequest) -> None
 def test_derived_attributes_by_name() -> None:
     features = Features(derived_attributes=True)
 
-    ((got_request,),) = one(request(derived_attributes=DERIVED), features=features)
+    ((got_request,),) = single_claim(request(derived_attributes=DERIVED), features=features)
 
     assert {"example.com/root": "'x'"} == got_request.derived
 
@@ -258,7 +260,7 @@ EXCEEDS: Final = "exceeds the claim limit of 32, with"
 
 
 @pytest.mark.parametrize(
-    ("want", "got"),
+    ("want", "check"),
     [
         pytest.param("", counted, id="nothing asked"),
         pytest.param("", lambda: counted(request(count=32)), id="as many as fit a claim"),
@@ -302,8 +304,8 @@ EXCEEDS: Final = "exceeds the claim limit of 32, with"
         ),
     ],
 )
-def test_check_result_limits(want: str, got: Callable[[], str]) -> None:
-    assert want == got()
+def test_check_result_limits(want: str, check: Callable[[], str]) -> None:
+    assert want == check()
 
 
 def test_inputs_are_not_changed() -> None:

@@ -25,7 +25,7 @@ NO_SHARES: Final = Features(consumable_capacity=False)
 DEVICE: Final = DeviceId(DRIVER, NODE, "gpu-0")
 
 
-def told(use: DeviceUse | None) -> str:
+def describe_use(use: DeviceUse | None) -> str:
     """`alone | a b | memory=3Gi`: whether exclusive, share ids, sums."""
     if use is None:
         return "free"
@@ -100,7 +100,7 @@ CASES: Final = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gather_usage(case: Case) -> None:
-    assert case.want == told(gather_usage(case.claims, case.features).of(DEVICE))
+    assert case.want == describe_use(gather_usage(case.claims, case.features).of(DEVICE))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -130,7 +130,7 @@ def test_a_device_of_two_claims_is_free_after_both_are_removed() -> None:
 
     without_claim_ = without_claim(both, first_claim, DEFAULT)
 
-    assert "alone |  | no entry" == told(without_claim_.of(DEVICE))
+    assert "alone |  | no entry" == describe_use(without_claim_.of(DEVICE))
     assert Usage() == without_claim(without_claim_, two, DEFAULT)
 
 

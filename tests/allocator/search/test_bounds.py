@@ -73,12 +73,20 @@ PARTLY_SHARED = node_with(
 SLICES = (counter_set("one", slices=7), counter_set("two", slices=7))
 THREES = node_with(
     pool_of(
-        *(device(f"{of}-{n}", consumes(of, slices=3)) for of in ("one", "two") for n in range(4)),
+        *(
+            device(f"{card_name}-{n}", consumes(card_name, slices=3))
+            for card_name in ("one", "two")
+            for n in range(4)
+        ),
         counters=SLICES,
     )
 )
 FIVES = pool_of(
-    *(device(f"{of}-{n}", consumes(of, slices=3)) for of in ("one", "two") for n in range(4)),
+    *(
+        device(f"{card_name}-{n}", consumes(card_name, slices=3))
+        for card_name in ("one", "two")
+        for n in range(4)
+    ),
     counters=(counter_set("one", slices=5), counter_set("two", slices=5)),
 )
 WITH_FIVES = node_with(FIVES, pool_of(device("plain"), pool="other"))
@@ -151,7 +159,7 @@ def test_later_requests_are_bounded_without_earlier_ones() -> None:
     demand = Demand(laid_out(THREE, claim(ONE, TWO), claim(ONE, name="claim-1")))
 
     assert [True, False, False] == [demand.exceeds(*at, 0) for at in ((0, 0), (0, 1), (1, 0))]
-    assert [False, True] == [demand.exceeds(1, 0, taken) for taken in (0b011, 0b111)]
+    assert [False, True] == [demand.exceeds(1, 0, chosen_mask) for chosen_mask in (0b011, 0b111)]
 
 
 def test_chosen_devices_reduce_the_available_counters() -> None:

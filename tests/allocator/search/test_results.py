@@ -58,7 +58,7 @@ def stored_result(
 class Case(NamedTuple):
     name: str
     want: DeviceRequestAllocationResult
-    got: DeviceRequestAllocationResult
+    allocated_result: DeviceRequestAllocationResult
 
 
 TOLERANT: Final = (tolerates("a"), tolerates("b"))
@@ -118,8 +118,8 @@ CASES: Final = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_result(case: Case) -> None:
-    assert case.want == case.got
-    assert str(case.want.consumed_capacity) == str(case.got.consumed_capacity)
+    assert case.want == case.allocated_result
+    assert str(case.want.consumed_capacity) == str(case.allocated_result.consumed_capacity)
 
 
 def test_claims_share_the_ids_and_keep_their_order() -> None:

@@ -83,11 +83,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
             options=AllocatorOptions(features=Features()),
         )
 
-    def look(self, asking_pod: Pod) -> PodProjection | None:
+    def project(self, asking_pod: Pod) -> PodProjection | None:
         return project_pod(asking_pod, by_name(self.claims), by_name(self.templates), self.extended)
 
     def answer(self, asking: Pod, cluster: Cluster | None = None) -> Explanation | None:
-        looked_pod_projection = self.look(asking)
+        looked_pod_projection = self.project(asking)
         assert looked_pod_projection is not None
         return explain_pending_pod(
             cluster or self.cluster(), looked_pod_projection, GPU, self.extended
@@ -108,7 +108,7 @@ TRAINER = pod("trainer", f"={TEMPLATE}")
 class Row(NamedTuple):
     want: str | None
     name: str
-    world: World
+    cluster_world: World
     asking: Pod = TRAINER
 
 
@@ -157,13 +157,13 @@ ROWS = (
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_answer(row: Row) -> None:
-    answer_ = row.world.answer(row.asking)
+    answer_ = row.cluster_world.answer(row.asking)
 
     assert row.want == (answer_.note if answer_ is not None else None)
 
 
 def test_a_pod_without_devices_is_looked_at_by_nobody() -> None:
-    assert World().look(pod("plain")) is None
+    assert World().project(pod("plain")) is None
 
 
 def test_an_extended_resource_of_a_class_counts() -> None:
@@ -171,10 +171,10 @@ def test_an_extended_resource_of_a_class_counts() -> None:
         "extended",
         containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "3"}}}],
     )
-    world = World(extended={"example.com/gpu": "gpu"})
-    assert mapped_resources(asking_pod, world.extended)
+    cluster_world = World(extended={"example.com/gpu": "gpu"})
+    assert mapped_resources(asking_pod, cluster_world.extended)
 
-    answer_ = world.answer(asking_pod)
+    answer_ = cluster_world.answer(asking_pod)
 
     assert answer_ is not None
     assert "only 2 suitable devices, 3 requested" in answer_.note
@@ -188,7 +188,7 @@ def test_replicas_are_told_the_same() -> None:
         metadata=ObjectMeta(name="second-a", namespace="default"),
     )
 
-    looks = ONE_LEFT.look(first), World(claims=[*ONE_LEFT.claims, of_second]).look(second)
+    looks = ONE_LEFT.project(first), World(claims=[*ONE_LEFT.claims, of_second]).project(second)
 
     assert looks[0] == looks[1]
 
@@ -202,7 +202,7 @@ def test_replicas_whose_allocated_claims_are_reserved_for_them_are_explained_onc
         owner = OwnerReference(kind="Pod", name=name, uid=name, controller=True)
         metadata = msgspec.structs.replace(claim_.metadata, owner_references=(owner,))
         own = msgspec.structs.replace(claim_, metadata=metadata, status=status)
-        projection = World(claims=[own]).look(pod(name, f"={TEMPLATE}"))
+        projection = World(claims=[own]).project(pod(name, f"={TEMPLATE}"))
         assert projection is not None
         assert projection.claims[0].status is not None
         return projection.key
@@ -219,7 +219,7 @@ def test_replicas_whose_allocated_claims_are_reserved_for_them_are_explained_onc
     ],
 )
 def test_what_differs_in_what_counts_is_told_apart(other: Pod) -> None:
-    pod_projection, another = World().look(pod("first", f"={TEMPLATE}")), World().look(other)
+    pod_projection, another = World().project(pod("first", f"={TEMPLATE}")), World().project(other)
 
     assert pod_projection is not None
     assert another is not None
@@ -255,11 +255,11 @@ def test_a_note_is_no_longer_than_an_event_holds() -> None:
         slice_of(*devices(*(f"gpu-{number}" for number in range(size))), pool=f"node-{size}")
         for size in sizes
     ]
-    world = World(
+    cluster_world = World(
         slices=slices, nodes=[node(f"node-{size}") for size in sizes], templates=[template(32)]
     )
 
-    answer_ = world.answer(TRAINER)
+    answer_ = cluster_world.answer(TRAINER)
 
     assert answer_ is not None
     assert len(answer_.note.encode()) <= MAX_NOTE
@@ -283,9 +283,9 @@ def test_asking_for_an_extended_resource_changes_nothing() -> None:
         "extended",
         containers=[{"name": "main", "resources": {"requests": {"example.com/gpu": "2"}}}],
     )
-    world = World(extended={"example.com/gpu": "gpu"})
-    cluster = world.cluster()
+    cluster_world = World(extended={"example.com/gpu": "gpu"})
+    cluster = cluster_world.cluster()
     before = cluster.usage
 
-    assert world.answer(asking_pod, cluster) is None
+    assert cluster_world.answer(asking_pod, cluster) is None
     assert before == cluster.usage

@@ -153,7 +153,7 @@ def held_claim(gpu: str, place: str, name: str = "held") -> ResourceClaim:
 class Case(NamedTuple):
     name: str
     want: list[str]
-    given: dict[str, Any]
+    fields: dict[str, Any]
 
 
 CASES = (
@@ -291,7 +291,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_by_one(case: Case) -> None:
-    answer = simulated_result(**case.given)
+    answer = simulated_result(**case.fields)
 
     assert case.want == placements(answer)
     assert answer.all_placed
@@ -306,7 +306,7 @@ TOO_FEW = "tooFewDevices: claim default/a, request req-0: only 2 suitable device
 class Failed(NamedTuple):
     name: str
     want: dict[str, list[str]]
-    given: dict[str, Any]
+    fields: dict[str, Any]
 
 
 FAILED = (
@@ -368,7 +368,7 @@ FAILED = (
 
 @pytest.mark.parametrize("case", FAILED, ids=lambda case: case.name)
 def test_failures(case: Failed) -> None:
-    answer = simulated_result(**case.given)
+    answer = simulated_result(**case.fields)
 
     assert case.want == reasons(answer)
     assert not answer.all_placed
@@ -460,7 +460,7 @@ def test_reasons_of_devices_come_from_whoever_explains() -> None:
 
     answer = simulated_result(
         claims=[named_claim("a", request(count=3))],
-        explain=lambda node, asked, usage, rules: (shortage,),
+        explain=lambda node, requested, usage, rules: (shortage,),
     )
 
     assert [(reason.code, reason.message, reason.count) for reason in answer.nodes[0].reasons] == [
@@ -481,7 +481,7 @@ HALF_FULL = [held_claim("gpu-0", "node-2")]
 class Chosen(NamedTuple):
     name: str
     want: str
-    given: dict[str, Any]
+    fields: dict[str, Any]
 
 
 CHOSEN = (
@@ -518,7 +518,7 @@ CHOSEN = (
 
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
 def test_strategies(case: Chosen) -> None:
-    answer = simulated_result(**{"claims": [named_claim("a")], "held": HALF_FULL, **case.given})
+    answer = simulated_result(**{"claims": [named_claim("a")], "held": HALF_FULL, **case.fields})
 
     assert case.want == answer.claims[0].node
 
@@ -624,9 +624,9 @@ def test_share_ids_are_the_same_in_every_run_and_differ_within_one() -> None:
 
 
 def test_what_is_asked_stays_as_it_is() -> None:
-    asked = named_claim("a")
+    requested = named_claim("a")
 
-    simulated_result(claims=[asked])
+    simulated_result(claims=[requested])
 
-    assert asked == named_claim("a")
-    assert asked.status is None
+    assert requested == named_claim("a")
+    assert requested.status is None

@@ -81,7 +81,7 @@ class Audited:
             await asyncio.sleep(0.005)
 
     @property
-    def seen(self) -> Document:
+    def published_inventory(self) -> Document:
         """Return the mark of the class: driver to devices."""
         stored_object: Any = self.server.find(CONFIG_MAPS, MARK, Settings().namespace)
         text = (stored_object or {}).get("data", {}).get("seen", "{}")
@@ -136,8 +136,8 @@ def publish(server: FakeApiServer, *names: str) -> None:
     server.put(RESOURCE_SLICES, document(slice_of(*devices(*names))))
 
 
-def numbers(found: Document) -> list[int]:
-    return [each["devices"] for each in found.values()]
+def numbers(counts: Document) -> list[int]:
+    return [entry["devices"] for entry in counts.values()]
 
 
 # --- the mark -------------------------------------------------------------------------------------
@@ -145,29 +145,29 @@ def numbers(found: Document) -> list[int]:
 
 async def test_the_mark_rises_and_never_falls(server: FakeApiServer) -> None:
     async with auditing(server) as audit_:
-        await until(lambda: numbers(audit_.seen) == [2])
+        await until(lambda: numbers(audit_.published_inventory) == [2])
 
         publish(server, "gpu-0", "gpu-1", "gpu-2")
-        await until(lambda: numbers(audit_.seen) == [3])
+        await until(lambda: numbers(audit_.published_inventory) == [3])
 
         publish(server, "gpu-0")
         server.put(NODES, document(node("node-2")))
         await until(lambda: server.watching >= 9)
-        assert numbers(audit_.seen) == [3]
+        assert numbers(audit_.published_inventory) == [3]
 
     async with auditing(server) as again:
         await until(lambda: server.watching >= 9)
-        assert numbers(again.seen) == [3]
+        assert numbers(again.published_inventory) == [3]
 
 
 async def test_a_deleted_mark_is_written_anew_from_the_inventory(server: FakeApiServer) -> None:
     async with auditing(server) as audit_:
-        await until(lambda: numbers(audit_.seen) == [2])
+        await until(lambda: numbers(audit_.published_inventory) == [2])
         publish(server, "gpu-0")
         await audit_.sees_devices(1)
         server.remove(CONFIG_MAPS, MARK, Settings().namespace)
 
-        await until(lambda: numbers(audit_.seen) == [1])
+        await until(lambda: numbers(audit_.published_inventory) == [1])
 
 
 async def test_what_people_declare_is_left_to_them(server: FakeApiServer) -> None:
@@ -176,7 +176,7 @@ async def test_what_people_declare_is_left_to_them(server: FakeApiServer) -> Non
     server.put(CONFIG_MAPS, {"metadata": metadata, "data": {"declared": declared}})
 
     async with auditing(server) as audit_:
-        await until(lambda: numbers(audit_.seen) == [2])
+        await until(lambda: numbers(audit_.published_inventory) == [2])
 
     stored_object: Any = server.find(CONFIG_MAPS, MARK, Settings().namespace)
     assert stored_object["data"]["declared"] == declared
@@ -189,7 +189,7 @@ async def test_a_mark_that_cannot_be_written_is_written_later(server: FakeApiSer
     server.fail(503, times=2, matches=writes)
 
     async with auditing(server) as audit_:
-        await until(lambda: numbers(audit_.seen) == [2])
+        await until(lambda: numbers(audit_.published_inventory) == [2])
 
 
 # --- what is stored -------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ async def test_the_audit_writes_events_and_the_mark_and_nothing_else(
     server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
 
     async with auditing(server) as audit_:
-        await until(lambda: bool(audit_.events) and numbers(audit_.seen) == [2])
+        await until(lambda: bool(audit_.events) and numbers(audit_.published_inventory) == [2])
 
     written = {
         call.path.rpartition("?")[0] or call.path for call in server.calls if call.method != "GET"
@@ -317,7 +317,7 @@ async def test_resources_that_a_node_offers_twice_are_counted(server: FakeApiSer
     labels = {"kind": "Node", "severity": "warning", "code": "duplicateResource"}
 
     async with auditing(server) as audit_:
-        await until(lambda: numbers(audit_.seen) == [2])
+        await until(lambda: numbers(audit_.published_inventory) == [2])
         assert audit_.counted(**labels) == 0
 
         mapping: Any = document(device_class())

@@ -102,8 +102,8 @@ def bundles(document: Document | None) -> list[str | None]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as fake_server:
+        yield fake_server
 
 
 def written(server: FakeApiServer) -> Document | None:
@@ -115,21 +115,27 @@ def secret(server: FakeApiServer) -> Document | None:
 
 
 def stored(server: FakeApiServer) -> Authorities:
-    found = secret(server)
+    stored_secret = secret(server)
     return (
-        decode_authorities(msgspec.convert(found, Secret).values())[0] if found else Authorities()
+        decode_authorities(msgspec.convert(stored_secret, Secret).values())[0]
+        if stored_secret
+        else Authorities()
     )
 
 
-def told(server: FakeApiServer) -> list[str | None]:
+def event_notes(server: FakeApiServer) -> list[str | None]:
     """Return the caBundle that the Secret asks for, as often as there are webhooks."""
     return [b64encode(stored(server).ca_bundle).decode()] * len(bundles(written(server)))
 
 
 def serving(server: FakeApiServer) -> ServingCertificate | None:
     """Return the certificate that the webhook gets."""
-    found = server.find(SECRETS, CERTIFICATES.serving_secret, SETTINGS.namespace)
-    return decode_serving_certificate(msgspec.convert(found, Secret)) if found else None
+    stored_secret = server.find(SECRETS, CERTIFICATES.serving_secret, SETTINGS.namespace)
+    return (
+        decode_serving_certificate(msgspec.convert(stored_secret, Secret))
+        if stored_secret
+        else None
+    )
 
 
 def signer_of_webhook(server: FakeApiServer) -> bytes | None:
@@ -237,7 +243,7 @@ async def keeping(
             yield keeper
 
 
-async def looked(server: FakeApiServer) -> None:
+async def wait_reconciled(server: FakeApiServer) -> None:
     """Wait until the keeper knows that it has written what the server has."""
     before = server.counts["GET"]
     await until(lambda: server.counts["GET"] > before + 1)
@@ -246,7 +252,7 @@ async def looked(server: FakeApiServer) -> None:
 async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiServer) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     async with keeping(server) as trust:
-        await until(lambda: bundles(written(server)) == told(server))
+        await until(lambda: bundles(written(server)) == event_notes(server))
         await until(trust.is_published)
 
     life = timedelta(seconds=CERTIFICATES.authority_duration)
@@ -254,8 +260,8 @@ async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiS
     assert trust.not_after() == {"ca": NOW + life, "serving": NOW + serving_life}
     assert signer_of_webhook(server) == stored(server).ca_bundle
     assert trust.trusted_count() == 1
-    found = secret(server) or {}
-    assert found["metadata"]["labels"] == {"app.kubernetes.io/name": "drawbridge"}
+    stored_secret = secret(server) or {}
+    assert stored_secret["metadata"]["labels"] == {"app.kubernetes.io/name": "drawbridge"}
 
 
 async def test_what_is_in_good_order_is_not_written(server: FakeApiServer) -> None:
@@ -278,22 +284,22 @@ async def test_a_rotation_takes_three_steps_and_leaves_one_authority(
     async with keeping(server, clock):
         clock.now = NOW + 70 * DAY  # Of a hundred.
         await until(lambda: len(stored(server).trusted) == 2)
-        await until(lambda: bundles(written(server)) == told(server))
-        await looked(server)
+        await until(lambda: bundles(written(server)) == event_notes(server))
+        await wait_reconciled(server)
         successor = stored(server).successor
         assert signer_of_webhook(server) == AUTHORITY.certificate_pem
 
         clock.now += timedelta(seconds=control.authority_publish_period)
         await until(lambda: stored(server).successor is None)
-        await looked(server)
+        await wait_reconciled(server)
         assert successor is not None
         assert signer_of_webhook(server) == successor.certificate_pem
         assert AUTHORITY.certificate in stored(server).trusted
 
         clock.now += timedelta(seconds=CERTIFICATES.serving_duration) + DAY
         await until(lambda: stored(server).trusted == (successor.certificate,))
-        await until(lambda: bundles(written(server)) == told(server))
-        await looked(server)
+        await until(lambda: bundles(written(server)) == event_notes(server))
+        await wait_reconciled(server)
 
     # Three of the authorities, two of the configuration, two of the serving certificate, one of the
     # path keys.
@@ -305,7 +311,7 @@ async def test_who_asks_gets_one_new_authority(server: FakeApiServer) -> None:
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
     async with keeping(server):
         await until(lambda: len(stored(server).trusted) == 2)
-        await until(lambda: bundles(written(server)) == told(server))
+        await until(lambda: bundles(written(server)) == event_notes(server))
 
     assert (secret(server) or {})["metadata"]["annotations"] == {"team": "blue"}
 
@@ -339,10 +345,10 @@ async def test_a_secret_that_was_deleted_leaves_served_leaves_trusted(
         await until(lambda: server.counts["GET"] > 3)
         server.remove(SECRETS, CERTIFICATES.authority_secret, SETTINGS.namespace)
         await until(lambda: stored(server).successor is not None)
-        await until(lambda: bundles(written(server)) == told(server))
+        await until(lambda: bundles(written(server)) == event_notes(server))
         assert AUTHORITY.certificate in stored(server).trusted
         assert stored(server).signer is None
-        await looked(server)
+        await wait_reconciled(server)
 
         clock.now += timedelta(seconds=CERTIFICATES.authority_expedited_publish_period)
         await until(lambda: stored(server).signer is not None)
@@ -371,8 +377,8 @@ async def test_a_secret_of_ours_that_was_damaged_is_made_good(
     clock = Clock()
     async with keeping(server, clock):
         await until(lambda: stored(server).successor is not None)
-        await until(lambda: bundles(written(server)) == told(server))
-        await looked(server)
+        await until(lambda: bundles(written(server)) == event_notes(server))
+        await wait_reconciled(server)
         clock.now += DAY
         await until(lambda: stored(server).signer is not None)
 
@@ -423,7 +429,7 @@ async def test_an_authority_of_a_clock_that_was_ahead_is_replaced(server: FakeAp
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(bundle))
     async with keeping(server):
         await until(lambda: signer_of_webhook(server) not in {None, ahead.certificate_pem})
-        await until(lambda: bundles(written(server)) == told(server))
+        await until(lambda: bundles(written(server)) == event_notes(server))
 
     signer = stored(server).signer
     assert signer is not None
@@ -443,7 +449,7 @@ async def test_a_leader_whose_clock_is_wrong_throws_nothing_away_until_it_is_rig
     clock.now = NOW + error
     async with keeping(server, clock, server_clock=now) as keeper:
         await until(lambda: bundles(written(server)) == [TRUSTED])
-        await looked(server)
+        await wait_reconciled(server)
         assert (secret(server), serving(server)) == (before, certificate)
         assert keeper.clock_skew() == error
 
@@ -702,7 +708,7 @@ async def test_a_bundle_is_written_once_and_healed_after_an_apply(server: FakeAp
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
     async with keeping(server):
         await until(lambda: None not in bundles(written(server)))
-        assert bundles(written(server)) == told(server)
+        assert bundles(written(server)) == event_notes(server)
         server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration("", None))
 
         await until(lambda: all(bundles(written(server))))
@@ -754,7 +760,7 @@ async def test_both_configurations_trust_the_same_authority(server: FakeApiServe
     async with keeping(server):
         await until(lambda: [None] not in trusted())
 
-    assert [told(server)] * 2 == trusted()
+    assert [event_notes(server)] * 2 == trusted()
 
 
 async def test_trouble_is_tried_again(server: FakeApiServer) -> None:

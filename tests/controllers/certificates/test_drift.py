@@ -116,8 +116,8 @@ def test_routing_may_have_no_rules_while_no_driver_is_owned() -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as fake_server:
+        yield fake_server
 
 
 async def test_a_difference_that_lasts_is_told_once_and_so_is_its_end(
@@ -137,7 +137,7 @@ async def test_a_difference_that_lasts_is_told_once_and_so_is_its_end(
             clock=lambda: time[0],
             grace_s=0.01,
         )
-        loops = [informers.run, recorder.run, *(one.run for one in watch.controllers)]
+        loops = [informers.run, recorder.run, *(controller.run for controller in watch.controllers)]
         async with running(*loops):
             await until(lambda: server.watching == 2)
             server.remove(MUTATING_WEBHOOK_CONFIGURATIONS, CONFIGURATION, "")

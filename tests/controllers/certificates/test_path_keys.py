@@ -174,7 +174,7 @@ PATCHES: Final = (
 def test_path_patch(row: Patch) -> None:
     operations = path_patch([row.webhook], lambda _named: A)
 
-    assert [each.get("value") for each in operations if each["op"] == "add"] == (
+    assert [entry.get("value") for entry in operations if entry["op"] == "add"] == (
         [] if row.expected is None else [row.expected]
     )
 
@@ -199,9 +199,9 @@ NAME: Final = SETTINGS.certificates.webhook_configuration
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        apply(made)
-        yield made
+    async with FakeApiServer() as fake_server:
+        apply(fake_server)
+        yield fake_server
 
 
 def apply(server: FakeApiServer, **paths: str) -> None:
@@ -213,9 +213,9 @@ def apply(server: FakeApiServer, **paths: str) -> None:
     documents = (configuration([]), validating_configuration([]))
     for resource, document in zip(WEBHOOK_CONFIGURATIONS, documents, strict=True):
         applied: Any = msgspec.json.decode(msgspec.json.encode(document))
-        for each in applied["webhooks"]:
-            if path := paths.get(each["name"].partition(".")[0]):
-                each["clientConfig"]["service"]["path"] = path
+        for entry in applied["webhooks"]:
+            if path := paths.get(entry["name"].partition(".")[0]):
+                entry["clientConfig"]["service"]["path"] = path
         server.put(resource, applied)
 
 

@@ -34,8 +34,8 @@ OLD: Final = SigningKey(id="00000002", created=NOW - timedelta(days=91), secret=
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        yield made
+    async with FakeApiServer() as fake_server:
+        yield fake_server
 
 
 @asynccontextmanager
@@ -44,13 +44,13 @@ async def controlled(server: FakeApiServer) -> AsyncIterator[SigningKeyCache]:
         informers = quick_informers(client)
         keys = SigningKeyController(client, informers, SETTINGS, lambda: NOW)
         followed = SigningKeyCache(informers, NAMESPACE, SETTINGS.signing)
-        async with running(informers.run, *(one.run for one in keys.controllers)):
+        async with running(informers.run, *(controller.run for controller in keys.controllers)):
             yield followed
 
 
 def stored(server: FakeApiServer) -> Keys:
-    found = server.find(SECRETS, SIGNING_SECRET, NAMESPACE)
-    value = msgspec.convert(found, Secret).values().get(KEYS) if found else None
+    stored_secret = server.find(SECRETS, SIGNING_SECRET, NAMESPACE)
+    value = msgspec.convert(stored_secret, Secret).values().get(KEYS) if stored_secret else None
     return decode_keys(value) if value else ()
 
 
@@ -116,8 +116,8 @@ async def test_the_withdrawal_of_a_key_is_told(server: FakeApiServer) -> None:
         async with controlled(server) as followed:
             await until(lambda: len(followed.keys) == len(olds) and olds[0] not in followed.keys)
 
-    (told,) = [line for line in log if line["event"] == "signing_keys.withdrawn"]
-    assert (told["keys"], told["log_level"]) == ([olds[0].id], "warning")
+    (withdrawal,) = [line for line in log if line["event"] == "signing_keys.withdrawn"]
+    assert (withdrawal["keys"], withdrawal["log_level"]) == ([olds[0].id], "warning")
 
 
 async def test_a_rotation_is_requested_once(server: FakeApiServer) -> None:
@@ -127,8 +127,8 @@ async def test_a_rotation_is_requested_once(server: FakeApiServer) -> None:
         await until(lambda: len(followed.keys) == 2)
         await until(lambda: sum(call.method == "GET" for call in server.calls) > 6)
 
-    found = server.find(SECRETS, SIGNING_SECRET, NAMESPACE) or {}
-    assert found["metadata"]["annotations"] == {"other": "stays"}
+    stored_secret = server.find(SECRETS, SIGNING_SECRET, NAMESPACE) or {}
+    assert stored_secret["metadata"]["annotations"] == {"other": "stays"}
     assert len(stored(server)) == 2
 
 

@@ -47,7 +47,7 @@ async def controlled(
             now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
         )
         async with running(
-            informers.run, recorder.run, *(one.run for one in controller.controllers)
+            informers.run, recorder.run, *(entry.run for entry in controller.controllers)
         ):
             await until(lambda: server.watching == 4)
             yield controller
@@ -87,14 +87,16 @@ def publish(server: FakeApiServer, *names: str) -> None:
         server.put(RESOURCE_SLICES, node(name))
 
 
-def held(name: str, device: str, namespace: str = "default") -> Document:
+def allocated_document(name: str, device: str, namespace: str = "default") -> Document:
     return document(allocated_claim(result(device), name=name, namespace=namespace))
 
 
 def conditions(server: FakeApiServer, name: str = "modes") -> dict[str, str]:
     stored_object = server.find(DEVICE_COMPATIBILITY_POLICIES, name) or {}
     value = (stored_object.get("status") or {}).get("conditions", ())
-    return {each["type"]: f"{each['status']} {each['reason']}" for each in value}
+    return {
+        condition["type"]: f"{condition['status']} {condition['reason']}" for condition in value
+    }
 
 
 def summary(server: FakeApiServer) -> str:
@@ -236,8 +238,8 @@ async def test_claims_and_pods_that_violate_a_policy_are_counted_and_get_one_eve
     publish(server, "node-1")
     server.put(DEVICE_COMPATIBILITY_POLICIES, policy(enforcement="Audit"))
     async with controlled(server):
-        server.put(RESOURCE_CLAIMS, held("one", "g0-a"))
-        server.put(RESOURCE_CLAIMS, held("two", "g0-b", "other"))
+        server.put(RESOURCE_CLAIMS, allocated_document("one", "g0-a"))
+        server.put(RESOURCE_CLAIMS, allocated_document("two", "g0-b", "other"))
         await until(lambda: len(reasons(server)) == 2)
 
         status = (server.find(DEVICE_COMPATIBILITY_POLICIES, "modes") or {})["status"]
@@ -245,7 +247,7 @@ async def test_claims_and_pods_that_violate_a_policy_are_counted_and_get_one_eve
             status["conflicts"][key] for key in ("count", "claims", "namespaces")
         )
         assert ["DeviceIncompatible one", "DeviceIncompatible two"] == reasons(server)
-        claim = held("one", "g0-a")
+        claim = allocated_document("one", "g0-a")
         claim["status"]["reservedFor"] = [{"resource": "pods", "name": "trainer", "uid": "u-1"}]
         server.put(RESOURCE_CLAIMS, claim)
         await until(lambda: "DeviceIncompatible trainer" in reasons(server))
@@ -306,20 +308,25 @@ async def test_a_pool_that_goes_is_forgotten(server: FakeApiServer) -> None:
 
 
 def test_a_claim_is_about_the_pools_of_its_devices() -> None:
-    claims = (held("one", "g0-a"), {"metadata": {"name": "a"}, "status": {"allocation": {}}})
+    claims = (
+        allocated_document("one", "g0-a"),
+        {"metadata": {"name": "a"}, "status": {"allocation": {}}},
+    )
     projected = [project_claim(msgspec.json.encode(claim)) for claim in claims]
 
-    assert [["node-1"], []] == [[pool.pool for pool in pools_of_claim(one)] for one in projected]
+    assert [["node-1"], []] == [
+        [pool.pool for pool in pools_of_claim(entry)] for entry in projected
+    ]
 
 
 async def test_a_claim_that_changes_nothing_in_use_is_not_looked_at(server: FakeApiServer) -> None:
     publish(server, "node-1")
     server.put(DEVICE_COMPATIBILITY_POLICIES, policy())
-    server.put(RESOURCE_CLAIMS, held("one", "g0-a"))
+    server.put(RESOURCE_CLAIMS, allocated_document("one", "g0-a"))
     async with controlled(server) as controller:
         await until(lambda: conditions(server) == VALID)
         before = controller.inspected
-        claim_ = held("one", "g0-a")
+        claim_ = allocated_document("one", "g0-a")
         claim_["status"]["devices"] = [{"driver": "d", "pool": "p", "device": "x"}]
         claim_["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
         server.put(RESOURCE_CLAIMS, claim_)

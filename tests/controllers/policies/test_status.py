@@ -59,14 +59,16 @@ def only(*modes: str) -> str:
 
 def policy(**accepts: str | None) -> DeviceCompatibilityPolicy:
     """A policy with a rule for each mode: what its devices demand of others."""
-    made = written(*(rule(mode, only(mode), only=text) for mode, text in accepts.items()))
+    policy_under_test = written(
+        *(rule(mode, only(mode), only=text) for mode, text in accepts.items())
+    )
     metadata = ObjectMeta(name="modes", uid="u-1", generation=3, creation_timestamp=NOW)
-    return msgspec.structs.replace(made, metadata=metadata)
+    return msgspec.structs.replace(policy_under_test, metadata=metadata)
 
 
-def audited(made: DeviceCompatibilityPolicy) -> DeviceCompatibilityPolicy:
-    spec = msgspec.structs.replace(made.spec, enforcement=Enforcement.AUDIT)
-    return msgspec.structs.replace(made, spec=spec)
+def audited(policy_under_test: DeviceCompatibilityPolicy) -> DeviceCompatibilityPolicy:
+    spec = msgspec.structs.replace(policy_under_test.spec, enforcement=Enforcement.AUDIT)
+    return msgspec.structs.replace(policy_under_test, spec=spec)
 
 
 APART = policy(mig=only("mig"), mps=only("mps"))
@@ -82,7 +84,7 @@ SETS = (counter_set("g0", x=4), counter_set("g1", x=4))
 
 
 def report(
-    made: DeviceCompatibilityPolicy = APART,
+    policy_under_test: DeviceCompatibilityPolicy = APART,
     devices: Sequence[Device] = NODE_DEVICES,
     claims: Sequence[ResourceClaim] = (),
     pools: Sequence[str] = ("node-1",),
@@ -91,7 +93,7 @@ def report(
     drivers: Collection[str] = (DRIVER,),
     support: SchedulerSupport = SchedulerSupport(),  # noqa: B008 - a frozen value
 ) -> PolicyReport:
-    policy_report = PolicyReport(made, drivers, support)
+    policy_report = PolicyReport(policy_under_test, drivers, support)
     for pool in pools:
         listed = devices if state is PoolState.COMPLETE else ()
         policy_report.inspect(
@@ -119,14 +121,16 @@ SLICED = (sliced("short", "Short", "here"), sliced("long", "Long", "there"))
 
 
 def status(
-    found: PolicyReport, counting: DeviceCompatibilityPolicy | None = None
+    reported: PolicyReport, counting: DeviceCompatibilityPolicy | None = None
 ) -> DeviceCompatibilityPolicyStatus:
-    return found.status(None, counting or found.policy.source, NOW)
+    return reported.status(None, counting or reported.policy.source, NOW)
 
 
-def condition(told: DeviceCompatibilityPolicyStatus, kind: str) -> Condition:
-    (found,) = [condition_ for condition_ in told.conditions or () if condition_.type == kind]
-    return found
+def condition(policy_status: DeviceCompatibilityPolicyStatus, kind: str) -> Condition:
+    (reported,) = [
+        condition_ for condition_ in policy_status.conditions or () if condition_.type == kind
+    ]
+    return reported
 
 
 class Case(NamedTuple):
@@ -289,9 +293,11 @@ def test_everything_is_bounded() -> None:
     names = [f"mode-{number}" for number in range(40)]
     many = policy(**{name: f'{MODE} == "{"x" * 200}{name}"' for name in names})
     devices = [gpu(f"g0-{number}", name) for number, name in enumerate(names)]
-    held = [allocated_claim(result(device_.name), name=device_.name) for device_ in devices]
+    allocated_claims = [
+        allocated_claim(result(device_.name), name=device_.name) for device_ in devices
+    ]
 
-    status_ = status(report(many, devices, held))
+    status_ = status(report(many, devices, allocated_claims))
 
     assert MAX_ROWS == len(status_.matrix or ())
     assert status_.conflicts is not None
@@ -304,7 +310,7 @@ def test_everything_is_bounded() -> None:
 
 
 def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
-    held = (allocated_claim(result("g0-a"), name="a"), allocated_claim(result("g0-b"), name="b"),
+    allocated_claims = (allocated_claim(result("g0-a"), name="a"), allocated_claim(result("g0-b"), name="b"),
             allocated_claim(result("g1-a"), name="c"))  # fmt: skip
 
     assert Conflicts(
@@ -318,7 +324,7 @@ def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
                 reason="the rule of device g0-b does not accept device g0-a",
             ),
         ),
-    ) == status(report(claims=held)).conflicts  # fmt: skip
+    ) == status(report(claims=allocated_claims)).conflicts  # fmt: skip
 
 
 def test_groups_that_only_all_of_them_lack_are_told_as_one() -> None:
@@ -366,12 +372,12 @@ def test_contradicting_configurations_of_one_device_are_a_conflict() -> None:
 
 
 def test_what_an_administrator_looks_at_is_not_in_use() -> None:
-    held = (
+    allocated_claims = (
         allocated_claim(result("g0-a")),
         allocated_claim(result("g0-b", admin_access=True), name="admin"),
     )
 
-    assert status(report(claims=held)).conflicts is None
+    assert status(report(claims=allocated_claims)).conflicts is None
 
 
 HELD = (

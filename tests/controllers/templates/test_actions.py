@@ -72,14 +72,14 @@ def translated(*containers: Document, claims: Mapping[str, str] | None = None) -
     return document
 
 
-def kept(document: Document) -> TranslatedPod:
+def projected(document: Document) -> TranslatedPod:
     projected_pod = project_pod(msgspec.json.encode(document), str)
     assert projected_pod is not None
     return projected_pod
 
 
 PLAIN: Final = translated(gpus(1), claims={"gpu": "train-gpu-x"})
-KEPT: Final = kept(PLAIN)
+KEPT: Final = projected(PLAIN)
 (CLAIM,) = derive_claims(KEPT.annotation or "", profiles()).claims
 TEMPLATE: Final = (NAMESPACE, CLAIM.template)
 
@@ -272,15 +272,15 @@ def test_an_unsigned_pod_that_waits_is_told_what_to_do(status: SignatureStatus) 
 
 
 def test_each_claim_of_a_pod_is_looked_at_for_itself() -> None:
-    found = kept(translated(gpus(1, mem=1000, name="a"), gpus(1, mem=2000, name="b")))
-    claims = derive_claims(found.annotation or "", profiles())
+    pod_projection = projected(translated(gpus(1, mem=1000, name="a"), gpus(1, mem=2000, name="b")))
+    claims = derive_claims(pod_projection.annotation or "", profiles())
     first, second = claims.claims
     no_claims: dict[tuple[str, str], GeneratedClaim] = {}
     there = {
         (NAMESPACE, first.template): TemplateState(uid="t", digest=first.digest, is_managed=True)
     }
 
-    actions = plan_actions(POD, found, claims, there.get, no_claims.get)
+    actions = plan_actions(POD, pod_projection, claims, there.get, no_claims.get)
 
     assert [summary(action) for action in actions] == [f"create {second.template}"]
 
@@ -419,16 +419,18 @@ LOOKS = (
 )
 
 
-@pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
-def test_unused(look: Look) -> None:
+@pytest.mark.parametrize("case", LOOKS, ids=lambda case: case.name)
+def test_unused(case: Look) -> None:
     template_names = unused_templates(
-        {named(name): template for name, template in look.templates.items()},
-        {named(name) for name in look.used},
-        {named(name): one for name, one in look.before.items()},
+        {named(name): template for name, template in case.templates.items()},
+        {named(name) for name in case.used},
+        {named(name): claim_template for name, claim_template in case.before.items()},
         100.0,
     )
 
-    assert {named(name): one for name, one in look.want.items()} == template_names
+    assert {
+        named(name): claim_template for name, claim_template in case.want.items()
+    } == template_names
 
 
 POD_TEMPLATE: Final = {

@@ -61,7 +61,7 @@ async def controlled(
             signing_keys=SigningKeyCache(informers, OUR_NAMESPACE, SigningSettings()),
         )
         async with running(
-            informers.run, recorder.run, *(one.run for one in controller.controllers)
+            informers.run, recorder.run, *(loop.run for loop in controller.controllers)
         ):
             yield
 

@@ -61,24 +61,24 @@ def test_invalid_fields(want: str, spec: dict[str, Any]) -> None:
     assert want == str(excinfo.value)
 
 
-def made(name: str, driver: str, created: str | None) -> DeviceCompatibilityPolicy:
+def policy_of(name: str, driver: str, created: str | None) -> DeviceCompatibilityPolicy:
     return convert(
         {"metadata": {"name": name, "creationTimestamp": created}, "spec": {"driver": driver}},
         DeviceCompatibilityPolicy,
     )
 
 
-@pytest.mark.parametrize("turned", [1, -1], ids=["in order", "in reverse"])
-def test_the_oldest_policy_of_a_driver_is_in_force(turned: int) -> None:
+@pytest.mark.parametrize("rotation", [1, -1], ids=["in order", "in reverse"])
+def test_the_oldest_policy_of_a_driver_is_in_force(rotation: int) -> None:
     policies = [
-        made("a", "x", "2026-11-02T00:00:00Z"),
-        made("b", "x", "2026-11-01T00:00:00Z"),
-        made("c", "x", None),
-        made("e", "y", "2026-11-02T00:00:00Z"),
-        made("d", "y", "2026-11-02T00:00:00Z"),
-        made("g", "z", None),
-        made("f", "z", None),
-    ][::turned]
+        policy_of("a", "x", "2026-11-02T00:00:00Z"),
+        policy_of("b", "x", "2026-11-01T00:00:00Z"),
+        policy_of("c", "x", None),
+        policy_of("e", "y", "2026-11-02T00:00:00Z"),
+        policy_of("d", "y", "2026-11-02T00:00:00Z"),
+        policy_of("g", "z", None),
+        policy_of("f", "z", None),
+    ][::rotation]
 
     assert {"x": "b", "y": "d", "z": "f"} == {
         driver: policy.metadata.name for driver, policy in effective_policies(policies).items()

@@ -165,7 +165,7 @@ async def test_list_whose_continuation_expires() -> None:
 async def test_watch_yields_events_and_bookmarks_until_it_ends() -> None:
     async with FakeApiServer() as server, server.client() as client:
         server.put(PODS, pod("before"))
-        told = []
+        notes = []
 
         async def change() -> None:
             await until(lambda: server.watching == 1)
@@ -179,9 +179,9 @@ async def test_watch_yields_events_and_bookmarks_until_it_ends() -> None:
             group.create_task(change())
             async for event in client.watch(PODS, resource_version="1", timeout_s=5):
                 document = msgspec.json.decode(event.object)
-                told.append((event.type, document["metadata"]["resourceVersion"]))
+                notes.append((event.type, document["metadata"]["resourceVersion"]))
 
-        assert told == [("ADDED", "2"), ("MODIFIED", "3"), ("DELETED", "4"), ("BOOKMARK", "5")]
+        assert notes == [("ADDED", "2"), ("MODIFIED", "3"), ("DELETED", "4"), ("BOOKMARK", "5")]
         query = server.calls[-1].query
         assert (query["allowWatchBookmarks"], query["timeoutSeconds"]) == ("true", "5")
 

@@ -68,7 +68,7 @@ class Followed:
     def nodes(self) -> dict[str, str]:
         return {name: node for (_, name), node in self.pods.store.items()}
 
-    async def sees(self, **nodes: str) -> None:
+    async def wait_nodes(self, **nodes: str) -> None:
         await until(lambda: self.nodes == nodes)
 
 
@@ -92,7 +92,7 @@ async def test_a_list_and_then_each_change() -> None:
         followed_pods.server.put(PODS, pod("a", "m"))
         followed_pods.server.put(PODS, pod("d"))
         followed_pods.server.remove(PODS, "b", "default")
-        await followed_pods.sees(a="m", c="n", d="n")
+        await followed_pods.wait_nodes(a="m", c="n", d="n")
 
         assert followed_pods.changes[3:] == [("a", "n", "m"), ("d", None, "n"), ("b", "n", None)]
 
@@ -101,7 +101,7 @@ async def test_an_object_that_the_projection_leaves_out_is_not_stored() -> None:
     async with following("a") as followed_pods:
         followed_pods.server.put(PODS, pod("b", ""))
         followed_pods.server.put(PODS, pod("a", ""))
-        await followed_pods.sees()
+        await followed_pods.wait_nodes()
 
         assert followed_pods.changes == [("a", None, "n"), ("a", "n", None)]
 
@@ -110,7 +110,7 @@ async def test_an_object_that_cannot_be_decoded_is_counted_and_does_not_end_the_
     async with following("a") as followed_pods:
         followed_pods.server.put(PODS, {**pod("a"), "spec": "nonsense"})
         followed_pods.server.put(PODS, pod("b"))
-        await followed_pods.sees(b="n")
+        await followed_pods.wait_nodes(b="n")
 
         assert followed_pods.pods.decode_errors == 1
 
@@ -145,7 +145,7 @@ async def test_a_watch_resumes_from_the_last_bookmark(
         trouble(server)
         await until(lambda: server.counts["WATCH"] == 2)
         server.put(PODS, pod("b"))
-        await followed_pods.sees(a="n", b="n")
+        await followed_pods.wait_nodes(a="n", b="n")
 
         assert server.counts == {"GET": 1, "WATCH": 2}
         assert server.calls[-1].query["resourceVersion"] == "2"
@@ -161,7 +161,7 @@ async def test_a_version_that_is_too_old_lists_again_and_tells_the_difference() 
         server.remove(PODS, "gone", "default")
         server.expire()
         await server.accept()
-        await followed_pods.sees(same="n", changed="m", new="n")
+        await followed_pods.wait_nodes(same="n", changed="m", new="n")
         await until(lambda: server.watching == 1)
 
         assert sorted(followed_pods.changes[3:]) == [
@@ -202,7 +202,7 @@ async def test_a_list_that_expires_between_pages_begins_again() -> None:
         server.fail(410, matches=lambda call: "continue" in call.query)
         followed = Followed(server, client)
         async with running(followed.factory.run):
-            await followed.sees(a="n", b="n", c="n")
+            await followed.wait_nodes(a="n", b="n", c="n")
             await followed.pods.synced.wait()
 
         assert server.counts["GET"] == 4
@@ -284,22 +284,22 @@ async def test_a_handler_that_raises_ends_the_loop() -> None:
 
 
 async def test_an_event_that_makes_no_sense_is_answered_by_a_new_list() -> None:
-    asked: list[str] = []
-    async with of_a_server_that_has(nested("a", 0), b'"nonsense"', asked) as client:
+    queries: list[str] = []
+    async with of_a_server_that_has(nested("a", 0), b'"nonsense"', queries) as client:
         factory = InformerFactory(client, settings=QUICK)
         factory.subscribe(PODS, len)
         async with running(factory.run):
-            await until(lambda: asked.count("list") > 1)
+            await until(lambda: queries.count("list") > 1)
 
 
 @asynccontextmanager
 async def of_a_server_that_has(
-    listed: bytes, changed: bytes, asked: list[str]
+    listed: bytes, changed: bytes, queries: list[str]
 ) -> AsyncIterator[Client]:
     """A server of one page and one event, as bytes that no fake with values in it could hold."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked.append("watch" if "watch" in request.query else "list")
+        queries.append("watch" if "watch" in request.query else "list")
         if "watch" not in request.query:
             return web.Response(body=b'{"metadata":{"resourceVersion":"1"},"items":[%s]}' % listed)
         response = web.StreamResponse()
@@ -443,20 +443,20 @@ async def test_an_object_that_one_projection_cannot_decode_is_there_for_the_othe
 
 
 async def test_handlers_see_the_change_in_all_stores() -> None:
-    seen: list[bool] = []
+    store_sizes: list[bool] = []
     async with FakeApiServer() as server, server.client() as client:
         server.put(PODS, pod("a"))
         factory = InformerFactory(client, settings=QUICK)
 
-        def look(key: Key, _old: str | None, _new: str | None) -> None:
-            seen.append(key in sizes.store)
+        def record_store(key: Key, _old: str | None, _new: str | None) -> None:
+            store_sizes.append(key in sizes.store)
 
-        nodes = factory.subscribe(PODS, node_of, handlers=(look,))
+        nodes = factory.subscribe(PODS, node_of, handlers=(record_store,))
         sizes = factory.subscribe(PODS, len)
         async with running(factory.run):
             await wait_synced((nodes,))
 
-        assert [True] == seen
+        assert [True] == store_sizes
 
 
 async def test_nobody_subscribes_once_the_informers_run() -> None:
@@ -483,11 +483,11 @@ async def test_readiness_names_the_resources_that_are_waited_for() -> None:
 
 async def test_the_store_never_goes_back_behind_a_write() -> None:
     async with following("a") as followed:
-        await followed.sees(a="n")
+        await followed.wait_nodes(a="n")
         stale = followed.server.find(PODS, "a", "default")
         assert stale is not None
         written = followed.server.put(PODS, pod("a", "m"))
-        await followed.sees(a="m")
+        await followed.wait_nodes(a="m")
         ahead = {**written, "spec": {"nodeName": "k"}}
         ahead["metadata"] = {**written["metadata"], "resourceVersion": "1000"}
 
@@ -503,31 +503,31 @@ async def test_the_store_never_goes_back_behind_a_write() -> None:
 
 async def test_an_event_that_is_newer_than_a_write_counts() -> None:
     async with following("a") as followed:
-        await followed.sees(a="n")
+        await followed.wait_nodes(a="n")
         written = followed.server.put(PODS, pod("a", "m"))
         followed.pods.put(msgspec.json.encode(written))
         assert followed.nodes == {"a": "m"}
 
         followed.server.put(PODS, pod("a", "o"))
 
-        await followed.sees(a="o")
+        await followed.wait_nodes(a="o")
 
 
 async def test_a_list_after_a_write_knows_more_than_the_write() -> None:
     async with following("a") as followed:
-        await followed.sees(a="n")
+        await followed.wait_nodes(a="n")
         written = followed.server.put(PODS, pod("a", "m"))
         followed.pods.put(msgspec.json.encode(written))
         followed.server.remove(PODS, "a", "default")
         followed.server.expire()
         followed.server.break_watches()
 
-        await followed.sees()
+        await followed.wait_nodes()
 
 
 async def test_a_version_can_be_waited_for() -> None:
     async with following("a") as followed:
-        await followed.sees(a="n")
+        await followed.wait_nodes(a="n")
         written = followed.server.put(PODS, pod("a", "m"))
 
         async with asyncio.timeout(5):

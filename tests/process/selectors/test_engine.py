@@ -188,21 +188,21 @@ def test_what_was_stopped_on_a_device_is_too_costly_from_then_on() -> None:
 def test_the_kernel_stops_what_takes_too_much(resource: str) -> None:
     with stand_in(deadline_s=30.0) as evaluate:
         evaluate("honest")
-        told = evaluate(resource)
+        verdicts = evaluate(resource)
         honest = evaluate("honest")
 
-    assert isinstance(told, tuple)
-    assert "it took more memory or time than it may" in told[1]
+    assert isinstance(verdicts, tuple)
+    assert "it took more memory or time than it may" in verdicts[1]
     assert honest is True
 
 
 def test_the_worker_knows_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1")
     with stand_in() as evaluate:
-        told = evaluate("environment")
+        verdicts = evaluate("environment")
 
-    assert isinstance(told, tuple)
-    assert set(told[1].split(",")) <= {"LANG", "LC_CTYPE", "PYTHONPATH"}
+    assert isinstance(verdicts, tuple)
+    assert set(verdicts[1].split(",")) <= {"LANG", "LC_CTYPE", "PYTHONPATH"}
 
 
 def test_a_worker_that_was_killed_between_two_questions_is_replaced() -> None:
@@ -224,13 +224,13 @@ def test_a_worker_that_was_killed_between_two_questions_is_replaced() -> None:
 def test_a_worker_that_does_not_start_is_no_fault_of_the_expression() -> None:
     engine = WorkerEngine((sys.executable, "-c", "pass"), clock=lambda: 0.0)
     with evaluating_with(engine):
-        told = [verdict(long("1 == 1")) for _ in range(MAX_RESTARTS_PER_MINUTE + 1)]
+        verdicts = [verdict(long("1 == 1")) for _ in range(MAX_RESTARTS_PER_MINUTE + 1)]
 
-    assert told[0] == (
+    assert verdicts[0] == (
         UnsupportedSelector,
         "the process that evaluates expressions does not start",
     )
-    assert told[-1] == (
+    assert verdicts[-1] == (
         UnsupportedSelector,
         "too many evaluations had to be stopped in a minute",
     )

@@ -44,7 +44,7 @@ def amount(key: str) -> Document:
 class Case(NamedTuple):
     name: str
     document: Document
-    told: tuple[str, ...] = ()
+    expected_findings: tuple[str, ...] = ()
     there: Context = context(GPUS)
 
 
@@ -151,7 +151,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_judge(case: Case) -> None:
-    assert case.told == finding_lines(case.document, case.there)
+    assert case.expected_findings == finding_lines(case.document, case.there)
 
 
 def test_the_cure_of_a_capacity_is_how_slices_spell_it() -> None:
