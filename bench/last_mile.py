@@ -45,7 +45,7 @@ EndPod = Callable[[Object], None]
 
 
 class Moments(NamedTuple):
-    """When a pod got how far, in seconds of the wall clock."""
+    """The times of a pod's steps, in seconds of the wall clock."""
 
     began: float
     applied: float

@@ -58,7 +58,7 @@ def accelerator_classes() -> list[Object]:
 
 
 def amd_gpus(node: str, *, gpus: int = 8) -> list[Object]:
-    """What AMD's driver publishes for whole MI300X GPUs."""
+    """The devices that AMD's driver publishes for whole MI300X GPUs."""
     devices = [
         {
             "name": f"gpu-{number}-{128 + number}",
@@ -76,7 +76,7 @@ def amd_gpus(node: str, *, gpus: int = 8) -> list[Object]:
 
 
 def amd_partitions(node: str, *, gpus: int = 1) -> list[Object]:
-    """What AMD's driver publishes for MI300X GPUs in eight partitions each."""
+    """The devices that AMD's driver publishes for MI300X GPUs in eight partitions each."""
     devices = [
         {
             "name": f"gpu-{number}-{128 + number}",
@@ -113,7 +113,7 @@ def _amd(number: int, profile: str) -> Object:
 
 
 def intel_gpus(node: str, *, gpus: int = 2, module: str = "xe") -> list[Object]:
-    """What Intel's driver publishes for GPUs of a kernel module, i915 or xe."""
+    """The devices that Intel's driver publishes for GPUs of a kernel module, i915 or xe."""
     devices = [
         {
             "name": f"0000-{number + 3:02x}-00-0-0xe20b",
@@ -139,7 +139,7 @@ def intel_gpus(node: str, *, gpus: int = 2, module: str = "xe") -> list[Object]:
 
 
 def gaudi_devices(node: str, *, devices: int = 8) -> list[Object]:
-    """What Intel's driver publishes for Gaudi devices."""
+    """The Gaudi devices that Intel's driver publishes."""
     published = [
         {
             "name": f"0000-{number + 0x0F:02x}-00-0-0x1020",
@@ -155,7 +155,7 @@ def gaudi_devices(node: str, *, devices: int = 8) -> list[Object]:
 
 
 def tpu_chips(node: str, *, chips: int = 4, topology: str = "2x2") -> list[Object]:
-    """What Google's driver publishes for the chips of a node."""
+    """The chips that Google's driver publishes for a node."""
     devices = [
         {
             "name": f"accel{number}",
@@ -177,7 +177,7 @@ def tpu_chips(node: str, *, chips: int = 4, topology: str = "2x2") -> list[Objec
 
 
 def neuron_devices(node: str, *, devices: int = 16) -> list[Object]:
-    """What AWS's driver publishes for the devices of a trn2 instance, in groups of 4, 8 and 16."""
+    """The devices that AWS's driver publishes for a trn2 instance, in groups of 4, 8 and 16."""
     published = [
         {
             "name": f"neuron{number}",
@@ -196,7 +196,7 @@ def neuron_devices(node: str, *, devices: int = 16) -> list[Object]:
 
 
 def rebellions_devices(node: str, *, devices: int = 2) -> list[Object]:
-    """What Rebellions' driver publishes."""
+    """The devices that Rebellions' driver publishes."""
     published = [
         {
             "name": f"rbln{number}",
@@ -224,7 +224,7 @@ def rebellions_devices(node: str, *, devices: int = 2) -> list[Object]:
 
 
 def ascend_npus(node: str, *, npus: int = 2) -> list[Object]:
-    """What HAMi's driver publishes for Ascend NPUs that it divides."""
+    """The Ascend NPUs that HAMi's driver publishes and divides."""
     devices = [
         {
             "name": f"npu-{number}",
@@ -251,7 +251,7 @@ def ascend_npus(node: str, *, npus: int = 2) -> list[Object]:
 
 
 def hygon_devices(node: str, *, devices: int = 2) -> list[Object]:
-    """What Hygon's driver publishes."""
+    """The devices that Hygon's driver publishes."""
     published = [
         {
             "name": f"hcu-0000-{number + 5:02x}-00-0",

@@ -1,4 +1,4 @@
-"""What a test or a person does with a cluster, whoever started it.
+"""Calls that a test or a person makes to a cluster, whoever started it.
 
 `kubectl` is what users have, so stories speak through it. What tests ask over and over (is it there
 yet?) goes as plain HTTP through one `kubectl proxy`, so that any kubeconfig's way of logging in
@@ -43,7 +43,7 @@ _DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDisc
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the API server keeps one kind of object: `/apis/apps/v1`, `deployments`."""
+    """The path and the plural of a kind: `/apis/apps/v1`, `deployments`."""
 
     prefix: str
     plural: str
@@ -189,7 +189,7 @@ class Access:
         return sorted(items, key=lambda item: (_namespace(item), item["metadata"]["name"]))
 
     def kind(self, name: str) -> Kind:
-        """Where a kind is kept, by any name that kubectl takes."""
+        """Return the path and the plural of a kind, by any name that kubectl takes."""
         if name.lower() not in self._kinds:
             self._kinds = self._discovered()  # A definition may have come since.
         assert name.lower() in self._kinds, f"the API server has no kind {name!r}"
@@ -270,7 +270,7 @@ class Access:
         return path
 
     def entry(self) -> Mapping[str, Any]:
-        """How to reach the cluster, as a kubeconfig has it."""
+        """The entry of a kubeconfig that reaches the cluster."""
         stdout = self.kubectl(
             "config", "view", "--raw", "--minify", "--flatten", "--output", "json"
         ).stdout
@@ -406,7 +406,7 @@ def stream(objects: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
 
 
 def _listens(path: Path) -> bool:
-    """Whether somebody accepts connections; the file is there a moment earlier."""
+    """Return whether somebody accepts connections; the file is there a moment earlier."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

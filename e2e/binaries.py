@@ -87,7 +87,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """Its directory."""
         return self.parent / self.name
 
 
@@ -145,7 +145,7 @@ BRIDGE: Final = Module(
 
 
 class Binaries(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the programs are."""
+    """The paths of the programs."""
 
     etcd: Path
     kube_apiserver: Path
@@ -157,7 +157,7 @@ class Binaries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cache_directory() -> Path:
-    """Where this project keeps what is costly to make and safe to delete."""
+    """The directory of what is costly to make and safe to delete."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "drawbridge"
 

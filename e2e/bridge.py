@@ -173,7 +173,7 @@ class Bridge:
     # --- what they say ---------------------------------------------------------------------------
 
     def calls(self, point: str, verdict: str = "", name: str = "a") -> int:
-        """How often the sidecar answered at an extension point, with a verdict or with any."""
+        """Return the number of answers of the sidecar at an extension point, with a verdict or with any."""
         pattern = re.compile(
             r"^drawbridge_sidecar_call_duration_seconds_count\{(.*)\} (\S+)$", re.MULTILINE
         )
@@ -286,7 +286,7 @@ def bridged(pod: Object, nodes: Sequence[str] = ()) -> Object:
 
 
 def is_waiting(pod: Object) -> bool:
-    """Whether the scheduler has said that a pod fits nowhere."""
+    """Return whether the scheduler has said that a pod fits nowhere."""
     return any(
         condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
         for condition in pod["status"].get("conditions", ())

@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    """When a story runs: those that change the cluster for all that follow come last."""
+    """Return the turn of a story: those that change the cluster for all that follow come last."""
     if not isinstance(item, pytest.Function):
         return 0
     # A session's fixture is made anew when its parameter changes.

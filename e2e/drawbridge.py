@@ -69,7 +69,7 @@ _WEBHOOKS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhook
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """Where our processes listen.
+    """The addresses at which our processes listen.
 
     Attributes:
         host: The address under which the API server reaches the webhook.
@@ -179,7 +179,7 @@ class Drawbridge:
         self.wait_ready()
 
     def log(self, name: str) -> str:
-        """What the runs of a process have written so far."""
+        """Return the log of all runs of a process so far."""
         return self._cluster.children[name].log.read_text()
 
     def metrics(self, name: str) -> str:
@@ -189,20 +189,20 @@ class Drawbridge:
         return text
 
     def decisions(self, decision: str, operation: str = "CREATE") -> int:
-        """How often the webhook, since its start, decided so about a pod."""
+        """Return the number of such decisions about pods since the webhook started."""
         labels = re.escape(f'{{decision="{decision}",kind="Pod",operation="{operation}"}}')
         line = rf"^drawbridge_reviews_total{labels} (\S+)$"
         found = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
         return int(float(found[1])) if found else 0
 
     def memory_limit(self, name: str) -> int:
-        """How many bytes of memory a Deployment's container may take."""
+        """Return the memory limit of a Deployment's container, in bytes."""
         (container,) = self._deployments[name]["spec"]["template"]["spec"]["containers"]
         return int(Quantity(container["resources"]["limits"]["memory"]))
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the processes are told in their file."""
+        """The settings in the file of the processes."""
         told: Mapping[str, Any] = json.loads(self._settings_file.read_text())
         return told
 
@@ -237,7 +237,7 @@ class Drawbridge:
             connection.close()
 
     def client_config(self, webhook: str = PODS_WEBHOOK) -> Object:
-        """How the API server reaches a webhook of ours now."""
+        """Return how the API server reaches a webhook of ours now."""
         for configuration in self._webhook_configurations():
             for found in self._read(configuration)["webhooks"]:
                 if found["name"] == webhook:
@@ -293,7 +293,7 @@ class Drawbridge:
         }
 
     def _missing(self) -> str:
-        """What is not ready yet, in words; empty when nothing is."""
+        """Name what is not ready yet; empty when all is."""
         for name in self._deployments:
             child = self._cluster.children[name]
             assert child.exit_status is None, f"{name} ended:\n{child.tail()}"
@@ -324,7 +324,7 @@ class Drawbridge:
             connection.close()
 
     def _is_believed(self, bundle: str) -> bool:
-        """Whether the webhook's certificate is one of the authority's in a caBundle."""
+        """Return whether the webhook's certificate is one of the authority's in a caBundle."""
         if not bundle:
             return False
         try:

@@ -259,7 +259,7 @@ def kwok_nodes(count: int, *, prefix: str = "node") -> list[Object]:
 
 
 def nvidia_gpus(node: str, *, gpus: int = 8, model: Model = A100_80GB) -> list[Object]:
-    """What gpu.nvidia.com publishes for a node of whole GPUs."""
+    """The whole GPUs that gpu.nvidia.com publishes for a node."""
     devices = [
         {
             "name": f"gpu-{minor}",
@@ -278,7 +278,7 @@ def nvidia_mig(
     model: Model = A100_40GB,
     layout: Sequence[str] = MIG_LAYOUT_40GB,
 ) -> list[Object]:
-    """What gpu.nvidia.com publishes for a node whose every GPU is cut as `layout` says.
+    """The MIG devices that gpu.nvidia.com publishes for a node whose GPUs are divided by `layout`.
 
     A GPU in MIG mode is not published itself.
 
@@ -295,7 +295,7 @@ def nvidia_mig(
 
 
 def hami_gpus(node: str, *, gpus: int = 8, model: Model = A100_80GB) -> list[Object]:
-    """What hami-core-gpu.project-hami.io publishes: every GPU in shares of cores and memory."""
+    """The GPUs that hami-core-gpu.project-hami.io publishes, in shares of cores and memory."""
     memory = _bytes(model.memory_mib)
     devices = [
         {
@@ -320,7 +320,7 @@ def hami_gpus(node: str, *, gpus: int = 8, model: Model = A100_80GB) -> list[Obj
 
 
 def example_gpus(node: str, *, gpus: int = 8, shared: bool = False) -> list[Object]:
-    """What gpu.example.com publishes; `shared` is its option of several allocations per device."""
+    """The GPUs that gpu.example.com publishes; `shared` is its option of several allocations per device."""
     memory, compute = {"value": "80Gi"}, {"value": "100"}
     if shared:
         memory = _shared(80 * 1024 * MIB, least=1024 * MIB, step=1024 * MIB)
@@ -345,7 +345,7 @@ def example_gpus(node: str, *, gpus: int = 8, shared: bool = False) -> list[Obje
 def dranet_nics(
     node: str, *, nics: int = 8, model: str = "MT2910 Family [ConnectX-7]", per_root: int = 2
 ) -> list[Object]:
-    """What dra.net publishes for a node's RDMA devices, `per_root` of them under a PCIe root.
+    """The RDMA devices that dra.net publishes for a node, `per_root` of them under a PCIe root.
 
     Args:
         node: The node's name.
@@ -370,7 +370,7 @@ def dranet_nics(
 
 
 def virtual_functions(node: str, name: str, *, functions: int = 8) -> list[Object]:
-    """What the SR-IOV driver publishes for functions that a SriovResourcePolicy gave a name."""
+    """The functions with a name of a SriovResourcePolicy that the SR-IOV driver publishes."""
     devices = [
         {
             "name": f"vf-{number}",

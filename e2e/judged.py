@@ -1,4 +1,4 @@
-"""What stories of judging share: a small inventory of a driver of their own, and who says no.
+"""A small inventory of a driver of its own, and who rejects an object, for stories of validation.
 
 Each story names its own driver, since the high-water mark remembers what others have published.
 """
@@ -17,7 +17,7 @@ MARK: Final = "drawbridge-inventory"
 
 
 class Who(StrEnum):
-    """Who says no to an object, in the order in which they are asked."""
+    """The parties that may reject an object, in the order in which they are called."""
 
     NOBODY = "nobody"
     DECODER = "decoder"

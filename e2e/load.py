@@ -28,7 +28,7 @@ class Created(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the pod was not made, or was made with its keys."""
+        """Return whether the pod was not created, or created with its keys."""
         return bool(self.message)
 
 
@@ -67,16 +67,16 @@ class Load:
 
     @property
     def created(self) -> Sequence[Created]:
-        """What was asked for so far, in order of the answers."""
+        """The requests so far, in order of their answers."""
         return tuple(self._created)
 
     @property
     def failures(self) -> list[Created]:
-        """What was not made."""
+        """The requests that failed."""
         return [each for each in self.created if each.failed]
 
     def told(self, event: str) -> str:
-        """What an event cost, in words."""
+        """Describe what an event cost."""
         took = sorted(each.took_s for each in self.created)
         slowest = f"median {took[len(took) // 2] * 1e3:.0f} ms, slowest {took[-1] * 1e3:.0f} ms"
         return f"{event}: {len(self.failures)} of {len(took)} creations failed; {slowest}"
@@ -96,7 +96,7 @@ class Load:
 
 
 def _fault(status: int, body: bytes) -> str:
-    """What is wrong with an answer; empty where the object was made as it should be."""
+    """Describe what is wrong with an answer; empty where the object is as it should be."""
     answer = json.loads(body)
     if status != http.client.CREATED:
         return str(answer.get("message", body))

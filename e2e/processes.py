@@ -60,7 +60,7 @@ class Child:
 
     @property
     def record(self) -> Record | None:
-        """What identifies the running program; None when it does not run."""
+        """The identity of the running program; None when it does not run."""
         if self._process is None or self._process.poll() is not None:
             return None
         pid = self._process.pid
@@ -88,7 +88,7 @@ class Child:
             os.killpg(self._process.pid, number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the program ended in time."""
+        """Wait for the program; return whether it ended in time."""
         if self._process is None:
             return True
         try:
@@ -98,7 +98,7 @@ class Child:
         return True
 
     def _wait_group(self, timeout_s: float) -> bool:
-        """Whether what the program started has ended, too: `nsenter` ends before its child."""
+        """Wait for what the program started, and return whether it has ended: `nsenter` ends before its child."""
         deadline = time.monotonic() + timeout_s
         while self._process is not None and _is_group(self._process.pid):
             if time.monotonic() > deadline:
@@ -213,7 +213,7 @@ def _is_same(record: Record) -> bool:
 
 
 def _is_group(pid: int) -> bool:
-    """Whether a process group has any process."""
+    """Return whether a process group has any process."""
     try:
         os.killpg(pid, 0)
     except ProcessLookupError:
@@ -222,7 +222,7 @@ def _is_group(pid: int) -> bool:
 
 
 def _started(pid: int) -> int:
-    """When a process started, in ticks since boot; 0 where there is no /proc, or no process."""
+    """Return the start time of a process, in ticks since boot; 0 where there is no /proc, or no process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -88,7 +88,7 @@ class Replicas:
         return time.monotonic() - began
 
     def answered(self, port: int) -> int:
-        """How many reviews a replica has answered with 200."""
+        """Return the number of reviews that a replica has answered with 200."""
         line = 'controller_runtime_webhook_requests_total{code="200",webhook="/mutate"}'
         connection = http.client.HTTPConnection(
             self._drawbridge.endpoints.host, self._metrics[port], timeout=5
@@ -100,13 +100,13 @@ class Replicas:
         return int(float(values[0])) if values else 0
 
     def has_answered(self, port: int, more_than: int) -> bool:
-        """Whether a replica has answered more than so many reviews with 200."""
+        """Return whether a replica has answered more than so many reviews with 200."""
         return self.answered(port) > more_than
 
     # --- trust -----------------------------------------------------------------------------------
 
     def secret(self) -> Mapping[str, str]:
-        """What the Secret with the authorities holds, base64; empty where there is none."""
+        """Return the data of the Secret with the authorities, in base64; empty where there is none."""
         stored = self._cluster.find("secrets", "drawbridge-ca", self._drawbridge.namespace)
         return dict(stored["data"]) if stored is not None else {}
 
@@ -121,18 +121,18 @@ class Replicas:
         }
 
     def trusted(self) -> int:
-        """How many authorities the API server trusts; 0 where webhooks disagree."""
+        """Return the number of authorities that the API server trusts; 0 where webhooks disagree."""
         bundles = self.bundles()
         if len(bundles) != 1:
             return 0
         return base64.b64decode(bundles.pop()).count(b"BEGIN CERTIFICATE")
 
     def is_told(self) -> bool:
-        """Whether caBundles are what the Secret says."""
+        """Return whether caBundles are those of the Secret."""
         return self.bundles() == {self.secret().get("bundle.crt", "")}
 
     def has_keys(self) -> bool:
-        """Whether the API server knows the keys of all our paths."""
+        """Return whether the API server knows the keys of all our paths."""
         return all(self._drawbridge.path(name) != fixed for name, fixed in WEBHOOK_PATHS.items())
 
     # --- inside ----------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def requests(*each: Object, **fields: Any) -> Object:
 
 
 def memory(amount: str) -> Object:
-    """What a request takes of a share."""
+    """The capacity that a request takes of a share."""
     return {"requests": {"memory": amount}}
 
 

@@ -56,7 +56,7 @@ SETTINGS: Final = {
 
 
 class Figures:
-    """What has happened so far; every thread counts here."""
+    """Counters of what has happened so far, for all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

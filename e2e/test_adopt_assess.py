@@ -1,4 +1,4 @@
-"""What `drawbridge assess` says of a cluster is what its API server then does."""
+"""The report of `drawbridge assess` agrees with what the API server then does."""
 
 import json
 from pathlib import Path

@@ -88,7 +88,7 @@ class Clocks(NamedTuple):
         self.cluster.wait_until(condition, what, timeout_s=TIMEOUT_S)
 
     def skew_s(self) -> float:
-        """How far the certificate controller sees its clock ahead."""
+        """Return how far the certificate controller sees its clock ahead."""
         line = re.search(
             r"^drawbridge_clock_skew_seconds (\S+)$",
             self.drawbridge.metrics(CERTIFICATES),

@@ -140,7 +140,7 @@ class Stage:
         return self.cluster.find("secrets", name, self.drawbridge.namespace)
 
     def value(self, name: str, key: str) -> bytes:
-        """What a Secret holds under a key; nothing where there is none."""
+        """Return the value of a Secret's key; empty where there is none."""
         secret = self.secret(name) or {}
         return base64.b64decode((secret.get("data") or {}).get(key, ""))
 
@@ -154,7 +154,7 @@ class Stage:
         assert status == http.client.OK, answer
 
     def trusted(self) -> int:
-        """How many authorities the API server trusts."""
+        """Return the number of authorities that the API server trusts."""
         bundle = base64.b64decode(self.drawbridge.client_config().get("caBundle", ""))
         return bundle.count(b"BEGIN CERTIFICATE")
 
@@ -291,7 +291,7 @@ def webhook_of_pods(stage: Stage) -> tuple[int, Object]:
 
 
 def admits(stage: Stage) -> bool:
-    """Whether a pod is admitted and translated; an API server reads a configuration a little later."""
+    """Return whether a pod is admitted and translated; an API server reads a configuration a little later."""
     path = f"{stage.cluster.kind('pods').path(stage.namespace)}?dryRun=All"
     status, answer = stage.cluster.request("POST", path, stage.new_pod())
     return status == http.client.CREATED and not legacy_keys(json.loads(answer))

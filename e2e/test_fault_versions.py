@@ -28,7 +28,7 @@ EVENTS: Final = {"DeviceRequestMismatch", "DriverProfileChanged", "TranslationNo
 
 
 class Programs:
-    """Which version runs, of this one and the next.
+    """The programs of this version and the next, one of which runs.
 
     Attributes:
         folders: Translation version to the folder with the program.

@@ -48,7 +48,7 @@ class Site:
         return claim(asking(self.driver, count=3))
 
     def words(self, document: Object | None = None) -> str:
-        """What kubectl says of an object; begins with the exit code."""
+        """Return the exit code and the output of kubectl for an object."""
         code, words = tried(self.cluster, document or self.too_many, self.namespace)
         return f"{code} {words}"
 

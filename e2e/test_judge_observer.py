@@ -85,7 +85,7 @@ def applied(cluster: Access, namespace: str, made: list[Object]) -> None:
 
 
 def events(cluster: Access, namespace: str) -> list[Object]:
-    """What the observer has told in a namespace."""
+    """Return the events that the observer has written in a namespace."""
     return [
         object_
         for object_ in cluster.objects("events.events.k8s.io", namespace)

@@ -183,7 +183,7 @@ def _resolved(schema: Schema, schemas: dict[str, Schema]) -> Schema:
 
 
 def _shape(schema: Schema) -> str:
-    """What JSON the API server puts there; quantities are strings or numbers."""
+    """Return the JSON types of a field; quantities are strings or numbers."""
     return str(schema.get("type", "string" if "oneOf" in schema else "object"))
 
 

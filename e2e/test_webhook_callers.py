@@ -108,7 +108,7 @@ def test_the_api_server_is_known_by_its_certificate(guarded: Guarded) -> None:
 
 
 def is_translated(cluster: Cluster) -> bool:
-    """Whether the API server gets an answer; before the first it asks nobody."""
+    """Return whether the API server gets an answer; it does not call before the rules are there."""
     status, words = create(cluster)
     return status == 0 and legacy_keys(json.loads(words)) == set()
 

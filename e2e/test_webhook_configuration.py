@@ -16,7 +16,7 @@ def is_current(drawbridge: Drawbridge) -> bool:
 
 
 def notes(cluster: Access) -> set[str]:
-    """What events say about it."""
+    """Return the notes of the events about it."""
     return {
         event["note"]
         for event in cluster.objects("events.events.k8s.io", "default")

@@ -33,7 +33,7 @@ def flat(rules: Iterable[Object]) -> set[Right]:
 
 
 def rights(cluster: Access, account: tuple[str, str], namespace: str) -> set[Right]:
-    """What an account may do in a namespace, by a review that it makes of itself."""
+    """Return the rights of an account in a namespace, by a review that it makes of itself."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",

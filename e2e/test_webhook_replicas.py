@@ -1,4 +1,4 @@
-"""What a fault of one replica, or a new certificate, costs those who make pods meanwhile.
+"""A fault of one replica, or a new certificate, costs those who create pods little.
 
 `pytest -s` shows the costs; docs/operations.md repeats them.
 """

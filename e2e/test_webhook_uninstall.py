@@ -22,7 +22,7 @@ def claims(cluster: Access, namespace: str) -> list[Object]:
 
 
 def lasting(found: Object) -> Object:
-    """What an uninstall must not touch; others may still write the rest of the status."""
+    """Return what an uninstall must not touch; others may still write the rest of the status."""
     return {
         "uid": found["metadata"]["uid"],
         "annotations": found["metadata"].get("annotations"),

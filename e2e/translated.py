@@ -1,4 +1,4 @@
-"""What a pod got, and what it would be without us: for stories that compare the two."""
+"""Pods as they were translated and as they would be without us, for stories that compare both."""
 
 import copy
 import re
@@ -68,7 +68,7 @@ def devices(pod: Object, claims: Iterable[Object]) -> dict[str, list[Allocated]]
 
 
 def allocated(pod: Object, claims: Iterable[Object]) -> dict[str, Object]:
-    """What a pod calls a claim, to the claim.
+    """Return the claims of a pod by their names in the pod.
 
     Args:
         pod: As the API server gives it.
@@ -86,7 +86,7 @@ def allocated(pod: Object, claims: Iterable[Object]) -> dict[str, Object]:
 
 
 def is_owned(claim: Object, pod: Object) -> bool:
-    """Whether a claim was made of a template for a pod."""
+    """Return whether a claim was made of a template for a pod."""
     owners = claim["metadata"].get("ownerReferences", ())
     return any(owner["uid"] == pod["metadata"]["uid"] for owner in owners)
 

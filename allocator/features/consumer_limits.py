@@ -41,7 +41,7 @@ def build_constraint(
 
 
 class ConsumerLimits:
-    """How many consumers each device, and each driver on the node, may still get."""
+    """Limits on the consumers that each device, and each driver on the node, may still get."""
 
     def __init__(
         self, node: NodeDevices, usage: Usage, limits: Mapping[str, ConsumerLimit]

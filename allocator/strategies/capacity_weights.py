@@ -1,4 +1,4 @@
-"""How much each capacity of a shared device counts in its load, by driver.
+"""Weights of the capacities of a shared device in its load, by driver.
 
 Without weights the fullest capacity counts alone, the one that runs out first. With `memory: 3, cores: 1`
 three quarters of the load are that of the memory, and capacities without a weight count for nothing.

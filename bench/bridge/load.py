@@ -28,7 +28,7 @@ _DRAIN_S: Final = 180.0
 
 
 class Outcome:
-    """When pods were bound or turned away, in seconds of the monotonic clock."""
+    """The times at which pods were bound or rejected, in seconds of the monotonic clock."""
 
     def __init__(self) -> None:
         self.bound: dict[str, float] = {}

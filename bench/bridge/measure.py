@@ -81,7 +81,7 @@ DECISION_GOALS_MS: Final = {1_000: 2.0, 5_000: 5.0}
 
 
 class Anchor(Enum):
-    """What the bridge is compared with."""
+    """A scheduler that the bridge is compared with."""
 
     IN_TREE = "in-tree"
     PRE_BIND = "prebind"
@@ -89,7 +89,7 @@ class Anchor(Enum):
 
 
 class Options(NamedTuple):
-    """What is measured.
+    """The options of a measurement.
 
     Attributes:
         nodes: Sizes of the cluster.

@@ -1,4 +1,4 @@
-"""What pods ask for in a comparison of schedulers, and on which devices."""
+"""The requests of pods and the devices in a comparison of schedulers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What `drawbridge translate --in-place` makes of the text of one file. Pure."""
+"""The text of a file with translated objects, for `drawbridge translate --in-place`. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff

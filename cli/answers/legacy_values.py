@@ -1,4 +1,4 @@
-"""What readers of legacy settings yield, and what they share."""
+"""Values that readers of legacy settings yield, and what they share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -28,7 +28,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> object:
-        """What has one setting: a field, or the key of a vocabulary that is renamed."""
+        """The subject of the setting: a field, or the key of a vocabulary that is renamed."""
         return (self.path[0], self.value) if self.path[0] == RENAMED_KEYS else self.path
 
     def line(self) -> str:

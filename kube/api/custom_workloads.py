@@ -1,4 +1,4 @@
-"""Where kinds of other projects have their pod templates, and whether these may have claims.
+"""Pod templates in kinds of other projects, and whether these may have claims.
 
 A kind is listed for the versions that its project serves. Its controller makes pods of its templates,
 so a template with claims gives pods with claims; where the kind's schema or its own webhook accepts no

@@ -1,4 +1,4 @@
-"""What a process keeps of the objects of a resource: one store per projection.
+"""Stores of the objects of a resource, one per projection.
 
 A projection chooses what is kept of an object. It is given the object's JSON, so that memory holds what
 is used and nothing else.

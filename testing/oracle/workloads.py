@@ -57,7 +57,7 @@ def varied_document(nodes: int) -> Scenario:
 
 
 def different(nodes: int) -> Scenario:
-    """As `varied`, and the memory of each node's devices is like no other node's."""
+    """Like `varied`, with device memory that differs on each node."""
     scenario = varied_document(nodes)
     for number, slice_ in enumerate(scenario["slices"]):
         for device in slice_["spec"]["devices"]:
@@ -97,7 +97,7 @@ def one_too_many(devices: int) -> Scenario:
 
 
 def one_too_many_by_claims(devices: int) -> Scenario:
-    """As `one_too_many`, by claims that ask no more than a claim may."""
+    """Like `one_too_many`, by claims of the largest size allowed."""
     scenario = one_too_many(devices)
     counts = [min(MAX_RESULTS, devices + 1 - first) for first in range(0, devices + 1, MAX_RESULTS)]
     scenario["claims"] = [
