@@ -43,11 +43,11 @@ def pod(
 ) -> Document:
     """Return a pod as the API server shows it: without what is empty, but with `containers`."""
     metadata = {"name": "a", "namespace": "default"}
-    said = {"annotations": annotations, "labels": labels}
+    pod_metadata = {"annotations": annotations, "labels": labels}
     spec: dict[str, Any] = {"containers": list(containers) or None, "schedulerName": scheduler}
     if init:
         spec["initContainers"] = list(init)
-    return {"metadata": {**metadata, **{k: v for k, v in said.items() if v}}, "spec": spec}
+    return {"metadata": {**metadata, **{k: v for k, v in pod_metadata.items() if v}}, "spec": spec}
 
 
 def container(**resources: Mapping[str, str]) -> Document:
@@ -65,51 +65,57 @@ class Row(NamedTuple):
     object: Document
     old: Document | None
     subresource: str
-    asked: bool
+    is_reviewed: bool
 
 
-def created(name: str, document: Document, *, asked: bool) -> Row:
-    return Row(name, document, None, "", asked)
+def created(name: str, document: Document, *, is_reviewed: bool) -> Row:
+    return Row(name, document, None, "", is_reviewed)
 
 
 def updated(
-    name: str, old: Document, document: Document, *, asked: bool, subresource: str = ""
+    name: str, old: Document, document: Document, *, is_reviewed: bool, subresource: str = ""
 ) -> Row:
-    return Row(name, document, old, subresource, asked)
+    return Row(name, document, old, subresource, is_reviewed)
 
 
 ROWS = (
-    created("a pod without devices never depends on us", pod(PLAIN), asked=False),
-    created("nor one without resources", pod({"name": "c", "resources": {}}), asked=False),
-    created("nor one whose container says nothing", pod({"name": "c"}), asked=False),
-    created("a pod without containers is the API server's to refuse", pod(), asked=False),
-    created("a device key in limits", pod(PLAIN, GPU), asked=True),
+    created("a pod without devices never depends on us", pod(PLAIN), is_reviewed=False),
+    created("nor one without resources", pod({"name": "c", "resources": {}}), is_reviewed=False),
+    created("nor one whose container says nothing", pod({"name": "c"}), is_reviewed=False),
+    created("a pod without containers is the API server's to refuse", pod(), is_reviewed=False),
+    created("a device key in limits", pod(PLAIN, GPU), is_reviewed=True),
     created(
         "a device key in requests alone",
         pod(container(requests={"nvidia.com/gpu": "1"})),
-        asked=True,
+        is_reviewed=True,
     ),
-    created("a device key in an init container", pod(PLAIN, init=(GPU,)), asked=True),
+    created("a device key in an init container", pod(PLAIN, init=(GPU,)), is_reviewed=True),
     created(
-        "a key that only HAMi has", pod(container(limits={"nvidia.com/gpumem": "1"})), asked=True
+        "a key that only HAMi has",
+        pod(container(limits={"nvidia.com/gpumem": "1"})),
+        is_reviewed=True,
     ),
     created(
-        "a key by its prefix", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"})), asked=True
+        "a key by its prefix",
+        pod(container(limits={"nvidia.com/mig-1g.5gb": "1"})),
+        is_reviewed=True,
     ),
     created(
         "a key that begins like one of ours",
         pod(container(limits={"nvidia.com/gpus": "1"})),
-        asked=False,
+        is_reviewed=False,
     ),
-    created("a pool of NICs", pod(container(limits={"rdma/hca_a": "1"})), asked=True),
-    created("a GPU of AMD", pod(container(limits={"amd.com/gpu": "1"})), asked=True),
+    created("a pool of NICs", pod(container(limits={"rdma/hca_a": "1"})), is_reviewed=True),
+    created("a GPU of AMD", pod(container(limits={"amd.com/gpu": "1"})), is_reviewed=True),
     created(
         "a device that nobody translates",
         pod(container(limits={"furiosa.ai/rngd": "1"})),
-        asked=False,
+        is_reviewed=False,
     ),
     *(
-        created(f"{name} makes others add keys", pod(PLAIN, annotations={name: "a"}), asked=True)
+        created(
+            f"{name} makes others add keys", pod(PLAIN, annotations={name: "a"}), is_reviewed=True
+        )
         for name in (
             "k8s.v1.cni.cncf.io/networks",
             "v1.multus-cni.io/default-network",
@@ -119,79 +125,84 @@ ROWS = (
     created(
         "not for a pod that opted out",
         pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}, labels=OPTED_OUT),
-        asked=False,
+        is_reviewed=False,
     ),
     created(
         "a share that annotations request of KAI",
         pod(PLAIN, annotations={"gpu-fraction": "0.5"}, scheduler="kai-scheduler"),
-        asked=True,
+        is_reviewed=True,
     ),
     created(
         "the same annotations for another scheduler",
         pod(PLAIN, annotations={"gpu-fraction": "0.5", "gpu-memory": "5"}),
-        asked=False,
+        is_reviewed=False,
     ),
-    created("a pod of KAI without a share", pod(PLAIN, scheduler="kai-scheduler"), asked=False),
-    created("a pod that opted out", pod(GPU, labels=OPTED_OUT), asked=False),
+    created(
+        "a pod of KAI without a share", pod(PLAIN, scheduler="kai-scheduler"), is_reviewed=False
+    ),
+    created("a pod that opted out", pod(GPU, labels=OPTED_OUT), is_reviewed=False),
     created(
         "a pod that opted out, with our annotation",
         pod(PLAIN, labels=OPTED_OUT, annotations=OURS),
-        asked=True,
+        is_reviewed=True,
     ),
-    created("other labels do not opt out", pod(GPU, labels={"app": "false"}), asked=True),
-    created("our annotation without keys", pod(PLAIN, annotations=OURS), asked=True),
-    created("other annotations", pod(PLAIN, annotations={"a": "b"}), asked=False),
+    created("other labels do not opt out", pod(GPU, labels={"app": "false"}), is_reviewed=True),
+    created("our annotation without keys", pod(PLAIN, annotations=OURS), is_reviewed=True),
+    created("other annotations", pod(PLAIN, annotations={"a": "b"}), is_reviewed=False),
     updated(
-        "a finalizer on a translated pod", pod(annotations=OURS), pod(annotations=OURS), asked=False
+        "a finalizer on a translated pod",
+        pod(annotations=OURS),
+        pod(annotations=OURS),
+        is_reviewed=False,
     ),
-    updated("a plain pod", pod(PLAIN), pod(PLAIN, labels={"a": "b"}), asked=False),
+    updated("a plain pod", pod(PLAIN), pod(PLAIN, labels={"a": "b"}), is_reviewed=False),
     updated(
         "a plain pod with networks",
         pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}),
         pod(PLAIN, annotations={"k8s.v1.cni.cncf.io/networks": "a"}),
-        asked=False,
+        is_reviewed=False,
     ),
-    updated("a legacy pod that was never translated", pod(GPU), pod(GPU), asked=False),
+    updated("a legacy pod that was never translated", pod(GPU), pod(GPU), is_reviewed=False),
     updated(
         "the legacy manifest applied again",
         pod(PLAIN, annotations=OURS),
         pod(GPU, annotations=OURS),
-        asked=True,
+        is_reviewed=True,
     ),
-    updated("the annotation goes", pod(annotations=OURS), pod(PLAIN), asked=True),
-    updated("the annotation comes", pod(PLAIN), pod(PLAIN, annotations=OURS), asked=True),
+    updated("the annotation goes", pod(annotations=OURS), pod(PLAIN), is_reviewed=True),
+    updated("the annotation comes", pod(PLAIN), pod(PLAIN, annotations=OURS), is_reviewed=True),
     updated(
         "the annotation comes empty",
         pod(PLAIN),
         pod(PLAIN, annotations={REQUEST_ANNOTATION: ""}),
-        asked=True,
+        is_reviewed=True,
     ),
     updated(
         "the annotation changes",
         pod(annotations=OURS),
         pod(annotations={REQUEST_ANNOTATION: "[]"}),
-        asked=True,
+        is_reviewed=True,
     ),
     updated(
         "a status",
         pod(PLAIN, annotations=OURS),
         pod(PLAIN, annotations=OURS),
         subresource="status",
-        asked=False,
+        is_reviewed=False,
     ),
     updated(
         "a status of a legacy pod with keys",
         pod(GPU, annotations=OURS),
         pod(GPU, annotations=OURS),
         subresource="status",
-        asked=False,
+        is_reviewed=False,
     ),
     updated(
         "a status that changes the annotation",
         pod(PLAIN),
         pod(PLAIN, annotations=OURS),
         subresource="status",
-        asked=True,
+        is_reviewed=True,
     ),
 )
 
@@ -224,7 +235,7 @@ def conditions_of(row: Row) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_match_conditions(row: Row) -> None:
-    assert row.asked == all(verdicts(row, conditions_of(row)).values())
+    assert row.is_reviewed == all(verdicts(row, conditions_of(row)).values())
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -257,94 +268,106 @@ def owner(**fields: bool) -> list[Document]:
 
 
 WORKLOAD_ROWS = (
-    created("pods without devices never depend on us", workload(template(PLAIN)), asked=False),
-    created("nor do those of a CronJob", workload(template(PLAIN), cron=True), asked=False),
-    created("pods with devices", workload(template(PLAIN, GPU)), asked=True),
-    created("those of a CronJob", workload(template(GPU), cron=True), asked=True),
+    created(
+        "pods without devices never depend on us", workload(template(PLAIN)), is_reviewed=False
+    ),
+    created("nor do those of a CronJob", workload(template(PLAIN), cron=True), is_reviewed=False),
+    created("pods with devices", workload(template(PLAIN, GPU)), is_reviewed=True),
+    created("those of a CronJob", workload(template(GPU), cron=True), is_reviewed=True),
     created(
         "a device key in requests alone",
         workload(template(container(requests={"nvidia.com/gpu": "1"}))),
-        asked=True,
+        is_reviewed=True,
     ),
     created(
         "a device key in an init container",
         workload({"spec": {"initContainers": [GPU], "containers": [PLAIN]}}),
-        asked=True,
+        is_reviewed=True,
     ),
-    created("containers that are null", workload({"spec": {"containers": None}}), asked=False),
-    created("no template at all", {"metadata": {"name": "a"}, "spec": {}}, asked=False),
-    created("no spec at all", {"metadata": {"name": "a"}}, asked=False),
-    created("pods that opt out", workload(template(GPU, labels=OPTED_OUT)), asked=False),
+    created(
+        "containers that are null", workload({"spec": {"containers": None}}), is_reviewed=False
+    ),
+    created("no template at all", {"metadata": {"name": "a"}, "spec": {}}, is_reviewed=False),
+    created("no spec at all", {"metadata": {"name": "a"}}, is_reviewed=False),
+    created("pods that opt out", workload(template(GPU, labels=OPTED_OUT)), is_reviewed=False),
     created(
         "pods of a CronJob that opt out",
         workload(template(GPU, labels=OPTED_OUT), cron=True),
-        asked=False,
+        is_reviewed=False,
     ),
     created(
         "a workload's own label is no matter of its pods",
         workload(template(GPU), labels=OPTED_OUT),
-        asked=True,
+        is_reviewed=True,
     ),
-    created("our annotation without keys", workload(template(PLAIN, annotations=OURS)), asked=True),
+    created(
+        "our annotation without keys", workload(template(PLAIN, annotations=OURS)), is_reviewed=True
+    ),
     created(
         "our annotation in a CronJob",
         workload(template(PLAIN, annotations=OURS), cron=True),
-        asked=True,
+        is_reviewed=True,
     ),
     created(
         "our annotation on pods that opt out",
         workload(template(PLAIN, annotations=OURS, labels=OPTED_OUT)),
-        asked=True,
+        is_reviewed=True,
     ),
     created(
         "our annotation on the workload itself means nothing",
         workload(template(PLAIN), annotations=OURS),
-        asked=False,
+        is_reviewed=False,
     ),
     created(
         "what a controller made",
         workload(template(GPU), ownerReferences=owner(controller=True)),
-        asked=False,
+        is_reviewed=False,
     ),
     created(
         "an owner that is no controller",
         workload(template(GPU), ownerReferences=owner(controller=False)),
-        asked=True,
+        is_reviewed=True,
     ),
     created(
-        "an owner that does not say", workload(template(GPU), ownerReferences=owner()), asked=True
+        "an owner that does not say",
+        workload(template(GPU), ownerReferences=owner()),
+        is_reviewed=True,
     ),
-    created("owners that are null", workload(template(GPU), ownerReferences=None), asked=True),
+    created(
+        "owners that are null", workload(template(GPU), ownerReferences=None), is_reviewed=True
+    ),
     updated(
         "another number of replicas",
         workload(template(GPU)),
         {**workload(template(GPU)), "spec": {"replicas": 5, "template": template(GPU)}},
-        asked=False,
+        is_reviewed=False,
     ),
     updated(
         "other labels of a CronJob",
         workload(template(GPU), cron=True),
         workload(template(GPU), cron=True, labels={"a": "b"}),
-        asked=False,
+        is_reviewed=False,
     ),
-    updated("another template", workload(template(PLAIN)), workload(template(GPU)), asked=True),
+    updated(
+        "another template", workload(template(PLAIN)), workload(template(GPU)), is_reviewed=True
+    ),
     updated(
         "another template of a CronJob",
         workload(template(PLAIN), cron=True),
         workload(template(GPU), cron=True),
-        asked=True,
+        is_reviewed=True,
     ),
     updated(
         "another template without devices",
         workload(template(GPU)),
         workload(template(PLAIN)),
-        asked=False,
+        is_reviewed=False,
     ),
     updated(
         "another template of what a controller made",
         workload(template(PLAIN), ownerReferences=owner(controller=True)),
         workload(template(GPU), ownerReferences=owner(controller=True)),
-        asked=False,
+        is_reviewed=False,
     ),
 )
 
@@ -353,7 +376,7 @@ WORKLOAD_ROWS = (
 def test_workload_match_conditions(row: Row) -> None:
     verdicts_ = verdicts(row, WORKLOAD_CONDITIONS)
 
-    assert row.asked == all(verdicts_.values())
+    assert row.is_reviewed == all(verdicts_.values())
     assert {bool} == {type(verdict) for verdict in verdicts_.values()}
 
 
@@ -458,39 +481,47 @@ NAMING: Final[Document] = {
 }
 
 OBJECT_ROWS: Final = (
-    created("a new claim", CLAIM, asked=True),
-    updated("a new spec", CLAIM, {"spec": {"devices": {"requests": []}}}, asked=True),
-    updated("a new label", CLAIM, {"metadata": {"labels": {"a": "b"}}, **CLAIM}, asked=False),
+    created("a new claim", CLAIM, is_reviewed=True),
+    updated("a new spec", CLAIM, {"spec": {"devices": {"requests": []}}}, is_reviewed=True),
+    updated("a new label", CLAIM, {"metadata": {"labels": {"a": "b"}}, **CLAIM}, is_reviewed=False),
     created(
         "a claim that a controller made of a template",
         {"metadata": {"ownerReferences": [{"kind": "Pod", "controller": True}]}, **CLAIM},
-        asked=False,
+        is_reviewed=False,
     ),
     created(
-        "an owner that made nothing", {"metadata": {"ownerReferences": [{}]}, **CLAIM}, asked=True
+        "an owner that made nothing",
+        {"metadata": {"ownerReferences": [{}]}, **CLAIM},
+        is_reviewed=True,
     ),
-    created("owners that are null", {"metadata": {"ownerReferences": None}, **CLAIM}, asked=True),
-    created("a pod with a claim", NAMING, asked=True),
-    created("a pod without one", pod(PLAIN), asked=False),
-    created("a pod that keeps a device key", pod(GPU), asked=True),
-    created("a workload with one, which is asked about elsewhere", workload(pod(GPU)), asked=False),
-    created("a pod whose claims are null", {"spec": {"resourceClaims": None}}, asked=False),
+    created(
+        "owners that are null", {"metadata": {"ownerReferences": None}, **CLAIM}, is_reviewed=True
+    ),
+    created("a pod with a claim", NAMING, is_reviewed=True),
+    created("a pod without one", pod(PLAIN), is_reviewed=False),
+    created("a pod that keeps a device key", pod(GPU), is_reviewed=True),
+    created(
+        "a workload with one, which is asked about elsewhere", workload(pod(GPU)), is_reviewed=False
+    ),
+    created("a pod whose claims are null", {"spec": {"resourceClaims": None}}, is_reviewed=False),
     created(
         "a pod that a controller made",
         {"metadata": {"ownerReferences": [{"kind": "Job", "controller": True}]}, **NAMING},
-        asked=False,
+        is_reviewed=False,
     ),
-    created("a workload with a claim", workload(NAMING), asked=True),
-    created("a CronJob with a claim", workload(NAMING, cron=True), asked=True),
-    created("a workload without one", workload(pod(PLAIN)), asked=False),
+    created("a workload with a claim", workload(NAMING), is_reviewed=True),
+    created("a CronJob with a claim", workload(NAMING, cron=True), is_reviewed=True),
+    created("a workload without one", workload(pod(PLAIN)), is_reviewed=False),
     updated(
         "a workload that is scaled",
         workload(NAMING),
         {"spec": {"template": NAMING, "replicas": 0}},
-        asked=False,
+        is_reviewed=False,
     ),
-    updated("a workload that gets a claim", workload(pod(PLAIN)), workload(NAMING), asked=True),
-    updated("a workload that loses it", workload(NAMING), workload(pod(PLAIN)), asked=False),
+    updated(
+        "a workload that gets a claim", workload(pod(PLAIN)), workload(NAMING), is_reviewed=True
+    ),
+    updated("a workload that loses it", workload(NAMING), workload(pod(PLAIN)), is_reviewed=False),
 )
 
 
@@ -498,7 +529,7 @@ OBJECT_ROWS: Final = (
 def test_match_conditions_of_objects(row: Row) -> None:
     verdicts_ = verdicts(row, object_match_conditions(VOCABULARIES.values()))
 
-    assert row.asked == all(verdicts_.values())
+    assert row.is_reviewed == all(verdicts_.values())
     assert {bool} == {type(verdict) for verdict in verdicts_.values()}
 
 
@@ -524,10 +555,10 @@ ROUTING: Final = routing_match_conditions()
 )  # fmt: skip
 def test_routing_match_conditions(name: str, spec: Document, *, matches: bool) -> None:
     data = {"object": {"spec": spec}, "oldObject": None, "request": {"operation": "CREATE"}}
-    found = [compiled(text).eval(data=data).value() for text in ROUTING.values()]
+    results = [compiled(text).eval(data=data).value() for text in ROUTING.values()]
 
-    assert all(found) == matches, name
-    assert {bool} == set(map(type, found))
+    assert all(results) == matches, name
+    assert {bool} == set(map(type, results))
 
 
 def test_routing_is_for_all_namespaces_but_ours_and_comes_after_the_translation() -> None:
