@@ -58,6 +58,7 @@ from cli.commands.translate import TranslateAnswer
 from cli.output.formats import API_VERSION, Report
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
+from controllers.shadow.report import Reason as ShadowEventReason
 from controllers.templates.actions import Reason as TemplateEventReason
 from driver.plan.prepare import RefusalReason
 from findings.finding import Code
@@ -156,6 +157,7 @@ def event_reasons() -> set[str]:
     """Return the reasons of events, with what they are about."""
     reasons = {f"{reason.value} (policies, claims, pods)" for reason in PolicyEventReason}
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
+    reasons |= {f"{reason.value} (mode Shadow)" for reason in ShadowEventReason}
     for path in event_makers():
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         reason = getattr(module, "REASON", None)

@@ -5,6 +5,7 @@ node and a status. The event is about the object that a person applied: the top-
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -23,11 +24,15 @@ from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 ACTION: Final = "Evaluate"
 """Of events."""
-WOULD_BE_TRANSLATED: Final = "WouldBeTranslated"
-WOULD_BE_REJECTED: Final = "WouldBeRejected"
-WOULD_BE_LEFT_ALONE: Final = "WouldBeLeftAlone"
-"""Reasons of events."""
 POD_KIND: Final = ("v1", "Pod")
+
+
+class Reason(StrEnum):
+    """Reasons of events."""
+
+    WOULD_BE_TRANSLATED = "WouldBeTranslated"
+    WOULD_BE_REJECTED = "WouldBeRejected"
+    WOULD_BE_LEFT_ALONE = "WouldBeLeftAlone"
 
 
 class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +144,7 @@ def evaluate_stored(
 def shadow_event(workload: StoredObject, answer: Answer) -> Event | None:
     """Return the event about an object; None where another mode would not touch it either."""
     reason, words = _summary(answer)
-    if not reason:
+    if reason is None:
         return None
     pods = "it" if workload.reported.kind == "Pod" else "its pods"
     notes = [f"In mode Shadow nothing is changed; else {pods} {words}", *_notes(answer.findings)]
@@ -160,16 +165,16 @@ def shadow_event(workload: StoredObject, answer: Answer) -> Event | None:
     )
 
 
-def _summary(answer: Answer) -> tuple[str, str]:
-    """Return the reason of the event and what would be, both empty for nothing."""
+def _summary(answer: Answer) -> tuple[Reason | None, str]:
+    """Return the reason of the event and what would be; None and nothing where nothing would."""
     words = describe_shadowed(answer)
     if words:
-        return WOULD_BE_TRANSLATED if answer.allowed else WOULD_BE_REJECTED, words
+        return Reason.WOULD_BE_TRANSLATED if answer.allowed else Reason.WOULD_BE_REJECTED, words
     if answer.decision is Decision.UNTOUCHED and any(
         finding.severity is Severity.WARNING for finding in answer.findings
     ):
-        return WOULD_BE_LEFT_ALONE, "would be left as they are"
-    return "", ""
+        return Reason.WOULD_BE_LEFT_ALONE, "would be left as they are"
+    return None, ""
 
 
 def _notes(findings: Iterable[Finding]) -> Iterator[str]:

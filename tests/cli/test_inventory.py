@@ -283,7 +283,7 @@ def test_nodes_without_a_consumer() -> None:
     result = inventory(*state, used, options=("--idle", "-o", "json"))
 
     assert [{"name": "node-b", "devices": 2}] == json.loads(result.stdout)["idleNodes"]
-    assert "idleNodes" not in said(*state, used)
+    assert "idleNodes" not in inventory_answer(*state, used)
     assert "Nodes without a consumer\n  node-b, 2 devices" in (
         inventory(*state, used, options=("--idle",)).stdout
     )
