@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -31,6 +31,14 @@ drawbridge plan --snapshot cluster.json.gz --wave-nodes 4 --keep-free 10 -o plan
 _SCRIPT_MODE: Final = 0o755
 
 
+class _Percentage(click.IntRange):
+    """A whole number, with or without a percent sign."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text: Any = str(value).removesuffix("%")
+        return super().convert(text, param, ctx)
+
+
 @click.command("plan", cls=Command, epilog=EXAMPLES)
 @with_documents(lambda: LongRun("read", is_divisible=False))
 @click.option(
@@ -43,7 +51,7 @@ _SCRIPT_MODE: Final = 0o755
 )
 @click.option(
     "--keep-free",
-    type=click.IntRange(0, 100),
+    type=_Percentage(0, 100),
     metavar="PERCENT",
     default=0,
     show_default=True,

@@ -108,7 +108,7 @@ def test_devices_stay_free_as_asked(tmp_path: Path) -> None:
     half = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-1"])
 
     assert [] == planned(tmp_path, [*nodes, *half], "--keep-free", 25)["held"]
-    reasons = held(planned(tmp_path, [*nodes, *half], "--keep-free", 50))
+    reasons = held(planned(tmp_path, [*nodes, *half], "--keep-free", "50%"))
     assert "1 of 4 devices are free, and --keep-free 50 asks for 2" in reasons["Node//gpu-0"]
 
 
