@@ -2,7 +2,7 @@
 
 It follows what decides about devices, and the pods without a node. Changes are applied in batches,
 between two evaluations. These run in a thread, so that probes are answered, and each is followed by a
-pause. `event_history` decides which pods to evaluate and which events they get,
+pause. `clusterstate.event_history` decides which pods to evaluate and which events they get,
 `allocator.simulation.pending_pod` what an event says.
 """
 
@@ -19,7 +19,9 @@ import structlog
 from allocator.pods.claims import Name
 from allocator.simulation import pending_pod
 from allocator.simulation.pending_pod import Explanation, PodProjection
+from clusterstate.event_history import EventHistory
 from clusterstate.kinds import Changes, Kind
+from clusterstate.pending_pods import is_unschedulable
 from clusterstate.projections import PROJECTIONS, RESOURCES
 from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.core import Pod
@@ -32,9 +34,8 @@ from kube.runtime.events import EventRecorder, EventResult
 from kube.runtime.informers import InformerFactory, Subscription
 from kube.runtime.stores import Handler
 from observer.duplicate_resources import duplicate_resource_events
-from observer.event_history import EventHistory
 from observer.metrics import ObserverMetrics
-from observer.pods import WAITING_FIELDS, is_unschedulable, project_pod
+from observer.pods import WAITING_FIELDS, project_pod
 from observer.settings import ObserverSettings
 from observer.shared_devices import MAX_EVENTS, contradiction_events
 
@@ -95,7 +96,7 @@ class Observer:
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
-        self.history = EventHistory(settings)
+        self.history = EventHistory(settings.history())
         self._caches = SchedulerCaches(settings.features(), settings.policy_aware_schedulers)
         self._inspected_version = -1
         self._recorded_contradictions: frozenset[Event] = frozenset()

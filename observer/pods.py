@@ -12,10 +12,6 @@ WAITING_FIELDS: Final = "spec.nodeName=,status.phase=Pending"
 """Selects the pods that have no node; the API server sends no others."""
 
 
-_UNSCHEDULABLE: Final = frozenset({"Unschedulable", "SchedulerError"})
-"""The second where an attempt ended with an error, such as a selector that fails."""
-
-
 def project_pod(raw: bytes) -> Pod | None:
     """Project a pod that may wait for devices; None for all others."""
     pod = decode(raw, Pod)
@@ -36,21 +32,3 @@ def _containers(pod: Pod) -> Iterator[Container]:
 def _requests_extended_resource(container: Container) -> bool:
     """Return whether a container requests what only a class or a device plugin provides."""
     return any("/" in name for name in (*container.requests, *container.limits))
-
-
-def is_unschedulable(pod: Pod) -> bool:
-    """Return whether the scheduler has tried to place the pod, and found no node or failed."""
-    return any(
-        condition.type == "PodScheduled"
-        and condition.status == "False"
-        and condition.reason in _UNSCHEDULABLE
-        for condition in (pod.status.conditions if pod.status is not None else None) or ()
-    )
-
-
-def is_gated(pod: Pod) -> bool:
-    """Return whether scheduling gates hold the pod back from the scheduler."""
-    return any(
-        condition.type == "PodScheduled" and condition.reason == "SchedulingGated"
-        for condition in (pod.status.conditions if pod.status is not None else None) or ()
-    )

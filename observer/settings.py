@@ -5,10 +5,14 @@ from typing import Final
 
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
+from clusterstate.event_history import HistorySettings
 from kube.backoff import Backoff
 from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
 from process.settings import Fraction, ProcessSettings, Rate, ServerSettings
+
+ACTION: Final = "Observe"
+"""Of the events about pending pods."""
 
 
 class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
@@ -68,9 +72,16 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
         """Return the gates that are in force."""
         return features_of(self.feature_gates)
 
-    def event_backoff(self) -> Backoff:
-        """Return the pauses between explanations of one pod."""
-        return Backoff(initial_s=self.initial_event_interval, max_s=self.max_event_interval)
+    def history(self) -> HistorySettings:
+        """Return when pods are explained, and when they get an event."""
+        return HistorySettings(
+            action=ACTION,
+            initial_delay=self.initial_delay,
+            reevaluation_period=self.reevaluation_period,
+            reminder_interval=self.reminder_interval,
+            numbers_event_interval=self.numbers_event_interval,
+            backoff=Backoff(initial_s=self.initial_event_interval, max_s=self.max_event_interval),
+        )
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):

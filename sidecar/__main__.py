@@ -25,11 +25,11 @@ from process.leader_election import Work, run_while_leading
 from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from process.selectors.engine import WorkerEngine
 from sidecar.binder import Binder, BinderSettings
+from sidecar.explainer import Explainer
 from sidecar.gate_check import GateCheck
 from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.plan.ledger import Step
-from sidecar.rejection_events import RejectionEvents
 from sidecar.self_checks import check_drift, measure_lag
 from sidecar.server import SchedulerServer
 from sidecar.service import Service, ServiceSettings
@@ -145,6 +145,7 @@ def _begin(parts: _Parts) -> Work:
         now=process.now,
         count=metrics.count_write,
     )
+    explainer = Explainer(state, recorder, engine=engine)
     service = Service(
         state,
         binder,
@@ -154,7 +155,8 @@ def _begin(parts: _Parts) -> Work:
         instance=str(uuid.uuid4()),
         metrics=metrics,
         engine=engine,
-        on_rejection=RejectionEvents(recorder.record).record_rejection,
+        on_answer=explainer.take_answer,
+        on_end=explainer.forget,
     )
     metrics.show_reservations(lambda: len(service.reservations.by_pod))
     metrics.show_held_back(lambda: len(state.held_back.claims))
@@ -193,6 +195,7 @@ def _begin(parts: _Parts) -> Work:
                 group.create_task(informers.run())
                 await state.wait_synced()
                 group.create_task(reporter.run())
+                group.create_task(explainer.run())
                 group.create_task(check_drift(service, settings.drift_check_period))
         finally:
             session.end()

@@ -100,14 +100,16 @@ class Service:
         instance: str,
         metrics: SidecarMetrics,
         engine: SelectorEngine | None = None,
-        on_rejection: Callable[[Pod, Rejection], None] = lambda _pod, _rejection: None,
+        on_answer: Callable[[Pod, Rejection | None], None] = lambda _pod, _rejection: None,
+        on_end: Callable[[str], None] = lambda _uid: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without a scheduler.
 
         Args:
             engine: Evaluates selectors; None evaluates them here.
-            on_rejection: Called with each pod that PreFilter rejects.
+            on_answer: Called with each answer of PreFilter: why the pod is rejected, None if not.
+            on_end: Called with the UID of each pod that was bound or deleted.
             clock: Monotonic seconds.
         """
         self.instance: Final = instance
@@ -117,7 +119,8 @@ class Service:
         self._settings = settings
         self._metrics = metrics
         self._thread = DecisionThread(state, metrics, engine)
-        self._on_rejection = on_rejection
+        self._on_answer = on_answer
+        self._on_end = on_end
         self._clock = clock
         self._turn = asyncio.Lock()
         # Reservations have arrived whose devices are not chosen yet.
@@ -166,6 +169,7 @@ class Service:
                 await self._accept(request)
         acknowledged_number = self.reservations.acknowledged
         self._waiting.take(pod, outcome)
+        self._on_answer(pod, outcome if isinstance(outcome, Rejection) else None)
         if isinstance(outcome, Fits):
             return PreFilterAnswer(
                 instance=self.instance,
@@ -179,7 +183,6 @@ class Service:
                 instance=self.instance, acknowledged=acknowledged_number, verdict=Verdict.SKIP
             )
         self._metrics.count_rejection(outcome.code)
-        self._on_rejection(pod, outcome)
         return PreFilterAnswer(
             instance=self.instance,
             acknowledged=acknowledged_number,
@@ -472,6 +475,7 @@ class Service:
         self._rejected.pop(uid, None)
         self._waiting.end(uid)
         self._written.discard(uid)
+        self._on_end(uid)
 
     def _find_pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid) or self._state.consumers.pods.get(uid)

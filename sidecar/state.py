@@ -12,6 +12,7 @@ from allocator.features.consumer_limits import ConsumerLimit
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
 from allocator.strategies.capacity_weights import NO_WEIGHTS, capacity_weights
+from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Kind
 from clusterstate.projections import RESOURCES
@@ -64,6 +65,7 @@ class ClusterState:
         on_end: Called with the UID of each pod that was bound or deleted.
         wakeups: How often pods that wait should be tried again although no event that the scheduler
             sees says so.
+        applied_settings: Of the owned drivers, as the view of the devices has them.
         version: Grows with each change of the inventory, of a claim or of what is promised.
     """
 
@@ -122,9 +124,10 @@ class ClusterState:
         self._cache = ClusterCache(features, uniform_config_drivers)
         # As AllocatorOwnership has them, and as the cache was built with.
         self._driver_settings: tuple[OwnedDriver, ...] = ()
-        self._applied_settings: tuple[OwnedDriver, ...] = ()
+        self.applied_settings: tuple[OwnedDriver, ...] = ()
         self._weights = NO_WEIGHTS
-        self._changes: dict[Kind, dict[Name, Any]] = {}
+        self._feed = ChangeFeed()
+        self._feeds = [self._feed]
         self._drivers = drivers
         self._default_strategy = default_strategy
         self.on_end: Callable[[str], None] = lambda _: None
@@ -239,10 +242,9 @@ class ClusterState:
 
     def take_changes(self) -> Mapping[Kind, Mapping[Name, Any]]:
         """Return the changes since the last call; called while no snapshot is in use."""
-        if self._driver_settings != self._applied_settings:
+        if self._driver_settings != self.applied_settings:
             self.rebuild()
-        changes, self._changes = self._changes, {}
-        return changes
+        return self._feed.take()
 
     def snapshot(self, changes: Mapping[Kind, Mapping[Name, Any]]) -> Snapshot:
         """Apply changes and return the snapshot, which is valid until the next call.
@@ -279,20 +281,39 @@ class ClusterState:
 
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
-        self._applied_settings = self._driver_settings
+        self.applied_settings = self._driver_settings
         self._weights = capacity_weights(
-            {driver.name: driver.capacity_weights or {} for driver in self._applied_settings}
+            {driver.name: driver.capacity_weights or {} for driver in self.applied_settings}
         )
-        self._cache = ClusterCache(
-            self.features, self._uniform_config_drivers, _limits(self._applied_settings)
+        self._cache = self._empty_cache()
+        self._feed.replace(self._everything())
+        self.version += 1
+
+    def second_view(self) -> tuple[ClusterCache, ChangeFeed]:
+        """Return a view of the devices that is the caller's, and the changes that bring it up to date.
+
+        The options are those of now.
+        """
+        feed = ChangeFeed()
+        feed.replace(self._everything())
+        self._feeds.append(feed)
+        return self._empty_cache(), feed
+
+    def end_view(self, feed: ChangeFeed) -> None:
+        """Keep no more changes for a view."""
+        self._feeds.remove(feed)
+
+    def _empty_cache(self) -> ClusterCache:
+        return ClusterCache(
+            self.features, self._uniform_config_drivers, _limits(self.applied_settings)
         )
-        self._changes = {
-            kind: dict(subscription.store) for kind, subscription in self._inventory.items()
-        }
-        for name in self.claims.store:
-            self._queue_claim(name)
-        for uid in self.held_back.claims:
-            self._queue_held(uid)
+
+    def _everything(self) -> Mapping[Kind, Mapping[Name, Any]]:
+        """Return all objects that the view of the devices is made of."""
+        claims = {name: self._effective_claim(name) for name in self.claims.store}
+        claims |= {held_name(uid): self._effective_held(uid) for uid in self.held_back.claims}
+        inventory = {kind: subscription.store for kind, subscription in self._inventory.items()}
+        return {**inventory, Kind.CLAIM: claims}
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -377,7 +398,7 @@ class ClusterState:
         def mark_changed(key: Name, old: object, new: object) -> None:
             if old != new:  # Most changes are of fields that are not projected.
                 self.version += 1
-                self._changes.setdefault(kind, {})[key] = new
+                self._note(kind, key, new)
                 if isinstance(new, ResourceSlice):
                     self.held_back.slice_changed(new)
 
@@ -400,18 +421,24 @@ class ClusterState:
     def _queue_claim(self, name: Name) -> None:
         """Queue a claim with the devices that are promised to it."""
         self.version += 1
+        self._note(Kind.CLAIM, name, self._effective_claim(name))
+
+    def _effective_claim(self, name: Name) -> ResourceClaim | None:
         claim = self.claims.store.get(name)
-        effective = None
-        if claim is not None:
-            effective = ledger.with_hold(claim, self.hold_of(claim))
-        self._changes.setdefault(Kind.CLAIM, {})[name] = effective
+        return None if claim is None else ledger.with_hold(claim, self.hold_of(claim))
 
     def _queue_held(self, uid: str) -> None:
         """Queue the devices that are held back of a claim, once it is not allocated any more."""
+        self._note(Kind.CLAIM, held_name(uid), self._effective_held(uid))
+
+    def _effective_held(self, uid: str) -> ResourceClaim | None:
         held_claim = self.held_back.claims.get(uid)
         is_effective = held_claim is not None and uid not in self._allocated
-        effective = as_claim(held_claim) if held_claim is not None and is_effective else None
-        self._changes.setdefault(Kind.CLAIM, {})[held_name(uid)] = effective
+        return as_claim(held_claim) if held_claim is not None and is_effective else None
+
+    def _note(self, kind: Kind, name: Name, new: object) -> None:
+        for feed in self._feeds:
+            feed.put(kind, name, new)
 
 
 def _limits(drivers: Iterable[OwnedDriver]) -> Mapping[str, ConsumerLimit]:

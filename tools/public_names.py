@@ -153,6 +153,15 @@ def annotation_keys() -> set[str]:
     }
 
 
+EVENT_ROOMS: Final = {
+    "clusterstate": "pending pods",
+    "controllers": "controllers",
+    "observer": "observer",
+    "sidecar": "sidecar",
+}
+"""Packages that make events, and what to call them."""
+
+
 def event_reasons() -> set[str]:
     """Return the reasons of events, with what they are about."""
     reasons = {f"{reason.value} (policies, claims, pods)" for reason in PolicyEventReason}
@@ -161,7 +170,8 @@ def event_reasons() -> set[str]:
     for path in event_makers():
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         reason = getattr(module, "REASON", None)
-        reasons |= {f"{reason} ({path.parent.name})"} if reason else set()
+        about = EVENT_ROOMS.get(path.parent.name, path.parent.name)
+        reasons |= {f"{reason} ({about})"} if reason else set()
     audited_codes = {rule.code.value for rule in RULES}
     audits = {f"{code[0].upper()}{code[1:]} (audited objects)" for code in audited_codes}
     return reasons | audits
@@ -172,7 +182,7 @@ def event_makers() -> list[Path]:
     return [
         path
         for path in product_files()
-        if any(path.is_relative_to(ROOT / room) for room in ("controllers", "observer", "sidecar"))
+        if any(path.is_relative_to(ROOT / room) for room in EVENT_ROOMS)
         if set(calls_of(path, ("Event", "RecordEvent"))) - {"asyncio.Event"}
     ]
 

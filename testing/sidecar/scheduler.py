@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from clusterstate.event_history import HistorySettings
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
@@ -21,9 +22,9 @@ from kube.api.urls import (
 )
 from kube.client.client import Client, PatchType
 from sidecar.binder import Binder, BinderSettings
+from sidecar.explainer import ACTION, Explainer
 from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
-from sidecar.rejection_events import RejectionEvents
 from sidecar.server import SchedulerServer
 from sidecar.service import Service, ServiceSettings
 from sidecar.settings import SidecarSettings
@@ -218,13 +219,20 @@ async def sidecar_beside(
             now=now,
             count=metrics.count_write,
         )
+        explainer = Explainer(
+            state,
+            recorder,
+            settings=HistorySettings(action=ACTION, initial_delay=0.0),
+            period_s=0.02,
+        )
         service = Service(
             state,
             made,
             ServiceSettings(own_claims_s=1.0, other_claims_s=0.2),
             instance=instance,
             metrics=metrics,
-            on_rejection=RejectionEvents(recorder.record).record_rejection,
+            on_answer=explainer.take_answer,
+            on_end=explainer.forget,
         )
         sidecar = Sidecar(server, state, service, folder / f"{instance}.sock")
         sidecar.registry = registry
@@ -242,7 +250,9 @@ async def sidecar_beside(
             await state.wait_synced()
             await reporter.run()
 
-        async with running(informers.run, recorder.run, made.run, listener.run, report):
+        async with running(
+            informers.run, recorder.run, made.run, listener.run, explainer.run, report
+        ):
             await until(lambda: not state.check() and sidecar.socket.exists())
             await until(lambda: all(each.synced.is_set() for each in informers.informers))
             yield sidecar

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from allocator.simulation.pending_pod import Explanation
+from clusterstate.event_history import REASON, EventHistory
+from clusterstate.pending_pods import is_unschedulable
 from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.meta import convert
-from observer.event_history import REASON, EventHistory
-from observer.pods import is_unschedulable, project_pod
+from observer.pods import project_pod
 from observer.settings import ObserverSettings
 from process.durations import PositiveDuration
 from testing.builders import Document
@@ -91,7 +92,7 @@ def test_is_unschedulable(want: bool, reason: str) -> None:
 
 @pytest.fixture
 def history() -> EventHistory:
-    event_history = EventHistory(SETTINGS)
+    event_history = EventHistory(SETTINGS.history())
     event_history.replace(NAME, pod(), 0.0)
     return event_history
 
@@ -235,7 +236,7 @@ def test_pods_are_counted_by_reason(history: EventHistory) -> None:
 
 def test_a_restart_finds_its_first_event_again_whatever_the_numbers() -> None:
     def first(answer: Explanation) -> Event:
-        event_history = EventHistory(SETTINGS)
+        event_history = EventHistory(SETTINGS.history())
         event_history.replace(NAME, pod(), 0.0)
         recorded = event_history.record_evaluation(NAME, answer, 1, 2.0)
         assert recorded is not None
@@ -246,7 +247,7 @@ def test_a_restart_finds_its_first_event_again_whatever_the_numbers() -> None:
 
 
 def test_a_restart_finds_a_later_event_again() -> None:
-    history, anew = EventHistory(SETTINGS), EventHistory(SETTINGS)
+    history, anew = EventHistory(SETTINGS.history()), EventHistory(SETTINGS.history())
     for entry in (history, anew):
         entry.replace(NAME, pod(), 0.0)
     history.record_evaluation(NAME, TAKEN, 1, 2.0)

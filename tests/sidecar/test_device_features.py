@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from clusterstate.kinds import Kind
 from kube.api.urls import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -105,11 +106,11 @@ async def test_a_taint_rule_that_comes_and_goes(tmp_path: Path) -> None:
         server, state = made.server, made.sidecar.state
 
         server.put(DEVICE_TAINT_RULES, rule)
-        await until(lambda: bool(state._changes))
+        await until(lambda: state._feed.has(Kind.TAINT_RULE))
         assert await made.code() == "noDevices"
 
         server.remove(DEVICE_TAINT_RULES, "maintenance")
-        await until(lambda: bool(state._changes))
+        await until(lambda: state._feed.has(Kind.TAINT_RULE))
         assert await made.code() == "fits"
 
 

@@ -364,6 +364,7 @@ async def test_a_pod_is_told_once_why_it_waits(tmp_path: Path) -> None:
             await until(lambda: bool(server.objects(EVENTS)))
             (event,) = server.objects(EVENTS)
             assert event["reason"] == "DevicesMissing"
+            assert "only 1 suitable device, 2 requested" in event["note"]
             assert len([call for call in server.calls if call.method == "POST"]) == 1
 
 
@@ -516,7 +517,7 @@ async def test_devices_that_are_counted_wrongly_are_counted_anew(tmp_path: Path)
                 devices=(HeldBackDevice(driver="gpu.example.com", pool="node-1", device="gpu-1"),),
             )
         )
-        sidecar.state._changes.setdefault(Kind.CLAIM, {})["default", "ghost"] = ghost
+        sidecar.state._feed.put(Kind.CLAIM, ("default", "ghost"), ghost)
         assert (await scheduler.prefilter(other))["code"] == "noDevices"
 
         assert await sidecar.service.check_drift()

@@ -1,4 +1,4 @@
-"""The observer's decisions: which pending pods to evaluate, when, and which events they get.
+"""Which pending pods to explain, when, and which events they get.
 
 A pod gets an event once, another one when something else is in the way, and rarely one in which only
 numbers have changed or nothing has. Clock, network and log belong to the caller.
@@ -11,15 +11,34 @@ import msgspec
 
 from allocator.pods.claims import Name
 from allocator.simulation.pending_pod import Explanation
+from clusterstate.pending_pods import is_gated, is_unschedulable
 from kube.api.core import Pod
 from kube.api.events import Event, ObjectReference
-from observer.pods import is_gated, is_unschedulable
-from observer.settings import ObserverSettings
+from kube.backoff import Backoff
 
 REASON: Final = "DevicesMissing"
-ACTION: Final = "Observe"
 MAX_EVENTS: Final = 16
 """Of one pod that are remembered; an older one is recorded as if it were new."""
+
+
+class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When pods are explained, and when they get an event. Times are in seconds.
+
+    Attributes:
+        action: Of the events.
+        initial_delay: Before the first evaluation of a pod.
+        reevaluation_period: Between evaluations of one pod.
+        reminder_interval: After which an event that is still true counts one more.
+        numbers_event_interval: Before an event in which only numbers have changed.
+        backoff: Between different events of one pod.
+    """
+
+    action: str
+    initial_delay: float = 2.0
+    reevaluation_period: float = 10.0
+    reminder_interval: float = 2700.0
+    numbers_event_interval: float = 900.0
+    backoff: Backoff = Backoff(initial_s=60.0, max_s=1800.0)
 
 
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +82,10 @@ class EventHistory:
         suppressed: How many explanations became no event, since they said nothing new or came too soon.
     """
 
-    def __init__(self, settings: ObserverSettings) -> None:
+    def __init__(self, settings: HistorySettings) -> None:
         self.suppressed = 0
         self._settings = settings
-        self._backoff = settings.event_backoff()
+        self._backoff = settings.backoff
         self._waiting: dict[Name, _WaitingPod] = {}
 
     def __len__(self) -> int:
@@ -191,7 +210,7 @@ class EventHistory:
         return Event(
             regarding=ObjectReference.of("v1", "Pod", waiting.pod.metadata),
             reason=REASON,
-            action=ACTION,
+            action=self._settings.action,
             note=explanation.note,
             identity=identity,
             # What the process before this one recorded first stands; later explanations are news again.
