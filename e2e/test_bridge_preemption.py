@@ -69,3 +69,38 @@ def test_a_pod_of_equal_priority_evicts_nobody(
         for each in cluster.objects("pods", namespace)
         if "deletionTimestamp" not in each["metadata"]
     }
+
+
+def test_an_important_pod_evicts_one_pod_that_has_the_cpu_that_it_lacks(
+    cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
+) -> None:
+    """Devices are free on both nodes, so the victim has none."""
+    cpus = int(cluster.get("nodes", nodes[0])["status"]["allocatable"]["cpu"])
+    fillers = [f"filler-{number}" for number in range(4)]
+    objects = [
+        claim_template("one", EXAMPLE),
+        *(bridged(pod(name, requests={"cpu": cpus // 2}), nodes) for name in fillers),
+    ]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+    for name in fillers:
+        cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
+
+    high = bridged(
+        pod(
+            "high",
+            claims={"gpu": "one"},
+            requests={"cpu": cpus // 2},
+            priorityClassName=PRIORITY,
+        ),
+        nodes,
+    )
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([high]))
+
+    cluster.wait_running("high", namespace, timeout_s=TIMEOUT_S)
+    left = [
+        each["metadata"]["name"]
+        for each in cluster.objects("pods", namespace)
+        if "deletionTimestamp" not in each["metadata"]
+    ]
+    assert len(left) == len(fillers)
+    assert [] == doubly_held(cluster)

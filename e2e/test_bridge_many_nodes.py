@@ -1,0 +1,105 @@
+"""The one node with free devices of many, and a hundred best nodes that lack CPU."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pytest
+
+from e2e import inventory
+from e2e.access import Access, Object, stream
+from e2e.bridge import Bridge, bridged, doubly_held
+from e2e.inventory import EXAMPLE
+from e2e.objects import claim_template, pod
+from kube.names import STRATEGY_ANNOTATION
+
+NODES: Final = int(os.environ.get("DRAWBRIDGE_E2E_NODES", "150"))
+"""More than the hundred that are in an answer; 1,000 take two minutes more."""
+BEST: Final = 100
+TIMEOUT_S: Final = 180.0
+
+
+@pytest.fixture(scope="module")
+def many(cluster: Access) -> Iterator[list[str]]:
+    """Nodes with two devices each."""
+    cluster.apply(list(inventory.device_classes()))
+    names = cluster.add_nodes(
+        inventory.kwok_nodes(NODES, prefix="many"),
+        lambda node: inventory.example_gpus(node, gpus=2),
+    )
+    yield sorted(names)
+    cluster.remove_nodes(names)
+
+
+def test_the_one_node_with_free_devices_is_found(
+    cluster: Access, bridge: Bridge, namespace: str, many: Sequence[str]
+) -> None:
+    """kube-scheduler looks at a sample of the nodes only, but at all that an answer names."""
+    free = many[NODES // 2]
+    _allocate(cluster, namespace, [name for name in many if name != free], count=2)
+    before = bridge.calls("filter")
+
+    _apply(cluster, namespace, many, "last")
+
+    running = cluster.wait_running("last", namespace, timeout_s=TIMEOUT_S)
+    assert running["spec"]["nodeName"] == free
+    assert bridge.calls("filter") == before
+    assert [] == doubly_held(cluster)
+
+
+def test_a_pod_goes_to_another_node_if_the_hundred_best_lack_cpu(
+    cluster: Access, bridge: Bridge, namespace: str, many: Sequence[str]
+) -> None:
+    """Devices are packed onto nodes in use, and those have no CPU left."""
+    best, other = many[:BEST], many[BEST:]
+    _allocate(cluster, namespace, best, count=1)
+    cpus = int(cluster.get("nodes", best[0])["status"]["allocatable"]["cpu"])
+    fillers = [
+        pod(f"filler-{number}", requests={"cpu": cpus}, nodeName=name)
+        for number, name in enumerate(best)
+    ]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(fillers))
+    before = bridge.calls("prefilter")
+
+    packed = {STRATEGY_ANNOTATION: "CompactFirst"}
+    _apply(cluster, namespace, many, "packed", annotations=packed, requests={"cpu": 1})
+
+    running = cluster.wait_running("packed", namespace, timeout_s=TIMEOUT_S)
+    assert running["spec"]["nodeName"] in other
+    # The best hundred, and then all others.
+    assert bridge.calls("prefilter") - before >= 2
+    assert [] == doubly_held(cluster)
+
+
+def _apply(
+    cluster: Access, namespace: str, nodes: Sequence[str], name: str, **fields: Object
+) -> None:
+    made = bridged(pod(name, claims={"gpu": "one"}, **fields), nodes)
+    objects = [claim_template("one", EXAMPLE), made]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
+
+
+def _allocate(cluster: Access, namespace: str, nodes: Sequence[str], *, count: int) -> None:
+    """Have devices of nodes be in use, as if other pods had them."""
+    spec = claim_template("held", EXAMPLE)["spec"]["spec"]
+    claims: list[Object] = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": f"held-{name}"},
+            "spec": spec,
+        }
+        for name in nodes
+    ]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(claims))
+    for name in nodes:
+        results = [
+            {"request": "gpu", "driver": EXAMPLE, "pool": name, "device": f"gpu-{number}"}
+            for number in range(count)
+        ]
+        status = {"status": {"allocation": {"devices": {"results": results}}}}
+        path = cluster.kind("resourceclaims").path(namespace, f"held-{name}")
+        code, body = cluster.request(
+            "PATCH", f"{path}/status", status, content_type="application/merge-patch+json"
+        )
+        assert code == 200, body
