@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
+from allocator.cluster.verdict_cache import SearchCosts
 from allocator.pods.claims import claim_name
 from clusterstate.kinds import Kind
 from kube.api.core import Pod
@@ -114,13 +115,28 @@ class DecisionThread:
 
         def run() -> T:
             use_engine(self._engine)
-            return decide(self._state.snapshot(changes))
+            snapshot = self._state.snapshot(changes)
+            with self._counted(snapshot.cluster.costs):
+                return decide(snapshot)
 
         try:
             return await asyncio.to_thread(run)
         except Exception:
             self._state.rebuild()  # A change may have been applied in part.
             raise
+
+    @contextmanager
+    def _counted(self, costs: SearchCosts) -> Iterator[None]:
+        """Count what the searches of a decision cost."""
+        cached, searched, steps = costs.cached, costs.searched, costs.steps
+        try:
+            yield
+        finally:
+            self._metrics.count_verdicts(
+                cached=costs.cached - cached,
+                searched=costs.searched - searched,
+                steps=costs.steps - steps,
+            )
 
     @contextmanager
     def _measured(self, kind: str) -> Iterator[None]:

@@ -8,6 +8,7 @@ from process.metrics import SECONDS
 from sidecar.plan.writes import Outcome
 
 WRITTEN = "written"
+CACHED, SEARCHED = "cached", "searched"
 DECISION_SECONDS = (
     0.00025,
     0.0005,
@@ -44,6 +45,19 @@ class SidecarMetrics:
             "Time of a decision itself, without waiting for its turn, by kind.",
             ("kind",),
             buckets=DECISION_SECONDS,
+            registry=registry,
+        )
+        self._verdicts = Counter(
+            "drawbridge_sidecar_verdicts",
+            "Total verdicts on nodes that decisions needed, by whether they were known.",
+            ("result",),
+            registry=registry,
+        )
+        for result in (CACHED, SEARCHED):
+            self._verdicts.labels(result)
+        self._steps = Counter(
+            "drawbridge_sidecar_search_steps",
+            "Total steps of the searches of decisions.",
             registry=registry,
         )
         self._waits = Histogram(
@@ -101,6 +115,12 @@ class SidecarMetrics:
     def observe_decision(self, kind: str, seconds: float) -> None:
         """Count one decision."""
         self._decisions.labels(kind).observe(seconds)
+
+    def count_verdicts(self, *, cached: int, searched: int, steps: int) -> None:
+        """Count the verdicts that a decision needed, and the steps of its searches."""
+        self._verdicts.labels(CACHED).inc(cached)
+        self._verdicts.labels(SEARCHED).inc(searched)
+        self._steps.inc(steps)
 
     def observe_wait(self, seconds: float) -> None:
         """Count one wait for a version."""

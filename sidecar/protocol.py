@@ -185,11 +185,14 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
         ready: It leads, and has seen the cluster. Until then claim pods fail fast with `message`.
         wakeups: Grows when devices became free, or drivers served, without an event that the plugin
             sees; it then has all pods that wait tried again.
+        drivers: Those whose devices are given. Pods with devices of other drivers neither help nor
+            hinder a pod, so the plugin does not ask what becomes possible without them.
     """
 
     leads: bool = False
     ready: bool = False
     wakeups: int = 0
+    drivers: tuple[str, ...] = ()
 
 
 class HoldView(Message, frozen=True, kw_only=True):

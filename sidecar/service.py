@@ -153,6 +153,7 @@ class Service:
             ready=not problem,
             message=problem,
             wakeups=self._state.wakeups,
+            drivers=tuple(sorted(self._state.drivers)),
         )
 
     async def prefilter(self, request: PreFilterRequest) -> PreFilterAnswer:

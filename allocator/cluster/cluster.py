@@ -22,6 +22,7 @@ from allocator.cluster.verdict_cache import (
     Entry,
     Partition,
     Question,
+    SearchCosts,
     request_key,
 )
 from allocator.cluster.verdicts import CachedVerdict, ClassKey, ClassVerdict, Outcome, Verdicts
@@ -45,6 +46,7 @@ class Cluster:
     Attributes:
         usage: Usage by all allocated claims; a value that is replaced with every change.
         options: Feature gates and policies in force.
+        costs: Of the answers so far.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Cluster:
         options: AllocatorOptions,
     ) -> None:
         self.options = options
+        self.costs = SearchCosts()
         self.usage = gather_usage(claims, options.features)
         self._classes = classes
         self._index = pools.build_index(slices, options.features)
@@ -121,7 +124,10 @@ class Cluster:
         devices = self._devices[node]
         usage = self.usage if usage is None else usage
         order = strategy.order(devices, usage, pending)
-        return allocate(devices, pending, usage, self.options, budget=budget, order=order)
+        outcome = allocate(devices, pending, usage, self.options, budget=budget, order=order)
+        self.costs.searched += 1
+        self.costs.steps += outcome.steps
+        return outcome
 
     def verdicts(
         self,
@@ -328,6 +334,7 @@ class Cluster:
         if cached_entry is None and question.ignores_order:
             free = self._free_signature(partition, class_key, question.projection)
             cached_entry = None if free is None else self._verdicts.get((question.key, free))
+        self.costs.cached += cached_entry is not None
         return cached_entry
 
     def _search_class(

@@ -31,6 +31,20 @@ MAX_KEYS: Final = 1 << 18
 """Interned keys; more than 5,000 nodes in 32 states each have."""
 
 
+class SearchCosts:
+    """What answers have cost since the cluster was made; the counts only grow.
+
+    Attributes:
+        cached: Verdicts that were known.
+        searched: Searches of a node.
+        steps: Of all searches.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.cached = self.searched = self.steps = 0
+
+
 class Question(NamedTuple):
     """Claims about which verdicts are wanted, and how they are searched.
 

@@ -177,26 +177,50 @@ func (pl *Drawbridge) PreFilterExtensions() fwk.PreFilterExtensions { return pl 
 // AddPod takes note of a pod that is taken to be on the node: one that was removed before, or one
 // that is nominated, whose claims may hold nothing yet.
 func (pl *Drawbridge) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, pod fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	if cycle := cycleOf(state); cycle != nil && concerns(pod.GetPod()) {
-		if uid := pod.GetPod().UID; cycle.removed.Has(uid) {
-			cycle.removed.Delete(uid)
-		} else {
-			cycle.added.Insert(uid)
-		}
+	if cycle := cycleOf(state); cycle != nil {
+		pl.move(pod.GetPod(), cycle.removed, cycle.added)
 	}
 	return nil
 }
 
 // RemovePod takes note of a pod that is taken to be gone from the node.
 func (pl *Drawbridge) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, pod fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	if cycle := cycleOf(state); cycle != nil && concerns(pod.GetPod()) {
-		if uid := pod.GetPod().UID; cycle.added.Has(uid) {
-			cycle.added.Delete(uid)
-		} else {
-			cycle.removed.Insert(uid)
-		}
+	if cycle := cycleOf(state); cycle != nil {
+		pl.move(pod.GetPod(), cycle.added, cycle.removed)
 	}
 	return nil
+}
+
+// move takes a pod out of one set, or into the other if it was not there and matters.
+func (pl *Drawbridge) move(pod *v1.Pod, from, to sets.Set[types.UID]) {
+	if from.Has(pod.UID) {
+		from.Delete(pod.UID)
+	} else if pl.matters(pod) {
+		to.Insert(pod.UID)
+	}
+}
+
+// matters reports whether it can make a difference for others that a pod comes or goes: it has devices
+// of a driver that the sidecar gives, or we do not know which. A claim without devices yet may get some.
+func (pl *Drawbridge) matters(pod *v1.Pod) bool {
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return concerns(pod)
+	}
+	held := pl.claims.of(pod)
+	if len(held) < len(pod.Spec.ResourceClaims) {
+		return true
+	}
+	for _, claim := range held {
+		if claim.Status.Allocation == nil {
+			return true
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			if pl.client.Gives(result.Driver) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Filter answers from PreFilter's answer. It asks only where that does not say: with pods added or

@@ -364,6 +364,42 @@ func TestANodeBeyondTheBestIsAskedAbout(t *testing.T) {
 	s.wants(s.filter(pod, "nominated"), fwk.UnschedulableAndUnresolvable, "")
 }
 
+func TestADryRunDoesNotAskAboutDevicesOfDriversThatAreNotGiven(t *testing.T) {
+	s := newStory(t)
+	s.sidecar.Say("hello", sidecartest.Reply{Body: map[string]any{"drivers": []string{"ours"}}})
+	if state := s.plugin.client.Greet(s.Context()); !state.Ready {
+		t.Fatal(state.Message)
+	}
+	hold := func(name, driver string) *v1.Pod {
+		pod := devicePod(name)
+		made := claim(name+"-gpu", "1", "gpu-0")
+		made.Status.Allocation.Devices.Results[0].Driver = driver
+		s.handle.claims.claims[pod.Namespace+"/"+made.Name] = made
+		return pod
+	}
+	s.verdict("prefilter", "unschedulable", "full")
+	s.sidecar.Say("filter", sidecartest.Reply{Body: map[string]any{"fits": true}})
+	pod := devicePod("high")
+	s.begin(pod)
+	dryRun := s.state.Clone()
+	remove := func(removed *v1.Pod) {
+		s.plugin.RemovePod(s.Context(), dryRun, pod, podInfo(t, removed), nil)
+	}
+
+	remove(hold("foreign", "theirs"))
+	s.wants(s.plugin.Filter(s.Context(), dryRun, pod, node("n")), fwk.Unschedulable, misfit)
+	if s.calls("filter") != 0 {
+		s.Error("asked about devices that nobody is given here")
+	}
+
+	remove(hold("own", "ours"))
+	s.wants(s.plugin.Filter(s.Context(), dryRun, pod, node("n")), fwk.Success, "")
+	body := s.sidecar.Requests("filter")[0].Body
+	if !reflect.DeepEqual(body["removed"], []any{"own"}) {
+		s.Errorf("asked with %v", body)
+	}
+}
+
 func TestADryRunOfPreemptionAsksWithThePodsThatCameAndWent(t *testing.T) {
 	s := newStory(t)
 	s.verdict("prefilter", "unschedulable", "full")

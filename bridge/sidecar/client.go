@@ -56,9 +56,10 @@ type Client struct {
 
 	mutex    sync.Mutex
 	instance string
-	reason   string // Why the sidecar is not usable; empty when it is.
-	times    int    // How often it became usable.
-	wakeups  int64  // Of its last answer to hello.
+	reason   string              // Why the sidecar is not usable; empty when it is.
+	times    int                 // How often it became usable.
+	wakeups  int64               // Of its last answer to hello.
+	drivers  map[string]struct{} // Likewise.
 	wake     []func()
 	retry    []func()
 }
@@ -291,7 +292,7 @@ func (c *Client) greet(ctx context.Context) State {
 	case status == http.StatusOK && answer.Ready:
 		c.reservations.greeted(answer.Instance)
 		c.reservations.answered(answer.Instance, answer.Acknowledged, hello.Unreserved)
-		c.recover(answer.Instance, answer.Wakeups)
+		c.recover(answer)
 		return State{Ready: true, Leads: true}
 	case status == http.StatusOK:
 		state := c.lose(times, answer.Message)
@@ -320,8 +321,14 @@ func (c *Client) lose(times int, reason string) State {
 }
 
 // recover takes the sidecar for usable.
-func (c *Client) recover(instance string, wakeups int64) {
+func (c *Client) recover(answer *helloAnswer) {
+	instance, wakeups := answer.Instance, answer.Wakeups
+	drivers := make(map[string]struct{}, len(answer.Drivers))
+	for _, driver := range answer.Drivers {
+		drivers[driver] = struct{}{}
+	}
 	c.mutex.Lock()
+	c.drivers = drivers
 	var wake []func()
 	if wakeups != c.wakeups || (c.instance != "" && instance != c.instance) {
 		wake = append(wake, c.retry...)
@@ -340,6 +347,14 @@ func (c *Client) recover(instance string, wakeups int64) {
 	for _, call := range wake {
 		call()
 	}
+}
+
+// Gives reports whether the sidecar gives devices of a driver, as it said last.
+func (c *Client) Gives(driver string) bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	_, given := c.drivers[driver]
+	return given
 }
 
 // Follow greets until the context ends, and returns when the sidecar said that another one leads, or

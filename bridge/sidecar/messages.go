@@ -65,6 +65,8 @@ type helloAnswer struct {
 	Ready bool `json:"ready"`
 	// Wakeups grows when devices became free without an event of the cluster that says so.
 	Wakeups int64 `json:"wakeups"`
+	// Drivers are those whose devices are given. Devices of others neither help a pod nor hinder it.
+	Drivers []string `json:"drivers"`
 }
 
 // PreFilterRequest asks where a pod fits.

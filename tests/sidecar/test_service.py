@@ -350,6 +350,24 @@ async def test_no_further_victim_while_devices_of_pods_that_are_gone_are_release
             assert (await scheduler.call("postfilter", **fields))[1]["verdict"] == "wait"
 
 
+async def test_verdicts_that_are_known_are_not_searched_again(tmp_path: Path) -> None:
+    async with waiting_pod(tmp_path, "node-1", "node-2") as (_, sidecar, scheduler, pod):
+
+        def counted(name: str, **labels: str) -> float:
+            return (
+                sidecar.registry.get_sample_value(f"drawbridge_sidecar_{name}_total", labels) or 0
+            )
+
+        await scheduler.prefilter(pod)
+        searched, steps = counted("verdicts", result="searched"), counted("search_steps")
+        assert searched == 1, "both nodes are of one class"
+        assert steps > 0
+        await scheduler.prefilter(pod)
+
+        assert counted("verdicts", result="searched") == searched
+        assert counted("search_steps") == steps
+
+
 async def test_a_pod_is_told_once_why_it_waits(tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=1)
