@@ -120,6 +120,21 @@ def next_step(lease: Lease | None, identity: str, unchanged_s: float, lease_s: i
     return Step.WAIT
 
 
+def pause_s(retry_s: float, remaining_s: float, jitter: float) -> float:
+    """Return the pause before a candidate's next attempt, in seconds.
+
+    It comes when the Lease runs out, and not up to a whole period later. The pause is spread, so that
+    candidates do not all come at once when a holder dies.
+
+    Args:
+        retry_s: Between two attempts.
+        remaining_s: Until the Lease runs out; 0 if it has.
+        jitter: From 0 to 1.
+    """
+    pause = remaining_s if 0 < remaining_s < retry_s else retry_s
+    return pause + 0.2 * jitter * min(pause, retry_s)
+
+
 def lease_document(lease: Lease | None, settings: LeaderSettings, wall_s: float) -> dict[str, Any]:
     """Return the spec that makes a Lease ours, or keeps it so.
 
@@ -183,6 +198,7 @@ class Leader:
         self._jitter = jitter
         self._seen_version = ""
         self._seen_at = -math.inf
+        self._expires_at = -math.inf
         self._may_hold = False
         self.leading = False
 
@@ -214,8 +230,13 @@ class Leader:
             if await self._attempt(self._settings.call_timeout_s) in {Step.TAKE, Step.RENEW}:
                 self.leading = True
                 return began
-            # Spread, so that candidates do not all come at once when a holder dies.
-            await asyncio.sleep(self._settings.retry_s * (1 + 0.2 * self._jitter()))
+            await asyncio.sleep(
+                pause_s(self._settings.retry_s, self._remaining_s(), self._jitter())
+            )
+
+    def _remaining_s(self) -> float:
+        """Return how long the holder that was seen last may not be replaced; 0 without one."""
+        return max(0.0, self._expires_at - self._clock())
 
     async def _led(self, lead: Callable[[], Awaitable[object]], renewed_at: float) -> bool:
         """Run the work beside the renewals; say whether it was the work that ended."""
@@ -282,6 +303,8 @@ class Leader:
         if lease.metadata.resource_version != self._seen_version:
             self._seen_version = lease.metadata.resource_version
             self._seen_at = self._clock()
+        duration_s = lease.spec.lease_duration_seconds or settings.lease_s
+        self._expires_at = self._seen_at + duration_s
         return lease
 
     async def _write(self, lease: Lease | None, spec: dict[str, Any]) -> None:

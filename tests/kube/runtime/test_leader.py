@@ -19,6 +19,7 @@ from kube.runtime.leader import (
     Step,
     lease_document,
     next_step,
+    pause_s,
 )
 from testing.fake_api_server import Call, FakeApiServer, running, until
 
@@ -56,6 +57,22 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_judged(case: Case) -> None:
     assert case.want is next_step(case.lease, "us", case.unchanged_s, 15)
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "jitter", "want"),
+    [
+        pytest.param(12.0, 0.0, 2.0, id="the Lease holds for long"),
+        pytest.param(12.0, 1.0, 2.4, id="spread"),
+        pytest.param(0.5, 0.0, 0.5, id="it runs out before the next attempt"),
+        pytest.param(0.5, 1.0, 0.6, id="likewise, spread"),
+        pytest.param(0.0, 0.0, 2.0, id="it has run out, and another took it"),
+    ],
+)
+def test_a_candidate_comes_when_the_lease_runs_out(
+    remaining_s: float, jitter: float, want: float
+) -> None:
+    assert pause_s(2.0, remaining_s, jitter) == pytest.approx(want)
 
 
 SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
