@@ -10,8 +10,11 @@ import pytest
 ROOT: Final = Path(__file__).parent.parent
 TEXTS: Final = (".py", ".md", ".yaml", ".toml", ".proto", ".go", ".mod", ".sh", "Makefile", "file")
 ROOMS: Final = sorted(
-    path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")
+    path.name
+    for path in ROOT.iterdir()
+    if path.is_dir() and not path.name.startswith(".") and path.name != "build"
 )
+"""Folders of the repository; what is in build/ is made."""
 PATH: Final = re.compile(
     rf"(?<![\w./{{<-])(?:{'|'.join(ROOMS)})/[\w./-]*\w\.(?:md|py|yaml|json|txt|proto|toml)\b"
 )

@@ -18,8 +18,8 @@ from kube.errors import DrawbridgeError
 
 JUNIT = "junit"
 EXAMPLES = """\
-drawbridge test -f tests/drawbridge/suite.yaml
-drawbridge test -f tests/drawbridge -o junit > drawbridge.xml
+drawbridge test -f drawbridge-tests/suite.yaml
+drawbridge test -f drawbridge-tests -o junit > drawbridge.xml
 """
 
 
