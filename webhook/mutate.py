@@ -1,6 +1,7 @@
 """`POST /mutate`: pods are translated."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -175,11 +176,18 @@ class PodReviewHandler:
         Raises:
             web.HTTPException: The body is not such a review, or a budget is used up.
         """
-        runner, snapshot = self._runner, self._snapshot()
-        signing = self._signing()
-        review = await runner.read(http_request, decode_pod_review)
+        # As the cluster was when the review came.
+        respond_to = partial(self._respond, http_request, self._snapshot(), self._signing())
+        return await self._runner.run(http_request, decode_pod_review, respond_to)
 
-        request = review.request
+    async def _respond(
+        self,
+        http_request: web.Request,
+        snapshot: TranslationSnapshot,
+        signing: Signing,
+        review: PodReview,
+    ) -> web.Response:
+        runner, request = self._runner, review.request
         # The cache belongs to the event loop.
         cache = None if runner.is_large(http_request) else self._answers
         answer = await runner.answer(

@@ -6,7 +6,7 @@ the administrator's failurePolicy decides; never `allowed: false`.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 import structlog
@@ -68,8 +68,15 @@ class ReviewRunner:
         self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
 
-    async def read(self, http_request: web.Request, decode: Callable[[bytes], R]) -> R:
-        """Decode a review whose body has arrived.
+    async def run(
+        self,
+        http_request: web.Request,
+        decode: Callable[[bytes], R],
+        respond_to: Callable[[R], Awaitable[web.Response]],
+    ) -> web.Response:
+        """Decode a review and respond to it; a large one is also dropped on a thread.
+
+        Objects by the hundred thousand take longer to drop than a review may hold the event loop.
 
         Args:
             http_request: Its body was received by `body_reader`.
@@ -77,20 +84,32 @@ class ReviewRunner:
 
         Raises:
             web.HTTPException: The body is not such a review, or its user or namespace has used up its
-                budget.
+                budget, or as `respond_to` does.
         """
         body = await http_request.read()
-        http_request[_IS_LARGE] = len(body) > LARGE_BODY
-        review, took_s = await self._run(http_request, lambda: decode(body))
-        http_request[UID] = review.request.uid[:MAX_LOGGED]
-        is_allowed = self._budgets.allows(review.request)
-        self._budgets.charge(review.request, took_s)
+        is_large = http_request[_IS_LARGE] = len(body) > LARGE_BODY
+        review, took_s = await self._compute(http_request, lambda: decode(body))
+        request, last_reference = review.request, [review]
+        del review
+        try:
+            http_request[UID] = request.uid[:MAX_LOGGED]
+            self._charge_decoding(request, took_s)
+            return await respond_to(last_reference[0])
+        except web.HTTPException as error:
+            error.__traceback__ = None  # Its frames have the review, too.
+            raise
+        finally:
+            if is_large:
+                asyncio.get_running_loop().run_in_executor(None, last_reference.clear)
+
+    def _charge_decoding(self, request: AdmissionRequest, took_s: float) -> None:
+        is_allowed = self._budgets.allows(request)
+        self._budgets.charge(request, took_s)
         if not is_allowed:
             self._metrics.over_budget.inc()
             raise web.HTTPServiceUnavailable(
                 text=OVER_BUDGET, headers={"Retry-After": RETRY_AFTER_S}
             )
-        return review
 
     async def answer(
         self, http_request: web.Request, request: AdmissionRequest, compute: Callable[[], T]
@@ -103,7 +122,7 @@ class ReviewRunner:
         Raises:
             web.HTTPException: It is not.
         """
-        answer, took_s = await self._run(http_request, compute)
+        answer, took_s = await self._compute(http_request, compute)
         self._budgets.charge(request, took_s)
         return answer
 
@@ -116,22 +135,38 @@ class ReviewRunner:
         """Charge user and namespace of a review what was done for it elsewhere."""
         self._budgets.charge(request, took_s)
 
-    async def _run(self, http_request: web.Request, compute: Callable[[], T]) -> tuple[T, float]:
+    async def _compute(
+        self, http_request: web.Request, compute: Callable[[], T]
+    ) -> tuple[T, float]:
         """Return a result, and the seconds that it took: of the loop, or of a thread's CPU."""
-        try:
-            if not http_request[_IS_LARGE]:
-                # A system call for the CPU time would be a tenth of a small review.
-                return _time_computation(compute, time.perf_counter)
+        if http_request[_IS_LARGE]:
             # One at a time: more threads would not be faster, and take the interpreter from the loop.
             async with self._one_at_a_time:
-                return await asyncio.to_thread(_time_computation, compute, time.thread_time)
-        except ReviewError as fault:
-            raise web.HTTPBadRequest(text=str(fault)) from fault
+                # Not as the thread's result, which the event loop would drop some time later.
+                results: list[tuple[T | ReviewError, float]] = []
+                await asyncio.to_thread(
+                    lambda: results.append(_time_computation(compute, time.thread_time))
+                )
+                result, took_s = results.pop()
+        else:
+            # A system call for the CPU time would be a tenth of a small review.
+            result, took_s = _time_computation(compute, time.perf_counter)
+        if isinstance(result, ReviewError):
+            raise web.HTTPBadRequest(text=str(result))
+        return result, took_s
 
 
-def _time_computation(compute: Callable[[], T], clock: Callable[[], float]) -> tuple[T, float]:
+def _time_computation(
+    compute: Callable[[], T], clock: Callable[[], float]
+) -> tuple[T | ReviewError, float]:
+    """Return a result or the fault of the review, and what it took."""
     began_s = clock()
-    return compute(), clock() - began_s
+    try:
+        result: T | ReviewError = compute()
+    except ReviewError as fault:
+        # Without the frames that raised it: they have the review, which would be dropped later.
+        result = ReviewError(str(fault))
+    return result, clock() - began_s
 
 
 def finish_review(

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -20,7 +21,7 @@ from translation.profiles.profile import Profile
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import POD
 from webhook.reviews import MAX_LOGGED, RETRY_AFTER_S, ReviewRunner, log_review, respond
-from webhook.validate import decode_object_review
+from webhook.validate import ObjectReview, decode_object_review
 
 RETRIES_S: Final = (0.2, 0.8)
 """Pauses before a pod is looked at again whose claims are not known: a template that is applied together
@@ -89,13 +90,14 @@ class RoutingReviewHandler:
             web.HTTPException: The body is not such a review, a budget is used up, or there was no
                 answer in time.
         """
-        runner = self._runner
-        review = await runner.read(http_request, decode_object_review)
+        respond_to = partial(self._respond, http_request)
+        return await self._runner.run(http_request, decode_object_review, respond_to)
 
+    async def _respond(self, http_request: web.Request, review: ObjectReview) -> web.Response:
         request, target = review.request, review.target
         if target is None or review.old is not None or not isinstance(target.view, Pod):
             return respond(request, UNTOUCHED)
-        claims = await runner.answer(
+        claims = await self._runner.answer(
             http_request, request, lambda: recorded_claims(target, self._profiles)
         )
         answer = await self._route(request, target, target.view, claims)

@@ -132,10 +132,12 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
         """Return the workload with the pod template at the same path before the update."""
         return next((old for old in self.old if old.path == workload.path), None)
 
-    def is_settled(self, workload: Workload) -> bool:
-        """Return whether a pod template is unchanged, or was validated with its owner."""
+    def needs_rules(self, workload: Workload) -> bool:
+        """Return whether a pod template has claims, is new, and was not validated with its owner."""
+        if workload.is_controlled or not workload.has_claims:
+            return False
         old = self.old_of(workload)
-        return workload.is_controlled or (old is not None and old.template == workload.template)
+        return old is None or old.template != workload.template
 
     @property
     def name(self) -> str:
@@ -192,10 +194,14 @@ class WorkloadReviewHandler:
         Raises:
             web.HTTPException: The body is not such a review, or a budget is used up.
         """
-        runner, snapshot = self._runner, self._snapshot()
-        review = await runner.read(http_request, decode_workload_review)
+        # As the cluster was when the review came.
+        respond_to = partial(self._respond, http_request, self._snapshot())
+        return await self._runner.run(http_request, decode_workload_review, respond_to)
 
-        request = review.request
+    async def _respond(
+        self, http_request: web.Request, snapshot: TranslationSnapshot, review: WorkloadReview
+    ) -> web.Response:
+        runner, request = self._runner, review.request
         # The cache belongs to the event loop.
         translator = translate if runner.is_large(http_request) else self._translator
         answer = UNTOUCHED
@@ -211,8 +217,12 @@ class WorkloadReviewHandler:
                 translator=translator,
             )
             of_pods = await runner.answer(http_request, request, validate)
-            needs_rules = workload.has_claims and not review.is_settled(workload)
-            if of_pods.allowed and needs_rules and evaluated_count < MAX_EVALUATED:
+            needs_rules = partial(review.needs_rules, workload)
+            if (
+                of_pods.allowed
+                and evaluated_count < MAX_EVALUATED
+                and await runner.answer(http_request, request, needs_rules)
+            ):
                 evaluated_count += 1
                 target = workload_target(workload, request.namespace, of_pods.claims)
                 evaluated = await evaluate_rules(
@@ -317,8 +327,10 @@ class ObjectReviewHandler:
         Raises:
             web.HTTPException: The body is not such a review, or a budget is used up.
         """
-        review = await self._runner.read(http_request, decode_object_review)
+        respond_to = partial(self._respond, http_request)
+        return await self._runner.run(http_request, decode_object_review, respond_to)
 
+    async def _respond(self, http_request: web.Request, review: ObjectReview) -> web.Response:
         request = review.request
         if review.target is None:
             return respond(request, UNTOUCHED)
@@ -341,9 +353,9 @@ class ObjectReviewHandler:
         target: Target,
         old: Target | None,
     ) -> Answer:
-        if is_settled(target, old):
-            return UNTOUCHED
         runner = self._runner
+        if await runner.answer(http_request, request, lambda: is_settled(target, old)):
+            return UNTOUCHED
         claims = await runner.answer(
             http_request, request, lambda: recorded_claims(target, self._profiles)
         )

@@ -2,6 +2,10 @@
 
 import asyncio
 import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 
+from admission.review import ReviewError
 from admission.webhook_configuration import MUTATE_PATH
 from process.durations import PositiveDuration
 from testing.builders import Document
@@ -48,24 +53,88 @@ async def test_a_large_review_leaves_the_event_loop(size: int, is_large: bool) -
         threads.append(threading.get_ident())
         return decode_pod_review(body)
 
-    decoded = await reviews.read(request, decode)
-    threads.append(await reviews.answer(request, decoded.request, threading.get_ident))
+    async def respond_to(review: PodReview) -> web.Response:
+        threads.append(await reviews.answer(request, review.request, threading.get_ident))
+        return web.Response()
+
+    await reviews.run(request, decode, respond_to)
 
     assert [thread != here for thread in threads] == [is_large, is_large]
+
+
+class Tracked(PodReview, frozen=True, kw_only=True, weakref=True):
+    """A review of which a test learns when it is dropped."""
+
+
+async def drop_thread(
+    reviews: ReviewRunner, respond_to: Callable[[web.Request, Tracked], Awaitable[web.Response]]
+) -> int:
+    """Return the thread that drops a large review."""
+    request = http_request(body_of(LARGE_BODY + 1))
+    loop = asyncio.get_running_loop()
+    dropped: asyncio.Future[int] = loop.create_future()
+
+    def tell() -> None:
+        loop.call_soon_threadsafe(dropped.set_result, threading.get_ident())
+
+    def decode(body: bytes) -> Tracked:
+        review = Tracked(request=decode_pod_review(body).request)
+        weakref.finalize(review, tell)
+        return review
+
+    with suppress(web.HTTPException):
+        await reviews.run(request, decode, partial(respond_to, request))
+    return await dropped
+
+
+async def test_a_large_review_is_dropped_on_a_thread_however_it_ends() -> None:
+    reviews = runner(burst_s=0.5)
+
+    async def answer(request: web.Request, review: Tracked) -> web.Response:
+        await reviews.answer(request, review.request, lambda: review)
+        return web.Response()
+
+    async def refuse(request: web.Request, review: Tracked) -> web.Response:
+        def compute() -> None:
+            raise ReviewError(review.name)
+
+        await reviews.answer(request, review.request, compute)
+        return web.Response()
+
+    async def reject(_request: web.Request, review: Tracked) -> web.Response:
+        raise web.HTTPServiceUnavailable(text=review.name)
+
+    async def use_up(_request: web.Request, review: Tracked) -> web.Response:
+        reviews.charge(review.request, 1.0)
+        return web.Response()
+
+    # After `use_up` the last review is not answered any more.
+    threads = [
+        await drop_thread(reviews, respond_to)
+        for respond_to in (answer, refuse, reject, use_up, answer)
+    ]
+
+    assert threading.get_ident() not in threads
 
 
 async def test_a_user_whose_time_is_used_up_is_asked_to_come_back() -> None:
     reviews = runner(burst_s=0.5)
     mallory: Document = {"userInfo": {"username": "mallory"}}
-    decoded = await reviews.read(http_request(body_of(**mallory)), decode_pod_review)
-    reviews.charge(decoded.request, 1.0)
+    users: list[str] = []
+
+    async def use_up(review: PodReview) -> web.Response:
+        users.append(review.request.user_info.username)
+        reviews.charge(review.request, 1.0)
+        return web.Response()
+
+    await reviews.run(http_request(body_of(**mallory)), decode_pod_review, use_up)
 
     with pytest.raises(web.HTTPServiceUnavailable) as refusal:
-        await reviews.read(http_request(body_of(**mallory)), decode_pod_review)
+        await reviews.run(http_request(body_of(**mallory)), decode_pod_review, use_up)
     assert refusal.value.headers["Retry-After"] == "1"
     alice: Document = {"userInfo": {"username": "alice"}, "namespace": "team-b"}
-    other = await reviews.read(http_request(body_of(**alice)), decode_pod_review)
-    assert other.request.user_info.username == "alice"
+    await reviews.run(http_request(body_of(**alice)), decode_pod_review, use_up)
+    assert users == ["mallory", "alice"]
 
 
 async def test_the_endpoint_says_when_to_come_back() -> None:
