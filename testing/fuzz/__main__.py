@@ -25,7 +25,7 @@ from testing.fuzz.calls import Call
 from testing.fuzz.endpoint import standing
 from testing.fuzz.judgement import complaints, cost_complaints
 from testing.fuzz.reviews import places
-from testing.fuzz.run import MAX_GROWTH_MIB, Report, run
+from testing.fuzz.run import MAX_GROWTH_MIB, MAX_PEAK_MIB, MEASURES, Costliest, Report, run
 
 PARTS: Final = 2
 """Whatever the machine has, so that a seed means the same everywhere."""
@@ -59,19 +59,21 @@ def _reports(seed: int, reviews: int) -> Sequence[Report]:
 def _print(reports: Sequence[Report], seconds: float) -> None:
     statuses = sum((report.statuses for report in reports), Counter[str]())
     kinds = sum((report.kinds for report in reports), Counter[str]())
-    slowest = max(report.slowest for report in reports)
-    hold = max(report.longest_hold for report in reports)
+    costliest = {name: max(report.costliest[name] for report in reports) for name in MEASURES}
     print(
         f"fuzz: {sum(report.reviews for report in reports)} reviews, "
         f"{sum(report.again for report in reports)} of their answers reviewed again, "
         f"{sum(report.through_tls for report in reports)} asked through TLS, too; {seconds:.0f} s\n"
         f"  answers  {_listed(statuses)}\n"
         f"  kinds    {_listed(kinds)}\n"
-        f"  slowest  {slowest.cpu_s * 1000:.0f} ms of CPU ({slowest.kind})\n"
-        f"  loop     held for {hold.cpu_s * 1000:.0f} ms at most ({hold.kind})\n"
+        f"{''.join(map(_shown, MEASURES, costliest.values()))}"
         f"  memory   at most {max(report.peak_mib for report in reports):.0f} MiB, "
         f"grew by {max(report.growth_mib for report in reports):.1f} MiB"
     )
+
+
+def _shown(name: str, costliest: Costliest) -> str:
+    return f"  at most  {costliest.seconds * 1000:.0f} ms {MEASURES[name]} ({costliest.kind})\n"
 
 
 def _listed(counts: Counter[str]) -> str:
@@ -88,9 +90,11 @@ def _failed(reports: Sequence[Report], seed: int) -> int:
     wrong = sum(report.complaints for report in reports)
     if wrong:
         print(f"fuzz: {wrong} wrong; again with SEED={seed} make fuzz")
-    has_grown = any(report.growth_mib > MAX_GROWTH_MIB for report in reports)
+    has_grown = any(
+        report.growth_mib > MAX_GROWTH_MIB or report.peak_mib > MAX_PEAK_MIB for report in reports
+    )
     if has_grown:
-        print(f"fuzz: memory grew by more than {MAX_GROWTH_MIB} MiB")
+        print(f"fuzz: memory grew by more than {MAX_GROWTH_MIB} MiB, or to {MAX_PEAK_MIB} MiB")
     return int(bool(wrong) or has_grown)
 
 
@@ -109,7 +113,7 @@ async def _replay(call_bytes: bytes) -> None:
             print("  ", answer.body.decode(errors="replace") if answer else "")
             for complaint in (
                 *complaints(call, answer, stand.log),
-                *(cost_complaints(call, answer) if answer else ()),
+                *(cost_complaints(call, answer.cost) if answer else ()),
             ):
                 print("  wrong:", complaint)
 

@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import HTTPResponse
 from io import BytesIO
-from time import process_time, thread_time
 from typing import Any, Final, cast
 
 import msgspec
@@ -40,6 +39,7 @@ from rules.context import Context
 from testing.builders import profiles
 from testing.fake_api_server import running
 from testing.fuzz.calls import Call
+from testing.fuzz.measures import HEARTBEAT_S, Cost, Heartbeat, Watch
 from testing.fuzz.reviews import Place
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
@@ -52,7 +52,6 @@ from webhook.validate import ObjectReviewHandler, WorkloadReviewHandler
 
 PIECE: Final = 256 * 1024
 """Bytes that a socket hands over at once; asyncio's own bound."""
-HEARTBEAT_S: Final = 0.001
 PATIENCE_S: Final = 20.0
 """The time until a call that got no answer counts as lost."""
 PATIENCE_WITH_ODD_HTTP_S: Final = 0.2
@@ -76,15 +75,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         closes: Whether the server will close the connection.
-        cpu_s: What the process worked for it.
-        hold_s: CPU seconds of the longest time that it held the event loop.
+        cost: Until the answer was there.
     """
 
     status: int
     closes: bool
     body: bytes
-    cpu_s: float
-    hold_s: float = 0.0
+    cost: Cost
 
 
 class Wire(asyncio.Transport):
@@ -191,23 +188,6 @@ class Known:
         return await asyncio.to_thread(question, self._names)
 
 
-class Holds:
-    """The longest time that anything held the event loop, in CPU seconds of its thread.
-
-    Not in seconds by the clock: other processes of the machine would count.
-    """
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        while True:
-            before_s = thread_time()
-            await asyncio.sleep(HEARTBEAT_S)
-            self.longest_s = max(self.longest_s, thread_time() - before_s)
-
-
 class Current:
     """The place under which reviews are answered now.
 
@@ -219,7 +199,13 @@ class Current:
         self.place = 0
         metrics = WebhookMetrics(CollectorRegistry())
         self.metrics = metrics
-        self._handlers = {number: _handlers(place, metrics) for number, place in enumerate(places)}
+        self.take(places)
+
+    def take(self, places: Sequence[Place]) -> None:
+        """Answer in these places from here on, with empty caches."""
+        self._handlers = {
+            number: _handlers(place, self.metrics) for number, place in enumerate(places)
+        }
 
     async def review(self, request: web.Request) -> web.Response:
         return await self._handlers[self.place][request.path](request)
@@ -262,21 +248,24 @@ class Stand:
         """Let reviews be judged in another place from here on."""
         self._current.place = place
 
+    def forget(self, places: Sequence[Place]) -> None:
+        """Drop all that is cached, by answering in the same places made anew."""
+        self._current.take(places)
+
     async def ask(self, call: Call) -> Answer | None:
         """Return the answer; None where the server closed without one."""
         self.log.clear()
         wire = self._connected()
         wire.sent.clear()
-        began, holds = process_time(), Holds()
+        watch, heartbeat = Watch(), Heartbeat()
         try:
             async with asyncio.timeout(PATIENCE_S if call.is_http else PATIENCE_WITH_ODD_HTTP_S):
-                async with running(holds.run):
+                async with running(heartbeat.run):
                     await _sent(wire, call)
                     await asyncio.sleep(2 * HEARTBEAT_S)
         except TimeoutError:
             wire.close()
-        spent_s = process_time() - began
-        answer = _parse(bytes(wire.sent), spent_s, holds.longest_s)
+        answer = _parse(bytes(wire.sent), watch.cost(heartbeat))
         if answer is None or answer.closes or not call.is_http:
             wire.close()
             self._wire = None
@@ -298,7 +287,7 @@ class Stand:
             pass
         finally:
             writer.transport.abort()
-        return _parse(bytes(received_bytearray), 0.0)
+        return _parse(bytes(received_bytearray), Cost())
 
     def _connected(self) -> Wire:
         if self._wire is None or self._wire.is_closing():
@@ -343,7 +332,7 @@ class _Heard:
         return BytesIO(self._sent)
 
 
-def _parse(data: bytes, spent_s: float, hold_s: float = 0.0) -> Answer | None:
+def _parse(data: bytes, cost: Cost) -> Answer | None:
     if not data:
         return None
     response = HTTPResponse(cast(Any, _Heard(data)), method="POST")
@@ -352,8 +341,7 @@ def _parse(data: bytes, spent_s: float, hold_s: float = 0.0) -> Answer | None:
         status=response.status,
         closes=response.will_close,
         body=response.read(),
-        cpu_s=spent_s,
-        hold_s=hold_s,
+        cost=cost,
     )
 
 

@@ -22,11 +22,12 @@ from admission.webhook_configuration import (
 )
 from testing.fuzz.calls import Call
 from testing.fuzz.endpoint import Answer, Log
+from testing.fuzz.measures import Cost
 from testing.fuzz.mutations import DEPTH
 
-MAX_CPU_S: Final = 0.25
+LIMITS: Final = Cost(cpu_s=0.25, wall_s=0.5, hold_s=0.025, stall_s=0.1)
 """For one review, on a machine with other things to do."""
-MAX_CPU_OF_LARGE_S: Final = 0.5
+LIMITS_OF_LARGE: Final = Cost(cpu_s=0.5, wall_s=1.0, hold_s=0.025, stall_s=0.2)
 LARGE_BYTES: Final = 3 * 2**20
 """The size beyond which no review comes from an API server, but where two pods are in it."""
 MAX_LINE: Final = 4096
@@ -74,11 +75,22 @@ def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
         yield from _review_complaints(call, answer.body)
 
 
-def cost_complaints(call: Call, answer: Answer) -> Iterator[str]:
-    """Yield what an answer cost too much; a machine with other things to do may make it so."""
-    most = MAX_CPU_S if len(call.body) <= LARGE_BYTES else MAX_CPU_OF_LARGE_S
-    if answer.cpu_s > most:
-        yield f"took {answer.cpu_s:.3f} s of CPU"
+def limits_of(call: Call) -> Cost:
+    """Return what an answer may take."""
+    return LIMITS if len(call.body) <= LARGE_BYTES else LIMITS_OF_LARGE
+
+
+def cost_complaints(call: Call, cost: Cost) -> Iterator[str]:
+    """Yield what an answer cost too much."""
+    limits = limits_of(call)
+    for name, text in (
+        ("cpu_s", "took {} ms of CPU"),
+        ("wall_s", "took {} ms by the clock"),
+        ("hold_s", "held the event loop for {} ms of CPU"),
+        ("stall_s", "stalled the event loop for {} ms by the clock"),
+    ):
+        if getattr(cost, name) > getattr(limits, name):
+            yield text.format(round(getattr(cost, name) * 1000))
 
 
 def _log_complaints(log: Log) -> Iterator[str]:

@@ -12,7 +12,8 @@ from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
 from testing.builders import Document, gpus, pod
 from testing.fuzz.calls import Call, post_call
 from testing.fuzz.endpoint import Answer, Log
-from testing.fuzz.judgement import complaints, cost_complaints
+from testing.fuzz.judgement import LIMITS, complaints, cost_complaints
+from testing.fuzz.measures import Cost
 from testing.fuzz.reviews import review
 
 UID = review(None)["request"]["uid"]
@@ -25,13 +26,11 @@ REFUSED: Document = {
 }
 
 
-def answer(
-    code: int = 200, body: bytes | None = None, *, cpu_s: float = 0.0, **said: Any
-) -> Answer:
+def answer(code: int = 200, body: bytes | None = None, **said: Any) -> Answer:
     response = {"uid": UID, "allowed": True} | said
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     told = json.dumps(review).encode() if body is None else body
-    return Answer(status=code, closes=False, body=told, cpu_s=cpu_s)
+    return Answer(status=code, closes=False, body=told, cost=Cost())
 
 
 def patching(*steps: object, kind: str = "JSONPatch") -> Document:
@@ -150,7 +149,16 @@ def test_what_is_wrong_is_told(case: Wrong) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu_s", "wrong"), [(0.2, []), (0.3, ["took 0.300 s of CPU"])], ids=["quick", "slow"]
+    ("cost", "wrong"),
+    [
+        (Cost(cpu_s=0.2, wall_s=0.4, hold_s=0.02, stall_s=0.09), []),
+        (Cost(cpu_s=0.3), ["took 300 ms of CPU"]),
+        (Cost(wall_s=0.6), ["took 600 ms by the clock"]),
+        (Cost(hold_s=0.03), ["held the event loop for 30 ms of CPU"]),
+        (Cost(stall_s=0.2), ["stalled the event loop for 200 ms by the clock"]),
+    ],
+    ids=repr,
 )
-def test_what_costs_too_much_is_told(cpu_s: float, wrong: list[str]) -> None:
-    assert list(cost_complaints(CALL, answer(cpu_s=cpu_s))) == wrong
+def test_what_costs_too_much_is_told(cost: Cost, wrong: list[str]) -> None:
+    assert list(cost_complaints(CALL, cost)) == wrong
+    assert cost.exceeds(LIMITS) == bool(wrong)
