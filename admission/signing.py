@@ -4,14 +4,14 @@ Every answer to a creation settles the annotation: a signature that a pod brings
 a pod that it was copied from, is kept only if it is what the webhook would write now.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from admission.pods import Answer, Decision
-from admission.webhook_configuration import EXEMPT_NAMESPACES
+from admission.webhook_configuration import exempt_namespaces
 from kube.jsonpatch import add, pointer, remove
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.signature import (
@@ -33,11 +33,14 @@ class Signing(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         now: With a time zone.
         propagation: How old a key has to be, where there are several.
+        exempt_namespaces: Those for whose pods nothing is signed: API servers never send them, but
+            other clients may ask for a signature.
     """
 
     keys: Keys
     now: datetime
     propagation: timedelta = timedelta()
+    exempt_namespaces: Collection[str] = exempt_namespaces()
 
 
 class UnsignedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +69,7 @@ def unsigned_answer(
         return UnsignedAnswer(answer=answer)
     annotations = (patched_pod.get("metadata") or {}).get("annotations") or {}
     content = None
-    # API servers never send pods of exempt namespaces, but other clients may ask for a signature.
-    if answer.decision in SIGNED and namespace not in EXEMPT_NAMESPACES:
+    if answer.decision in SIGNED:
         record = annotations[REQUEST_ANNOTATION]
         content = content_of(patched_pod, namespace=namespace, record=record)
     present = annotations.get(SIGNATURE_ANNOTATION)
@@ -82,7 +84,7 @@ def sign_answer(computed_answer: UnsignedAnswer, signing: Signing) -> Answer:
         computed_answer.present,
     )
     signature = None
-    if content is not None:
+    if content is not None and content.namespace not in signing.exempt_namespaces:
         if is_fresh(present, content, signing.keys, signing.now):
             return answer
         key = signing_key(signing.keys, signing.now, signing.propagation)

@@ -84,8 +84,18 @@ WEBHOOK_PATHS: Final[Mapping[str, str]] = {
 """The fixed part of each webhook's path. A random key follows, which controllers/certificates writes."""
 TIMEOUT_S: Final = 5
 """The p99 is milliseconds, so a longer call has failed, and the client should not wait for it."""
-EXEMPT_NAMESPACES: Final = ("kube-system", NAMESPACE)
-"""So that a cluster, and the webhook itself, can start while the webhook is down."""
+KUBE_SYSTEM: Final = "kube-system"
+
+
+def exempt_namespaces(namespace: str = NAMESPACE) -> tuple[str, ...]:
+    """Return the namespaces whose pods no API server sends to the webhook.
+
+    So a cluster, and the webhook itself, can start while the webhook is down.
+
+    Args:
+        namespace: Where the webhook is installed.
+    """
+    return (KUBE_SYSTEM, namespace)
 
 
 def configuration(
@@ -233,7 +243,7 @@ def _webhook(
 def _in_namespace(webhook: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     """Return a webhook that is served in a namespace, and is not called for the pods of that."""
     others = webhook["namespaceSelector"]["matchExpressions"]
-    exempt = _not_in("kubernetes.io/metadata.name", "kube-system", namespace)
+    exempt = _not_in("kubernetes.io/metadata.name", *exempt_namespaces(namespace))
     return {
         **webhook,
         "clientConfig": {"service": {"name": SERVICE, "namespace": namespace, "port": 443}},

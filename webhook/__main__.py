@@ -16,6 +16,7 @@ from admission.webhook_configuration import (
     VALIDATE_OBJECTS_PATH,
     VALIDATE_WORKLOADS_PATH,
     configuration,
+    exempt_namespaces,
     validating_configuration,
 )
 from clusterstate.autoscalers import ObjectName
@@ -153,9 +154,15 @@ def _handlers(
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(budgets, metrics)
     propagation = settings.signing.timing().propagation
+    exempt = exempt_namespaces(settings.namespace)
 
     def signing() -> Signing:
-        return Signing(keys=signing_keys.keys, now=process.now(), propagation=propagation)
+        return Signing(
+            keys=signing_keys.keys,
+            now=process.now(),
+            propagation=propagation,
+            exempt_namespaces=exempt,
+        )
 
     pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner, signing=signing)
     workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
