@@ -8,6 +8,7 @@ costs one search per equivalence class of nodes without a cached verdict.
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from itertools import count, islice
 
 from allocator.cluster import equivalence
@@ -18,12 +19,14 @@ from allocator.cluster.verdict_cache import (
     MAX_KEYS,
     MAX_PARTITIONS,
     MAX_RANKINGS,
+    MAX_VERDICT_BYTES,
     MAX_VERDICTS,
+    VERDICT_BYTES,
     Entry,
     Partition,
     Question,
     SearchCosts,
-    request_key,
+    encode_requests,
 )
 from allocator.cluster.verdicts import CachedVerdict, ClassKey, ClassVerdict, Outcome, Verdicts
 from allocator.model import pools
@@ -38,6 +41,7 @@ from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from kube.sized_cache import SizedCache
 
 
 class Cluster:
@@ -74,7 +78,9 @@ class Cluster:
             MAX_KEYS
         )
         self._partitions: dict[Hashable, Partition] = {}
-        self._verdicts = LeastRecentlyUsed[Hashable, CachedVerdict](MAX_VERDICTS)
+        self._verdicts = SizedCache[Hashable, CachedVerdict](
+            max_entries=MAX_VERDICTS, max_bytes=MAX_VERDICT_BYTES
+        )
         self._ranked: OrderedDict[tuple[Hashable, Hashable], None] = OrderedDict()
         for name in sorted(self._nodes):
             self._add_node(name)
@@ -315,6 +321,7 @@ class Cluster:
     # --- caches -----------------------------------------------------------------------------------
 
     def _question(self, pending: PendingClaims, strategy: Strategy, budget: Budget) -> Question:
+        requests = encode_requests(pending)
         return Question(
             pending=pending,
             strategy=strategy,
@@ -322,7 +329,8 @@ class Cluster:
             projection=equivalence.build_projection(
                 pending, strategy.fields, reads_capacities=strategy.reads_capacities
             ),
-            key=(request_key(pending), strategy.name, strategy.weights, budget.steps),
+            key=(sha256(requests).digest(), strategy.name, strategy.weights, budget.steps),
+            size=VERDICT_BYTES + 2 * len(requests),  # As objects they take more than as JSON.
             ignores_order=strategy is FIRST_FIT and equivalence.is_order_independent(pending),
         )
 
@@ -347,11 +355,11 @@ class Cluster:
         if isinstance(outcome, Plan):
             score = strategy.score(devices, self.usage, outcome)
         verdict = CachedVerdict(outcome, score, devices, class_key)
-        self._verdicts[question.key, class_key] = verdict
+        self._verdicts.put((question.key, class_key), verdict, size=question.size)
         if question.ignores_order and not isinstance(outcome, BudgetExhausted):
             free = self._free_signature(partition, class_key, question.projection)
             if free is not None:
-                self._verdicts[question.key, free] = verdict
+                self._verdicts.put((question.key, free), verdict, size=question.size)
         return verdict
 
     def _ranking(self, question: Question, partition: Partition) -> Ranking:

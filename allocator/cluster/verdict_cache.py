@@ -25,6 +25,12 @@ MAX_RANKINGS: Final = 64
 
 MAX_VERDICTS: Final = 1 << 16
 
+MAX_VERDICT_BYTES: Final = 48 * 2**20
+"""Of all cached verdicts, since users choose how many claims there are and what is in them."""
+
+VERDICT_BYTES: Final = 1024
+"""Of a verdict, beside what it holds of the claims."""
+
 MAX_SIGNATURES: Final = 1 << 14
 
 MAX_KEYS: Final = 1 << 18
@@ -50,6 +56,7 @@ class Question(NamedTuple):
 
     Attributes:
         key: Everything about it that a verdict depends on, beside the node.
+        size: Bytes of a cached verdict, roughly.
         ignores_order: The order of devices cannot affect whether the claims fit.
     """
 
@@ -58,6 +65,7 @@ class Question(NamedTuple):
     budget: Budget
     projection: Projection
     key: tuple[bytes, str, CapacityWeights, int]
+    size: int
     ignores_order: bool
 
 
@@ -128,6 +136,6 @@ class Partition:
             self.class_of[name] = class_key
 
 
-def request_key(pending: PendingClaims) -> bytes:
+def encode_requests(pending: PendingClaims) -> bytes:
     """Return everything about the claims that a verdict depends on."""
     return encode([claim.spec.devices for claim in pending.claims])
