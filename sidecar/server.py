@@ -101,7 +101,7 @@ class SchedulerServer:
         service = self._session.service
         if service is None:
             return _response(HelloAnswer(message=self._session.problem()))
-        greeting = _decode(await request.read(), HelloRequest)
+        greeting = await _read(request, HelloRequest)
         return _response(await service.hello(greeting))
 
     async def _reservations(self, _: web.Request) -> web.Response:
@@ -121,7 +121,7 @@ class SchedulerServer:
                 if service is None or problem:
                     verdict = "unavailable"
                     return _response(Answer(message=problem), status=503)
-                call_request = _decode(await request.read(), endpoint.kind)
+                call_request = await _read(request, endpoint.kind)
                 try:
                     answer = await endpoint.answer(service, call_request)
                 except UnknownScheduler:
@@ -160,14 +160,16 @@ _ENDPOINTS: Final = {
 }
 
 
-def _decode(body: bytes, kind: type[R]) -> R:
-    """Decode a request.
+async def _read(request: web.Request, kind: type[R]) -> R:
+    """Receive and decode a request.
 
     Raises:
-        HTTPBadRequest: It cannot be decoded; the message says where.
+        HTTPBadRequest: It cannot be decoded, and the message says where; or it did not come to its end.
     """
     try:
-        return meta.decode_pruned(body, kind)
+        return meta.decode_pruned(await request.read(), kind)
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise web.HTTPBadRequest(text="the body is incomplete") from error
     except msgspec.DecodeError as error:
         text = msgspec.json.encode(Answer(message=str(error))).decode()
         raise web.HTTPBadRequest(text=text, content_type="application/json") from error

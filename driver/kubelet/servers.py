@@ -16,6 +16,11 @@ from google.protobuf.message_factory import GetMessageClass
 GRACE_S: Final = 5.0
 """For calls that are under way when a server stops."""
 MAX_MESSAGE_BYTES: Final = 16 * 2**20
+MAX_CALLS: Final = 512
+"""Calls at a time, all connections together; the kubelet makes one for each pod that starts or ends."""
+_IDENTITY: Final = 1
+"""The set of the only way in which messages are compressed: not at all. The bound of a message counts what
+arrives, so a compressed one could be of any size."""
 
 Unary = Callable[[Any], Awaitable[Message]]
 """Answers one request."""
@@ -81,8 +86,11 @@ async def serving(path: Path, *services: grpc.GenericRpcHandler) -> AsyncIterato
         OSError: The socket cannot be made.
     """
     _unlink(path)  # Of a run of the same pod that was killed.
-    options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
-    server = grpc.aio.server(options=options)
+    options = [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY),
+    ]
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CALLS)
     server.add_generic_rpc_handlers(services)
     server.add_insecure_port(f"unix://{path}")
     await server.start()
