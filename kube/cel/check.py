@@ -5,7 +5,7 @@ engine cannot evaluate is an `UnsupportedSelector`.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from cel_expr_python import cel
@@ -80,10 +80,11 @@ def check_expression(
             "the expression is nested too deeply for Drawbridge's CEL engine"
         ) from error
     requirement(_type_map(tree).get(tree.expr.id), environment)
-    _require_supported_functions(tree)
-    _require_small_patterns(tree)
-    _require_valid_literals(tree)
-    _require_homogeneous_literals(tree)
+    nodes = tuple(syntax.walk(tree.expr))
+    _require_supported_functions(tree, nodes)
+    _require_small_patterns(nodes)
+    _require_valid_literals(nodes)
+    _require_homogeneous_literals(tree, nodes)
     return tree
 
 
@@ -141,18 +142,18 @@ def _compilation_error(error: RuntimeError) -> InvalidSelector | UnsupportedSele
     return InvalidSelector(f"compilation failed: {error_message(error)}")
 
 
-def _require_supported_functions(tree: Any) -> None:
+def _require_supported_functions(tree: Any, nodes: Sequence[Any]) -> None:
     overloads = {entry.key: entry.value.overload_id for entry in tree.reference_map}
-    for node in syntax.walk(tree.expr):
+    for node in nodes:
         function = node.call_expr.function
         if not UNSUPPORTED_OVERLOADS.isdisjoint((function, *overloads.get(node.id, ()))):
             raise UnsupportedSelector(f"Drawbridge's CEL engine has no {function}()")
 
 
-def _require_small_patterns(tree: Any) -> None:
+def _require_small_patterns(nodes: Sequence[Any]) -> None:
     """Reject regular expressions that are costly to compile, before anything compiles them."""
     size = 0
-    for node in syntax.walk(tree.expr):
+    for node in nodes:
         call = node.call_expr
         if call.function == "matches" and call.args:
             pattern = syntax.string_value(call.args[-1])
@@ -168,12 +169,12 @@ def _require_small_patterns(tree: Any) -> None:
         )
 
 
-def _require_valid_literals(tree: Any) -> None:
+def _require_valid_literals(nodes: Sequence[Any]) -> None:
     """Reject literals that upstream fails to convert at compile time, such as duration("1x").
 
     Source: cel-go's ValidateDurationLiterals and the like, and OptOptimize.
     """
-    for node in syntax.walk(tree.expr):
+    for node in nodes:
         call = node.call_expr
         if call.function in _CONVERSIONS and len(call.args) == 1:
             literal, probe = call.args[0], node
@@ -193,7 +194,7 @@ def _require_valid_literals(tree: Any) -> None:
             raise InvalidSelector(f"invalid argument of {call.function}(): {message}")
 
 
-def _require_homogeneous_literals(tree: Any) -> None:
+def _require_homogeneous_literals(tree: Any, nodes: Sequence[Any]) -> None:
     """Reject list and map literals of mixed types, except in arguments of format().
 
     Source: cel-go's ValidateHomogeneousAggregateLiterals. Nested lists are not compared.
@@ -207,11 +208,11 @@ def _require_homogeneous_literals(tree: Any) -> None:
 
     formatted_ids = {
         arg.id
-        for node in syntax.walk(tree.expr)
+        for node in nodes
         if node.call_expr.function == "format"
         for arg in node.call_expr.args
     }
-    for node in syntax.walk(tree.expr):
+    for node in nodes:
         if node.id not in formatted_ids and any(map(is_mixed, _literal_members(node))):
             raise InvalidSelector("the elements of a list or map literal are of different types")
 

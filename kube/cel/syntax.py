@@ -188,10 +188,16 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all its descendants."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    """Yield a node and all its descendants, each before its children.
+
+    Not by recursion, in which each node would pass through the frames of all its ancestors: selectors may
+    be chains of thousands.
+    """
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(tuple(children(node))))
 
 
 def string_value(node: Node) -> str | None:
