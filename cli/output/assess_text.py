@@ -11,6 +11,7 @@ from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from cli.output.phrases import count_text
+from findings.text import printable
 
 SHOWN: Final = 5
 """Objects of a blocker or a loss that the text names."""
@@ -53,7 +54,8 @@ def format_csv(workloads: Iterable[AssessedWorkload]) -> str:
 
 
 def _inert(cell: str) -> str:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return a cell that no spreadsheet takes for a formula, and nobody for something else."""
+    cell = printable(cell)
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 

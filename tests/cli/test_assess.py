@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
+from cli.answers.assessment import capacity
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 
@@ -370,12 +371,26 @@ def test_the_table_holds_no_formula(tmp_path: Path) -> None:
     assert {row[0] for row in table[1:]} == {"Deployment/team/d", "Pod/team/=1+1"}
 
 
-def test_the_text_has_no_control_characters(tmp_path: Path) -> None:
+@pytest.mark.parametrize("output", ["text", "csv"])
+def test_the_text_has_no_control_characters(tmp_path: Path, output: str) -> None:
     hostile = plugin_node("node\x1b[2J")
-    result = assess(tmp_path, hostile, pod("p\x1b[2J", SHARE), output="text")
+    result = assess(tmp_path, hostile, pod("p\x1b\u202e[2J", SHARE), output=output)
 
-    assert "\x1b" not in result.stdout
+    assert not {"\x1b", "\u202e"} & set(result.stdout)
     assert "Pod/team/p" in result.stdout
+
+
+def test_more_pods_than_any_cluster_has_are_counted_and_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "MAX_PODS", 100)
+    huge = workload("Deployment", "huge", {GPU: "4"}, replicas=10**18)
+
+    placing = json.loads(assess(tmp_path, plugin_node("node"), huge).stdout)["capacity"]
+
+    unplaced = {"object": "Deployment/team/huge", "pods": 10**18 - 2}
+    assert (placing["pods"], placing["placed"]) == (10**18, 2)
+    assert placing["unplaced"] == [unplaced]
 
 
 @pytest.mark.parametrize(

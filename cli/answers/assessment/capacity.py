@@ -1,6 +1,7 @@
 """The check that all pods of the assessed workloads find devices at once, published or assumed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,10 @@ from cli.inputs.views import decode_view
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaimTemplate
 from translation.claims import Claim
+
+MAX_PODS: Final = 20_000
+"""Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and
+Kubernetes supports 15,000 nodes at most."""
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +63,18 @@ def place_workloads(
         templates.update(build_templates(workload))
     question = SimulationInput(pods=tuple(pods), templates=templates, classes=classes)
     answer = simulate_in_order(cluster, question, SimulationOptions())
-    unplaced_counts: dict[str, int] = {}
+    unplaced_counts = {
+        workload.key.reference: workload.pods - MAX_PODS
+        for workload in counted_workloads
+        if workload.pods > MAX_PODS
+    }
+    not_built = sum(unplaced_counts.values())
     for owner, placed_pod in zip(owners, answer.pods, strict=True):
         if placed_pod.node is None:
             unplaced_counts[owner] = unplaced_counts.get(owner, 0) + 1
     return Capacity(
-        pods=len(pods),
-        placed=len(pods) - sum(unplaced_counts.values()),
+        pods=len(pods) + not_built,
+        placed=len(pods) + not_built - sum(unplaced_counts.values()),
         unplaced=unplaced_counts,
         not_counted=tuple(
             workload.key.reference
@@ -81,13 +91,13 @@ def class_names(workload: AssessedWorkload) -> frozenset[str]:
 
 
 def build_pods(workload: AssessedWorkload) -> Iterator[Pod]:
-    """Yield the pods of a workload; its claims are those of the translation."""
+    """Yield the pods of a workload, `MAX_PODS` at most; its claims are those of the translation."""
     document = translated_pod(workload.result) if workload.result is not None else None
     pod = decode_view(document, Pod) if document is not None else None
     if not isinstance(pod, Pod):
         return
     key = workload.key
-    for number in range(workload.pods):
+    for number in range(min(workload.pods, MAX_PODS)):
         # Workloads of one name may be of several kinds.
         metadata = msgspec.structs.replace(
             pod.metadata, name=f"{key.kind}-{key.name}-{number}", namespace=key.namespace
