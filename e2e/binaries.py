@@ -7,11 +7,13 @@ Several modules, because each pins other libraries than the rest:
 * `e2e/kwok`: simulated nodes, from kwok's own command.
 * `bridge`: the scheduler of this project, kube-scheduler with one plugin. Only stories of the bridge
   build it; most of it is compiled already once the control plane is.
+* `e2e/certmanager`: the controllers of cert-manager and its cainjector, in a command of ours. Only the
+  story of the overlay with cert-manager builds it.
 * `e2e/containerd`: containerd, its shim for runc, `ctr`, and the CNI plugin for loopback, from their
   own commands. Only stories with a real node build it, and `e2e/box`, which is in their images.
 
 Nothing is downloaded but Go modules, each checked against go.sum. A cold build of the first two takes
-about seven minutes of two cores, of the third two more; afterwards they are found by their hash.
+about seven minutes of two cores, of the third two more, and of cert-manager two; afterwards they are found by their hash.
 """
 
 import fcntl
@@ -125,6 +127,14 @@ BOX: Final = Module(
 )
 
 
+CERT_MANAGER: Final = Module(
+    name="certmanager",
+    packages=(".",),
+    sources=("go.mod", "go.sum", "main.go"),
+    ldflags="-s -w",
+    names=("cert-manager",),
+)
+
 BRIDGE_FOLDER: Final = _HERE.parent / "bridge"
 BRIDGE: Final = Module(
     name="bridge",
@@ -181,6 +191,23 @@ def node_programs() -> Path:
 def box() -> Path:
     """The program that the images of a real node hold, built first where the cache lacks it."""
     return _built(BOX) / "box"
+
+
+def cert_manager() -> Path:
+    """The controllers of cert-manager with cainjector, built first where the cache lacks them."""
+    return _built(CERT_MANAGER) / "cert-manager"
+
+
+def cert_manager_definitions() -> Path:
+    """The folder with cert-manager's CustomResourceDefinitions, of the version that is built."""
+    stdout = subprocess.run(
+        [go_command(), "mod", "download", "-json", "github.com/cert-manager/cert-manager"],
+        cwd=CERT_MANAGER.folder,
+        env={**os.environ, **BUILD_ENVIRONMENT},
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    return Path(msgspec.json.decode(stdout, type=dict[str, str])["Dir"]) / "deploy" / "crds"
 
 
 def scheduler() -> Path:
