@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from findings.finding import Code, Finding, warning
+from findings.finding import Code, Finding, info, warning
 from kube.quantity import Quantity
 from translation.intents import DeviceKind, Intent, LegacyContainer
 
@@ -60,7 +60,7 @@ def reused_intents(
 def check_sidecars(
     intents: Sequence[Intent], containers: Sequence[LegacyContainer]
 ) -> Iterator[Finding]:
-    """Yield a warning for each sidecar that HAMi counts as an init container.
+    """Yield a finding for each sidecar that HAMi counts as an init container.
 
     Source:
         Project-HAMi/HAMi 4707fb0, pkg/scheduler/score.go, allocateInitContainers, which reads no
@@ -70,7 +70,7 @@ def check_sidecars(
     apps = [intent for intent in intents if not by_name[intent.container].init]
     for intent in intents:
         if by_name[intent.container].sidecar and apps:
-            yield warning(
+            yield info(
                 Code.SIDECAR_ADDED,
                 intent.path("count"),
                 "runs beside the app containers, so the pod holds the devices of both; HAMi counts a "

@@ -78,7 +78,7 @@ FINDINGS: dict[str, list[str]] = {
     "by-uuid.yaml": ["info uncappedCores"],
     "half-of-each.yaml": ["warning equalMemorySizes"],
     "init-and-sidecar.yaml": [
-        "warning sidecarAdded",
+        "info sidecarAdded",
         "warning initSharesDevice",
         "info uncappedCores",
     ],
