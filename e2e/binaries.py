@@ -11,6 +11,7 @@ Several modules, because each pins other libraries than the rest:
   story of the overlay with cert-manager builds it.
 * `e2e/containerd`: containerd, its shim for runc, `ctr`, and the CNI plugin for loopback, from their
   own commands. Only stories with a real node build it, and `e2e/box`, which is in their images.
+* `e2e/helm`: Helm from its own command. Only stories of the chart build it.
 
 Nothing is downloaded but Go modules, each checked against go.sum. A cold build of the first two takes
 about seven minutes of two cores, of the third two more, and of cert-manager two; afterwards they are found by their hash.
@@ -125,6 +126,13 @@ CONTAINERD: Final = Module(
 BOX: Final = Module(
     name="box", packages=(".",), sources=("go.mod", "main.go"), ldflags="-s -w", names=("box",)
 )
+HELM: Final = Module(
+    name="helm",
+    packages=("helm.sh/helm/v4/cmd/helm",),
+    sources=("go.mod", "go.sum"),
+    ldflags="-s -w",
+    names=("helm",),
+)
 
 
 CERT_MANAGER: Final = Module(
@@ -208,6 +216,11 @@ def cert_manager_definitions() -> Path:
         check=True,
     ).stdout
     return Path(msgspec.json.decode(stdout, type=dict[str, str])["Dir"]) / "deploy" / "crds"
+
+
+def helm() -> Path:
+    """Helm, built first where the cache lacks it."""
+    return _built(HELM) / "helm"
 
 
 def scheduler() -> Path:

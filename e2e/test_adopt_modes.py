@@ -332,3 +332,5 @@ def test_an_image_that_does_not_start_blocks_nobody(cluster: Cluster, manifests:
         cluster.kubectl(
             "delete", "--ignore-not-found", "--wait=false", "-f", "-", input=stream(objects)
         )
+        # The next story may have the same control plane.
+        cluster.wait_gone("namespaces", "drawbridge-system", timeout_s=TIMEOUT_S)

@@ -17,6 +17,7 @@ from rules.validating_policies import documents
 from tools import account_policies as accounts
 from tools import (
     answer_schemas,
+    chart,
     example_driver,
     findings_page,
     keys_tables,
@@ -151,6 +152,8 @@ def example_driver_cluster() -> str:
 
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     *((path, partial(kubelet_api.text, path)) for path in kubelet_api.paths()),
+    *chart.templates().items(),
+    (f"{chart.CHART}/values.schema.json", chart.schema),
     *answer_schemas.files(),
     ("docs/findings.md", findings_page.page),
     ("docs/vocabularies.md", keys_tables.page),

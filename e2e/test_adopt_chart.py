@@ -1,0 +1,269 @@
+"""The Helm chart with the real Helm: equal to the manifests, and a whole life on a real API server."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from admission.webhook_configuration import configuration, validating_configuration
+from e2e.access import Access, Object
+from e2e.binaries import helm
+from e2e.cluster import Cluster
+from e2e.drawbridge import ROOT, rendered
+from kube.names import CONFIGURATION, NAMESPACE
+from translation.arbiter import VOCABULARIES
+from translation.snapshot import Mode
+
+CHART: Final = ROOT / "charts" / "drawbridge"
+MANIFESTS: Final = ROOT / "manifests"
+RELEASE: Final = "drawbridge"
+TIMEOUT_S: Final = 60.0
+OPT_OUT: Final = ("--set", "mode=OptOut")
+_LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
+_CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-settings")
+
+
+def run_helm(*arguments: str | Path, kubeconfig: Path | None = None, fails: bool = False) -> str:
+    """Return what Helm prints."""
+    home = {"KUBECONFIG": str(kubeconfig or os.devnull)}
+    result = subprocess.run(
+        [helm(), *arguments],
+        env={**os.environ, **home},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bool(result.returncode) is fails, result.stdout + result.stderr
+    return result.stderr if fails else result.stdout
+
+
+def template(*flags: str, namespace: str = NAMESPACE) -> list[Object]:
+    """Return the objects of the chart."""
+    where = ("--namespace", namespace, "--kube-version", "1.37.1")
+    text = run_helm("template", RELEASE, CHART, *where, *flags)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def key_of(document: Object) -> tuple[str, str, str]:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def comparable(documents: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
+    """Return objects by kind and name, without what says who applied them."""
+    return {key_of(document): _stripped(document) for document in documents}
+
+
+def _stripped(document: Object) -> Object:
+    stripped: Object = json.loads(json.dumps(document))
+    metadata = stripped["metadata"]
+    places = [metadata]
+    if "template" in (stripped.get("spec") or {}):
+        places.append(stripped["spec"]["template"]["metadata"])
+        places[1].pop("annotations", None)
+    for place in places:
+        # The overlay of cert-manager labels nothing.
+        labels = {} if "cert-manager" in stripped["apiVersion"] else place.get("labels", {})
+        place["labels"] = {key: text for key, text in labels.items() if key not in _LABELS}
+    annotations = metadata.get("annotations", {})
+    annotations.pop("helm.sh/resource-policy", None)
+    if not annotations:
+        metadata.pop("annotations", None)
+    return stripped
+
+
+# --- equal to the manifests -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("manifests", "flags"),
+    [
+        (("base",), OPT_OUT),
+        (("overlays/cert-manager",), (*OPT_OUT, "--set", "certificates.mode=certManager")),
+        (
+            ("base", "policies", "bridge", "driver"),
+            (
+                *OPT_OUT,
+                *("--set", "policies.enabled=true"),
+                *("--set", "bridge.enabled=true"),
+                *("--set", "driver.enabled=true"),
+            ),
+        ),
+    ],
+    ids=["base", "cert-manager", "everything"],
+)
+def test_the_chart_is_what_kustomize_applies(
+    cluster: Access, manifests: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    expected = comparable(
+        document for name in manifests for document in rendered(cluster, MANIFESTS / name)
+    )
+    # Helm makes the namespace with --create-namespace.
+    del expected["Namespace", "", NAMESPACE]
+
+    charted = comparable(template(*flags))
+
+    assert _SETTINGS in charted
+    del charted[_SETTINGS]
+    assert charted.keys() == expected.keys()
+    for key, document in expected.items():
+        assert charted[key] == document, key
+
+
+def test_the_observer_alone_is_what_kustomize_applies(cluster: Access) -> None:
+    namespace = "drawbridge-observer"
+    flags = ("--set", "webhook.enabled=false", "--set", "observer.enabled=true")
+    expected = comparable(rendered(cluster, MANIFESTS / "observer"))
+    del expected["Namespace", "", namespace]
+
+    charted = comparable(template(*flags, "--set", "crds.install=false", namespace=namespace))
+
+    charted.pop(("ConfigMap", namespace, "drawbridge-settings"))
+    assert charted == expected
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_mode_is_in_all_places(mode: Mode) -> None:
+    objects = {key_of(document): document for document in template("--set", f"mode={mode}")}
+
+    for kind, generate in zip(
+        _CONFIGURATIONS, (configuration, validating_configuration), strict=True
+    ):
+        stored = objects[kind, "", CONFIGURATION]
+        assert stored["webhooks"] == generate(VOCABULARIES.values(), mode=mode)["webhooks"]
+    settings = yaml.safe_load(objects[_SETTINGS]["data"]["settings.yaml"])
+    assert settings == {"translation": {"mode": mode}}
+
+
+def test_a_first_installation_is_for_labelled_namespaces() -> None:
+    (settings,) = (each for each in template() if key_of(each) == _SETTINGS)
+
+    assert "mode: OptIn" in settings["data"]["settings.yaml"]
+
+
+def test_another_namespace_is_in_all_places() -> None:
+    objects = template(*OPT_OUT, namespace="gpu-system")
+
+    assert NAMESPACE not in json.dumps(objects)
+    (stored,) = (each for each in objects if each["kind"] == _CONFIGURATIONS[0])
+    expected = configuration(VOCABULARIES.values(), "gpu-system")
+    assert stored["webhooks"] == expected["webhooks"]
+
+
+def test_settings_are_merged_with_the_mode() -> None:
+    flags = ("--set", "settings.translation.quota=warn", "--set", "settings.webhook.port=10250")
+    (settings,) = (each for each in template(*flags) if key_of(each) == _SETTINGS)
+
+    assert yaml.safe_load(settings["data"]["settings.yaml"]) == {
+        "translation": {"mode": "OptIn", "quota": "warn"},
+        "webhook": {"port": 10250},
+    }
+
+
+def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
+    digest = f"sha256:{'0' * 64}"
+    text = json.dumps(template("--set", f"image.digest={digest}"))
+
+    assert f'"image": "drawbridge-dra@{digest}"' in text
+    assert '"image": "drawbridge-dra:' not in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("mode=optin", "mode"),
+        ("settings.translation.mode=Shadow", "mode"),
+        ("settings.webhok.port=1", "webhok"),
+        ("settings.webhook.drain=ten", "drain"),
+        ("webhook.replica=3", "replica"),
+        ("certificates.mode=mine", "certificates"),
+        ("webhook.enabled=false", "nothing is enabled"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(flag: str, words: str) -> None:
+    where = ("--namespace", NAMESPACE, "--kube-version", "1.37.1")
+
+    assert words in run_helm("template", RELEASE, CHART, *where, "--set", flag, fails=True)
+
+
+def test_the_bridge_is_refused_where_its_fence_does_not_reach() -> None:
+    where = ("--namespace", "gpu-system", "--kube-version", "1.37.1")
+    said = run_helm("template", RELEASE, CHART, *where, "--set", "bridge.enabled=true", fails=True)
+
+    assert "drawbridge-system" in said
+
+
+def test_the_chart_has_no_faults_that_helm_sees() -> None:
+    assert "0 chart(s) failed" in run_helm("lint", CHART, "--strict")
+
+
+# --- a life -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release(cluster: Cluster) -> Iterator[Cluster]:
+    yield cluster
+    cluster.kubectl(
+        *("delete", "crd", "--ignore-not-found", "--wait=false"),
+        *("allocatorownerships.drawbridge.internal",),
+        *("devicecompatibilitypolicies.drawbridge.internal",),
+    )
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+    # The next story may have the same control plane.
+    cluster.wait_gone("namespaces", NAMESPACE, timeout_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
+    """Nothing runs the images here; that the API server takes it all is what is shown."""
+
+    def run(*arguments: str | Path) -> str:
+        return run_helm(*arguments, "--namespace", NAMESPACE, kubeconfig=release.kubeconfig)
+
+    def stored() -> Mapping[str, Any]:
+        webhook: Mapping[str, Any] = release.get(_CONFIGURATIONS[0], CONFIGURATION)["webhooks"][0]
+        return webhook
+
+    said = run("install", RELEASE, CHART, "--create-namespace", "--set", "mode=Shadow")
+    assert "in mode Shadow" in said
+    assert stored()["failurePolicy"] == "Ignore"
+
+    # What drawbridge-certificates writes is not the chart's, and stays.
+    bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
+    rules = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    ]
+    patch = [
+        {"op": "add", "path": "/webhooks/0/rules", "value": rules},
+    ]
+    release.kubectl(
+        *("patch", "MutatingWebhookConfiguration", CONFIGURATION, "--type=json"),
+        *("-p", json.dumps(patch), "--field-manager=drawbridge.certificates"),
+    )
+    release.kubectl(
+        *("patch", "secret", "drawbridge-signing", "-n", NAMESPACE, "--type=merge"),
+        *("-p", json.dumps({"data": {"key": bundle}})),
+    )
+    run("upgrade", RELEASE, CHART, "--reuse-values", "--set", "mode=OptIn")
+    assert stored()["failurePolicy"] == "Fail"
+    assert stored()["rules"][0]["resources"] == ["pods"]
+    assert release.get("secret", "drawbridge-signing", NAMESPACE)["data"] == {"key": bundle}
+
+    run("rollback", RELEASE, "1")
+    assert stored()["failurePolicy"] == "Ignore"
+    assert stored()["rules"][0]["resources"] == ["pods"]
+
+    run("uninstall", RELEASE)
+    assert release.find("MutatingWebhookConfiguration", CONFIGURATION) is None
+    assert release.find("deployments", "drawbridge-webhook", NAMESPACE) is None
+    assert release.get("crd", "devicecompatibilitypolicies.drawbridge.internal")
+
+    # What stays does not keep it from coming again.
+    run("install", RELEASE, CHART)
+    run("uninstall", RELEASE)

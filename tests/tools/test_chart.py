@@ -1,0 +1,69 @@
+"""The chart's templates and schema as files; e2e/test_adopt_chart.py has them rendered by Helm."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import pytest
+import yaml
+
+from controllers.settings import Settings as ControllerSettings
+from process.settings import to_document
+from tools import chart
+from webhook.settings import Settings as WebhookSettings
+
+CHART: Final = Path(__file__).parents[2] / chart.CHART
+SCHEMA: Final = json.loads(chart.schema())
+VALUES: Final[dict[str, Any]] = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", sorted(CHART.glob("templates/*")), ids=lambda path: path.name)
+def test_no_placeholder_is_left(path: Path) -> None:
+    assert not re.search(r"\bPH_", path.read_text())
+
+
+@pytest.mark.parametrize("name", chart.templates())
+def test_a_generated_template_opens_and_closes_its_condition(name: str) -> None:
+    text = chart.templates()[name]()
+
+    opened = len(re.findall(r"\{\{- (?:if|with) ", text))
+    assert opened == len(re.findall(r"\{\{- end \}\}", text))
+
+
+def test_the_default_values_are_valid() -> None:
+    jsonschema.validate(VALUES, SCHEMA)
+
+
+@pytest.mark.parametrize("kind", [WebhookSettings, ControllerSettings])
+def test_all_settings_of_a_process_are_valid(kind: Any) -> None:
+    settings: Any = json.loads(json.dumps(to_document(kind())))
+    del settings["translation"]["mode"]  # A value of its own.
+    del settings["namespace"]  # That of the release.
+
+    jsonschema.validate({**VALUES, "settings": settings}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"translation": {"mode": "OptIn"}},
+        {"translation": {"quota": "sometimes"}},
+        {"webhook": {"port": 70_000}},
+        {"webhook": {"drain": "ten"}},
+        {"webhook": {"userCpuFraction": 1}},
+        {"webhok": {}},
+    ],
+)
+def test_a_wrong_setting_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**VALUES, "settings": settings}, SCHEMA)
+
+
+def test_the_versions_are_those_of_the_distribution() -> None:
+    project = (CHART.parents[1] / "pyproject.toml").read_text()
+    declared = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    (version,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
+    assert (declared["version"], declared["appVersion"]) == (version, version)
