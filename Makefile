@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- set-up --------------------------------------------------------------------------------------
 
@@ -56,6 +56,14 @@ up: setup ## start a local cluster with Drawbridge in it; EXAMPLES=waiting for t
 .PHONY: down
 down: setup ## stop exactly what `make up` started
 	@$(BIN)/python -m e2e.local down
+
+.PHONY: image
+image: ## build the image with docker, podman or buildah; IMAGE=name, BASE=image of Python, RELEASE=1 demands its digest
+	@RELEASE="$(RELEASE)" tools/image.sh "$(or $(IMAGE),drawbridge-dra:0.1.0)" $(if $(BASE),"$(BASE)")
+
+.PHONY: install.yaml
+install.yaml: setup ## the manifest of a first installation in one file, in build/; IMAGE=name
+	@$(BIN)/python -m tools.install_manifest $(if $(IMAGE),--image "$(IMAGE)")
 
 .PHONY: sbom
 sbom: setup ## what the image's packages are, as CycloneDX, in build/sbom.cdx.json

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access, Object, stream
+from e2e.binaries import binaries
 from e2e.cluster import Cluster
 from e2e.drawbridge import CERTIFICATES, ROOT, WEBHOOK, Drawbridge, command_line, rendered
 from e2e.objects import deployment, pod
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from tools.install_manifest import IMAGE, install_manifest
 from translation.arbiter import VOCABULARIES
 from translation.snapshot import Mode
 
@@ -279,6 +282,22 @@ def test_an_overlay_is_of_its_mode_in_all_places(cluster: Access, overlay: str, 
         each["spec"]["template"]["metadata"]["annotations"]["drawbridge.internal/mode"]
         for each in deployments
     }
+
+
+def test_the_manifest_of_a_release_is_the_overlay_with_its_image() -> None:
+    kubectl, image = binaries().kubectl, f"registry.example.com/drawbridge@sha256:{'0' * 64}"
+
+    text = install_manifest(kubectl, image)
+
+    overlay = install_manifest(kubectl)
+    assert text == overlay.replace(IMAGE, image)
+    named = {
+        container["image"]
+        for each in yaml.safe_load_all(text)
+        if each["kind"] == "Deployment"
+        for container in each["spec"]["template"]["spec"]["containers"]
+    }
+    assert named == {image}
 
 
 def by_name(configuration_: Mapping[str, Any]) -> dict[str, Any]:
