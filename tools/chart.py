@@ -193,7 +193,7 @@ def _schema_by_example(value: Any, name: str = "") -> dict[str, Any]:
 
 
 def _documents(path: str) -> list[Document]:
-    text = (MANIFESTS / path).read_text()
+    text = (MANIFESTS / f"{path}.yaml").read_text()
     return [document for document in yaml.safe_load_all(text) if document]
 
 
@@ -212,7 +212,7 @@ def _text(
 
 
 def _file(folder: str, names: Iterable[str], condition: str) -> str:
-    documents = [document for name in names for document in _documents(f"{folder}/{name}.yaml")]
+    documents = [document for name in names for document in _documents(f"{folder}/{name}")]
     return _text(f"manifests/{folder}", documents, condition)
 
 
@@ -221,8 +221,8 @@ def _base(names: Iterable[str]) -> str:
 
 
 def _crds() -> str:
-    documents = _documents("base/allocatorownerships.yaml")
-    documents += _documents("base/devicecompatibilitypolicies.yaml")
+    documents = _documents("base/allocatorownerships")
+    documents += _documents("base/devicecompatibilitypolicies")
     for document in documents:
         document["metadata"]["annotations"] = "PH_keep"
     return _text("manifests/base", documents, ".Values.crds.install")
@@ -230,9 +230,7 @@ def _crds() -> str:
 
 def _quota() -> str:
     (quota,) = (
-        document
-        for document in _documents("base/namespace.yaml")
-        if document["kind"] == "ResourceQuota"
+        document for document in _documents("base/namespace") if document["kind"] == "ResourceQuota"
     )
     (expression,) = quota["spec"]["scopeSelector"]["matchExpressions"]
     expression["values"] = ["PH_priority"]
@@ -246,13 +244,13 @@ def _quota() -> str:
 def _cert_manager() -> str:
     return _text(
         "manifests/overlays/cert-manager",
-        _documents("overlays/cert-manager/certificates.yaml"),
+        _documents("overlays/cert-manager/certificates"),
         f"and .Values.webhook.enabled ({_CERT_MANAGER})",
     )
 
 
 def _observer() -> str:
-    documents = _documents("observer/observer.yaml") + _documents("observer/accountpolicy.yaml")
+    documents = _documents("observer/observer") + _documents("observer/accountpolicy")
     return _text(
         "manifests/observer", documents, ".Values.observer.enabled", namespace=OBSERVER_NAMESPACE
     )
@@ -263,7 +261,7 @@ def _driver() -> str:
     documents = [
         document
         for name in ("namespace", "deviceclasses", "noderestriction", "driver")
-        for document in _documents(f"driver/{name}.yaml")
+        for document in _documents(f"driver/{name}")
     ]
     documents.append(
         {
