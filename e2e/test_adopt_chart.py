@@ -3,9 +3,9 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -13,6 +13,7 @@ import yaml
 from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access, Object
 from e2e.binaries import helm
+from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, rendered
 from kube.names import CONFIGURATION, NAMESPACE
 from translation.arbiter import VOCABULARIES
@@ -200,3 +201,65 @@ def test_the_bridge_is_refused_where_its_fence_does_not_reach() -> None:
 
 def test_the_chart_has_no_faults_that_helm_sees() -> None:
     assert "0 chart(s) failed" in run_helm("lint", CHART, "--strict")
+
+
+# --- a life -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release(cluster: Cluster) -> Iterator[Cluster]:
+    yield cluster
+    cluster.kubectl(
+        *("delete", "crd", "--ignore-not-found", "--wait=false"),
+        *("allocatorownerships.drawbridge.internal",),
+        *("devicecompatibilitypolicies.drawbridge.internal",),
+    )
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
+    # The next story may have the same control plane.
+    cluster.wait_gone("namespaces", NAMESPACE, timeout_s=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
+    """Nothing runs the images here; that the API server takes it all is what is shown."""
+
+    def run(*arguments: str | Path) -> str:
+        return run_helm(*arguments, "--namespace", NAMESPACE, kubeconfig=release.kubeconfig)
+
+    def stored() -> Mapping[str, Any]:
+        webhook: Mapping[str, Any] = release.get(_CONFIGURATIONS[0], CONFIGURATION)["webhooks"][0]
+        return webhook
+
+    said = run("install", RELEASE, CHART, "--create-namespace", "--set", "mode=Shadow")
+    assert "in mode Shadow" in said
+    assert stored()["failurePolicy"] == "Ignore"
+
+    # What drawbridge-certificates writes is not the chart's, and stays.
+    bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
+    rules = [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    ]
+    patch = [
+        {"op": "add", "path": "/webhooks/0/rules", "value": rules},
+    ]
+    release.kubectl(
+        *("patch", "MutatingWebhookConfiguration", CONFIGURATION, "--type=json"),
+        *("-p", json.dumps(patch), "--field-manager=drawbridge.certificates"),
+    )
+    release.kubectl(
+        *("patch", "secret", "drawbridge-signing", "-n", NAMESPACE, "--type=merge"),
+        *("-p", json.dumps({"data": {"key": bundle}})),
+    )
+    run("upgrade", RELEASE, CHART, "--reuse-values", "--set", "mode=OptIn")
+    assert stored()["failurePolicy"] == "Fail"
+    assert stored()["rules"][0]["resources"] == ["pods"]
+    assert release.get("secret", "drawbridge-signing", NAMESPACE)["data"] == {"key": bundle}
+
+    run("rollback", RELEASE, "1")
+    assert stored()["failurePolicy"] == "Ignore"
+    assert stored()["rules"][0]["resources"] == ["pods"]
+
+    run("uninstall", RELEASE)
+    assert release.find("MutatingWebhookConfiguration", CONFIGURATION) is None
+    assert release.find("deployments", "drawbridge-webhook", NAMESPACE) is None
+    assert release.get("crd", "devicecompatibilitypolicies.drawbridge.internal")
