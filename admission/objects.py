@@ -3,7 +3,7 @@
 Only a new spec is validated: what exists can always be changed elsewhere, finished and deleted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ from findings.finding import Code, Finding, has_errors, warning
 from kube.api.core import Pod, ResourceRequirements
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaimTemplateSpec
+from kube.api.translation_profile import DeviceTranslationProfile
 from kube.names import REQUEST_ANNOTATION
 from rules.context import Context
 from rules.engine import Target, validate
@@ -20,8 +21,10 @@ from translation.claim_sources import locate_at_keys, match_claims
 from translation.claims import Claim
 from translation.derive import derive
 from translation.legacy_pod import container_paths
-from translation.profiles.profile import Profile
+from translation.profile_conflicts import check_profile
+from translation.profiles.object_checks import check_spec
 from translation.record import RecordError, decode_record
+from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 
 def is_settled(target: Target, old: Target | None) -> bool:
@@ -56,6 +59,37 @@ def validate_object(target: Target, context: Context, claims: Sequence[Claim] = 
         claims: The translated claims of its pod, whose templates may not exist yet.
     """
     return _answer(_validate(target, context, claims))
+
+
+def validate_profile(
+    document: DeviceTranslationProfile,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    shipped_drivers: frozenset[str],
+) -> Answer:
+    """Answer the creation or update of a DeviceTranslationProfile.
+
+    Args:
+        shipped_drivers: Those with a profile in the package.
+    """
+    return _answer(profile_findings(document, snapshot, options, shipped_drivers))
+
+
+def profile_findings(
+    document: DeviceTranslationProfile,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    shipped_drivers: frozenset[str],
+) -> tuple[Finding, ...]:
+    """Return what is wrong with a DeviceTranslationProfile, and what it will not do here.
+
+    Args:
+        shipped_drivers: Those with a profile in the package.
+    """
+    profile, findings = check_spec(document.metadata.name, document.spec)
+    if profile is None or has_errors(findings):
+        return findings
+    return (*findings, *check_profile(profile, snapshot, options, shipped_drivers))
 
 
 def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = ()) -> Answer:
@@ -98,12 +132,12 @@ def with_templates(context: Context, namespace: str, claims: Iterable[Claim]) ->
     return msgspec.structs.replace(context, templates={**context.templates, **templates})
 
 
-def recorded_claims(target: Target, profiles: Mapping[str, Profile]) -> tuple[Claim, ...]:
+def recorded_claims(target: Target, snapshot: TranslationSnapshot) -> tuple[Claim, ...]:
     """Return the claims that derive from a pod's translation record; none where it is invalid.
 
     Args:
         target: Untrusted: anybody may have written the record.
-        profiles: Driver name to the profile in force here.
+        snapshot: Its profiles are those in force here.
     """
     if not isinstance(target.view, Pod) or REQUEST_ANNOTATION not in target.view.annotations:
         return ()
@@ -111,7 +145,8 @@ def recorded_claims(target: Target, profiles: Mapping[str, Profile]) -> tuple[Cl
         record = decode_record(target.view.annotations[REQUEST_ANNOTATION])
     except RecordError:
         return ()  # The mutating webhook rejects it.
-    return derive(record, profiles, container_paths(target.view)).claims
+    paths = container_paths(target.view)
+    return derive(record, snapshot.profiles, paths, snapshot.profile_versions).claims
 
 
 def merge_answers(answer: Answer, other: Answer) -> Answer:

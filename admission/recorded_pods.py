@@ -44,7 +44,7 @@ def read_record(
     )
     if unknown is not None:
         return None, Derivation(findings=(_unknown_container_finding(unknown),))
-    derivation = derive(record, snapshot.profiles, paths)
+    derivation = derive(record, snapshot.profiles, paths, snapshot.profile_versions)
     if has_errors(derivation.findings):
         errors = (finding for finding in derivation.findings if finding.is_error)
         return None, Derivation(findings=tuple(map(at_annotation, errors)))

@@ -65,7 +65,13 @@ _BUILT_IN: Final = frozenset(VALIDATED_KINDS.values())
 WORKLOADS: Final = _BUILT_IN | frozenset(CUSTOM_RESOURCES.values())
 DRA_GROUP: Final = "resource.k8s.io"
 OBJECTS: Final = frozenset(
-    {"deviceclasses", "devicecompatibilitypolicies", "resourceclaims", "resourceclaimtemplates"}
+    {
+        "deviceclasses",
+        "devicecompatibilitypolicies",
+        "devicetranslationprofiles",
+        "resourceclaims",
+        "resourceclaimtemplates",
+    }
 )
 """Objects of DRA that people write. ResourceSlices, which drivers write, are validated inside the API
 server and by the audit, so that no driver depends on this webhook."""

@@ -36,6 +36,8 @@ The mode of the translation decides whose pods and workloads these are, by their
 only labelled ones, in the others all but those that opted out. In mode Shadow nothing may depend on
 the webhook, so its failurePolicy is Ignore for pods, too.
 
+The names of keys in these conditions are those of the vocabularies, and of the profiles of the cluster.
+
 The configurations are applied without rules, so that nothing depends on a webhook that has never
 answered, and without paths, whose last part is a secret. `webhook_rules` has the rules;
 controllers/certificates fills both in.
@@ -43,6 +45,7 @@ controllers/certificates fills both in.
 Source: k8s.io/apiserver pkg/admission/plugin/webhook/matchconditions, predicates and mutating.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -192,7 +195,12 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         OBJECTS_WEBHOOK: [
             _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
             _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
-            _rule(API_VERSION, ["devicecompatibilitypolicies"], *_WRITES, scope="Cluster"),
+            _rule(
+                API_VERSION,
+                ["devicecompatibilitypolicies", "devicetranslationprofiles"],
+                *_WRITES,
+                scope="Cluster",
+            ),
             _rule("v1", ["pods"], "CREATE"),
             *workloads,
         ],
@@ -200,6 +208,17 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 
 _WRITES: Final = ("CREATE", "UPDATE")
+KEYS_BEGIN: Final = 'key.contains("/") && ('
+KEYS_END: Final = ' || key == "/")'
+"""What is between these two in an expression is about the names of keys, and about nothing else. No
+resource is named "/". The keys follow the profiles of the cluster: controllers/certificates writes them,
+and a policy keeps it from changing anything else of an expression."""
+KEY_PATTERN: Final = r'"[A-Za-z0-9._-]+/[A-Za-z0-9._/-]*"'
+"""A literal that a condition compares keys with, as a regular expression."""
+KEYS_PATTERN: Final = (
+    rf"^key in \[({KEY_PATTERN}(, {KEY_PATTERN})*)?\]( \|\| key\.startsWith\({KEY_PATTERN}\))*$"
+)
+"""What may be between them."""
 
 
 def _configuration(kind: str, namespace: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -238,6 +257,26 @@ def _webhook(
         "timeoutSeconds": TIMEOUT_S,
         "admissionReviewVersions": ["v1"],
     }
+
+
+def differ_in_keys_only(expression: str, other: str) -> bool:
+    """Return whether two expressions of a match condition are the same but for the names of keys.
+
+    >>> differ_in_keys_only('a' + KEYS_BEGIN + 'key in ["b/c"]' + KEYS_END, 'a')
+    False
+    """
+    return expression == other or (
+        (parts := _around_keys(expression)) is not None and parts == _around_keys(other)
+    )
+
+
+def _around_keys(expression: str) -> tuple[str, str] | None:
+    """Return what is before and after the names of keys; None where there are none."""
+    if expression.count(KEYS_BEGIN) != 1 or expression.count(KEYS_END) != 1:
+        return None
+    before, _, rest = expression.partition(KEYS_BEGIN)
+    keys, end, after = rest.partition(KEYS_END)
+    return (before, after) if end and re.match(KEYS_PATTERN, keys) else None
 
 
 def _in_namespace(webhook: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
@@ -400,7 +439,7 @@ def _has_device_keys(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) ->
     fields = ("containers", "initContainers")
     containers = [f"{pod}.?spec.?{field}" for pod in pods for field in fields]
     # The API server bounds the cost of an expression, and every pod has amounts of cpu and memory.
-    of_a_domain = f'key.contains("/") && ({is_handled})'
+    of_a_domain = f"{KEYS_BEGIN}{is_handled}{KEYS_END}"
     return _exists_condition(
         "container", containers, _exists_condition("key", amounts, of_a_domain)
     )

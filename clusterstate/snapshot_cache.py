@@ -79,10 +79,11 @@ class SnapshotCache:
             claim_aware: Components that see claims in this cluster, so that nothing looks for them.
             inventory: The ConfigMap of the high-water mark.
         """
+        self._profiles = profiles
         subscribe = informers.subscribe
         self._classes = subscribe(DEVICE_CLASSES, project_class, handlers=[self._mark("classes")])
         self._slices = subscribe(
-            RESOURCE_SLICES, slice_summaries(profiles), handlers=[self._mark("facts")]
+            RESOURCE_SLICES, slice_summaries(lambda: self._profiles), handlers=[self._mark("facts")]
         )
         self._templates = subscribe(RESOURCE_CLAIM_TEMPLATES, project_template_digest)
         self._quotas = subscribe(RESOURCE_QUOTAS, project_quota, handlers=[self._mark("quotas")])
@@ -146,6 +147,22 @@ class SnapshotCache:
             self._quotas,
             self._limit_ranges,
             self._namespaces,
+        )
+
+    def replace_profiles(
+        self, profiles: Mapping[str, Profile], versions: Mapping[str, Profile]
+    ) -> None:
+        """Translate by other profiles from now on, and read the slices again by them.
+
+        Args:
+            profiles: Driver to profile.
+            versions: Content hash to a version that is kept.
+        """
+        if profiles != self._profiles:
+            self._profiles = profiles
+            self._slices.refresh()
+        self._snapshot = msgspec.structs.replace(
+            self._snapshot, profiles=self._profiles, profile_versions=versions
         )
 
     def check(self) -> str:

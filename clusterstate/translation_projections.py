@@ -1,6 +1,6 @@
 """Projections that only translations read, so that other processes need not load them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -38,11 +38,15 @@ def project_template_digest(raw: bytes) -> TemplateSummary:
     return TemplateSummary(digest=template_digest(template), classes=template_classes(template))
 
 
-def slice_summaries(profiles: Mapping[str, Profile]) -> Projection[SliceSummary]:
-    """Return the projection of a ResourceSlice to what a translation reads of it."""
+def slice_summaries(profiles: Callable[[], Mapping[str, Profile]]) -> Projection[SliceSummary]:
+    """Return the projection of a ResourceSlice to what a translation reads of it.
+
+    Args:
+        profiles: Returns driver to the profile in force.
+    """
 
     def project(raw: bytes) -> SliceSummary | None:
-        return summary(decode(raw, ResourceSlice), profiles)
+        return summary(decode(raw, ResourceSlice), profiles())
 
     return project
 

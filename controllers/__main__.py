@@ -2,8 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from clusterstate.autoscalers import ObjectName
@@ -13,6 +11,7 @@ from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.untranslated import UntranslatedPods
 from controllers.policies.controller import PolicyController
+from controllers.profiles.controller import ProfileController
 from controllers.settings import VARIABLES, Settings
 from controllers.shadow.controller import ShadowController
 from controllers.templates.controller import TemplateController
@@ -32,6 +31,7 @@ from process.metrics import (
     stopped_counter,
 )
 from process.profile_files import load_profiles
+from process.published_profiles import ProfileCache
 from process.selectors.engine import WorkerEngine
 from process.signing import SigningKeyCache
 from translation.serving_drivers import serving_drivers
@@ -41,11 +41,8 @@ from translation.snapshot import ClaimUnawareComponent, Mode, vocabularies_in_fo
 async def control(process: Process[Settings]) -> None:
     """Stand for leader, and run the controllers while leading, until a signal comes."""
     settings, registry = process.settings, process_registry()
-    directory = settings.translation.profiles_directory
-    profiles = load_profiles(Path(directory) if directory else None)
-    options = settings.translation.checked_options(profiles)
-    vocabularies = vocabularies_in_force(options, profiles)
-    drivers_of = partial(serving_drivers, options=options, profiles=profiles)
+    files = settings.translation.load_profiles()
+    options = settings.translation.checked_options(files, others_may_come=True)
     audit_metrics, count_event = AuditMetrics(registry), event_counter(registry)
     template_metrics = TemplateMetrics(registry)
     engine = WorkerEngine(count_stopped=stopped_counter(registry))
@@ -60,14 +57,31 @@ async def control(process: Process[Settings]) -> None:
                 now=process.now,
                 count=count_event,
             )
+            profiles = ProfileCache(
+                informers,
+                files,
+                namespace=settings.namespace,
+                config_map=settings.translation.profiles_config_map,
+            )
             templates = TemplateController(
                 client,
                 informers,
                 recorder,
                 settings.controllers,
-                profiles,
+                files,
+                further=(profiles.subscription,),
                 signing_keys=SigningKeyCache(informers, settings.namespace, settings.signing),
                 count_unsigned=template_metrics.count_unsigned,
+            )
+            profiles.on_change(templates.replace_profiles)
+            publisher = ProfileController(
+                client,
+                informers,
+                settings,
+                files=files,
+                shipped=load_profiles(),
+                options=options,
+                now=process.now,
             )
             policies = PolicyController(
                 client,
@@ -80,7 +94,9 @@ async def control(process: Process[Settings]) -> None:
             evaluator = RuleEvaluator(
                 informers, settings.namespace, settings.validation, engine=engine
             )
-            pods = UntranslatedPods(informers, vocabularies)
+            pods = UntranslatedPods(
+                informers, lambda: vocabularies_in_force(options, profiles.profiles)
+            )
             audit = AuditController(
                 client,
                 settings,
@@ -88,29 +104,32 @@ async def control(process: Process[Settings]) -> None:
                 recorder,
                 audit_metrics,
                 pods=pods,
-                drivers_of=drivers_of,
+                drivers_of=lambda resource: serving_drivers(resource, options, profiles.profiles),
             )
             shadows: Sequence[Controller[Any]] = ()
             if options.mode is Mode.SHADOW:
                 # What ignores claims is not looked for: nothing of it concerns an event.
                 snapshots = SnapshotCache(
                     informers,
-                    profiles,
+                    files,
                     claim_aware=frozenset(ClaimUnawareComponent),
                     inventory=ObjectName(
                         CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
                     ),
                 )
-                shadows = ShadowController(
+                profiles.on_change(snapshots.replace_profiles)
+                shadow = ShadowController(
                     client,
                     recorder,
                     snapshots,
                     settings.controllers,
                     options=options,
-                    vocabularies=vocabularies,
-                ).controllers
+                    vocabularies=lambda: vocabularies_in_force(options, profiles.profiles),
+                )
+                shadows = shadow.controllers
             controllers: tuple[Controller[Any], ...] = (
                 *templates.controllers,
+                *publisher.controllers,
                 *policies.controllers,
                 *audit.controllers,
                 *shadows,

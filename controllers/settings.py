@@ -40,6 +40,10 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     policy_counts_period: PositiveDuration = PositiveDuration(30)
     """Between writes of a policy's status in which only numbers change, as when nodes come and go."""
 
+    profile_unused_period: PositiveDuration = PositiveDuration(600)
+    """A version of a DeviceTranslationProfile that is not in force, and that no live pod has named for so
+    long, is not kept any longer. Long enough for pods that are being created."""
+
     inventory_update_period: PositiveDuration = PositiveDuration(5)
     """Between looks at whether the inventory is larger than ever before."""
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from admission.webhook_configuration import KEYS_BEGIN, KEYS_END
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge
 from e2e.objects import claim_template, pod
@@ -114,6 +115,38 @@ def test_a_configuration_cannot_be_used_against_the_cluster(
     status, refused = patched(cluster, drawbridge, [step])
 
     assert (status, DENIED in refused) == (403, True), refused
+    assert cluster.get(MUTATING, CONFIGURATION) == before
+
+
+def conditions_with(cluster: Access, old: str, new: str) -> list[Object]:
+    """The match conditions of the first webhook, with a text of the first replaced."""
+    (webhook, *_) = cluster.get(MUTATING, CONFIGURATION)["webhooks"]
+    first, *others = webhook["matchConditions"]
+    assert old in first["expression"]
+    return [{**first, "expression": first["expression"].replace(old, new, 1)}, *others]
+
+
+CONDITIONS: Final = (
+    ("leave the list of names", '"nvidia.com/gpu"', '"a/b"] || true || key in ["a/b"'),
+    ("write what is no name", '"nvidia.com/gpu"', '"a/b", string(object)'),
+    ("ask about every name", KEYS_END, f' || key.startsWith(""){KEYS_END}'),
+    ("end the names twice", KEYS_END, KEYS_END + KEYS_END),
+    ("begin the names twice", KEYS_BEGIN, f"true) || ({KEYS_BEGIN}"),
+    ("see pods without device keys", 'request.operation != "CREATE"', "true"),
+)
+
+
+@pytest.mark.parametrize(("name", "old", "new"), CONDITIONS, ids=[row[0] for row in CONDITIONS])
+def test_of_a_match_condition_only_names_change(
+    cluster: Access, drawbridge: Drawbridge, name: str, old: str, new: str
+) -> None:
+    before = cluster.get(MUTATING, CONFIGURATION)
+    value = conditions_with(cluster, old, new)
+    step = {"op": "replace", "path": "/webhooks/0/matchConditions", "value": value}
+
+    status, refused = patched(cluster, drawbridge, [step])
+
+    assert (status, DENIED in refused or "Invalid" in refused) in {(403, True), (422, True)}, name
     assert cluster.get(MUTATING, CONFIGURATION) == before
 
 

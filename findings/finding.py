@@ -123,7 +123,17 @@ class Code(StrEnum):
     """The pod carries a request annotation, and its keys would not be translated here: the webhook does
     not sign it, so no template is created for it."""
     PROFILE_CHANGED = "profileChanged"
-    """The request annotation was made with another profile, or another version of it."""
+    """The request annotation was made with another profile, or with a version of it that is not kept."""
+
+    # DeviceTranslationProfiles.
+    INVALID_PROFILE = "invalidProfile"
+    """The object is not a driver profile, or a profile that cannot be in force."""
+    PROFILE_TOO_LARGE = "profileTooLarge"
+    """The profile is larger, or has more resource names, than is kept."""
+    PROFILE_KEY_NOT_SERVED = "profileKeyNotServed"
+    """A resource name of the profile is served by another driver, or by none."""
+    SHIPPED_PROFILE_REPLACED = "shippedProfileReplaced"
+    """The profile replaces the shipped one of its driver as a whole."""
 
     # Accepted with a loss.
     CLAMPED = "clamped"

@@ -115,12 +115,20 @@ class WebhookRule(ApiStruct, frozen=True, kw_only=True):
     scope: str = "*"
 
 
+class MatchCondition(ApiStruct, frozen=True, kw_only=True):
+    """A condition for requests that a webhook receives, in CEL."""
+
+    name: str = ""
+    expression: str = ""
+
+
 class RegisteredWebhook(ApiStruct, frozen=True, kw_only=True):
     """The part of a mutating or validating webhook that we read."""
 
     name: str = ""
     client_config: _ClientConfig = _ClientConfig()
     rules: tuple[WebhookRule, ...] | None = None
+    match_conditions: tuple[MatchCondition, ...] | None = None
 
     @property
     def address(self) -> tuple[str, int]:

@@ -34,6 +34,15 @@ def load_profiles(directory: Path | None = None) -> Mapping[str, Profile]:
     return _shipped_profiles() | (_of_directory(directory) if directory is not None else {})
 
 
+def shipped_drivers() -> frozenset[str]:
+    """Return the drivers with a profile in the package; a file is named after its driver."""
+    return frozenset(
+        file.name.removesuffix(".yaml")
+        for file in files(shipped).iterdir()
+        if file.name.endswith(".yaml")
+    )
+
+
 def _shipped_profiles() -> dict[str, Profile]:
     shipped_profiles = {
         file.name: parse_profile(file.read_bytes(), file.name, _load_trusted)

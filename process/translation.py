@@ -12,7 +12,7 @@ import msgspec
 from findings.text import printable
 from kube.errors import ConfigError
 from process.profile_files import load_profiles
-from process.settings import Section
+from process.settings import Name, Section
 from translation import arbiter
 from translation.choices import (
     MAX_MEMORY_MIB,
@@ -82,6 +82,10 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     """Driver profiles of this cluster, as files; a profile of a shipped driver replaces it.
     None: the shipped ones only. DRAWBRIDGE_PROFILES sets it too."""
 
+    profiles_config_map: Name = "drawbridge-profiles"
+    """Name of the ConfigMap, in `namespace`, in which the controllers publish the
+    DeviceTranslationProfiles in force, and the versions of them that live pods name."""
+
     profiles: Mapping[str, str] = {}
     """Vocabulary, or resource name, to the driver that serves it, whatever exists: `hami`, or
     `nvidia.com/gpu`, which precedes. Empty: the driver of the project that a vocabulary comes from,
@@ -147,8 +151,14 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             ),
         )
 
-    def checked_options(self, profiles: Mapping[str, Profile]) -> TranslationOptions:
+    def checked_options(
+        self, profiles: Mapping[str, Profile], *, others_may_come: bool = False
+    ) -> TranslationOptions:
         """Return the options of translation, checked against the profiles that there are.
+
+        Args:
+            others_may_come: DeviceTranslationProfiles are not known yet, so a driver without a
+                profile is no mistake. Until it has one, pods with its keys are rejected.
 
         Raises:
             ConfigError: A vocabulary or a driver is not known.
@@ -165,19 +175,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             raise ConfigError(
                 f"translation.profiles: no vocabulary {vocabulary}; known are {known_names}"
             )
-        handlers = vocabularies_in_force(options, profiles).values()
-        for key in sorted(options.drivers):
-            if not any(handler.handles(key) for handler in handlers):
-                raise ConfigError(
-                    f"translation.profiles: no vocabulary has {key}; list it under resources in a "
-                    "profile"
-                )
-        for name, driver in (*options.profiles.items(), *options.drivers.items()):
-            if driver not in profiles:
-                raise ConfigError(
-                    f"translation.profiles.{name}: no profile {driver}; known are "
-                    f"{', '.join(sorted(profiles))}"
-                )
+        for fault in () if others_may_come else _driver_faults(options, profiles):
+            raise ConfigError(fault)
         owners = {
             name
             for name, vocabulary in arbiter.VOCABULARIES.items()
@@ -199,6 +198,22 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         """
         directory = self.profiles_directory
         return dict(load_profiles(Path(directory) if directory else None))
+
+
+def _driver_faults(options: TranslationOptions, profiles: Mapping[str, Profile]) -> Iterator[str]:
+    """Yield why chosen drivers, or the keys that they are chosen for, are not known."""
+    handlers = vocabularies_in_force(options, profiles).values()
+    for key in sorted(options.drivers):
+        if not any(handler.handles(key) for handler in handlers):
+            yield (
+                f"translation.profiles: no vocabulary has {key}; list it under resources in a profile"
+            )
+    for name, driver in (*options.profiles.items(), *options.drivers.items()):
+        if driver not in profiles:
+            yield (
+                f"translation.profiles.{name}: no profile {driver}; known are "
+                f"{', '.join(sorted(profiles))}"
+            )
 
 
 def _renaming_faults(renamed_keys: Mapping[str, str]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from kube.api.core import Pod
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.policy import API_VERSION, DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from kube.api.translation_profile import DeviceTranslationProfile
 from kube.names import ENFORCEMENT_LABEL
 from rules.context import Context
 from rules.feasibility.enforcement import NAMESPACE_WARNS, Enforcement
@@ -29,8 +30,10 @@ VIEWS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
     ("resource.k8s.io/v1", "ResourceClaimTemplate"): ResourceClaimTemplate,
     ("resource.k8s.io/v1", "ResourceSlice"): ResourceSlice,
     (API_VERSION, "DeviceCompatibilityPolicy"): DeviceCompatibilityPolicy,
+    (API_VERSION, "DeviceTranslationProfile"): DeviceTranslationProfile,
 }
-"""Kinds that are validated as they are; pods and workloads are validated as pods."""
+"""Kinds that are validated as they are; pods and workloads are validated as pods. What is wrong with a
+DeviceTranslationProfile is in `translation.profiles.object_checks`."""
 MAX_FINDINGS: Final = 100
 """Of one object; more are most likely one mistake repeated."""
 _ERRORS_FIRST: Final = tuple(Severity)

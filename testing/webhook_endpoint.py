@@ -29,7 +29,6 @@ from testing.builders import (
     Document,
     gpus,
     pod,
-    profiles,
     translation_snapshot,
 )
 from testing.fake_api_server import running
@@ -124,9 +123,9 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             )
             pods = PodReviewHandler(snapshot, options, metrics, runner, signing=fixed_signing)
             workloads = WorkloadReviewHandler(snapshot, rules, options, metrics, runner)
-            objects = ObjectReviewHandler(rules, profiles(), metrics, runner, mode=options.mode)
+            objects = ObjectReviewHandler(rules, snapshot, metrics, runner, options=options)
             routing = RoutingReviewHandler(
-                rules, profiles(), metrics, runner, scheduler=SCHEDULER_NAME, retries_s=retries_s
+                rules, snapshot, metrics, runner, scheduler=SCHEDULER_NAME, retries_s=retries_s
             )
             reviews = {
                 MUTATE_PATH: pods.handle,

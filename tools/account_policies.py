@@ -9,7 +9,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from admission.webhook_configuration import ROUTING_WEBHOOK, WEBHOOK_PATHS, webhook_rules
+from admission.webhook_configuration import (
+    KEYS_BEGIN,
+    KEYS_END,
+    KEYS_PATTERN,
+    ROUTING_WEBHOOK,
+    WEBHOOK_PATHS,
+    webhook_rules,
+)
 from clusterstate.settings import ValidationSettings
 from controllers.certificates.settings import Settings as CertificateSettings
 from controllers.settings import Settings as ControllerSettings
@@ -41,12 +48,11 @@ _SAME_FIELDS: Final = (
     "timeoutSeconds",
     "admissionReviewVersions",
     "reinvocationPolicy",
-    "matchConditions",
     "clientConfig.?service.?name",
     "clientConfig.?service.?namespace",
     "clientConfig.?service.?port",
 )
-"""Every field of a webhook but caBundle, path, url and rules, as of Kubernetes 1.37."""
+"""Every field of a webhook but caBundle, path, url, rules and matchConditions, as of Kubernetes 1.37."""
 _KEYED: Final = f'matches("/{KEY_PATTERN}$")'
 _KEY_LENGTH: Final = 33
 """With the slash."""
@@ -62,6 +68,20 @@ _SAME_PATH: Final = f"""\
         url.substring(0, url.size() - {_KEY_LENGTH}) == (before.{_KEYED}
           ? before.substring(0, before.size() - {_KEY_LENGTH}) : before))))"""
 """A key may be put behind the fixed part of a path, or replaced; what is before it stays."""
+_BEGIN: Final = f"split({quote(KEYS_BEGIN)})"
+_END: Final = f"split({quote(KEYS_END)})"
+_SAME_CONDITIONS: Final = f"""\
+  new.name == old.name
+  && new.?matchConditions.orValue([]).size() == old.?matchConditions.orValue([]).size()
+  && new.?matchConditions.orValue([]).all(after, old.?matchConditions.orValue([]).exists(before,
+    after.name == before.name && (after.expression == before.expression
+      || (after.expression.{_BEGIN}.size() == 2 && before.expression.{_BEGIN}.size() == 2
+        && after.expression.{_BEGIN}[0] == before.expression.{_BEGIN}[0]
+        && after.expression.{_BEGIN}[1].{_END}.size() == 2
+        && before.expression.{_BEGIN}[1].{_END}.size() == 2
+        && after.expression.{_BEGIN}[1].{_END}[1] == before.expression.{_BEGIN}[1].{_END}[1]
+        && after.expression.{_BEGIN}[1].{_END}[0].matches({quote(KEYS_PATTERN)})))))"""
+"""In an expression, the names of keys may be others; they follow the profiles of the cluster."""
 _SAME_METADATA: Final = ("labels", "annotations", "ownerReferences", "finalizers")
 _DERIVED_NAME: Final = "-[0-9a-f]{16}$"
 """The suffix of a template's name that a pod's keys were translated to."""
@@ -133,7 +153,13 @@ def _certificates() -> tuple[Document, Document]:
                 _ADMISSION,
                 "variables.webhooks.size() == oldObject.webhooks.size()"
                 f"\n&& variables.webhooks.all(new, oldObject.webhooks.exists(old,\n  {same}))",
-                "of a webhook only caBundle, rules and the key in the path are its to change",
+                "of a webhook only caBundle, rules, the key in the path and keys in matchConditions are "
+                "its to change",
+            ),
+            _only(
+                _ADMISSION,
+                f"variables.webhooks.all(new, oldObject.webhooks.exists(old,\n{_SAME_CONDITIONS}))",
+                "of a match condition only the names of device keys are its to change",
             ),
             _only(
                 _ADMISSION,
@@ -191,6 +217,7 @@ def _listed_rules() -> str:
 def _controller() -> tuple[Document, Document]:
     lease = ControllerSettings().controllers.leader_election.resource_name
     inventory = ValidationSettings().inventory_config_map
+    profiles = ControllerSettings().translation.profiles_config_map
     is_managed = f"object.metadata.?labels[?{quote(MANAGED_LABEL)}].hasValue()"
     return _policy(
         "controller",
@@ -219,8 +246,8 @@ def _controller() -> tuple[Document, Document]:
             ),
             _named_resource(
                 "configmaps",
-                f"object.metadata.name == {quote(inventory)}",
-                f"its ConfigMap is {inventory}",
+                f"object.metadata.name in [{quote(inventory)}, {quote(profiles)}]",
+                f"its ConfigMaps are {inventory} and {profiles}",
             ),
             _named_resource(
                 "leases", f"object.metadata.name == {quote(lease)}", f"its Lease is {lease}"

@@ -57,6 +57,12 @@ CONDITION_REQUIRED: Final[Mapping[type, frozenset[str]]] = {
 }
 
 
+_SCALARS: Final[Mapping[type, str]] = {
+    inspect.StrType: "string",
+    inspect.BoolType: "boolean",
+}
+
+
 class KindWords(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of ours: its names, and what its types cannot say.
 
@@ -68,6 +74,7 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
         rules: Type to what holds between its fields; the kind's own type is the whole object.
         required: Type to fields that the API wants and a view does without.
         defaulted: Fields whose default the API server writes into the object.
+        omitted: Type to fields that only its reader has.
     """
 
     kind: str
@@ -82,6 +89,7 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
     rules: Mapping[type, Sequence[Document]] = {}
     required: Mapping[type, frozenset[str]] = {}
     defaulted: frozenset[str] = frozenset()
+    omitted: Mapping[type, frozenset[str]] = {}
 
     def definition(self) -> Document:
         """Return the definition as it is applied."""
@@ -141,6 +149,8 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
     def _schema(self, kind: inspect.Type) -> Document:
         """Return the structural schema of a type."""
         match kind:
+            case inspect.AnyType() | inspect.UnionType(types=(inspect.BoolType(), *_)):
+                return {"x-kubernetes-preserve-unknown-fields": True}
             case inspect.UnionType(types=types):
                 (only,) = [type_ for type_ in types if not isinstance(type_, inspect.NoneType)]
                 return self._schema(only)
@@ -150,10 +160,10 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
                 return {"type": "string", "enum": [str(member.value) for member in cls]}
             case inspect.StructType(cls=cls):
                 return self.object_schema(cls)
-            case inspect.DictType(value_type=value):
-                return {"type": "object", "additionalProperties": self._schema(value)}
-            case inspect.StrType():
-                return {"type": "string"}
+            case inspect.DictType():
+                return {"type": "object", **self._map_schema(kind)}
+            case inspect.StrType() | inspect.BoolType():
+                return {"type": _SCALARS[type(kind)]}
             case inspect.IntType(ge=least, le=most):
                 limits = {"minimum": least, "maximum": most}
                 return {"type": "integer"} | {
@@ -162,13 +172,28 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
             case _:
                 raise TypeError(f"no schema for {kind}")
 
+    def _map_schema(self, kind: inspect.DictType) -> Document:
+        """Return what a schema says of the values of a map."""
+        match kind:
+            case inspect.DictType(value_type=inspect.AnyType()):
+                return {"x-kubernetes-preserve-unknown-fields": True}
+            case inspect.DictType(key_type=inspect.EnumType(cls=names), value_type=value):
+                return {"properties": {str(member.value): self._schema(value) for member in names}}
+            case inspect.DictType(value_type=value):
+                return {"additionalProperties": self._schema(value)}
+
     def object_schema(self, cls: type[msgspec.Struct]) -> Document:
         """Return the schema of a Struct.
 
         Raises:
             ValueError: Its fields are not those that `fields` has words for.
         """
-        fields = {field.encode_name: field for field in msgspec.structs.fields(cls)}
+        omitted = self.omitted.get(cls, frozenset())
+        fields = {
+            field.encode_name: field
+            for field in msgspec.structs.fields(cls)
+            if field.encode_name not in omitted
+        }
         entries = self.fields.get(cls, {})
         if fields.keys() != entries.keys():
             raise ValueError(

@@ -24,6 +24,8 @@ from tools import (
     kubelet_api,
     ownership_crd,
     policy_crd,
+    profile_crd,
+    profiles_page,
     public_names,
 )
 from tools.example_cluster import (
@@ -121,6 +123,15 @@ def ownership_definition() -> str:
     return header + dump_yaml([ownership_crd.definition()])
 
 
+def profile_definition() -> str:
+    """Return the manifest of DeviceTranslationProfile."""
+    header = HEADER.format(
+        source="translation/profiles/profile.py, kube/api/translation_profile.py and "
+        "tools/profile_crd.py"
+    )
+    return header + dump_yaml([profile_crd.definition()])
+
+
 def bridge_fence() -> str:
     """Return the policies that give each driver one allocator, without an owned driver."""
     header = HEADER.format(source="admission/fence.py")
@@ -156,6 +167,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     (f"{chart.CHART}/values.schema.json", chart.schema),
     *answer_schemas.files(),
     ("docs/findings.md", findings_page.page),
+    ("docs/profiles.md", profiles_page.page),
     ("docs/vocabularies.md", keys_tables.page),
     ("examples/accelerators/cluster.yaml", example_accelerator_cluster),
     ("examples/cluster/cluster.yaml", example_cluster),
@@ -166,6 +178,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("manifests/base/accountpolicies.yaml", account_policies),
     ("manifests/base/allocatorownerships.yaml", ownership_definition),
     ("manifests/base/devicecompatibilitypolicies.yaml", policy_definition),
+    ("manifests/base/devicetranslationprofiles.yaml", profile_definition),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
     ("manifests/bridge/fence.yaml", bridge_fence),

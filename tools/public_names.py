@@ -70,7 +70,7 @@ from process.probes import METRICS_PATH, Readiness, probe_routes
 from process.settings import to_document
 from rules.registry import RULES
 from sidecar.plan import rejections
-from tools import ownership_crd, policy_crd
+from tools import ownership_crd, policy_crd, profile_crd
 from translation.record import TranslationRecord
 
 ROOT: Final = Path(__file__).parent.parent
@@ -189,7 +189,15 @@ def event_makers() -> list[Path]:
 
 def kinds() -> set[str]:
     """Return columns, names and fields of our kinds."""
-    return _names_of_kind(policy_crd.definition()) | _names_of_kind(ownership_crd.definition())
+    definitions = (definition() for definition in _DEFINITIONS)
+    return {line for definition in definitions for line in _names_of_kind(definition)}
+
+
+_DEFINITIONS: Final = (
+    policy_crd.definition,
+    ownership_crd.definition,
+    profile_crd.definition,
+)
 
 
 def _names_of_kind(definition: Schema) -> set[str]:
@@ -213,6 +221,9 @@ def _schema_fields(schema: Schema, place: str) -> Iterator[str]:
     yield f"{place}{default}"
     for name, inner in schema.get("properties", {}).items():
         yield from _schema_fields(inner, f"{place}.{name}")
+    if isinstance(schema.get("additionalProperties"), dict):
+        for name, inner in schema["additionalProperties"].get("properties", {}).items():
+            yield from _schema_fields(inner, f"{place}.<key>.{name}")
     if "properties" in schema.get("items", {}):
         for name, inner in schema["items"]["properties"].items():
             yield from _schema_fields(inner, f"{place}[].{name}")

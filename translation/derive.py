@@ -27,7 +27,7 @@ from translation.intents import (
     Vocabulary,
 )
 from translation.profiles.profile import Profile
-from translation.record import TranslationRecord
+from translation.record import TranslationRecord, UsedProfile
 from translation.renamed_keys import with_vocabulary_names
 from translation.resource_profiles import (
     has_devices_of,
@@ -52,6 +52,7 @@ def derive(
     record: TranslationRecord,
     profiles: Mapping[str, Profile],
     paths: Mapping[str, FieldPath] | None = None,
+    versions: Mapping[str, Profile] = {},
 ) -> Derivation:
     """Derive the claims of a translated pod.
 
@@ -59,11 +60,12 @@ def derive(
         record: Untrusted: every name and amount in it may be invented.
         profiles: Driver name to the profile in force here.
         paths: Container name to its path in the pod; None where the pod is not known.
+        versions: Content hash to a version of a profile that is kept for the pods that name it.
     """
     providers: dict[str, Profile] = {}
     for index, used in enumerate(record.profiles):
         path = FieldPath.of("profiles", index)
-        profile = profiles.get(used.name)
+        profile = _find_version(used, profiles, versions)
         if used.vocabulary not in arbiter.VOCABULARIES or profile is None:
             unknown = (
                 f"{quote_text(used.vocabulary)} with {quote_text(used.name)} is not known here"
@@ -88,6 +90,19 @@ def derive(
     owners = dict.fromkeys(map(vocabulary_of, providers))
     readings = read_keys(legacy, [vocabularies[name] for name in owners])
     return compile_readings(readings, legacy, providers, facts)
+
+
+def _find_version(
+    used: UsedProfile, profiles: Mapping[str, Profile], versions: Mapping[str, Profile]
+) -> Profile | None:
+    """Return the profile that a record names: the version that it names, where that is known."""
+    profile = profiles.get(used.name)
+    if profile is not None and profile.content_hash == used.hash:
+        return profile
+    kept_profile = versions.get(used.hash)
+    if kept_profile is not None and kept_profile.driver == used.name:
+        return kept_profile
+    return profile
 
 
 def read_keys(legacy: LegacyPod, vocabularies: Sequence[Vocabulary]) -> Readings:

@@ -106,7 +106,7 @@ def summary(resource_slice: ResourceSlice, profiles: Mapping[str, Profile]) -> S
             kind: merge_facts(
                 _facts(device, kind_profile, profile.driver)
                 for device in resource_slice.spec.devices or ()
-                if _is_of(device, kind_profile, profile)
+                if is_of_kind(device, kind_profile, profile)
             )
             for kind, kind_profile in profile.devices.items()
         },
@@ -116,6 +116,27 @@ def summary(resource_slice: ResourceSlice, profiles: Mapping[str, Profile]) -> S
             if (roots := _roots(resource_slice.spec.devices or (), kind_profile, profile))
         },
     )
+
+
+def count_devices(slices: Iterable[ResourceSlice], profile: Profile) -> Mapping[DeviceKind, int]:
+    """Return kind of device to the number of devices, in the newest generation of every pool."""
+    newest: dict[str, list[ResourceSlice]] = {}
+    for slice_ in slices:
+        pool = newest.setdefault(slice_.spec.pool.name, [])
+        if pool and pool[0].spec.pool.generation < slice_.spec.pool.generation:
+            pool.clear()
+        if not pool or pool[0].spec.pool.generation == slice_.spec.pool.generation:
+            pool.append(slice_)
+    devices = [
+        device
+        for pool in newest.values()
+        for slice_ in pool
+        for device in slice_.spec.devices or ()
+    ]
+    return {
+        kind: sum(is_of_kind(device, kind_profile, profile) for device in devices)
+        for kind, kind_profile in profile.devices.items()
+    }
 
 
 def facts_by_driver(
@@ -210,7 +231,8 @@ def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Qu
     return memory.size, memory.min or zero, memory.step or zero, memory.values
 
 
-def _is_of(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
+def is_of_kind(device: Device, kind: DeviceProfile, profile: Profile) -> bool:
+    """Return whether a published device is of a kind of a profile."""
     attributes = device.attributes or {}
     for name, value in kind.where.items():
         attribute = attributes.get(name) or attributes.get("/".join(profile.qualified_name(name)))
@@ -227,7 +249,7 @@ def _roots(devices: Iterable[Device], kind: DeviceProfile, profile: Profile) -> 
     counts: Counter[str] = Counter()
     for device in devices:
         root = (device.attributes or {}).get(PCIE_ROOT)
-        if root is not None and root.string and _is_of(device, kind, profile):
+        if root is not None and root.string and is_of_kind(device, kind, profile):
             counts[root.string] += 1
     return dict(counts)
 

@@ -87,6 +87,8 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         profiles: Driver name to profile.
+        profile_versions: Content hash to a version of a profile that is kept for the pods that name
+            it.
         facts: Driver name to device kind to the facts of its published devices.
         publishes: Drivers of profiles that have ResourceSlices; None when no slices are known.
         once_published: DeviceClass name to the drivers that ever published devices of it, as the
@@ -105,6 +107,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     profiles: Mapping[str, Profile]
+    profile_versions: Mapping[str, Profile] = {}
     facts: Mapping[str, Mapping[DeviceKind, Facts]] = {}
     publishes: frozenset[str] | None = None
     once_published: Mapping[str, frozenset[str]] = {}

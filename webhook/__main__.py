@@ -34,6 +34,8 @@ from process.open_files import check_open_file_limit
 from process.probes import MAX_CONNECTIONS as MAX_PROBE_CONNECTIONS
 from process.probes import PORTS as PROBE_PORTS
 from process.probes import ProbeServer
+from process.profile_files import shipped_drivers
+from process.published_profiles import ProfileCache
 from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
 from process.signing import SigningKeyCache
@@ -64,18 +66,25 @@ async def serve(process: Process[Settings]) -> None:
         settings.webhook.max_connections + PROBE_PORTS * MAX_PROBE_CONNECTIONS,
         "webhook.maxConnections",
     )
-    profiles = settings.translation.load_profiles()
-    options = settings.translation.checked_options(profiles)
+    files = settings.translation.load_profiles()
+    options = settings.translation.checked_options(files, others_may_come=True)
     async with await process.client() as client:
         informers = InformerFactory(client)
+        profiles = ProfileCache(
+            informers,
+            files,
+            namespace=settings.namespace,
+            config_map=settings.translation.profiles_config_map,
+        )
         snapshots = SnapshotCache(
             informers,
-            profiles,
+            files,
             claim_aware=options.claim_aware_components,
             inventory=ObjectName(
                 CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
             ),
         )
+        profiles.on_change(snapshots.replace_profiles)
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
         evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
         signing_keys = SigningKeyCache(informers, settings.namespace, settings.signing)
@@ -107,6 +116,7 @@ async def serve(process: Process[Settings]) -> None:
         )
         checks = {
             "informers": snapshots.check,
+            "profiles": profiles.check,
             "signingKeys": signing_keys.check,
             "pathKeys": path_keys.check,
             "certificate": certificates.check,
@@ -119,6 +129,7 @@ async def serve(process: Process[Settings]) -> None:
         async def answer() -> None:
             # An empty cache would pass for an empty cluster: no answer is better.
             await snapshots.wait_synced()
+            await profiles.wait_first()
             await signing_keys.wait_first()
             await path_keys.wait_first()
             await endpoint.start((await certificates.wait_first()).context)
@@ -149,8 +160,7 @@ def _handlers(
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
     settings = process.settings
-    profiles = settings.translation.load_profiles()
-    options = settings.translation.checked_options(profiles)
+    options = settings.translation.checked_options({}, others_may_come=True)
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(budgets, metrics)
     propagation = settings.signing.timing().propagation
@@ -166,9 +176,20 @@ def _handlers(
 
     pods = PodReviewHandler(snapshots.snapshot, options, metrics, runner, signing=signing)
     workloads = WorkloadReviewHandler(snapshots.snapshot, evaluator, options, metrics, runner)
-    objects = ObjectReviewHandler(evaluator, profiles, metrics, runner, mode=options.mode)
+    objects = ObjectReviewHandler(
+        evaluator,
+        snapshots.snapshot,
+        metrics,
+        runner,
+        options=options,
+        shipped_drivers=shipped_drivers(),
+    )
     routing = RoutingReviewHandler(
-        evaluator, profiles, metrics, runner, scheduler=settings.validation.bridge_scheduler
+        evaluator,
+        snapshots.snapshot,
+        metrics,
+        runner,
+        scheduler=settings.validation.bridge_scheduler,
     )
     return {
         MUTATE_PATH: pods.handle,
@@ -181,7 +202,7 @@ def _handlers(
 def print_configuration(settings: Settings) -> str:
     """Return the webhook configurations that the profiles need, as YAML."""
     profiles = settings.translation.load_profiles()
-    options = settings.translation.checked_options(profiles)
+    options = settings.translation.checked_options(profiles, others_may_come=True)
     known_vocabularies = vocabularies_in_force(options, profiles).values()
     return dump_yaml(
         [

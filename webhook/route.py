@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -17,7 +17,7 @@ from kube.api.core import Pod
 from rules.context import Context
 from rules.engine import Target
 from translation.claims import Claim
-from translation.profiles.profile import Profile
+from translation.snapshot import TranslationSnapshot
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import POD
 from webhook.reviews import MAX_LOGGED, RETRY_AFTER_S, ReviewRunner, log_review, respond
@@ -61,7 +61,7 @@ class RoutingReviewHandler:
     def __init__(
         self,
         evaluator: OwnershipEvaluator,
-        profiles: Mapping[str, Profile],
+        snapshot: Callable[[], TranslationSnapshot],
         metrics: WebhookMetrics,
         runner: ReviewRunner,
         *,
@@ -71,12 +71,12 @@ class RoutingReviewHandler:
         """Answer with an evaluator.
 
         Args:
-            profiles: Driver name to the profile with which its pods are translated.
+            snapshot: Returns the present state, with the profiles by which pods are translated.
             scheduler: The bridge's schedulerName.
             retries_s: See `RETRIES_S`.
         """
         self._evaluator = evaluator
-        self._profiles = profiles
+        self._snapshot = snapshot
         self._metrics = metrics
         self._runner = runner
         self._scheduler = scheduler
@@ -97,8 +97,9 @@ class RoutingReviewHandler:
         request, target = review.request, review.target
         if target is None or review.old is not None or not isinstance(target.view, Pod):
             return respond(request, UNTOUCHED)
+        snapshot = self._snapshot()
         claims = await self._runner.answer(
-            http_request, request, lambda: recorded_claims(target, self._profiles)
+            http_request, request, lambda: recorded_claims(target, snapshot)
         )
         answer = await self._route(request, target, target.view, claims)
 

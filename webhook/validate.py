@@ -1,7 +1,7 @@
 """`POST /validate/workloads` and `POST /validate/objects`: rules answer, and nothing is changed."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -15,6 +15,7 @@ from admission.objects import (
     merge_answers,
     recorded_claims,
     validate_object,
+    validate_profile,
 )
 from admission.pods import UNTOUCHED, Answer, Decision
 from admission.review import (
@@ -27,10 +28,10 @@ from admission.review import (
 from admission.translation_cache import TranslationCache
 from admission.workloads import Workload, validate_workload, workload_target
 from kube.api.admission import AdmissionRequest
+from kube.api.translation_profile import DeviceTranslationProfile
 from rules.context import Context
 from rules.engine import Target
 from translation.claims import Claim
-from translation.profiles.profile import Profile
 from translation.snapshot import Mode, TranslationOptions, TranslationSnapshot
 from translation.translate import translate
 from webhook.metrics import WebhookMetrics
@@ -303,23 +304,25 @@ class ObjectReviewHandler:
     def __init__(
         self,
         evaluator: Evaluator,
-        profiles: Mapping[str, Profile],
+        snapshot: Callable[[], TranslationSnapshot],
         metrics: WebhookMetrics,
         runner: ReviewRunner,
         *,
-        mode: Mode = Mode.OPT_OUT,
+        options: TranslationOptions = TranslationOptions(),  # noqa: B008 - a frozen value
+        shipped_drivers: frozenset[str] = frozenset(),
     ) -> None:
         """Answer with an evaluator.
 
         Args:
-            profiles: Driver name to the profile with which its pods are translated.
-            mode: In Shadow nothing is rejected.
+            shipped_drivers: Those with a profile in the package.
+            snapshot: Returns the present state, with the profiles by which pods are translated.
         """
-        self._mode = mode
         self._evaluator = evaluator
-        self._profiles = profiles
+        self._snapshot = snapshot
         self._metrics = metrics
         self._runner = runner
+        self._options = options
+        self._shipped_drivers = shipped_drivers
 
     async def handle(self, http_request: web.Request) -> web.Response:
         """Answer a review of an object.
@@ -342,7 +345,7 @@ class ObjectReviewHandler:
             request,
             answer,
             self._metrics,
-            shadows=self._mode is Mode.SHADOW,
+            shadows=self._options.mode is Mode.SHADOW,
             object=review.name[:MAX_LOGGED],
         )
 
@@ -356,8 +359,16 @@ class ObjectReviewHandler:
         runner = self._runner
         if await runner.answer(http_request, request, lambda: is_settled(target, old)):
             return UNTOUCHED
+        snapshot = self._snapshot()
+        if isinstance(target.view, DeviceTranslationProfile):
+            profile = target.view
+            return await runner.answer(
+                http_request,
+                request,
+                lambda: validate_profile(profile, snapshot, self._options, self._shipped_drivers),
+            )
         claims = await runner.answer(
-            http_request, request, lambda: recorded_claims(target, self._profiles)
+            http_request, request, lambda: recorded_claims(target, snapshot)
         )
         charge = partial(runner.charge, request)
         return await evaluate_rules(self._evaluator, target, claims, self._metrics, charge)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from admission.objects import profile_findings
 from admission.pods import Answer, Decision
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
@@ -33,6 +34,7 @@ from kube.api.core import Namespace, Node, Pod
 from kube.api.custom_workloads import Path, workload_kind
 from kube.api.meta import ObjectHead, ObjectMeta
 from kube.api.resource import ResourceSlice
+from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from rules.context import Context
@@ -177,6 +179,7 @@ def check_objects(
                     *_translation_findings(result),
                     *_rule_findings(result, context, inputs.namespace, manifest_templates),
                     *quota_findings,
+                    *_profile_findings(result.source, inputs),
                     *find_unseen_claims(result.source.document, vocabularies),
                 )
             ),
@@ -285,6 +288,16 @@ def _translation_findings(result: TranslatedObject) -> Iterator[Finding]:
             yield msgspec.structs.replace(finding, severity=Severity.WARNING, message=message)
         else:
             yield finding
+
+
+def _profile_findings(source: SourceObject, inputs: Inputs) -> tuple[Finding, ...]:
+    """Return the findings on a DeviceTranslationProfile; none on an object of another kind."""
+    if (source.api_version, source.kind) != (API_VERSION, KIND):
+        return ()
+    value = decode_view(source.document, DeviceTranslationProfile)
+    if not isinstance(value, DeviceTranslationProfile):
+        return ()  # The type of a field is told with those of the other kinds.
+    return profile_findings(value, inputs.snapshot, inputs.options, inputs.shipped_drivers)
 
 
 def _rule_findings(

@@ -30,6 +30,7 @@ from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_whole_cluster
+from cli.inputs.profiles import profiles_in_force
 from cli.output.formats import (
     Output,
     Report,
@@ -97,7 +98,8 @@ def inventory(
     for hint in hints(state.classes):
         click.echo(f"hint: {hint}", err=True)
     cluster = state.cluster(features)
-    drivers_of = partial(serving_drivers, options=TranslationOptions(), profiles=load_profiles())
+    in_force = profiles_in_force(load_profiles(), cluster_objects.objects)
+    drivers_of = partial(serving_drivers, options=TranslationOptions(), profiles=in_force.profiles)
     answer = build_inventory(cluster, state.classes, state.slices, drivers_of)
     if devices or output == WIDE:
         answer = with_devices(answer, cluster, state.claims)

@@ -13,6 +13,7 @@ from cli.inputs.findings import printable
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
+from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import SharedSettings, read_settings
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
@@ -143,13 +144,22 @@ def read_documents(
         raise click.UsageError(NO_CLUSTER)
     if not is_live and (flags.kubeconfig or flags.context):
         raise click.UsageError("--kubeconfig and --context require --live.")
-    profiles = load_profiles(flags.profile_directory)
+    files = load_profiles(flags.profile_directory)
     shared_settings = SharedSettings() if flags.settings is None else read_settings(flags.settings)
-    options = translation_options((), profiles, shared_settings)
+    options = translation_options((), files, shared_settings, others_may_come=True)
     if is_live:
         state = asyncio.run(_read_live(flags.kubeconfig, flags.context, start_progress()))
-        return _of_cluster(state, profiles, options)
-    return _of_files(flags.snapshots, profiles, options)
+        documents = _of_cluster(state, files, options)
+    else:
+        documents = _of_files(flags.snapshots, files, options)
+    in_force = profiles_in_force(files, documents.objects)
+    for note in in_force.notes:
+        click.echo(f"note: {note}", err=True)
+    return msgspec.structs.replace(
+        documents,
+        profiles=in_force.profiles,
+        options=translation_options((), in_force.profiles, shared_settings),
+    )
 
 
 async def _read_live(

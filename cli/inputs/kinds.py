@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kube.api import network_attachments, ownership, policy, tensor_fusion
+from kube.api import (
+    network_attachments,
+    ownership,
+    policy,
+    tensor_fusion,
+    translation_profile,
+)
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.meta import ApiStruct
 from kube.api.resource import (
@@ -19,6 +25,10 @@ Kinds = Mapping[tuple[str, str], type[ApiStruct]]
 
 KINDS: Final[Kinds] = {
     (policy.API_VERSION, "DeviceCompatibilityPolicy"): policy.DeviceCompatibilityPolicy,
+    (
+        translation_profile.API_VERSION,
+        translation_profile.KIND,
+    ): translation_profile.DeviceTranslationProfile,
     (ownership.API_VERSION, "AllocatorOwnership"): ownership.AllocatorOwnership,
     ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,
     ("resource.k8s.io/v1", "DeviceTaintRule"): DeviceTaintRule,
@@ -47,6 +57,7 @@ CLUSTER_SCOPED: Final = frozenset(
         "DeviceClass",
         "DeviceCompatibilityPolicy",
         "DeviceTaintRule",
+        "DeviceTranslationProfile",
         "Namespace",
         "Node",
         "ResourceSlice",

@@ -12,6 +12,7 @@ from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
     DEVICE_CLASSES,
+    DEVICE_TRANSLATION_PROFILES,
     LIMIT_RANGES,
     NAMESPACES,
     NETWORK_ATTACHMENTS,
@@ -61,6 +62,7 @@ _SOURCE: Final = "the cluster"
 _CLUSTER: Final = (
     _Listed(kind="DeviceClass", resource=DEVICE_CLASSES),
     _Listed(kind="ResourceSlice", resource=RESOURCE_SLICES),
+    _Listed(kind="DeviceTranslationProfile", resource=DEVICE_TRANSLATION_PROFILES),
 )
 _NAMESPACED: Final = (
     _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),

@@ -14,6 +14,7 @@ from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
+from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import (
     CONFIG_MAP,
     SharedSettings,
@@ -26,7 +27,7 @@ from kube.errors import Forbidden, NotFound
 from kube.manifests.reader import read_paths, read_views
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
-from process.profile_files import load_profiles
+from process.profile_files import load_profiles, shipped_drivers
 from translation.arbiter import VOCABULARIES
 from translation.profiles.profile import Profile
 from translation.snapshot import (
@@ -63,9 +64,11 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         namespace: Of objects that name none.
         faults: Wrong values in the state of the cluster.
         notes: Kinds that could not be read, for standard error.
+        shipped_drivers: Those with a profile in the package.
     """
 
     manifests: tuple[SourceObject, ...]
+    shipped_drivers: frozenset[str] = frozenset()
     state: tuple[InputObject, ...] = ()
     knows_cluster: bool = False
     snapshot: TranslationSnapshot
@@ -303,9 +306,11 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     _check_flags(cluster)
     cluster, default_notes = _with_default_cluster(cluster)
     settings = None if translation.settings is None else read_settings(translation.settings)
-    profiles = load_profiles(translation.profile_directory)
-    # Wrong flags are told before anything else is read.
-    translation_options(translation.profiles, profiles, settings or SharedSettings())
+    files = load_profiles(translation.profile_directory)
+    # Wrong flags are told before anything else is read; only drivers may come with objects.
+    translation_options(
+        translation.profiles, files, settings or SharedSettings(), others_may_come=True
+    )
     manifests = read_paths(cluster.files, recursive=cluster.recursive)
     if not manifests:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
@@ -313,6 +318,7 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     if cluster.live and settings is None:
         settings, note = asyncio.run(_read_live_settings(cluster))
         notes = [*notes, *note]
+    is_whole = cluster.live and not notes
     notes = [*default_notes, *notes]
     settings = settings or SharedSettings()
     if settings.translation.profiles_directory is not None and not translation.profile_directory:
@@ -320,9 +326,12 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
             *notes,
             "the settings name a directory of profiles, which is read only with --profiles DIR",
         ]
+    in_force = profiles_in_force(files, (*(state or ()), *manifests))
+    notes = [*notes, *in_force.notes]
+    profiles = in_force.profiles
     options = translation_options(translation.profiles, profiles, settings)
     snapshot, faults = build_snapshot(
-        profiles, manifests, state, namespace=namespace, is_whole=cluster.live and not notes
+        profiles, manifests, state, namespace=namespace, is_whole=is_whole
     )
     if options.mode is Mode.SHADOW:
         notes = [
@@ -331,6 +340,7 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
         ]
     return Inputs(
         manifests=tuple(manifests),
+        shipped_drivers=shipped_drivers(),
         state=tuple(state or ()),
         knows_cluster=state is not None,
         snapshot=snapshot,
@@ -440,9 +450,16 @@ async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings | Non
 
 
 def translation_options(
-    choices: Iterable[str], profiles: Mapping[str, Profile], settings: SharedSettings
+    choices: Iterable[str],
+    profiles: Mapping[str, Profile],
+    settings: SharedSettings,
+    *,
+    others_may_come: bool = False,
 ) -> TranslationOptions:
     """Return the options of the settings, overridden by the drivers that flags choose.
+
+    Args:
+        others_may_come: Profiles of the cluster are not known yet, so a driver may have none.
 
     Raises:
         ConfigError: The settings name a vocabulary or a driver that is not known.
@@ -456,12 +473,13 @@ def translation_options(
             )
         if "/" not in name:
             _check_known("vocabulary", name, VOCABULARIES)
-        _check_known("driver", driver, profiles)
+        if not others_may_come:
+            _check_known("driver", driver, profiles)
         drivers[name] = driver
     translation = msgspec.structs.replace(
         settings.translation, profiles={**settings.translation.profiles, **drivers}
     )
-    options = translation.checked_options(profiles)
+    options = translation.checked_options(profiles, others_may_come=others_may_come)
     return msgspec.structs.replace(options, driver_option="--profile VOCABULARY=DRIVER")
 
 

@@ -6,7 +6,7 @@ metric, and logs each family with what to do.
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -49,25 +49,29 @@ class FamilySummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UntranslatedPods:
-    """The live pods with keys that no vocabulary handles.
+    """The live pods with keys that no vocabulary handled when they were created or changed."""
 
-    Attributes:
-        vocabularies: Extended by the resource names in the profiles in force.
-    """
-
-    def __init__(self, informers: InformerFactory, vocabularies: Mapping[str, Vocabulary]) -> None:
+    def __init__(
+        self, informers: InformerFactory, vocabularies: Callable[[], Mapping[str, Vocabulary]]
+    ) -> None:
         """Subscribe to pods; those without such keys are not kept.
 
         Args:
             informers: Not run yet.
-            vocabularies: Extended by the resource names in the profiles in force.
+            vocabularies: Returns the vocabularies, extended by the resource names in the profiles
+                in force.
         """
-        self.vocabularies: Final = vocabularies
+        self._vocabularies: Final = vocabularies
         self._pods = informers.subscribe(
             PODS,
-            lambda raw: project_family_keys(raw, vocabularies),
+            lambda raw: project_family_keys(raw, vocabularies()),
             field_selector=LIVE_PODS,
         )
+
+    @property
+    def vocabularies(self) -> Mapping[str, Vocabulary]:
+        """The vocabularies, extended by the resource names in the profiles in force."""
+        return self._vocabularies()
 
     def summarize(self, extended_resources: Mapping[str, str]) -> tuple[FamilySummary, ...]:
         """Return the families in use, by owner.

@@ -1,7 +1,7 @@
-"""`python -m controllers.certificates`: certificates, caBundles and rules of the webhook configurations.
+"""`python -m controllers.certificates`: certificates, and what changes in the webhook configurations.
 
 It has an account of its own, reads no pods and evaluates nothing that others wrote, since who takes
-it over can pass for the webhook.
+it over can pass for the webhook. Of the profiles of the cluster it reads what the controllers publish.
 """
 
 import sys
@@ -21,15 +21,15 @@ from process.certificate_metrics import CertificateCollector
 from process.command import Command, Process, run_command
 from process.leader_election import Work, run_while_leading
 from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
+from process.published_profiles import ProfileCache
 from translation.snapshot import vocabularies_in_force
 
 
 async def keep_certificates(process: Process[Settings]) -> None:
     """Stand for leader, and keep certificates while leading, until a signal comes."""
     settings, registry = process.settings, process_registry()
-    profiles = settings.translation.load_profiles()
-    options = settings.translation.checked_options(profiles)
-    vocabularies = vocabularies_in_force(options, profiles)
+    files = settings.translation.load_profiles()
+    options = settings.translation.checked_options(files, others_may_come=True)
     count_event = event_counter(registry)
     async with await process.client() as client:
 
@@ -42,17 +42,32 @@ async def keep_certificates(process: Process[Settings]) -> None:
                 now=process.now,
                 count=count_event,
             )
-            certificates = CertificateController(client, informers, settings, process.now)
+            profiles = ProfileCache(
+                informers,
+                files,
+                namespace=settings.namespace,
+                config_map=settings.translation.profiles_config_map,
+            )
             watch = ConfigurationWatch(
                 informers,
                 recorder,
                 settings.certificates.webhook_configuration,
-                vocabularies.values(),
+                lambda: vocabularies_in_force(options, profiles.profiles).values(),
                 settings.certificate_controller.backoff(),
                 mode=options.mode,
                 namespace=settings.namespace,
                 grace_s=settings.certificate_controller.configuration_grace_period,
             )
+            certificates = CertificateController(
+                client,
+                informers,
+                settings,
+                process.now,
+                # Before the first list, the keys of the cluster's profiles would be removed.
+                conditions=lambda: watch.match_conditions() if not profiles.check() else {},
+            )
+            profiles.on_change(watch.profiles_changed)
+            profiles.on_change(certificates.profiles_changed)
             signing_keys = SigningKeyController(client, informers, settings, process.now)
             controllers: list[Controller[Any]] = [
                 *certificates.controllers,

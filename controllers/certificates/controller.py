@@ -1,4 +1,4 @@
-"""The controller of certificates: three Secrets, and caBundles, paths and rules of the webhooks.
+"""The controller of certificates: three Secrets; caBundles, paths, keys and rules of the webhooks.
 
 It stores the authorities in one Secret, as `certs.rotation` decides, and writes all trusted ones into
 the webhook configurations. It signs the certificate of the webhook and hands it out through another
@@ -6,13 +6,14 @@ Secret, so that nobody else holds the key of an authority. The third one holds t
 end the paths of the webhook. Once the webhook answers, it fills in the rules of the configurations;
 until then the API server asks nobody, and pods are admitted as they are.
 The webhook that routes pods has rules only while the bridge owns a driver.
+The names of keys in the match conditions follow the profiles of the cluster.
 
 The configurations are watched, so that one that is applied again is repaired; none is created. The
 Secrets are read from time to time, so that one that was deleted or damaged is repaired.
 """
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -35,10 +36,12 @@ from certs.rotation import (
 from certs.serving import ServingCertificate, issue_serving_certificate
 from controllers.certificates.endpoint_check import EndpointCheck, check_endpoint
 from controllers.certificates.patches import (
+    Conditions,
     Rules,
     authority_document,
     authority_patch,
     ca_bundle_patch,
+    conditions_patch,
     lacks_rules,
     rules_patch,
     serving_document,
@@ -86,18 +89,22 @@ class CertificateController:
         settings: Settings,
         now: Clock,
         check_endpoint: EndpointCheck = check_endpoint,
+        *,
+        conditions: Callable[[], Conditions] = dict,
     ) -> None:
         """Subscribe to the webhook configurations.
 
         Args:
             now: The wall clock, with a time zone.
             check_endpoint: Whether a webhook answers.
+            conditions: Returns the match conditions of the webhooks; none while they are not known.
         """
         self._client = client
         self._settings = settings
         self._timing = rotation_timing(settings.certificates)
         self._now = now
         self._check_endpoint = check_endpoint
+        self._conditions = conditions
         self._clock_skew = timedelta()
         self._authorities = Authorities()
         self._serving: ServingCertificate | None = None
@@ -172,6 +179,10 @@ class CertificateController:
             self._webhooks[resource, name] = new
         self._controller.queue.add(KEY)
 
+    def profiles_changed(self, *_profiles: object) -> None:
+        """Write the keys of other profiles into the match conditions."""
+        self._controller.queue.add(KEY)
+
     def _ownership_changed(self, _key: object, _old: object, _new: object) -> None:
         self._controller.queue.add(KEY)
 
@@ -191,6 +202,7 @@ class CertificateController:
             await self._reconcile_serving_certificate()
             await self._publish()
         await self._write_paths()
+        await self._write_conditions()
         are_complete = await self._fill_in_rules()
         settings = self._settings
         period_s = (
@@ -339,6 +351,13 @@ class CertificateController:
 
         for (resource, name), webhooks in list(self._webhooks.items()):
             await self._patch(resource, name, path_patch(webhooks, choose), "path")
+
+    async def _write_conditions(self) -> None:
+        """Write the keys of the profiles in force into the match conditions that have others."""
+        conditions = self._conditions()
+        for (resource, name), webhooks in list(self._webhooks.items()):
+            operations = conditions_patch(webhooks, conditions)
+            await self._patch(resource, name, operations, "matchConditions")
 
     async def _fill_in_rules(self) -> bool:
         """Write the rules of webhooks that answer; return whether all have them."""

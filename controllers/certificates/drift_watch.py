@@ -14,6 +14,7 @@ import structlog
 
 from admission.webhook_configuration import configuration, validating_configuration, webhook_rules
 from controllers.certificates.drift import find_differences
+from controllers.certificates.patches import Conditions
 from kube.api.events import Event, ObjectReference
 from kube.api.meta import decode
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, Resource
@@ -56,7 +57,7 @@ class ConfigurationWatch:
         informers: InformerFactory,
         recorder: EventRecorder,
         name: str,
-        vocabularies: Iterable[Vocabulary],
+        vocabularies: Callable[[], Iterable[Vocabulary]],
         backoff: Backoff,
         *,
         mode: Mode = Mode.OPT_OUT,
@@ -70,7 +71,7 @@ class ConfigurationWatch:
             name: Of both configurations.
             mode: Whose pods are translated.
             namespace: Where Drawbridge is installed.
-            vocabularies: Those in force, whose keys are in the matchConditions.
+            vocabularies: Returns those in force, whose keys are in the matchConditions.
             grace_s: For how long a difference has to last.
             clock: Monotonic seconds.
         """
@@ -78,12 +79,10 @@ class ConfigurationWatch:
         self._name = name
         self._clock = clock
         self._grace_s = grace_s
-        all_vocabularies = tuple(vocabularies)
-        generated_configurations = (
-            configuration(all_vocabularies, namespace, mode),
-            validating_configuration(all_vocabularies, namespace, mode),
-        )
-        self._expected = dict(zip(WEBHOOK_CONFIGURATIONS, generated_configurations, strict=True))
+        self._vocabularies = vocabularies
+        self._namespace = namespace
+        self._mode = mode
+        self._expected = self._generate()
         self._differences = {resource: _Difference() for resource in WEBHOOK_CONFIGURATIONS}
         self._subscriptions: dict[Resource, Subscription[Mapping[str, Any]]] = {
             resource: informers.subscribe(
@@ -110,6 +109,28 @@ class ConfigurationWatch:
         return {
             str(self._expected[resource]["kind"]): not difference.words
             for resource, difference in self._differences.items()
+        }
+
+    def profiles_changed(self, *_profiles: object) -> None:
+        """Compare with the configurations that other profiles need."""
+        self._expected = self._generate()
+        for resource in WEBHOOK_CONFIGURATIONS:
+            self._queue.add(resource)
+
+    def _generate(self) -> Mapping[Resource, Mapping[str, Any]]:
+        all_vocabularies = tuple(self._vocabularies())
+        generated_configurations = (
+            configuration(all_vocabularies, self._namespace, self._mode),
+            validating_configuration(all_vocabularies, self._namespace, self._mode),
+        )
+        return dict(zip(WEBHOOK_CONFIGURATIONS, generated_configurations, strict=True))
+
+    def match_conditions(self) -> Conditions:
+        """Return the name of each webhook to its match conditions."""
+        return {
+            webhook["name"]: webhook["matchConditions"]
+            for document in self._expected.values()
+            for webhook in document["webhooks"]
         }
 
     def _handle_change(self, resource: Resource, *_change: object) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from admission.webhook_configuration import differ_in_keys_only
 from certs.rotation import KEYS, Authorities, encode_authorities
 from certs.serving import ServingCertificate
 from controllers.certificates.secret_documents import secret_document, secret_patch
@@ -20,6 +21,8 @@ from process.certificates import (
     WebhookRule,
 )
 
+Conditions = Mapping[str, Sequence[Mapping[str, str]]]
+"""Name of a webhook to its match conditions."""
 Rules = Mapping[str, Sequence[Mapping[str, Any]]]
 """Name of a webhook to its rules."""
 
@@ -105,6 +108,38 @@ def rules_patch(
             path = pointer("webhooks", index, "rules")
             operations.append({"op": "add", "path": path, "value": rules[webhook.name]})
     return operations
+
+
+def conditions_patch(
+    webhooks: Sequence[RegisteredWebhook], conditions: Conditions
+) -> list[Mapping[str, Any]]:
+    """Return the JSON Patch after which match conditions have the keys of the profiles in force.
+
+    A webhook whose conditions differ in more than the names of keys is left as it is: somebody changed
+    it on purpose, or it is of another version.
+    """
+    operations: list[Mapping[str, Any]] = []
+    for index, webhook in enumerate(webhooks):
+        expected = conditions.get(webhook.name)
+        if expected is not None and _has_other_keys(webhook, expected):
+            operations.append(same_name(index, webhook))
+            path = pointer("webhooks", index, "matchConditions")
+            operations.append({"op": "replace", "path": path, "value": list(expected)})
+    return operations
+
+
+def _has_other_keys(webhook: RegisteredWebhook, expected: Sequence[Mapping[str, str]]) -> bool:
+    stored = [
+        (condition.name, condition.expression) for condition in webhook.match_conditions or ()
+    ]
+    wanted = [(condition["name"], condition["expression"]) for condition in expected]
+    return stored != wanted and (
+        [name for name, _ in stored] == [name for name, _ in wanted]
+        and all(
+            differ_in_keys_only(expression, other)
+            for (_, expression), (_, other) in zip(stored, wanted, strict=True)
+        )
+    )
 
 
 def lacks_rules(webhook: RegisteredWebhook, rules: Rules) -> bool:

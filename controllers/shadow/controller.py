@@ -63,14 +63,15 @@ class ShadowController:
         settings: ControllerSettings,
         *,
         options: TranslationOptions,
-        vocabularies: Mapping[str, Vocabulary],
+        vocabularies: Callable[[], Mapping[str, Vocabulary]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Queue the first evaluation.
 
         Args:
             snapshots: The state of the cluster that a translation reads.
-            vocabularies: Extended by the resource names in the profiles in force.
+            vocabularies: Returns the vocabularies, extended by the resource names in the profiles in
+                force.
             clock: Monotonic seconds.
         """
         self._client = client
@@ -78,7 +79,7 @@ class ShadowController:
         self._snapshots = snapshots
         self._period_s = settings.audit_period
         self._options = options
-        self._texts = key_texts(vocabularies.values())
+        self._vocabularies = vocabularies
         self._clock = clock
         self._recorded: set[str] = set()
         controller: Controller[str] = Controller(
@@ -90,18 +91,23 @@ class ShadowController:
     async def _reconcile(self, _key: str) -> float:
         await self._snapshots.wait_synced()
         number = 0
+        texts = key_texts(self._vocabularies().values())
         for resource, kind, selector in evaluated_resources():
             async for page in self._client.pages(resource, field_selector=selector):
                 began_s = self._clock()
                 for raw in page.items:
-                    number += self._tell(bytes(raw), kind)
+                    number += self._tell(bytes(raw), kind, texts)
                 await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         log.info("shadow.evaluated", objects=number)
         return self._period_s
 
-    def _tell(self, raw: bytes, kind: tuple[str, str]) -> bool:
-        """Record the event about an object; return whether it has device keys."""
-        workload = stored_object(raw, kind, self._texts)
+    def _tell(self, raw: bytes, kind: tuple[str, str], texts: tuple[bytes, ...]) -> bool:
+        """Record the event about an object; return whether it has device keys.
+
+        Args:
+            texts: One of which the JSON of an object with device keys contains.
+        """
+        workload = stored_object(raw, kind, texts)
         if workload is None:
             return False
         try:

@@ -236,8 +236,15 @@ _CREATE_AGAIN: Final = (
 )
 
 
-def derive_claims(text: str, profiles: Mapping[str, Profile]) -> Derivation:
-    """Derive claims from an annotation."""
+def derive_claims(
+    text: str, profiles: Mapping[str, Profile], versions: Mapping[str, Profile] = {}
+) -> Derivation:
+    """Derive claims from an annotation.
+
+    Args:
+        profiles: Driver to the profile in force.
+        versions: Content hash to a version that is kept.
+    """
     try:
         record = decode_record(text)
     except RecordVersionError as fault:
@@ -250,7 +257,7 @@ def derive_claims(text: str, profiles: Mapping[str, Profile]) -> Derivation:
                 Code.TRANSLATION_RECORD_MALFORMED, FieldPath(), printable(str(fault)[:200])
             )
         )
-    derivation = derive(record, profiles)
+    derivation = derive(record, profiles, versions=versions)
     errors = [finding for finding in derivation.findings if finding.is_error]
     return Derivation(problem=errors[0]) if errors else Derivation(claims=derivation.claims)
 

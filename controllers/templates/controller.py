@@ -8,9 +8,9 @@ remembered until they show it.
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import structlog
@@ -48,7 +48,7 @@ from kube.client.client import Client
 from kube.errors import Conflict, NotFound
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
-from kube.runtime.informers import InformerFactory
+from kube.runtime.informers import InformerFactory, Subscription
 from process.signing import SigningKeyCache
 from translation.profiles.profile import Profile
 from translation.signature import SignatureStatus, verify
@@ -111,6 +111,7 @@ class TemplateController:
         profiles: Mapping[str, Profile],
         *,
         signing_keys: SigningKeyCache,
+        further: Sequence[Subscription[Any]] = (),
         count_unsigned: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -118,11 +119,12 @@ class TemplateController:
 
         Args:
             signing_keys: The keys that may have signed pods.
+            further: What has to be known before the first pod, such as the profiles of the cluster.
             count_unsigned: Counts a pod without a valid signature, by the reason.
             clock: Monotonic seconds.
         """
         self._signing_keys = signing_keys
-        signing_keys.changed = self._signing_keys_changed
+        signing_keys.changed = self._queue_translated_pods
         self._count_unsigned = count_unsigned
         self._client = client
         self._settings = settings
@@ -151,7 +153,13 @@ class TemplateController:
         self._unsigned: dict[Key, str] = {}
         self._claim_deletions: dict[Key, dict[str, int]] = {}
         self._unused: Mapping[Key, UnusedTemplate] = {}
-        subscriptions = (self._pods, self._templates, self._claims, signing_keys.subscription)
+        subscriptions: tuple[Subscription[Any], ...] = (
+            self._pods,
+            self._templates,
+            self._claims,
+            signing_keys.subscription,
+            *further,
+        )
         self._controller: Controller[Key] = Controller(
             "templates",
             self._reconcile,
@@ -195,10 +203,22 @@ class TemplateController:
         for pod in self._pods_by_claim.pods(key):
             self._controller.queue.add(pod)
 
-    def _signing_keys_changed(self) -> None:
+    def _queue_translated_pods(self) -> None:
         for key, pod in self._pods.store.items():
             if pod.annotation is not None:
                 self._controller.queue.add(key)
+
+    def replace_profiles(
+        self, profiles: Mapping[str, Profile], versions: Mapping[str, Profile]
+    ) -> None:
+        """Derive templates by other profiles, also those that could not be derived before.
+
+        Args:
+            profiles: Driver to the profile in force.
+            versions: Content hash to a version that is kept for the pods that name it.
+        """
+        self._derivations.replace_profiles(profiles, versions)
+        self._queue_translated_pods()
 
     def _queue_pods_of(self, template: Key) -> None:
         for pod in self._pods_by_template.pods(template):

@@ -20,9 +20,17 @@ class DerivationCache:
 
     def __init__(self, profiles: Mapping[str, Profile], *, max_bytes: int = MAX_BYTES) -> None:
         self._profiles = profiles
+        self._versions: Mapping[str, Profile] = {}
         self._derivations: SizedCache[bytes, Derivation] = SizedCache(
             max_entries=MAX_DERIVATIONS, max_bytes=max_bytes
         )
+
+    def replace_profiles(
+        self, profiles: Mapping[str, Profile], versions: Mapping[str, Profile]
+    ) -> None:
+        """Derive with other profiles; what could not be derived before may be now."""
+        self._profiles, self._versions = profiles, versions
+        self._derivations.clear()
 
     @property
     def bytes(self) -> int:
@@ -35,6 +43,6 @@ class DerivationCache:
         cached_derivation = self._derivations.get(digest)
         if cached_derivation is not None:
             return cached_derivation
-        derivation = derive_claims(annotation, self._profiles)
+        derivation = derive_claims(annotation, self._profiles, self._versions)
         size = _OVERHEAD + sum(claim.size for claim in derivation.claims)
         return self._derivations.put(digest, derivation, size=size)

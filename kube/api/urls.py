@@ -5,7 +5,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from kube.api import network_attachments, ownership, policy, tensor_fusion
+from kube.api import (
+    network_attachments,
+    ownership,
+    policy,
+    tensor_fusion,
+    translation_profile,
+)
 from kube.names import GROUP
 
 
@@ -114,6 +120,14 @@ NETWORK_ATTACHMENTS: Final = Resource(
     plural=network_attachments.PLURAL,
 )
 """Multus' definitions of networks."""
+
+DEVICE_TRANSLATION_PROFILES: Final = Resource(
+    group=GROUP,
+    version=translation_profile.VERSION,
+    plural="devicetranslationprofiles",
+    namespaced=False,
+)
+
 WORKLOAD_PROFILES: Final = Resource(
     group=tensor_fusion.GROUP, version=tensor_fusion.VERSION, plural=tensor_fusion.PLURAL
 )

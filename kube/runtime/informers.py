@@ -108,6 +108,8 @@ class Informer:
         self._progress = asyncio.Event()
         self._last_contact = -math.inf
         self._watching_since = math.inf
+        self._watch_timeout: asyncio.Timeout | None = None
+        self._is_outdated_list = False
         self._is_served = True
         self.resource: Final = resource
         self.synced = asyncio.Event()
@@ -136,9 +138,10 @@ class Informer:
         while True:
             self._watching_since = math.inf
             try:
-                if not self._version:
+                while not self._version:
                     await self._list()
-                await self._watch()
+                if await self._watch_until_refreshed():
+                    continue
                 is_healthy = True
             except KubeError as error:
                 is_healthy = self._last_contact >= self._watching_since
@@ -159,6 +162,14 @@ class Informer:
         if was_served or self._is_served:
             facts = {"status": error.status, "error": str(error), "failures": self.failures + 1}
             log.warning("watch.failed", resource=self.resource.plural, **facts)
+
+    def refresh(self) -> None:
+        """List again, and project every object anew: a projection reads something else by now."""
+        self._versions = dict.fromkeys(self._versions, "")
+        self._version = ""
+        self._is_outdated_list = True
+        if self._watch_timeout is not None:
+            self._watch_timeout.reschedule(asyncio.get_running_loop().time())
 
     def put(self, raw: bytes) -> None:
         """Take an object as a write returned it, unless it was deleted or changed since."""
@@ -204,6 +215,7 @@ class Informer:
         """Bring the store to the state of one list, page by page, and drop what is not in it."""
         # This list reads from a quorum, so it knows every write that has returned by now.
         self._written.clear()
+        self._is_outdated_list = False
         keys: set[Key] = set()
         version = ""
         pages = self._client.pages(
@@ -221,9 +233,22 @@ class Informer:
         newer = {key for key, at in self._written.items() if at > version_number(version)}
         for key in sorted(self._versions.keys() - keys - newer):
             self._forget(key)
-        self._version = version
+        self._version = "" if self._is_outdated_list else version
         self.synced.set()
         self._announce()
+
+    async def _watch_until_refreshed(self) -> bool:
+        """Follow changes until the watch ends; return True if a new list is needed before that."""
+        try:
+            async with asyncio.timeout(None) as self._watch_timeout:
+                await self._watch()
+        except TimeoutError:
+            if not self._is_outdated_list:
+                raise
+            return True
+        finally:
+            self._watch_timeout = None
+        return self._is_outdated_list
 
     async def _watch(self) -> None:
         shortest, longest = self._settings.watch_s
@@ -312,6 +337,10 @@ class Subscription(Generic[T]):
     def put(self, raw: bytes) -> None:
         """Take an object as a write returned it; the store never goes back behind it."""
         self._informer.put(raw)
+
+    def refresh(self) -> None:
+        """Project every object anew, from a new list, since the projection reads something else."""
+        self._informer.refresh()
 
     async def wait_seen(self, versions: Mapping[Key, str]) -> None:
         """Return once all objects are known as of their resourceVersions, or are known as deleted."""

@@ -36,7 +36,6 @@ from certs.serving import Listener, client_tls_context, issue_serving_certificat
 from process.durations import PositiveDuration
 from process.logs import LibraryLines
 from rules.context import Context
-from testing.builders import profiles
 from testing.fake_api_server import running
 from testing.fuzz.calls import Call
 from testing.fuzz.measures import HEARTBEAT_S, Cost, Heartbeat, Watch
@@ -220,7 +219,7 @@ def _handlers(place: Place, metrics: WebhookMetrics) -> Mapping[str, Review]:
     runner = review_runner(metrics)
     mutation = PodReviewHandler(picture, place.options, metrics, runner, signing=fixed_signing)
     validation = WorkloadReviewHandler(picture, rules, place.options, metrics, runner)
-    judgement_handler = ObjectReviewHandler(rules, profiles(), metrics, runner)
+    judgement_handler = ObjectReviewHandler(rules, picture, metrics, runner)
     return {
         MUTATE_PATH: mutation.handle,
         VALIDATE_WORKLOADS_PATH: validation.handle,

@@ -1,5 +1,6 @@
 """The requests that the generated configuration lets the API server send us."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -8,12 +9,16 @@ import pytest
 from cel_expr_python import cel
 
 from admission.webhook_configuration import (
+    KEYS_BEGIN,
+    KEYS_END,
+    KEYS_PATTERN,
     OBJECTS_WEBHOOK,
     PODS_WEBHOOK,
     ROUTING_WEBHOOK,
     UPDATES_WEBHOOK,
     WORKLOADS_WEBHOOK,
     configuration,
+    differ_in_keys_only,
     match_conditions,
     object_match_conditions,
     routing_match_conditions,
@@ -23,7 +28,7 @@ from admission.webhook_configuration import (
     workload_match_conditions,
 )
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
-from translation.arbiter import VOCABULARIES
+from translation.arbiter import VOCABULARIES, extended_vocabularies
 from translation.intents import Vocabulary
 from translation.snapshot import Mode
 
@@ -571,3 +576,47 @@ def test_routing_is_for_all_namespaces_but_ours_and_comes_after_the_translation(
 @pytest.mark.parametrize("routes", [True, False])
 def test_routing_has_rules_only_while_a_driver_is_owned(*, routes: bool) -> None:
     assert bool(webhook_rules(routes=routes)[ROUTING_WEBHOOK]) is routes
+
+
+# --- names of keys --------------------------------------------------------------------------------
+
+
+def test_expressions_of_other_profiles_differ_in_keys_only() -> None:
+    names = {"resources": ("vendor.example/npu", "vendor.example/npu-*")}
+    extended = match_conditions(extended_vocabularies(names.items()).values())
+
+    changed = {name for name in CONDITIONS if CONDITIONS[name] != extended[name]}
+
+    assert changed == {"create-of-a-pod-with-devices", "update-of-a-translated-pod"}
+    assert all(differ_in_keys_only(CONDITIONS[name], extended[name]) for name in CONDITIONS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"nvidia.com/gpu"', '"a/b"] || true || key in ["a/b"'),
+        ('"nvidia.com/gpu"', "string(object)"),
+        (KEYS_END, f' || key.startsWith(""){KEYS_END}'),
+        (KEYS_END, KEYS_END + KEYS_END),
+        (KEYS_BEGIN, f"true) || ({KEYS_BEGIN}"),
+        ('request.operation != "CREATE"', "true"),
+    ],
+    ids=["the end of the list", "no name", "every name", "two ends", "two begins", "another part"],
+)
+def test_expressions_with_another_difference_do_not(old: str, new: str) -> None:
+    expression = CONDITIONS["create-of-a-pod-with-devices"]
+    assert old in expression
+
+    assert not differ_in_keys_only(expression, expression.replace(old, new, 1))
+
+
+def test_the_keys_of_all_conditions_are_of_the_form_that_the_policy_of_the_account_allows() -> None:
+    expressions = [*CONDITIONS.values(), *WORKLOAD_CONDITIONS.values()]
+    segments = [
+        expression.partition(KEYS_BEGIN)[2].partition(KEYS_END)[0]
+        for expression in expressions
+        if KEYS_BEGIN in expression
+    ]
+
+    assert len(segments) == 3
+    assert all(re.match(KEYS_PATTERN, segment) for segment in segments)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from findings.field_path import FieldPath
+from findings.finding import Code
 from testing.builders import (
     HAMI,
     derived_claims,
@@ -171,3 +172,22 @@ def test_the_smallest_request_asks_for_nothing() -> None:
 
     assert TranslationRecord(translation_version=1, profiles=(), containers=()) == request
     assert derive(request, {}).claims == ()
+
+
+def test_a_record_derives_by_the_version_that_it_names() -> None:
+    record = decode_record(translation_of(POD, PICTURE).annotation)
+    named = PICTURE.profiles[HAMI]
+    newer = msgspec.structs.replace(named, content_hash="0123456789abcdef")
+    in_force = {**PICTURE.profiles, HAMI: newer}
+    versions = {named.content_hash: named}
+    other_driver = {named.content_hash: msgspec.structs.replace(named, driver="a.example.com")}
+
+    without = derive(record, in_force)
+    replaced = derive(record, in_force, versions=versions)
+    gone = derive(record, {}, versions=versions)
+    forged = derive(record, in_force, versions=other_driver)
+
+    expected = derive(record, PICTURE.profiles)
+    assert [finding.code for finding in without.findings] == [Code.PROFILE_CHANGED]
+    assert replaced == gone == expected
+    assert [finding.code for finding in forged.findings] == [Code.PROFILE_CHANGED]

@@ -48,6 +48,7 @@ from testing.webhook_endpoint import (
 
 _RESOURCES: Final = {
     "DeviceClass": "deviceclasses",
+    "DeviceTranslationProfile": "devicetranslationprofiles",
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",
 }
@@ -55,10 +56,43 @@ _RESOURCES: Final = {
 
 def object_review(document: Document, old: object = None, **request: Any) -> Document:
     """Return an AdmissionReview of an object of DRA as the API server sends it."""
-    named = {"group": "resource.k8s.io", "version": "v1"}
     kind = document["kind"]
+    is_ours = kind == "DeviceTranslationProfile"
+    group, version = ("drawbridge.internal", "v1alpha1") if is_ours else ("resource.k8s.io", "v1")
+    named = {"group": group, "version": version}
     about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": _RESOURCES[kind]}}
     return review(document, old, **about, name="judged", **request)
+
+
+PROFILE: Final = {
+    "apiVersion": "drawbridge.internal/v1alpha1",
+    "kind": "DeviceTranslationProfile",
+    "metadata": {"name": "npu.example.com"},
+    "spec": {
+        "driver": "npu.example.com",
+        "devices": {
+            "device": {
+                "class": "npu.example.com",
+                "resources": {"example.com/npu": {}, "nvidia.com/gpu": {}},
+            }
+        },
+    },
+}
+
+
+async def test_a_profile_is_answered_with_what_is_wrong_and_what_it_will_not_do(
+    start: StartEndpoint,
+) -> None:
+    endpoint = await start()
+    misnamed = {**PROFILE, "metadata": {"name": "other.example.com"}}
+
+    accepted = await validate_object(endpoint, PROFILE)
+    rejected = await validate_object(endpoint, misnamed)
+
+    assert accepted["allowed"]
+    assert any("nvidia.com/gpu is not served" in text for text in accepted["warnings"])
+    assert not rejected["allowed"]
+    assert "name the object after its driver" in rejected["status"]["message"]
 
 
 async def validate_object(

@@ -300,6 +300,30 @@ class Profile(_Part, frozen=True, kw_only=True):
         return (domain, identifier) if slash else (self.driver, name)
 
 
+def profile_of(document: object) -> Profile:
+    """Return the profile in a parsed document, with its content hash.
+
+    Raises:
+        ValueError: It is not a profile; the message names the field.
+    """
+    try:
+        blank = msgspec.structs.replace(msgspec.convert(document, Profile), content_hash="")
+        content = canonical_content(blank)
+    except _PARSER_ERRORS as fault:
+        raise ValueError(" ".join(str(fault).split())) from fault
+    return msgspec.structs.replace(blank, content_hash=content_hash(content))
+
+
+def canonical_content(profile: Profile) -> bytes:
+    """Return the content of a profile as JSON: equal for equal profiles, however they are written."""
+    return msgspec.json.encode(msgspec.structs.replace(profile, content_hash=""), order="sorted")
+
+
+def content_hash(content: bytes) -> str:
+    """Return the hash of a canonical content, by which pods name a version of a profile."""
+    return sha256(content).hexdigest()[:HASH_LENGTH]
+
+
 def parse_profile(
     text: bytes | str, source: str, load: Callable[[bytes | str], Any] | None = None
 ) -> Profile:
@@ -313,16 +337,13 @@ def parse_profile(
         ConfigError: The text is not a profile; the message names source and field.
     """
     try:
-        profile = msgspec.convert((load or yaml.safe_load)(text), Profile)
-        blank = msgspec.structs.replace(profile, content_hash="")
-        canonical = msgspec.json.encode(blank, order="sorted")
+        return profile_of((load or yaml.safe_load)(text))
     except yaml.MarkedYAMLError as fault:
         where = fault.problem_mark
         line = f"line {where.line + 1}: " if where is not None else ""
         raise _invalid_profile(source, f"{line}{fault.problem}") from fault
     except _PARSER_ERRORS as fault:
         raise _invalid_profile(source, str(fault)) from fault
-    return msgspec.structs.replace(blank, content_hash=sha256(canonical).hexdigest()[:HASH_LENGTH])
 
 
 def _invalid_profile(source: str, fault: str) -> ConfigError:

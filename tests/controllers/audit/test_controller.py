@@ -111,7 +111,7 @@ async def auditing(
             evaluator,
             recorder,
             AuditMetrics(registry),
-            pods=UntranslatedPods(informers, VOCABULARIES),
+            pods=UntranslatedPods(informers, lambda: VOCABULARIES),
         )
         async with running(
             informers.run,

@@ -27,8 +27,10 @@ from certs.serving import Listener, ServingCertificate, issue_serving_certificat
 from controllers.certificates.controller import CertificateController
 from controllers.certificates.endpoint_check import check_endpoint
 from controllers.certificates.patches import (
+    Conditions,
     authority_document,
     ca_bundle_patch,
+    conditions_patch,
     lacks_rules,
     rules_patch,
     serving_document,
@@ -55,7 +57,7 @@ from process.webhook_paths import PathKey
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.webhook_paths import path_secret
-from translation.arbiter import VOCABULARIES
+from translation.arbiter import VOCABULARIES, extended_vocabularies
 
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
@@ -230,6 +232,7 @@ async def keeping(
     settings: Settings = SETTINGS,
     answers: Callable[[], bool] = lambda: True,
     server_clock: Callable[[], datetime] | None = None,
+    conditions: Callable[[], Conditions] = dict,
 ) -> AsyncIterator[CertificateController]:
     server.now = server_clock or clock
 
@@ -238,7 +241,9 @@ async def keeping(
 
     async with server.client() as client:
         informers = quick_informers(client)
-        keeper = CertificateController(client, informers, settings, clock, check)
+        keeper = CertificateController(
+            client, informers, settings, clock, check, conditions=conditions
+        )
         async with running(informers.run, *(controller.run for controller in keeper.controllers)):
             yield keeper
 
@@ -768,3 +773,57 @@ async def test_trouble_is_tried_again(server: FakeApiServer) -> None:
     server.fail(500, times=3, matches=lambda call: call.method in {"POST", "PATCH"})
     async with keeping(server):
         await until(lambda: None not in bundles(written(server)))
+
+
+# --- names of keys in match conditions ------------------------------------------------------------
+
+
+def _conditions(*names: str) -> dict[str, list[dict[str, str]]]:
+    extended = extended_vocabularies([("resources", names)]).values()
+    documents = (generated_configuration(extended), validating_configuration(extended))
+    return {
+        webhook["name"]: webhook["matchConditions"]
+        for document in documents
+        for webhook in document["webhooks"]
+    }
+
+
+def test_match_conditions_get_the_keys_of_the_profiles_in_force() -> None:
+    document = generated_configuration(VOCABULARIES.values())
+    webhooks = project_webhooks(msgspec.json.encode(document))
+    expected = _conditions("vendor.example/npu")
+
+    steps = conditions_patch(webhooks, expected)
+    done = jsonpatch.apply_patch(document, steps)
+
+    assert [webhook["matchConditions"] for webhook in done["webhooks"]] == [
+        expected[PODS_WEBHOOK],
+        expected[ROUTING_WEBHOOK],
+    ]
+    assert conditions_patch(project_webhooks(msgspec.json.encode(done)), expected) == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_conditions_that_somebody_changed_on_purpose_are_left_alone(number: int) -> None:
+    document = msgspec.json.decode(
+        msgspec.json.encode(generated_configuration(VOCABULARIES.values()))
+    )
+    conditions = document["webhooks"][0]["matchConditions"]
+    changed = [conditions[1:], [{**conditions[0], "expression": "false"}, *conditions[1:]]]
+    document["webhooks"][0]["matchConditions"] = changed[number]
+
+    webhooks = project_webhooks(msgspec.json.encode(document))
+
+    assert conditions_patch(webhooks, _conditions("vendor.example/npu")) == []
+
+
+async def test_the_controller_writes_the_keys_of_profiles(server: FakeApiServer) -> None:
+    document = generated_configuration(VOCABULARIES.values())
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, msgspec.to_builtins(document))
+    expected = _conditions("vendor.example/npu")
+    async with keeping(server, conditions=lambda: expected):
+        await until(
+            lambda: (
+                (written(server) or {})["webhooks"][0]["matchConditions"] == expected[PODS_WEBHOOK]
+            )
+        )

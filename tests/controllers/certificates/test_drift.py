@@ -132,7 +132,7 @@ async def test_a_difference_that_lasts_is_told_once_and_so_is_its_end(
             informers,
             recorder,
             CONFIGURATION,
-            KNOWN,
+            lambda: KNOWN,
             Backoff(initial_s=0.01, max_s=0.01),
             clock=lambda: time[0],
             grace_s=0.01,

@@ -39,7 +39,7 @@ async def shadowing(server: FakeApiServer) -> AsyncIterator[None]:
             snapshots,
             FAST,
             options=TranslationOptions(mode=Mode.SHADOW),
-            vocabularies=VOCABULARIES,
+            vocabularies=lambda: VOCABULARIES,
         )
         (controller,) = shadow.controllers
         async with running(informers.run, recorder.run, controller.run):

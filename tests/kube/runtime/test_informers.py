@@ -550,3 +550,47 @@ async def test_a_resource_that_is_not_served_is_logged_once_and_again_after_it_w
                 await until(pods.synced.is_set)
 
         assert [(log["event"], log["status"]) for log in logs] == [("watch.failed", 404)]
+
+
+async def test_after_a_refresh_every_object_is_projected_anew() -> None:
+    suffix = ""
+
+    def project(raw: bytes) -> str | None:
+        node = node_of(raw)
+        return None if node is None else node + suffix
+
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, project)
+        async with running(factory.run):
+            await until(lambda: server.watching == 1)
+            suffix = "!"
+            pods.refresh()
+            await until(lambda: [*pods.store.values()] == ["n!"])
+            await until(lambda: server.watching == 1)
+            server.put(PODS, pod("b"))
+            await until(lambda: sorted(pods.store.values()) == ["n!", "n!"])
+            server.remove(PODS, "a", "default")
+            await until(lambda: len(pods.store) == 1)
+
+
+async def test_a_refresh_during_a_list_is_followed_by_another_list() -> None:
+    suffix = ""
+
+    def project(raw: bytes) -> str | None:
+        node = node_of(raw)
+        return None if node is None else node + suffix
+
+    def refresh_once(_key: Key, old: str | None, _new: str | None) -> None:
+        nonlocal suffix
+        if old is None:
+            suffix = "!"
+            pods.refresh()
+
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, project, handlers=(refresh_once,))
+        async with running(factory.run):
+            await until(lambda: [*pods.store.values()] == ["n!"])

@@ -1,0 +1,1 @@
+"""DeviceTranslationProfiles: which are in force, which versions are kept, and their status."""

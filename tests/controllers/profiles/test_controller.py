@@ -1,0 +1,212 @@
+"""The controller of profiles against an API server: published, kept for live pods, told in the status."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from controllers.profiles.controller import ProfileController
+from controllers.profiles.used_versions import project_used_versions
+from controllers.settings import ControllerSettings, Settings
+from kube.api.urls import CONFIG_MAPS, DEVICE_CLASSES, DEVICE_TRANSLATION_PROFILES, PODS
+from kube.names import NAMESPACE, REQUEST_ANNOTATION
+from process.durations import PositiveDuration
+from process.published_profiles import ProfileCache
+from testing.builders import Document, profiles
+from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from translation.profiles.profile import Profile, profile_of
+from translation.snapshot import TranslationOptions
+
+DRIVER: Final = "npu.example.com"
+NAME: Final = "drawbridge-profiles"
+SETTINGS: Final = Settings(
+    controllers=ControllerSettings(
+        profile_unused_period=PositiveDuration(0.05),
+        initial_backoff=PositiveDuration(0.02),
+        max_backoff=PositiveDuration(0.05),
+    )
+)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as api_server:
+        yield api_server
+
+
+@asynccontextmanager
+async def controlled(server: FakeApiServer) -> AsyncIterator[ProfileCache]:
+    async with server.client() as client:
+        informers = quick_informers(client)
+        cache = ProfileCache(informers, profiles(), namespace=NAMESPACE, config_map=NAME)
+        controller = ProfileController(
+            client,
+            informers,
+            SETTINGS,
+            files=profiles(),
+            shipped=profiles(),
+            options=TranslationOptions(),
+            now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
+        )
+        async with running(informers.run, *(one.run for one in controller.controllers)):
+            yield cache
+
+
+def document(
+    generation: int = 1, resources: dict[str, Any] | None = None, driver: str = DRIVER
+) -> Document:
+    device = {"class": driver, "resources": resources or {"example.com/npu": {}}}
+    return {
+        "metadata": {
+            "name": driver,
+            "generation": generation,
+            "creationTimestamp": "2026-11-20T00:00:00Z",
+        },
+        "spec": {"driver": driver, "devices": {"device": device}},
+    }
+
+
+def profile(of: Document) -> Profile:
+    return profile_of(of["spec"])
+
+
+def using_pod(name: str, used: Profile) -> Document:
+    """A pod whose record names a version."""
+    record = {"profiles": [{"name": used.driver, "hash": used.content_hash}]}
+    annotations = {REQUEST_ANNOTATION: json.dumps(record)}
+    return {"metadata": {"name": name, "namespace": "team", "annotations": annotations}}
+
+
+def status_of(server: FakeApiServer, driver: str = DRIVER) -> Document:
+    """The status of an object, which has one."""
+    stored = server.find(DEVICE_TRANSLATION_PROFILES, driver)
+    assert stored is not None
+    status: Document = stored["status"]
+    return status
+
+
+def stored_data(server: FakeApiServer) -> Document:
+    """The data of the ConfigMap; none where there is no ConfigMap."""
+    data: Document = (server.find(CONFIG_MAPS, NAME, NAMESPACE) or {}).get("data", {})
+    return data
+
+
+def conditions(server: FakeApiServer, driver: str = DRIVER) -> dict[str, tuple[str, str]]:
+    """Type to status and reason."""
+    status = (server.find(DEVICE_TRANSLATION_PROFILES, driver) or {}).get("status", {})
+    return {
+        condition["type"]: (condition["status"], condition["reason"])
+        for condition in status.get("conditions", ())
+    }
+
+
+async def test_an_object_is_in_force_once_it_is_stored_and_its_status_tells_it(
+    server: FakeApiServer,
+) -> None:
+    server.put(DEVICE_CLASSES, {"metadata": {"name": DRIVER}, "spec": {}})
+    async with controlled(server) as cache:
+        server.put(DEVICE_TRANSLATION_PROFILES, document())
+
+        await until(lambda: DRIVER in cache.profiles)
+        await until(lambda: "Accepted" in conditions(server))
+
+    told = conditions(server)
+    assert told["Accepted"] == ("True", "Accepted")
+    assert told["DevicesFound"] == ("False", "NoDevices")
+    assert told["NoConflicts"] == ("True", "ServesItsNames")
+    status = status_of(server)
+    assert status["keys"] == ["example.com/npu"]
+    assert status["version"] == profile(document()).content_hash
+    assert "gpu.nvidia.com" in cache.profiles
+
+
+async def test_an_edited_version_is_kept_while_a_live_pod_names_it(server: FakeApiServer) -> None:
+    older, newer = document(), document(2, {"example.com/new": {}})
+    async with controlled(server) as cache:
+        server.put(DEVICE_TRANSLATION_PROFILES, older)
+        await until(lambda: DRIVER in cache.profiles)
+        server.put(PODS, using_pod("a", profile(older)))
+        server.put(DEVICE_TRANSLATION_PROFILES, newer)
+        await until(lambda: cache.profiles[DRIVER] == profile(newer))
+        server.remove(DEVICE_TRANSLATION_PROFILES, DRIVER)
+        await until(lambda: DRIVER not in cache.profiles)
+
+        await until(lambda: set(cache.published.versions) == {profile(older).content_hash})
+        server.remove(PODS, "a", "team")
+
+        await until(lambda: not cache.published.versions)
+
+
+async def test_a_shipped_profile_is_back_when_the_object_is_gone(server: FakeApiServer) -> None:
+    driver = "gpu.intel.com"
+    async with controlled(server) as cache:
+        shipped = cache.profiles[driver]
+        server.put(DEVICE_TRANSLATION_PROFILES, document(driver=driver))
+        await until(lambda: cache.profiles[driver] != shipped)
+        await until(lambda: "Accepted" in conditions(server, driver))
+        replaces = status_of(server, driver)["replaces"]
+        server.remove(DEVICE_TRANSLATION_PROFILES, driver)
+        await until(lambda: cache.profiles[driver] == shipped)
+
+    assert replaces == "shipped"
+
+
+async def test_what_cannot_be_accepted_is_told_with_the_version_that_stays(
+    server: FakeApiServer,
+) -> None:
+    async with controlled(server) as cache:
+        server.put(DEVICE_TRANSLATION_PROFILES, document())
+        await until(lambda: DRIVER in cache.profiles)
+        server.put(DEVICE_TRANSLATION_PROFILES, document(2, {"kubernetes.io/npu": {}}))
+
+        await until(lambda: conditions(server).get("Accepted") == ("False", "Invalid"))
+
+        status = status_of(server)
+        assert cache.profiles[DRIVER] == profile(document())
+    (accepted,) = [each for each in status["conditions"] if each["type"] == "Accepted"]
+    assert f"version {profile(document()).content_hash} stays in force" in accepted["message"]
+    assert "list the name as pods request it" in accepted["message"]
+
+
+async def test_a_config_map_that_somebody_deletes_or_damages_is_written_again(
+    server: FakeApiServer,
+) -> None:
+    older = document()
+    async with controlled(server) as cache:
+        server.put(DEVICE_TRANSLATION_PROFILES, older)
+        server.put(PODS, using_pod("a", profile(older)))
+        await until(lambda: DRIVER in cache.profiles)
+        server.remove(DEVICE_TRANSLATION_PROFILES, DRIVER)
+        await until(lambda: DRIVER not in cache.profiles)
+
+        server.remove(CONFIG_MAPS, NAME, NAMESPACE)
+        await until(lambda: profile(older).content_hash in stored_data(server))
+        stored = server.find(CONFIG_MAPS, NAME, NAMESPACE) or {}
+        server.put(CONFIG_MAPS, {**stored, "data": {"in-force": "{"}})
+        await until(lambda: profile(older).content_hash in stored_data(server))
+
+        assert stored_data(server)["in-force"] == "{}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"profiles": [{"name": "a", "hash": "b"}]}', "[" * 5_000],
+    ids=["nothing", "no JSON", "a list", "no hash", "too deep"],
+)
+def test_an_annotation_that_names_no_version_means_nothing(text: str) -> None:
+    pod = {"metadata": {"name": "a", "annotations": {REQUEST_ANNOTATION: text}}}
+
+    assert project_used_versions(json.dumps(pod).encode()) is None
+
+
+def test_the_versions_of_a_live_pod_are_those_that_its_record_names() -> None:
+    used = profile(document())
+    raw = msgspec.json.encode(using_pod("a", used))
+    ended = msgspec.json.encode({**using_pod("a", used), "status": {"phase": "Succeeded"}})
+
+    assert project_used_versions(raw) == frozenset({(DRIVER, used.content_hash)})
+    assert project_used_versions(ended) is None
