@@ -796,10 +796,10 @@ def test_match_conditions_get_the_keys_of_the_profiles_in_force() -> None:
     steps = conditions_patch(webhooks, expected)
     done = jsonpatch.apply_patch(document, steps)
 
-    assert [webhook["matchConditions"] for webhook in done["webhooks"]] == [
-        expected[PODS_WEBHOOK],
-        expected[ROUTING_WEBHOOK],
-    ]
+    assert all(
+        webhook["matchConditions"] == expected[webhook["name"]] for webhook in done["webhooks"]
+    )
+    assert len(steps) > 0
     assert conditions_patch(project_webhooks(msgspec.json.encode(done)), expected) == []
 
 
