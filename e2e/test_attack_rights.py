@@ -132,7 +132,7 @@ CONDITIONS: Final = (
     ("ask about every name", KEYS_END, f' || key.startsWith(""){KEYS_END}'),
     ("end the names twice", KEYS_END, KEYS_END + KEYS_END),
     ("begin the names twice", KEYS_BEGIN, f"true) || ({KEYS_BEGIN}"),
-    ("see pods without device keys", 'request.operation != "CREATE"', "true"),
+    ("see pods without device keys", ".hasValue()", ".hasValue() || true"),
 )
 
 

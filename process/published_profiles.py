@@ -82,18 +82,18 @@ class ProfileCache:
         )
 
     def _replace(self, _key: tuple[str, str], _old: object, new: PublishedProfiles | None) -> None:
-        published = new or PublishedProfiles()
-        if published.is_same(self.published):
+        published_profiles = new or PublishedProfiles()
+        if published_profiles.is_same(self.published):
             return
-        in_force_changes = published.in_force != self.published.in_force
-        self.published = published
+        in_force_changes = published_profiles.in_force != self.published.in_force
+        self.published = published_profiles
         if in_force_changes:
-            self.profiles = {**self._files, **published.profiles()}
+            self.profiles = {**self._files, **published_profiles.profiles()}
         log.info(
             "profiles.replaced",
-            in_force=dict(published.in_force),
-            versions=len(published.versions),
-            faults=list(published.faults),
+            in_force=dict(published_profiles.in_force),
+            versions=len(published_profiles.versions),
+            faults=list(published_profiles.faults),
         )
         for handler in self._handlers:
-            handler(self.profiles, published.versions)
+            handler(self.profiles, published_profiles.versions)

@@ -118,6 +118,8 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "nodes": FOLLOW,
         "devicecompatibilitypolicies": FOLLOW,
         "devicecompatibilitypolicies/status": ("patch",),
+        "devicetranslationprofiles": FOLLOW,
+        "devicetranslationprofiles/status": ("patch",),
         **{each.plural: ("list",) for each in WORKLOADS},
         "events": ("create",),
         "limitranges": FOLLOW,
@@ -130,6 +132,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "drawbridge-certificates": {
         "allocatorownerships": FOLLOW,
+        "configmaps": FOLLOW,
         **{each.plural: (*FOLLOW, "patch") for each in WEBHOOK_CONFIGURATIONS},
         "events": ("create",),
         "secrets": (*FOLLOW, "create", "get", "patch"),

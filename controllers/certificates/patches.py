@@ -129,15 +129,17 @@ def conditions_patch(
 
 
 def _has_other_keys(webhook: RegisteredWebhook, expected: Sequence[Mapping[str, str]]) -> bool:
-    stored = [
+    stored_conditions = [
         (condition.name, condition.expression) for condition in webhook.match_conditions or ()
     ]
-    wanted = [(condition["name"], condition["expression"]) for condition in expected]
-    return stored != wanted and (
-        [name for name, _ in stored] == [name for name, _ in wanted]
+    expected_conditions = [(condition["name"], condition["expression"]) for condition in expected]
+    return stored_conditions != expected_conditions and (
+        [name for name, _ in stored_conditions] == [name for name, _ in expected_conditions]
         and all(
             differ_in_keys_only(expression, other)
-            for (_, expression), (_, other) in zip(stored, wanted, strict=True)
+            for (_, expression), (_, other) in zip(
+                stored_conditions, expected_conditions, strict=True
+            )
         )
     )
 

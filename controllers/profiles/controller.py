@@ -206,8 +206,8 @@ class ProfileController:
 
     async def _publish(self) -> float | None:
         """Store what is in force and what is kept; return when an unused version is due."""
-        stored = self._stored.store.get((self._settings.namespace, self._config_map))
-        before = stored.published if stored is not None else PublishedProfiles()
+        stored_profiles = self._stored.store.get((self._settings.namespace, self._config_map))
+        before = stored_profiles.published if stored_profiles is not None else PublishedProfiles()
         # What was stored is known as long as this process leads, even if somebody deletes it.
         self._known |= before.versions
         plan = plan_profiles(
@@ -218,7 +218,7 @@ class ProfileController:
             retained=self._retained(before),
         )
         if not plan.published.is_same(before):
-            await self._write(plan.published, stored)
+            await self._write(plan.published, stored_profiles)
         self._verdicts = plan.verdicts
         for name in plan.verdicts:
             self._controller.queue.add(name)
@@ -245,10 +245,12 @@ class ProfileController:
             hash_ for hash_, since_s in self._unused_since_s.items() if now_s - since_s < period_s
         )
 
-    async def _write(self, published: PublishedProfiles, stored: StoredProfiles | None) -> None:
-        data: dict[str, str | None] = dict(encode_published(published))
+    async def _write(
+        self, published_profiles: PublishedProfiles, stored_profiles: StoredProfiles | None
+    ) -> None:
+        data: dict[str, str | None] = dict(encode_published(published_profiles))
         namespace = self._settings.namespace
-        if stored is None:
+        if stored_profiles is None:
             raw = await self._client.create(
                 CONFIG_MAPS,
                 config_map_document(data, namespace=namespace, name=self._config_map),
@@ -256,9 +258,11 @@ class ProfileController:
                 namespace=namespace,
             )
         else:
-            removed = dict.fromkeys(encode_published(stored.published).keys() - data.keys())
+            removed = dict.fromkeys(
+                encode_published(stored_profiles.published).keys() - data.keys()
+            )
             patch = {
-                "metadata": {"resourceVersion": stored.resource_version},
+                "metadata": {"resourceVersion": stored_profiles.resource_version},
                 "data": {**removed, **data},
             }
             raw = await self._client.patch(
@@ -272,8 +276,8 @@ class ProfileController:
         self._stored.put(bytes(raw))
         log.info(
             "profiles.published",
-            in_force=dict(published.in_force),
-            versions=len(published.versions),
+            in_force=dict(published_profiles.in_force),
+            versions=len(published_profiles.versions),
         )
 
     async def _update_status(self, name: str) -> None:
@@ -297,9 +301,11 @@ class ProfileController:
         log.info("profile.updated", profile=name, conditions=_conditions(status))
 
     def _facts(self, driver: str) -> ProfileFacts:
-        stored = self._stored.store.get((self._settings.namespace, self._config_map))
-        published = stored.published if stored is not None else PublishedProfiles()
-        profiles = {**self._files, **published.profiles()}
+        stored_profiles = self._stored.store.get((self._settings.namespace, self._config_map))
+        published_profiles = (
+            stored_profiles.published if stored_profiles is not None else PublishedProfiles()
+        )
+        profiles = {**self._files, **published_profiles.profiles()}
         slices = [slice_ for slice_ in self._slices.store.values() if slice_.spec.driver == driver]
         profile = profiles.get(driver)
         return ProfileFacts(
@@ -308,7 +314,9 @@ class ProfileController:
             slices=len(slices),
             devices=count_devices(slices, profile) if profile is not None else {},
             replaces=replaced_source(driver, self._files, self._shipped),
-            kept_versions=sum(version.driver == driver for version in published.versions.values()),
+            kept_versions=sum(
+                version.driver == driver for version in published_profiles.versions.values()
+            ),
         )
 
 

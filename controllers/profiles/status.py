@@ -244,9 +244,9 @@ def _not_in_force(type_: ConditionType) -> _State:
 
 
 def _list(names: Collection[str]) -> str:
-    shown = sorted(names)[:MAX_LISTED]
-    more = len(names) - len(shown)
-    return f"{', '.join(shown)} and {more} more" if more else ", ".join(shown)
+    shown_names = sorted(names)[:MAX_LISTED]
+    more = len(names) - len(shown_names)
+    return f"{', '.join(shown_names)} and {more} more" if more else ", ".join(shown_names)
 
 
 def _bounded_conflict(conflict: KeyConflict) -> KeyConflict:

@@ -47,14 +47,14 @@ class NamedProfile(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile
 
 
-def check_name(named: NamedProfile) -> Iterator[Finding]:
+def check_name(named_profile: NamedProfile) -> Iterator[Finding]:
     """Yield an error for an object that is not named after its driver."""
-    if named.name and named.name != named.profile.driver:
+    if named_profile.name and named_profile.name != named_profile.profile.driver:
         yield error(
             Code.INVALID_PROFILE,
             SPEC.child("driver"),
-            f"the object is named {quote_text(named.name)}, and its driver is "
-            f"{quote_text(named.profile.driver)}",
+            f"the object is named {quote_text(named_profile.name)}, and its driver is "
+            f"{quote_text(named_profile.profile.driver)}",
             "name the object after its driver, so that there is one for each",
         )
 
@@ -63,12 +63,12 @@ _OTHER_TEXTS: Final = frozenset({"class_name", "class_config", "sharing"})
 """Fields of a kind of device whose text is not the name of an attribute or a capacity."""
 
 
-def check_identifiers(named: NamedProfile) -> Iterator[Finding]:
+def check_identifiers(named_profile: NamedProfile) -> Iterator[Finding]:
     """Yield an error for each name of a driver, class, attribute or capacity that is none.
 
     The API server would reject the claims; and the names of attributes are put into CEL.
     """
-    profile = named.profile
+    profile = named_profile.profile
     if not is_subdomain(profile.driver, MAX_DRIVER):
         yield _invalid(SPEC.child("driver"), profile.driver, "is not the name of a driver")
     for kind, device in profile.devices.items():
@@ -125,9 +125,9 @@ def _resource_names(device: DeviceProfile, path: FieldPath) -> Iterator[tuple[Fi
             yield place.child("connected").key(number), name
 
 
-def check_values(named: NamedProfile) -> Iterator[Finding]:
+def check_values(named_profile: NamedProfile) -> Iterator[Finding]:
     """Yield an error for each value that no attribute can have, and for texts that nobody could read."""
-    for kind, device in named.profile.devices.items():
+    for kind, device in named_profile.profile.devices.items():
         path = SPEC.child("devices", kind.value)
         yield from _check_where(device.where, path.child("where"))
         texts: list[tuple[FieldPath, object]] = [(path.child("classConfig"), device.class_config)]
@@ -162,9 +162,9 @@ def _texts(devices: NamedDevices, path: FieldPath) -> list[tuple[FieldPath, obje
     ]
 
 
-def check_parameters(named: NamedProfile) -> Iterator[Finding]:
+def check_parameters(named_profile: NamedProfile) -> Iterator[Finding]:
     """Yield an error for opaque parameters that nest too deep for those that read claims."""
-    for kind, device in named.profile.devices.items():
+    for kind, device in named_profile.profile.devices.items():
         path = SPEC.child("devices", kind.value)
         mps = device.mps.parameters if device.mps is not None else {}
         network = {} if isinstance(device.network, msgspec.UnsetType) else device.network.parameters
@@ -193,12 +193,12 @@ def _invalid(path: FieldPath, text: str, fault: str) -> Finding:
     return error(Code.INVALID_PROFILE, path, f"{quote_text(text)} {fault}", fix)
 
 
-def check_resource_names(named: NamedProfile) -> Iterator[Finding]:
+def check_resource_names(named_profile: NamedProfile) -> Iterator[Finding]:
     """Yield an error for each resource name that no device plugin could have.
 
     NICs may have names that only mean something beside those of their vocabulary, such as `*`.
     """
-    for kind, device in named.profile.devices.items():
+    for kind, device in named_profile.profile.devices.items():
         for name in device.resources or ():
             fault = None if _is_relative(name, kind) else name_fault(name)
             if fault is not None:
@@ -215,9 +215,9 @@ def _is_relative(name: str, kind: DeviceKind) -> bool:
     return kind is not DeviceKind.DEVICE and name == ANY_NAME
 
 
-def check_advice(named: NamedProfile) -> Iterator[Finding]:
+def check_advice(named_profile: NamedProfile) -> Iterator[Finding]:
     """Yield an error for advice where nothing is rejected."""
-    for kind, device in named.profile.devices.items():
+    for kind, device in named_profile.profile.devices.items():
         for name, devices in (device.resources or {}).items():
             if isinstance(devices.advice, str) and not isinstance(devices.rejected, str):
                 yield error(
@@ -228,9 +228,9 @@ def check_advice(named: NamedProfile) -> Iterator[Finding]:
                 )
 
 
-def check_size(named: NamedProfile) -> Iterator[Finding]:
+def check_size(named_profile: NamedProfile) -> Iterator[Finding]:
     """Yield an error for a profile that is larger than processes keep."""
-    size = len(canonical_content(named.profile))
+    size = len(canonical_content(named_profile.profile))
     if size > MAX_PROFILE_BYTES:
         yield error(
             Code.PROFILE_TOO_LARGE,
@@ -238,7 +238,7 @@ def check_size(named: NamedProfile) -> Iterator[Finding]:
             f"has {size} bytes as JSON; at most {MAX_PROFILE_BYTES}",
             "list resource names that begin alike as one that ends in *",
         )
-    for kind, device in named.profile.devices.items():
+    for kind, device in named_profile.profile.devices.items():
         number = len(device.resources or ())
         if number > MAX_RESOURCES:
             yield error(
@@ -273,5 +273,5 @@ def check_spec(name: str, spec: Mapping[str, Any]) -> tuple[Profile | None, tupl
         message = f"is not a driver profile: {printable(str(fault))[:MAX_FAULT]}"
         fix = "docs/profiles.md has every field"
         return None, (error(Code.INVALID_PROFILE, SPEC, message, fix),)
-    named = NamedProfile(name=name, profile=profile)
-    return profile, tuple(finding for check in CHECKS for finding in check(named))
+    named_profile = NamedProfile(name=name, profile=profile)
+    return profile, tuple(finding for check in CHECKS for finding in check(named_profile))

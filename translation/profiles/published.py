@@ -97,13 +97,13 @@ def _cut(fault: str) -> str:
     return printable(fault[:_MAX_FAULT])
 
 
-def encode_published(published: PublishedProfiles) -> Mapping[str, str]:
+def encode_published(published_profiles: PublishedProfiles) -> Mapping[str, str]:
     """Return the data of the ConfigMap."""
     return {
-        IN_FORCE: msgspec.json.encode(published.in_force, order="sorted").decode(),
+        IN_FORCE: msgspec.json.encode(published_profiles.in_force, order="sorted").decode(),
         **{
             version: canonical_content(profile).decode()
-            for version, profile in sorted(published.versions.items())
+            for version, profile in sorted(published_profiles.versions.items())
         },
     }
 

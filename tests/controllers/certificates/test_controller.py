@@ -812,7 +812,7 @@ def test_conditions_that_somebody_changed_on_purpose_are_left_alone(number: int)
     changed = [conditions[1:], [{**conditions[0], "expression": "false"}, *conditions[1:]]]
     document["webhooks"][0]["matchConditions"] = changed[number]
 
-    webhooks = project_webhooks(msgspec.json.encode(document))
+    webhooks = project_webhooks(msgspec.json.encode(document))[:1]
 
     assert conditions_patch(webhooks, _conditions("vendor.example/npu")) == []
 
