@@ -223,6 +223,7 @@ def _base(names: Iterable[str]) -> str:
 def _crds() -> str:
     documents = _documents("base/allocatorownerships")
     documents += _documents("base/devicecompatibilitypolicies")
+    documents += _documents("base/devicetranslationprofiles")
     for document in documents:
         document["metadata"]["annotations"] = "PH_keep"
     return _text("manifests/base", documents, ".Values.crds.install")
