@@ -1,8 +1,8 @@
 """The policies that bind our accounts to what their processes do, where roles cannot say it.
 
 A role cannot name what is created, nor which fields of an object may change. These policies can, so
-that a stolen token is good for little. `documents` returns them for manifests/base, and
-`observer_documents` for manifests/observer.
+that a stolen token is good for little. `documents` returns them for manifests/base,
+`observer_documents` for manifests/observer, and `bridge_documents` for manifests/bridge.
 """
 
 import json
@@ -23,6 +23,7 @@ from controllers.settings import Settings as ControllerSettings
 from controllers.templates.actions import POD_CLAIM_ANNOTATION
 from kube.cel.quoting import quote
 from kube.names import (
+    BRIDGE_LEASE,
     CERTIFICATES_REPORTER,
     CONTROLLER_REPORTER,
     MANAGED_LABEL,
@@ -33,6 +34,7 @@ from kube.names import (
 )
 from process.certificates import TLS_TYPE
 from process.webhook_paths import KEY_PATTERN
+from sidecar.plan.writes import FINALIZER, SETTLED_ANNOTATION
 
 Document = Mapping[str, Any]
 
@@ -103,6 +105,46 @@ def observer_documents() -> list[Document]:
                 )
             ],
             namespace=OBSERVER_NAMESPACE,
+        )
+    )
+
+
+def bridge_documents() -> list[Document]:
+    """Return the policy of the bridge's account and its binding.
+
+    The fence says what it may allocate; this, that it changes nothing else of a claim.
+    """
+    annotations = "metadata.?annotations"
+    settled = quote(SETTLED_ANNOTATION)
+    finalizers = (
+        f"metadata.?finalizers.orValue([]).filter(finalizer, finalizer != {quote(FINALIZER)})"
+    )
+    return list(
+        _policy(
+            "bridge",
+            [
+                _rule(_DRA, "resourceclaims", operations=("UPDATE",)),
+                _rule("coordination.k8s.io", "leases"),
+            ],
+            [
+                _named_resource(
+                    "resourceclaims",
+                    "object.metadata.?labels == oldObject.metadata.?labels\n"
+                    "&& object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences\n"
+                    f"&& object.{finalizers}\n  == oldObject.{finalizers}\n"
+                    f"&& object.{annotations}.orValue({{}}).all(name, name == {settled}\n"
+                    f"  || object.{annotations}[?name] == oldObject.{annotations}[?name])\n"
+                    f"&& oldObject.{annotations}.orValue({{}}).all(name, name == {settled}\n"
+                    f"  || object.{annotations}[?name].hasValue())",
+                    f"of the metadata of a claim only the finalizer {FINALIZER} and the annotation "
+                    f"{SETTLED_ANNOTATION} are its to change",
+                ),
+                _named_resource(
+                    "leases",
+                    f"object.metadata.name == {quote(BRIDGE_LEASE)}",
+                    f"its Lease is {BRIDGE_LEASE}",
+                ),
+            ],
         )
     )
 

@@ -155,6 +155,13 @@ def observer_policy() -> str:
     )
 
 
+def bridge_policy() -> str:
+    """Return the policy that binds the bridge's account."""
+    return HEADER.format(source="tools/account_policies.py") + dump_yaml(
+        accounts.bridge_documents()
+    )
+
+
 def example_driver_cluster() -> str:
     """Return the cluster that the example of the node driver is shown against."""
     header = HEADER.format(source="examples/driver/inventory.yaml")
@@ -181,6 +188,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("manifests/base/devicetranslationprofiles.yaml", profile_definition),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
+    ("manifests/bridge/accountpolicy.yaml", bridge_policy),
     ("manifests/bridge/fence.yaml", bridge_fence),
     ("manifests/observer/accountpolicy.yaml", observer_policy),
     ("manifests/overlays/opt-in/configurations.yaml", partial(mode_patches, Mode.OPT_IN)),
