@@ -188,6 +188,8 @@ class Code(StrEnum):
     """Devices of an init container stay allocated for the lifetime of the pod."""
     SIDECAR_ADDED = "sidecarAdded"
     """The pod holds a sidecar's devices beside those of its app containers; HAMi holds the larger."""
+    GRANTED_WHERE_REJECTED = "grantedWhereRejected"
+    """The legacy scheduler rejects this mixture of keys; the claims grant what each of them means."""
     NO_DEVICE_REQUESTED = "noDeviceRequested"
     """Companion keys have no effect without a device count above zero."""
     DEVICES_EXPOSED_BY_ENV = "devicesExposedByEnv"

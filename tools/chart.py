@@ -74,7 +74,9 @@ def templates() -> Mapping[str, Callable[[], str]]:
             "policies": lambda: _file("policies", ["policies"], ".Values.policies.enabled"),
             "driver": _driver,
             "bridge": lambda: _file(
-                "bridge", ["account", "configuration", "bridge"], ".Values.bridge.enabled"
+                "bridge",
+                ["account", "accountpolicy", "configuration", "bridge"],
+                ".Values.bridge.enabled",
             ),
             "alerts": _alerts,
         }.items()
@@ -221,9 +223,13 @@ def _base(names: Iterable[str]) -> str:
 
 
 def _crds() -> str:
-    documents = _documents("base/allocatorownerships")
-    documents += _documents("base/devicecompatibilitypolicies")
-    documents += _documents("base/devicetranslationprofiles")
+    files = sorted((ROOT / "manifests" / "base").glob("*.yaml"))
+    documents = [
+        document
+        for file in files
+        for document in _documents(f"base/{file.stem}")
+        if document["kind"] == "CustomResourceDefinition"
+    ]
     for document in documents:
         document["metadata"]["annotations"] = "PH_keep"
     return _text("manifests/base", documents, ".Values.crds.install")

@@ -58,6 +58,7 @@ from cli.commands.translate import TranslateAnswer
 from cli.output.formats import API_VERSION, Report
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
+from controllers.profiles import status as profile_status
 from controllers.shadow.report import Reason as ShadowEventReason
 from controllers.templates.actions import Reason as TemplateEventReason
 from driver.plan.prepare import RefusalReason
@@ -230,8 +231,10 @@ def _schema_fields(schema: Schema, place: str) -> Iterator[str]:
 
 
 def _conditions() -> set[str]:
-    return {f"condition {condition.value}" for condition in ConditionType} | {
-        f"reason {reason.value}" for reason in (*ConditionReason, *EnforcementReason)
+    types = (*ConditionType, *profile_status.ConditionType)
+    reasons = (*ConditionReason, *EnforcementReason, *profile_status.REASONS)
+    return {f"condition {condition.value}" for condition in types} | {
+        f"reason {reason.value}" for reason in reasons
     }
 
 

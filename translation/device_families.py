@@ -32,7 +32,7 @@ def _dra_advice(driver: str, resource: str) -> str:
 
 
 def _keys_advice(keys: str) -> str:
-    return f"write a key that is translated, {keys}, or keep the device plugin running"
+    return f"write a translated key: {keys}; or keep the device plugin running"
 
 
 _PLUGIN: Final = "keep the device plugin running; no DRA driver for these devices is known"

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, has_errors
+from findings.finding import Code, Finding, error, has_errors, info
 from kube.quantity import Format, Quantity
 from translation.amounts import whole_amount
 from translation.choices import Exclusivity
@@ -118,6 +118,7 @@ def translate(pod: LegacyPod) -> Translation:
     if not intents and not has_errors(findings):
         return Translation()  # Annotations have no effect on a pod that requests no device.
     findings += check_isolation(pod, intents)
+    findings += _check_deprecated_form(replaced_pod)
     return Translation(
         intents=tuple(
             msgspec.structs.replace(intent, container=users[0], also=users[1:])
@@ -158,13 +159,7 @@ def _totals(pod: LegacyPod, findings: list[Finding]) -> _Totals:
     running: dict[str, int] = {}
     init: dict[str, int] = {}
     sidecars: dict[str, int] = {}
-    apps_request_gpus = any(
-        key in GPU_KEYS
-        for container in pod.containers
-        if not container.init
-        for key, amount in container.limits.items()
-        if amount
-    )
+    apps_request_gpus = _apps_request_gpus(pod)
     for container in pod.containers:
         if not container.limits:
             continue
@@ -188,6 +183,34 @@ def _totals(pod: LegacyPod, findings: list[Finding]) -> _Totals:
         if PERCENT in paths:
             paths.setdefault(key, paths[PERCENT])
     return _Totals(amounts=totals, paths=paths, sets_shared=SHARED in paths)
+
+
+def _apps_request_gpus(pod: LegacyPod) -> bool:
+    return any(
+        key in GPU_KEYS
+        for container in pod.containers
+        if not container.init
+        for key, amount in container.limits.items()
+        if amount
+    )
+
+
+def _check_deprecated_form(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield a finding for each deprecated key that Koordinator leaves beside its own form.
+
+    Source: injectGPU, which rewrites it in app containers only, and ValidateDeviceRequest.
+    """
+    if not _apps_request_gpus(pod):
+        return
+    for container in pod.containers:
+        if container.init and container.limits.get(PERCENT):
+            yield info(
+                Code.GRANTED_WHERE_REJECTED,
+                container.limit_path(PERCENT),
+                "is read like gpu-core and gpu-memory-ratio; Koordinator rewrites it in app "
+                "containers only, and its scheduler rejects the mixture",
+                f"write {CORE} and {RATIO} instead",
+            )
 
 
 def _read_amounts(container: LegacyContainer, findings: list[Finding]) -> Mapping[str, int]:
