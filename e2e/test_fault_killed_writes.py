@@ -48,6 +48,7 @@ HASTY: Final = {
     "controllers": {"templateUnusedPeriod": "1s"},
 }
 POLICY_DRIVER: Final = "fault.example.com"
+PROFILE_DRIVER: Final = "npu.fault.example.com"
 MOMENTS: Final[tuple[Moment, ...]] = ("before", "after")
 
 
@@ -411,6 +412,50 @@ def new_policy(stage: Stage) -> Steps:
     stage.delete("dcp", "fault")
 
 
+def edited_profile(stage: Stage) -> Steps:
+    """A profile lists one more resource."""
+    stage.cluster.apply(translation_profile())
+    wait_for_profile(stage, "example.com/npu-large")
+    yield
+    stage.cluster.apply(translation_profile(**{"example.com/npu-more": {}}))
+    yield
+    wait_for_profile(stage, "example.com/npu-more")
+    stage.delete("dtp", PROFILE_DRIVER)
+
+
+def lost_profiles(stage: Stage) -> Steps:
+    """The versions of profiles are gone, those that live pods name among them."""
+    target = ("configmaps", "drawbridge-profiles", stage.drawbridge.namespace)
+    stage.cluster.apply(translation_profile())
+    wait_for_profile(stage, "example.com/npu-large")
+    yield
+    stage.delete(*target)
+    yield
+    stage.cluster.wait_for(*target, timeout_s=TIMEOUT_S)
+    wait_for_profile(stage, "example.com/npu-large")
+    stage.delete("dtp", PROFILE_DRIVER)
+
+
+def translation_profile(**resources: Object) -> Object:
+    """Return the profile of the example, for a driver of its own, with more resources."""
+    document: Object = yaml.safe_load((ROOT / "examples/profile/profile.yaml").read_text())
+    document["metadata"]["name"] = document["spec"]["driver"] = PROFILE_DRIVER
+    document["spec"]["devices"]["device"]["resources"] |= resources
+    return document
+
+
+def wait_for_profile(stage: Stage, resource: str) -> None:
+    """Wait until the status tells of a resource of the profile; assert that it is published."""
+    stage.cluster.wait_for(
+        "dtp",
+        PROFILE_DRIVER,
+        until=lambda profile: resource in repr(profile.get("status")),
+        timeout_s=TIMEOUT_S,
+    )
+    published = stage.cluster.get("configmaps", "drawbridge-profiles", stage.drawbridge.namespace)
+    assert resource in "".join(published["data"].values())
+
+
 def unsigned_pod(stage: Stage) -> Steps:
     """A pod waits for a template that nobody signed: an event says so."""
     namespace = f"{stage.namespace}-opted-out"
@@ -459,6 +504,7 @@ PATHS, SIGNING = "drawbridge-webhook-path", "drawbridge-signing"
 _CERTIFICATES: Final = "controllers.certificates.controller.CertificateController"
 _SIGNING: Final = "controllers.certificates.signing_keys.SigningKeyController"
 _PATHS: Final = "controllers.certificates.path_secret.PathSecret"
+_PROFILES: Final = "controllers.profiles.controller.ProfileController"
 _TEMPLATES: Final = "controllers.templates.controller.TemplateController"
 
 CERTIFICATE_CAUSES: Final[Mapping[Write, Cause]] = {
@@ -486,6 +532,9 @@ CONTROLLER_CAUSES: Final[Mapping[Write, Cause]] = {
     Write(f"{_TEMPLATES}._delete_claim delete"): poisoned_template,
     Write(f"{_TEMPLATES}._delete_unused delete"): unused_template,
     Write("controllers.policies.controller.PolicyController._write patch"): new_policy,
+    Write(f"{_PROFILES}._write create"): lost_profiles,
+    Write(f"{_PROFILES}._write patch"): edited_profile,
+    Write(f"{_PROFILES}._update_status patch"): edited_profile,
     Write("controllers.audit.controller.AuditController._write_mark patch"): lowered_mark,
     Write("controllers.audit.controller.AuditController._write_mark create"): lost_mark,
     Write("kube.runtime.events.EventRecorder._write create"): unsigned_pod,

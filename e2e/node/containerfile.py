@@ -1,6 +1,6 @@
 """The steps of a Containerfile, run in a root file system without a container engine.
 
-Only what ours needs: `FROM` of one kind of base, `WORKDIR`, `ENV`, `COPY` from the project and from an
+Only what ours needs: `ARG` of a base, `FROM` of one kind of base, `WORKDIR`, `ENV`, `COPY` from the project and from an
 earlier stage, `RUN` by `sh -c` in a chroot, `USER` and `CMD`. Any other instruction is an error, so that
 nothing is left out silently.
 """
@@ -8,6 +8,7 @@ nothing is left out silently.
 import json
 import re
 import shutil
+import string
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -73,12 +74,20 @@ def read_stages(text: str) -> tuple[Stage, ...]:
 
     >>> [stage.name for stage in read_stages("FROM a AS build\nRUN b \\\n c\n# d\nFROM a\nUSER 1\n")]
     ['build', '']
+    >>> read_stages("ARG A=b\nFROM ${A}\n")[0].base
+    'b'
     """
     stages: list[Stage] = []
+    # Before the first stage, an ARG is for FROM only.
+    arguments: dict[str, str] = {}
     for instruction in _instructions(text):
         if instruction.word == "FROM":
             base, _, name = instruction.text.partition(" AS ")
+            base = string.Template(base).substitute(arguments)
             stages.append(Stage(name=name, base=base, steps=()))
+        elif instruction.word == "ARG" and not stages:
+            name, _, default = instruction.text.partition("=")
+            arguments[name] = default
         else:
             steps = (*stages[-1].steps, instruction)
             stages[-1] = msgspec.structs.replace(stages[-1], steps=steps)

@@ -28,7 +28,8 @@ OTHER_ACCELERATORS = {
     "qat.intel.com",
     "tpu.google.com",
 }
-SHIPPED = GPUS | NICS | OTHER_ACCELERATORS
+NETWORKS = {"cni.dra.networking.x-k8s.io"}
+SHIPPED = GPUS | NICS | NETWORKS | OTHER_ACCELERATORS
 OTHER = "driver: gpu.other.example\ndevices: {gpu: {class: other}}\n"
 REPLACED = "driver: gpu.example.com\ndevices: {gpu: {class: ours}}\n"
 

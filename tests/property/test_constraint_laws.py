@@ -382,7 +382,7 @@ def test_allowed_positions_are_those_that_add_accepts(history: tuple[World, list
             assert fits == bool(allowed_positions >> position & 1)
 
 
-@given(world=worlds(), data=st.data())
+@given(setting=worlds(), data=st.data())
 def test_infeasible_demands_have_no_solution(setting: World, data: st.DataObject) -> None:
     constraint = _build_constraint(setting)
     if constraint is None:
