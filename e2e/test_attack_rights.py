@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from admission.webhook_configuration import KEYS_BEGIN, KEYS_END
+from admission.match_conditions import KEYS_BEGIN, KEYS_END
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge
 from e2e.objects import claim_template, pod

@@ -9,14 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from admission.webhook_configuration import (
-    KEYS_BEGIN,
-    KEYS_END,
-    KEYS_PATTERN,
-    ROUTING_WEBHOOK,
-    WEBHOOK_PATHS,
-    webhook_rules,
-)
+from admission.match_conditions import KEYS_BEGIN, KEYS_END, KEYS_PATTERN
+from admission.webhook_configuration import ROUTING_WEBHOOK, WEBHOOK_PATHS, webhook_rules
 from clusterstate.settings import ValidationSettings
 from controllers.certificates.settings import Settings as CertificateSettings
 from controllers.settings import Settings as ControllerSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from admission.webhook_configuration import differ_in_keys_only
+from admission.match_conditions import differ_in_keys_only
 from certs.rotation import KEYS, Authorities, encode_authorities
 from certs.serving import ServingCertificate
 from controllers.certificates.secret_documents import secret_document, secret_patch

@@ -8,24 +8,26 @@ from typing import Any, Final, NamedTuple
 import pytest
 from cel_expr_python import cel
 
-from admission.webhook_configuration import (
+from admission.match_conditions import (
     KEYS_BEGIN,
     KEYS_END,
     KEYS_PATTERN,
+    differ_in_keys_only,
+    match_conditions,
+    object_match_conditions,
+    routing_match_conditions,
+    update_match_conditions,
+    workload_match_conditions,
+)
+from admission.webhook_configuration import (
     OBJECTS_WEBHOOK,
     PODS_WEBHOOK,
     ROUTING_WEBHOOK,
     UPDATES_WEBHOOK,
     WORKLOADS_WEBHOOK,
     configuration,
-    differ_in_keys_only,
-    match_conditions,
-    object_match_conditions,
-    routing_match_conditions,
-    update_match_conditions,
     validating_configuration,
     webhook_rules,
-    workload_match_conditions,
 )
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
 from translation.arbiter import VOCABULARIES, extended_vocabularies

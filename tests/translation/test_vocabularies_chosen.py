@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from admission.webhook_configuration import match_conditions
+from admission.match_conditions import match_conditions
 from testing.builders import (
     Document,
     gpus,
