@@ -208,7 +208,7 @@ CREATIONS: Final = (
     Creation(CERTIFICATES, named("Lease", "coordination.k8s.io/v1", "drawbridge-controller-x"), "its Lease is"),
     Creation(CERTIFICATES, pod("a"), "cannot create resource"),
     Creation(CONTROLLER, named("Lease", "coordination.k8s.io/v1", "drawbridge-certificates-x"), "its Lease is"),
-    Creation(CONTROLLER, named("ConfigMap", "v1", "kube-root-ca"), "its ConfigMap is"),
+    Creation(CONTROLLER, named("ConfigMap", "v1", "kube-root-ca"), "its ConfigMaps are"),
     Creation(CONTROLLER, event("kubelet"), "its events are reported by"),
     Creation(CONTROLLER, template(f"hami-gpu-1-{HASH}"), "its templates have"),
     Creation(CONTROLLER, template("mine", **{MANAGED_LABEL: "true"}), "its templates have"),
