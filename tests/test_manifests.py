@@ -123,6 +123,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **{each.plural: ("list",) for each in WORKLOADS},
         "events": ("create",),
         "limitranges": FOLLOW,
+        "network-attachment-definitions": FOLLOW,
         "workloadprofiles": FOLLOW,
         "mutatingadmissionpolicies": ("list",),
         "resourcequotas": FOLLOW,

@@ -39,8 +39,8 @@ HOLD_S: Final = 0.025
 """The time for which a review may hold the event loop."""
 INSTRUCTION: Final = 2.5
 """The time that an instruction of the bound may take, as a multiple of one of `PLAIN`."""
-EVALUATION_S: Final = 1e-4
-"""The time that a pattern may take to be evaluated at all."""
+EVALUATION: Final = 100
+"""The time that a pattern may take to be evaluated at all, in instructions of `PLAIN`."""
 PLAIN: Final = "." * 100
 TEXT: Final = "aéλk1" * 12
 
@@ -122,7 +122,7 @@ def pattern_excess(pattern: str) -> float:
     size = program_size(pattern)
     if size > MAX_SIZE:
         return 0.0  # Nothing compiles it.
-    allowed_s = EVALUATION_S + size * INSTRUCTION * _plain_instruction_s()
+    allowed_s = (EVALUATION + size * INSTRUCTION) * _plain_instruction_s()
     return _least_s(_evaluation(pattern), allowed_s) / allowed_s
 
 
