@@ -83,7 +83,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The name, which derives from object and identity."""
         identity = self.identity or f"{self.reason}{self.note}"
-        digest = sha256(f"{self.regarding.uid}{identity}".encode()).hexdigest()[:HASH_LENGTH]
+        # An object that does not exist has no uid, and others of its name may not exist either.
+        object_id = self.regarding.uid or self.regarding.kind
+        digest = sha256(f"{object_id}{identity}".encode()).hexdigest()[:HASH_LENGTH]
         return f"{self.regarding.name[: MAX_NAME - HASH_LENGTH - 1]}.{digest}"
 
 

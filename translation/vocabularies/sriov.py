@@ -123,8 +123,8 @@ def read_network(text: str) -> NetworkAttachment | None:
 
     Source: Multus, pkg/k8sclient, parsePodNetworkAnnotation.
 
-    >>> read_network("team/fast@net1"), read_network("a, b")
-    (NetworkAttachment(name='fast', namespace='team', interface='net1'), None)
+    >>> read_network("team/fast@net1").interface, read_network("a, b")
+    ('net1', None)
     """
     networks = _networks_of(text)
     distinct = {(network.namespace, network.name) for network in networks}

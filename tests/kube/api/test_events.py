@@ -80,6 +80,13 @@ def test_a_name_derives_from_object_and_identity() -> None:
     assert 1 == len({replace(event, identity="devices").name for event in others[:2]})
 
 
+def test_objects_of_one_name_that_do_not_exist_have_events_of_their_own() -> None:
+    absent = replace(EVENT, regarding=replace(POD, uid=""))
+    other = replace(EVENT, regarding=replace(POD, uid="", kind="Service"))
+
+    assert absent.name != other.name
+
+
 def test_times_are_in_utc() -> None:
     there = NOW.astimezone(timezone(timedelta(hours=5)))
 
