@@ -49,7 +49,7 @@ def served(cluster: Access) -> Iterator[None]:
         NAME,
         until=lambda crd: any(
             condition["type"] == "Established" and condition["status"] == "True"
-            for condition in crd.get("status", {}).get("conditions", ())
+            for condition in crd.get("status", {}).get("conditions") or ()
         ),
     )
     yield

@@ -146,7 +146,7 @@ def workload_profiles(cluster: Access) -> Iterator[None]:
         PROFILES,
         until=lambda crd: any(
             condition["type"] == "Established" and condition["status"] == "True"
-            for condition in crd.get("status", {}).get("conditions", ())
+            for condition in crd.get("status", {}).get("conditions") or ()
         ),
     )
     yield
