@@ -173,16 +173,21 @@ def test_hamis_label_does_not_keep_a_labelled_namespace(cluster: Access, namespa
     label(cluster, namespace, IN)
 
 
-@pytest.mark.usefixtures("opt_in")
-def test_nobody_without_the_label_waits_for_us(
-    cluster: Access, drawbridge: Drawbridge, namespace: str
-) -> None:
+def create_without_webhook(cluster: Access, drawbridge: Drawbridge, namespace: str) -> None:
+    """Create a pod with device keys while no webhook answers."""
     drawbridge.stop(WEBHOOK)
     try:
         apply(cluster, namespace, pod("share", limits=LIMITS))
     finally:
         drawbridge.start(WEBHOOK)
         drawbridge.wait_ready()
+
+
+@pytest.mark.usefixtures("opt_in")
+def test_nobody_without_the_label_waits_for_us(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    create_without_webhook(cluster, drawbridge, namespace)
 
 
 @pytest.mark.usefixtures("opt_in")
@@ -256,12 +261,7 @@ def reasons(cluster: Access, namespace: str) -> dict[str, list[str]]:
 def test_no_pod_waits_for_us_in_shadow(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:
-    drawbridge.stop(WEBHOOK)
-    try:
-        apply(cluster, namespace, pod("share", limits=LIMITS))
-    finally:
-        drawbridge.start(WEBHOOK)
-        drawbridge.wait_ready()
+    create_without_webhook(cluster, drawbridge, namespace)
 
 
 # --- the overlays -----------------------------------------------------------------------------------

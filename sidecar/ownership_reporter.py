@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import structlog
 
+from kube.api.meta import status_patch
 from kube.api.ownership import AllocatorOwnership
 from kube.errors import KubeError, NotFound
-from sidecar.plan.ownership_status import Report, complete_pools, ownership_status, patch_of
+from sidecar.plan.ownership_status import Report, complete_pools, ownership_status
 from sidecar.state import ClusterState
 
 PERIOD_S: Final = 1.0
@@ -68,7 +69,9 @@ class OwnershipReporter:
             self._failures = 0
             return
         try:
-            raw = await self._patch(ownership.metadata.name, patch_of(ownership, status))
+            raw = await self._patch(
+                ownership.metadata.name, status_patch(ownership.metadata, status)
+            )
         except NotFound:
             return
         except KubeError as error:

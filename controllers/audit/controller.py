@@ -39,12 +39,11 @@ from controllers.audit.report import (
 from controllers.audit.untranslated import UntranslatedPods, count_findings
 from controllers.settings import Settings
 from findings.finding import Finding
-from kube.api.events import Event
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
 from kube.runtime.controller import Controller
-from kube.runtime.events import EventRecorder, EventResult
+from kube.runtime.events import EventRecorder, NewEventRecorder
 from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
 
 AUDIT: Final = "audit"
@@ -56,8 +55,6 @@ BATCH: Final = 16
 """Objects that are validated at a time; a Lease has to be renewed meanwhile."""
 MAX_LOGGED: Final = 100
 """Resources that nodes offer twice, in the log of one audit."""
-MAX_RECORDED: Final = 100_000
-"""Names of events that are remembered; the API server knows the events anyway."""
 
 log = structlog.get_logger()
 
@@ -96,12 +93,11 @@ class AuditController:
         self._config_map = settings.validation.inventory_config_map
         self._settings = settings.controllers
         self._evaluator = evaluator
-        self._recorder = recorder
+        self._recorder = NewEventRecorder(recorder)
         self._metrics = metrics
         self._pods = pods
         self._drivers_of = drivers_of
         self._clock = clock
-        self._recorded: set[str] = set()
         controller: Controller[str] = Controller(
             "audit", self._reconcile, backoff=settings.controllers.backoff(), workers=2
         )
@@ -164,9 +160,9 @@ class AuditController:
                 for name, audited_name, findings in await self._validate(kind, batch):
                     results.append((name, findings))
                     event = event_of(name, audited_name, findings)
-                    if remaining_events and event is not None and event.name not in self._recorded:
+                    if remaining_events and event is not None and self._recorder.is_new(event):
                         remaining_events -= 1
-                        self._record(event)
+                        self._recorder.record(event)
         families = self._pods.summarize(
             await self._evaluator.query(_mapped_resources, timeout_s=None)
         )
@@ -214,16 +210,6 @@ class AuditController:
             results = []
         await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         return results
-
-    def _record(self, event: Event) -> None:
-        if len(self._recorded) >= MAX_RECORDED:
-            self._recorded.clear()
-        self._recorded.add(event.name)
-        self._recorder.record(event, on_result=partial(self._event_finished, event.name))
-
-    def _event_finished(self, name: str, result: EventResult) -> None:
-        if not result.is_written:  # The next audit records it again.
-            self._recorded.discard(name)
 
 
 def _mapped_resources(cache: RuleCache) -> Mapping[str, str]:

@@ -27,12 +27,12 @@ from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import (
     PolicyReport,
     differs_in_more_than_counts,
-    patch_of,
     pool_of,
     usage_of,
 )
 from controllers.settings import ControllerSettings
 from kube.api.events import ObjectReference
+from kube.api.meta import status_patch
 from kube.api.ownership import AllocatorOwnership, owned_drivers, project_ownership
 from kube.api.policy import (
     DeviceCompatibilityPolicy,
@@ -371,7 +371,7 @@ class PolicyController:
         written_policy = await self._client.patch(
             DEVICE_COMPATIBILITY_POLICIES,
             name,
-            patch_of(state.policy, status),
+            status_patch(state.policy.metadata, status),
             PatchType.MERGE,
             DeviceCompatibilityPolicy,
             subresource="status",

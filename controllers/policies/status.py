@@ -11,7 +11,7 @@ Source: docs/compatibility.md; meta/v1 Condition.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -309,17 +309,3 @@ def _rows(table: Matrix, counts: Mapping[_Key, int]) -> Iterator[MatrixRow]:
             devices=counts[kind.profile.number, kind.groups],
             compatible_with=compatible_with or None,
         )
-
-
-# --- the patch -------------------------------------------------------------------------------------
-
-
-def patch_of(
-    policy: DeviceCompatibilityPolicy, status: DeviceCompatibilityPolicyStatus
-) -> Mapping[str, Any]:
-    """Return the merge patch that makes a status the stored one, of this very policy."""
-    absent = dict.fromkeys(DeviceCompatibilityPolicyStatus.__struct_encode_fields__)
-    return {
-        "metadata": {"uid": policy.metadata.uid},
-        "status": {**absent, **msgspec.to_builtins(status)},
-    }

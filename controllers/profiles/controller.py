@@ -16,10 +16,10 @@ import msgspec
 import structlog
 
 from clusterstate.projections import project_class, project_slice
-from controllers.profiles.status import ProfileFacts, build_status, patch_of
+from controllers.profiles.status import ProfileFacts, build_status
 from controllers.profiles.used_versions import project_used_versions
 from controllers.settings import Settings
-from kube.api.meta import ObjectHead, decode, decode_pruned
+from kube.api.meta import ObjectHead, decode, decode_pruned, status_patch
 from kube.api.resource import ResourceSlice
 from kube.api.timestamps import rfc3339
 from kube.api.translation_profile import (
@@ -293,7 +293,7 @@ class ProfileController:
         await self._client.patch(
             DEVICE_TRANSLATION_PROFILES,
             name,
-            patch_of(document, status),
+            status_patch(document.metadata, status),
             PatchType.MERGE,
             msgspec.Raw,
             subresource="status",

@@ -5,7 +5,7 @@ Source: docs/profiles.md; meta/v1 Condition.
 
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -251,17 +251,6 @@ def _list(names: Collection[str]) -> str:
 
 def _bounded_conflict(conflict: KeyConflict) -> KeyConflict:
     return msgspec.structs.replace(conflict, message=shorten(conflict.message, MAX_MESSAGE))
-
-
-def patch_of(
-    document: DeviceTranslationProfile, status: DeviceTranslationProfileStatus
-) -> Mapping[str, Any]:
-    """Return the merge patch that makes a status the stored one, of this very object."""
-    absent = dict.fromkeys(DeviceTranslationProfileStatus.__struct_encode_fields__)
-    return {
-        "metadata": {"uid": document.metadata.uid},
-        "status": {**absent, **msgspec.to_builtins(status)},
-    }
 
 
 REASONS: Final = (*AcceptedReason, *ConditionReason)

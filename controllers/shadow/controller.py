@@ -6,7 +6,6 @@ It writes events only. Evaluation takes a fifth of a core at most, however much 
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Final
 
 import structlog
@@ -20,12 +19,11 @@ from controllers.shadow.report import (
     shadow_event,
     stored_object,
 )
-from kube.api.events import Event
 from kube.api.urls import PODS, WORKLOADS, Resource
 from kube.api.workloads import VALIDATED_KINDS
 from kube.client.client import Client
 from kube.runtime.controller import Controller
-from kube.runtime.events import EventRecorder, EventResult
+from kube.runtime.events import EventRecorder, NewEventRecorder
 from translation.intents import Vocabulary
 from translation.snapshot import TranslationOptions
 
@@ -33,8 +31,6 @@ EVALUATION: Final = "evaluation"
 """The only key."""
 IDLE_FACTOR: Final = 4.0
 """A page is followed by a pause of so many times what its evaluation took."""
-MAX_RECORDED: Final = 100_000
-"""Names of events that are remembered; the API server knows the events anyway."""
 LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 log = structlog.get_logger()
@@ -75,13 +71,12 @@ class ShadowController:
             clock: Monotonic seconds.
         """
         self._client = client
-        self._recorder = recorder
+        self._recorder = NewEventRecorder(recorder)
         self._snapshots = snapshots
         self._period_s = settings.audit_period
         self._options = options
         self._vocabularies = vocabularies
         self._clock = clock
-        self._recorded: set[str] = set()
         controller: Controller[str] = Controller(
             "shadow", self._reconcile, backoff=settings.backoff()
         )
@@ -116,16 +111,6 @@ class ShadowController:
             log.exception("shadow.failed", object=str(workload.reported))
             return False
         event = None if answer is None else shadow_event(workload, answer)
-        if event is not None and event.name not in self._recorded:
-            self._record(event)
+        if event is not None and self._recorder.is_new(event):
+            self._recorder.record(event)
         return True
-
-    def _record(self, event: Event) -> None:
-        if len(self._recorded) >= MAX_RECORDED:
-            self._recorded.clear()
-        self._recorded.add(event.name)
-        self._recorder.record(event, on_result=partial(self._event_finished, event.name))
-
-    def _event_finished(self, name: str, result: EventResult) -> None:
-        if not result.is_written:  # The next evaluation records it again.
-            self._recorded.discard(name)

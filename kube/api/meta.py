@@ -153,3 +153,12 @@ def _parts_within_depth(text: bytes, depth: int) -> Iterator[bytes]:
 def encode(value: object) -> bytes:
     """Encode an object of ours as JSON, without fields that have their default."""
     return msgspec.json.encode(value, enc_hook=str)
+
+
+def status_patch(metadata: ObjectMeta, status: msgspec.Struct) -> Mapping[str, Any]:
+    """Return the merge patch that makes a status the stored one, of this very object."""
+    absent = dict.fromkeys(status.__struct_encode_fields__)
+    return {
+        "metadata": {"uid": metadata.uid},
+        "status": {**absent, **msgspec.to_builtins(status)},
+    }

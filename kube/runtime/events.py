@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ from kube.errors import AlreadyExists, KubeError, NamespaceTerminating, NotFound
 
 MAX_WRITTEN: Final = 4096
 """Names of written events that are remembered, so that a repetition needs no failed create."""
+MAX_REMEMBERED: Final = 100_000
+"""Names of events that `NewEventRecorder` remembers; the API server knows the events anyway."""
 _TEMPORARY: Final = frozenset({0, 429, 500, 502, 503, 504})
 """Statuses after which a write may succeed later; 0 is no answer at all."""
 
@@ -231,3 +234,26 @@ class EventRecorder:
         self._written.move_to_end((event.namespace, event.name))
         if len(self._written) > MAX_WRITTEN:
             self._written.popitem(last=False)
+
+
+class NewEventRecorder:
+    """Records each event once, for what is looked at again and again."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._recorded: set[str] = set()
+
+    def is_new(self, event: Event) -> bool:
+        """Return whether an event was not recorded yet."""
+        return event.name not in self._recorded
+
+    def record(self, event: Event) -> None:
+        """Record an event; one that cannot be written is new again."""
+        if len(self._recorded) >= MAX_REMEMBERED:
+            self._recorded.clear()
+        self._recorded.add(event.name)
+        self._recorder.record(event, on_result=partial(self._finished, event.name))
+
+    def _finished(self, name: str, result: EventResult) -> None:
+        if not result.is_written:
+            self._recorded.discard(name)

@@ -2,9 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from kube.api.ownership import (
     MAX_DRIVERS,
@@ -95,15 +93,6 @@ def ownership_status(
         # Those that are held back for longest; the others are known to this process alone.
         held_back=tuple(held_claims[-MAX_HELD_BACK:]) or None,
     )
-
-
-def patch_of(ownership: AllocatorOwnership, status: AllocatorOwnershipStatus) -> Mapping[str, Any]:
-    """Return the merge patch that makes a status the stored one, of this very object."""
-    absent = dict.fromkeys(AllocatorOwnershipStatus.__struct_encode_fields__)
-    return {
-        "metadata": {"uid": ownership.metadata.uid},
-        "status": {**absent, **msgspec.to_builtins(status)},
-    }
 
 
 class _State(NamedTuple):

@@ -16,13 +16,12 @@ from controllers.policies.status import (
     MAX_ROWS,
     PolicyReport,
     differs_in_more_than_counts,
-    patch_of,
     usage_of,
 )
 from controllers.policies.status import (
     pool_of as pool_of_slices,
 )
-from kube.api.meta import ObjectMeta
+from kube.api.meta import ObjectMeta, status_patch
 from kube.api.policy import (
     Condition,
     Conflict,
@@ -391,7 +390,7 @@ HELD = (
 
 
 def test_a_patch_takes_away_what_is_not_there_any_more() -> None:
-    patch = patch_of(APART, status(report(pools=())))
+    patch = status_patch(APART.metadata, status(report(pools=())))
 
     assert {"uid": "u-1"} == patch["metadata"]
     assert patch["status"]["matrix"] is None
