@@ -8,7 +8,8 @@ Unlike in upstream's allocator, admin access consumes no counters and no capacit
 must be possible on a full node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,36 +59,90 @@ def find_conflict(
         usage: Usage by other claims.
         options: Feature gates and policies.
     """
-    allocation = claim.status.allocation if claim.status is not None else None
-    if allocation is None:
-        return None
+    return _find_first_conflict((claim,), node, usage, options)
+
+
+def are_compatible(
+    claims: Sequence[ResourceClaim], node: NodeDevices, usage: Usage, options: AllocatorOptions
+) -> bool:
+    """Return whether allocations can be used beside each other and beside what is in use.
+
+    This is what `find_conflict` says of one claim after the other, each counted as usage for those after
+    it, but lays out one attempt for all of them.
+
+    Args:
+        claims: Allocated claims, different ones.
+        node: The devices of the node.
+        usage: Usage by other claims.
+        options: Feature gates and policies.
+    """
+    return _find_first_conflict(claims, node, usage, options) is None
+
+
+def _find_first_conflict(
+    claims: Sequence[ResourceClaim], node: NodeDevices, usage: Usage, options: AllocatorOptions
+) -> AllocationConflict | None:
     drivers = {pool.id.driver for pool in node.pools}
-    results = [
-        result
-        for result in allocation.devices.results or ()
-        if result.driver in drivers and not result.admin_access
+    allocations = [
+        (claim, claim.status.allocation)
+        for claim in claims
+        if claim.status is not None and claim.status.allocation is not None
     ]
-    requests = tuple(_request(index, result) for index, result in enumerate(results))
+    entries = [
+        _entries(number, allocation.devices.results or (), drivers)
+        for number, (_, allocation) in enumerate(allocations)
+    ]
+    flat = [entry for claim_entries in entries for entry in claim_entries]
+    if not flat:
+        return None
     pending = PendingClaims(
-        claims=(_with_config(claim, allocation),),
-        requests=(tuple((request,) for request in requests),),
+        claims=tuple(_with_config(claim, allocation) for claim, allocation in allocations),
+        requests=tuple(
+            tuple((entry.request,) for entry in claim_entries) for claim_entries in entries
+        ),
     )
-    attempt = lay_out(node, pending, usage, options)
-    recheck = _Recheck(attempt, usage, options)
-    for request, result in zip(requests, results, strict=True):
-        rejection = recheck.add(request, result)
-        if rejection is not None:
-            device = _device(result)
-            use = usage.of(device)
-            consumers = use.consumers if use is not None else ()
-            return AllocationConflict(
-                request=result.request, device=device, rejection=rejection, consumers=consumers
-            )
+    try:
+        recheck = _Recheck(lay_out(node, pending, usage, options), usage, options)
+    except AttemptFailed as error:
+        rejection = RejectionReason(reason=Reason.ATTEMPT_FAILED, subject=str(error))
+        return _conflict(flat[0].result, rejection, usage)
+    for entry in flat:
+        rejection_ = recheck.add(entry.request, entry.result)
+        if rejection_ is not None:
+            return _conflict(entry.result, rejection_, usage)
     return None
 
 
+class _Entry(NamedTuple):
+    """A result of an allocation, and the request that has exactly this result."""
+
+    request: Request
+    result: DeviceRequestAllocationResult
+
+
+def _entries(
+    claim: int, results: Iterable[DeviceRequestAllocationResult], drivers: Container[str]
+) -> list[_Entry]:
+    """Return the results of drivers that use a device."""
+    used = [result for result in results if result.driver in drivers and not result.admin_access]
+    return [_Entry(_request(claim, index, result), result) for index, result in enumerate(used)]
+
+
+def _conflict(
+    result: DeviceRequestAllocationResult, rejection: RejectionReason, usage: Usage
+) -> AllocationConflict:
+    device = _device(result)
+    use = usage.of(device)
+    return AllocationConflict(
+        request=result.request,
+        device=device,
+        rejection=rejection,
+        consumers=use.consumers if use is not None else (),
+    )
+
+
 class _Recheck:
-    """The state after some devices of one allocation."""
+    """The state after some devices of the allocations."""
 
     def __init__(self, attempt: Attempt, usage: Usage, options: AllocatorOptions) -> None:
         self._attempt = attempt
@@ -163,11 +218,17 @@ def _compare(
     return None
 
 
-def _request(index: int, result: DeviceRequestAllocationResult) -> Request:
-    """Return a request for exactly one result."""
+def _request(claim: int, index: int, result: DeviceRequestAllocationResult) -> Request:
+    """Return a request for exactly one result.
+
+    Args:
+        claim: Index of its claim in the attempt.
+        index: Index of the request in its claim.
+        result: The result.
+    """
     parent, slash, name = result.request.partition("/")
     return Request(
-        claim=0,
+        claim=claim,
         index=index,
         name=name if slash else parent,
         parent=parent if slash else None,

@@ -8,9 +8,9 @@ from allocator.compatibility.compile import compile_policy
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason
-from allocator.model.usage import gather_usage
+from allocator.model.usage import Usage, gather_usage
 from allocator.search.attempt import AllocatorOptions
-from allocator.search.recheck import AllocationConflict, find_conflict
+from allocator.search.recheck import AllocationConflict, are_compatible, find_conflict
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
     DRIVER,
@@ -200,6 +200,26 @@ def test_find_conflict(case: Case) -> None:
         assert conflict is not None
         assert case.want[0] == conflict.rejection.reason
         assert case.want[1] in conflict.rejection.detail
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_claims_are_compatible_if_none_is_in_conflict_with_those_before(case: Case) -> None:
+    claims = (*case.others, case.claim)
+
+    is_compatible = are_compatible(claims, case.node, Usage(), AllocatorOptions(features=FEATURES))
+
+    assert (case.want is None) == is_compatible
+
+
+def test_an_allocation_of_too_many_devices_is_a_conflict() -> None:
+    """The API server stores no more than 32, but need not have been asked."""
+    node = node_with(pool_of(*(device(f"gpu-{number}") for number in range(33))))
+    claim = allocated_claim(*(result(f"gpu-{number}") for number in range(33)))
+
+    conflict = _conflict(claim, node, ())
+
+    assert conflict is not None
+    assert Reason.ATTEMPT_FAILED is conflict.rejection.reason
 
 
 def test_counters_are_compared_without_groups() -> None:
