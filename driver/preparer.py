@@ -7,8 +7,9 @@ process that dies in between leaves what the next call for the claim completes, 
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -36,6 +37,9 @@ from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from kube.errors import KubeError, NotFound
+
+MAX_READS: Final = 32
+"""Claims that a call reads at once, so that many of them do not keep other calls waiting."""
 
 
 class ClaimRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +94,9 @@ class Preparer:
 
     async def prepare(self, refs: Collection[ClaimRef]) -> Mapping[str, Preparation | Refusal]:
         """Prepare claims, and return by uid what became of each of them."""
-        async with asyncio.TaskGroup() as group:
-            tasks = {ref.uid: group.create_task(self._read(ref)) for ref in refs}
         claims: dict[str, ResourceClaim] = {}
         refusals: dict[str, Preparation | Refusal] = {}
-        for uid, task in tasks.items():
-            claim = task.result()
+        for uid, claim in (await self._read_claims(refs)).items():
             if isinstance(claim, Refusal):
                 refusals[uid] = claim
             else:
@@ -155,6 +156,19 @@ class Preparer:
             )
 
     # --- reading --------------------------------------------------------------------------------
+
+    async def _read_claims(self, refs: Iterable[ClaimRef]) -> Mapping[str, ResourceClaim | Refusal]:
+        """Return claims by uid; of two names for one uid the last one counts."""
+        free_reads = asyncio.Semaphore(MAX_READS)
+
+        async def read_when_free(ref: ClaimRef) -> ResourceClaim | Refusal:
+            async with free_reads:
+                return await self._read(ref)
+
+        by_uid = {ref.uid: ref for ref in refs}
+        async with asyncio.TaskGroup() as group:
+            tasks = {uid: group.create_task(read_when_free(ref)) for uid, ref in by_uid.items()}
+        return {uid: task.result() for uid, task in tasks.items()}
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim | Refusal:
         if not (is_uid(ref.uid) and is_subdomain(ref.name) and is_subdomain(ref.namespace)):
@@ -216,9 +230,13 @@ class Preparer:
         return finished_outcomes
 
     def _write_spec(self, preparation: Preparation) -> bool:
-        """Write the spec of a claim and return whether it was another one."""
+        """Write the spec of a claim and return whether it was not there."""
         spec = cdi_spec(self._current.driver, preparation, self._boot_id)
-        is_changed = self._specs.write(preparation.record.uid, spec)
+        uid, is_changed = preparation.record.uid, True
+        if preparation.record.state is State.COMPLETED:
+            is_changed = self._specs.restore(uid, spec)
+        else:
+            self._specs.write(uid, spec)
         self._at_step(Step.SPEC_WRITTEN)
         return is_changed
 

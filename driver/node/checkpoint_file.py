@@ -6,6 +6,7 @@ knows which devices are in use, and nothing is prepared. A reboot ends that, or 
 all pods with devices and removes the file. A driver that can read it takes it back.
 """
 
+import errno
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from driver.node.files import replace_file, sync_folder
+from driver.node.files import read_file, replace_file, sync_folder
 from driver.plan.checkpoint import (
     Checkpoint,
     Unreadable,
@@ -26,6 +27,7 @@ NAME: Final = "checkpoint"
 SET_ASIDE: Final = "checkpoint.unreadable."
 MAX_BYTES: Final = 64 * 2**20
 """Larger files are not read. 8,192 prepared devices take about a tenth."""
+_NO_FILE: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 
 log = structlog.get_logger()
 
@@ -94,10 +96,13 @@ class CheckpointFile:
     def _read(self) -> Checkpoint | Unreadable | None:
         """Return the content of the file; None where there is none."""
         try:
-            with self._path.open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
+            content = read_file(self._path, MAX_BYTES)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+            return Unreadable(why="it is no regular file")
         if len(content) > MAX_BYTES:
             return Unreadable(why=f"it is larger than {MAX_BYTES >> 20} MiB")
         return decode_checkpoint(content)
@@ -115,7 +120,10 @@ class CheckpointFile:
     def _take_back(self, present: Checkpoint) -> None:
         """Add the claims of files that were set aside by a version that could not read them."""
         for aside in self.set_aside():
-            checkpoint = decode_checkpoint(aside.read_bytes()[: MAX_BYTES + 1])
+            try:
+                checkpoint = decode_checkpoint(read_file(aside, MAX_BYTES))
+            except OSError:
+                continue  # Whatever it is, it stays aside.
             if isinstance(checkpoint, Checkpoint) and checkpoint.boot_id == self._boot_id:
                 present = msgspec.structs.replace(
                     present, claims={**checkpoint.claims, **present.claims}

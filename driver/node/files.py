@@ -1,6 +1,8 @@
 """Files that are replaced as a whole: whoever reads one, also after a crash, sees all of it."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +12,27 @@ PRIVATE_FOLDER: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 TEMPORARY: Final = ".partial"
 """End of the name of a file that is being written."""
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a file.
+
+    Args:
+        path: Of the file; a link, a pipe or a device is none.
+        max_bytes: One more is read of a file that has more.
+
+    Raises:
+        OSError: There is no file, or it cannot be read.
+    """
+    # Opening a pipe would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
 
 
 def make_folder(folder: Path) -> None:
@@ -38,19 +61,34 @@ def write_file(path: Path, content: bytes, *, before_rename: Callable[[], None])
     Raises:
         OSError: The disk is full, read-only or broken.
     """
-    temporary = path.with_name(f"{path.name}{TEMPORARY}")
+    # Text and not Path: a call of the kubelet writes a file for each of its claims.
+    name = os.fspath(path)
+    temporary = f"{name}{TEMPORARY}"
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_new(temporary, content)
         before_rename()
-        temporary.replace(path)
+        os.replace(temporary, name)  # noqa: PTH105 - see above
     except OSError:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            os.unlink(temporary)  # noqa: PTH108 - see above
         raise
+
+
+def _write_new(name: str, content: bytes) -> None:
+    """Write a file that is not there; what a process that died has left there goes."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, PRIVATE_FILE)
+    except FileExistsError:
+        os.unlink(name)  # noqa: PTH108 - a link is not followed
+        descriptor = os.open(name, flags, PRIVATE_FILE)
+    try:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

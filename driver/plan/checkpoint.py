@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from driver.plan.names import is_uid
 from driver.plan.record import Record
 from kube.api.meta import ApiStruct, decode, encode
 
@@ -72,7 +73,7 @@ def decode_checkpoint(text: bytes) -> Checkpoint | Unreadable:
     body = rest.removesuffix(b"\n")
     try:
         head = decode(first, _Head)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return Unreadable(why="its first line is not that of a checkpoint")
     if head.kind != KIND:
         return Unreadable(why=f"it is a {head.kind[:40]!r}, not a {KIND}")
@@ -82,6 +83,10 @@ def decode_checkpoint(text: bytes) -> Checkpoint | Unreadable:
     if head.sha256 != hashlib.sha256(body).hexdigest():
         return Unreadable(why="its checksum is wrong")
     try:
-        return decode(body, Checkpoint)
-    except msgspec.DecodeError as error:
+        checkpoint = decode(body, Checkpoint)
+    except (msgspec.DecodeError, RecursionError) as error:
         return Unreadable(why=f"it does not say what a checkpoint says: {error}")
+    for uid, record in checkpoint.claims.items():
+        if uid != record.uid or not is_uid(uid):
+            return Unreadable(why="a claim in it has a uid that is none, or two of them")
+    return checkpoint

@@ -19,6 +19,8 @@ from kube.names import GROUP
 
 API_VERSION: Final = f"{GROUP}/v1alpha1"
 KIND: Final = "DeviceConfig"
+MAX_SHOWN: Final = 63
+"""Characters of a text of others in a message."""
 
 
 class TimeSlice(StrEnum):
@@ -64,12 +66,9 @@ def settings_for(
         driver: Parameters of other drivers are theirs to judge.
         config: Of the allocation.
     """
-    names = {request, request.partition("/")[0]}
     settings = Settings()
     for index, entry in enumerate(config):
-        if entry.opaque is None or entry.opaque.driver != driver:
-            continue
-        if entry.requests and names.isdisjoint(entry.requests):
+        if entry.opaque is None or not applies_to(entry, request, driver):
             continue
         device_config = read_config(entry.opaque.parameters)
         if isinstance(device_config, FieldError):
@@ -83,11 +82,31 @@ def settings_for(
     return settings
 
 
+def applies_to(entry: DeviceAllocationConfiguration, request: str, driver: str) -> bool:
+    """Return whether an entry has parameters of a driver for a request of an allocation result."""
+    if entry.opaque is None or entry.opaque.driver != driver:
+        return False
+    return not entry.requests or not {request, request.partition("/")[0]}.isdisjoint(entry.requests)
+
+
 def read_config(parameters: Mapping[str, Any]) -> DeviceConfig | FieldError:
     """Return parameters as a struct, or the first fault in them."""
     head = (parameters.get("apiVersion"), parameters.get("kind"))
     if head != (API_VERSION, KIND):
-        message = f"is {head[1]!r} of {head[0]!r}, which this driver does not know"
+        kind, version = map(_describe, (head[1], head[0]))
+        message = f"is {kind} of {version}, which this driver does not know"
         return FieldError(path="", message=message, fix=f"write {KIND} of {API_VERSION}")
     config = read_strictly(parameters, DeviceConfig)
-    return config if isinstance(config, DeviceConfig) else config[0]
+    return config if isinstance(config, DeviceConfig) else _shorten(config[0])
+
+
+def _describe(value: object) -> str:
+    """Return a value of others for a message; lists and objects may be of any size and depth."""
+    return repr(value)[:MAX_SHOWN] if value is None or isinstance(value, str) else "no text"
+
+
+def _shorten(fault: FieldError) -> FieldError:
+    """Return a fault whose field has a name that a message can show."""
+    if len(fault.path) <= MAX_SHOWN:
+        return fault
+    return msgspec.structs.replace(fault, path=f"{fault.path[:MAX_SHOWN]}...")

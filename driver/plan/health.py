@@ -115,10 +115,12 @@ def observe(
     for name, health in healths.items():
         if name in faults:
             continue
-        away_s = now_s - health.seen_s
+        # What was stored in a machine that was then set back to an earlier state is of the future.
+        seen_s = min(health.seen_s, now_s)
+        away_s = now_s - seen_s
         is_over = health.is_over or away_s >= recovery.wait_s(health.relapses)
         if not is_over or away_s < recovery.wait_s(health.relapses) + recovery.max_s:
-            after[name] = msgspec.structs.replace(health, is_over=is_over)
+            after[name] = msgspec.structs.replace(health, seen_s=seen_s, is_over=is_over)
     return dict(sorted(after.items()))
 
 

@@ -39,15 +39,17 @@ def read_strictly(document: object, kind: type[P]) -> P | tuple[FieldError, ...]
 
 def _unknown_fields(value: object, kind: Any, path: str) -> Iterator[FieldError]:
     """Yield a fault for each field that the struct at its place does not have, at any depth."""
-    if isinstance(value, list):
+    # Only as deep as the type, so that no document is nested too deep for it.
+    if isinstance(value, list) and (item_kind := _argument(kind, tuple, 0)) is not None:
         for index, item in enumerate(value):
-            yield from _unknown_fields(item, _argument(kind, tuple, 0), f"{path}[{index}]")
+            yield from _unknown_fields(item, item_kind, f"{path}[{index}]")
     if not isinstance(value, dict):
         return
     struct = _struct_in(kind)
     if struct is None:
-        for name, inner in value.items():
-            yield from _unknown_fields(inner, _argument(kind, Mapping, 1), f"{path}[{name}]")
+        inner_kind = _argument(kind, Mapping, 1)
+        for name, inner in value.items() if inner_kind is not None else ():
+            yield from _unknown_fields(inner, inner_kind, f"{path}[{name}]")
         return
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
     for name, inner in value.items():

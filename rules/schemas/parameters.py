@@ -181,8 +181,14 @@ def _quantity(value: Any) -> Quantity | None:
 
 
 def _wrong_type(path: FieldPath, value: Any, expected_form: str) -> Fault:
-    value_text = msgspec.json.encode(value).decode()
-    return Fault(path=path, message=f"must be {expected_form}, found {quote_text(value_text)}")
+    return Fault(path=path, message=f"must be {expected_form}, found {_describe(value)}")
+
+
+def _describe(value: Any) -> str:
+    try:
+        return quote_text(msgspec.json.encode(value).decode())
+    except RecursionError:  # What could just be decoded need not be encodable from here.
+        return "a value that is nested too deeply"
 
 
 def _example(schema: Schema) -> str:

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pytest
 
 from driver.plan.prepare import Preparation, Refusal, RefusalReason
@@ -14,7 +15,14 @@ from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from testing.allocation.builders import device, result
-from testing.driver.builders import allocated_claim, document_of, node_state, share, shared_gpu
+from testing.driver.builders import (
+    allocated_claim,
+    configured_configuration,
+    document_of,
+    node_state,
+    share,
+    shared_gpu,
+)
 from testing.driver.nodes import FolderNode, Killed, killed_at, ref_of
 from testing.driver.steps import OF_PREPARE, OF_UNPREPARE
 from testing.fake_api_server import FakeApiServer
@@ -137,6 +145,51 @@ async def test_a_uid_that_would_leave_the_folder_is_not_unprepared(
     ref = ClaimRef(namespace="default", name="a", uid="../../a")
 
     assert {"../../a": "it is no uid of a claim"} == await node.preparer(client).unprepare([ref])
+
+
+@pytest.mark.parametrize("depth", [500, 900, 950, 970, 990, 1_000, 5_000])
+async def test_no_parameters_are_nested_too_deeply_for_the_next_call(
+    node: FolderNode,
+    client: Client,
+    server: FakeApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    depth: int,
+) -> None:
+    """Whoever writes a claim chooses them, and the checkpoint is read in calls for others."""
+    read = client.get
+
+    async def read_deep(*arguments: Any, **options: Any) -> msgspec.Raw:
+        text = bytes(await read(*arguments, **options))
+        return msgspec.Raw(text.replace(b'"?"', b"[" * depth + b"]" * depth))
+
+    monkeypatch.setattr(client, "get", read_deep)
+    preparer = node.preparer(client)
+    results = (result("gpu-0", request="gpu"), result("x", request="nic", driver="nic.example.com"))
+    for request in ("gpu", "nic"):
+        config = configured_configuration(request, sharing="?")
+        claim = allocated_claim(*results, name=request, config=[config])
+        server.put(RESOURCE_CLAIMS, document_of(claim))
+
+        (message,) = await prepare(preparer, claim)
+
+        assert ("sharing" in message) == (request == "gpu")
+    await preparer.recover()
+    assert {"nic": "Completed"} == node.states
+    assert [""] == await prepare(preparer, B)
+
+
+async def test_thousands_of_unknown_claims_in_a_call_have_an_answer_each(
+    node: FolderNode, client: Client
+) -> None:
+    refs = [ClaimRef(namespace="default", name=f"x-{n}", uid=f"uid-{n}") for n in range(1_000)]
+    preparer = node.preparer(client)
+
+    outcomes = await preparer.prepare([*refs, *refs, ref_of(A)])
+
+    assert {*(ref.uid for ref in refs), UID} == outcomes.keys()
+    assert {"a": "Completed"} == node.states
+    assert not any((await preparer.unprepare([*refs, ref_of(A)])).values())
+    assert {} == node.states
 
 
 # --- what fails -----------------------------------------------------------------------------------

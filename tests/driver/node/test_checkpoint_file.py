@@ -1,5 +1,6 @@
 """The checkpoint on a disk: across crashes, reboots, versions and damage."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,30 @@ def test_a_broken_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
     (aside,) = file.set_aside()
     assert content == aside.read_bytes()
     assert NOTHING == file.load()
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "loop", "nowhere"])
+def test_what_is_no_file_is_set_aside(tmp_path: Path, kind: str) -> None:
+    path, elsewhere = tmp_path / "checkpoint", tmp_path / "elsewhere"
+    elsewhere.write_bytes(encode_checkpoint(CHECKPOINT))
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        targets = {"link": elsewhere, "loop": path, "nowhere": tmp_path / "nowhere"}
+        path.symlink_to(targets[kind])
+    checkpoint_file = file_in(tmp_path)
+
+    with pytest.raises(OSError, match="no regular file"):
+        checkpoint_file.load()
+    checkpoint_file.recover(has_specs=True)
+
+    assert NOTHING == checkpoint_file.load()
+    assert checkpoint_file.set_aside()
+    assert encode_checkpoint(CHECKPOINT) == elsewhere.read_bytes()
+    file_in(tmp_path).recover(has_specs=True)
+    assert checkpoint_file.set_aside(), "it stays set aside"
 
 
 def test_it_stays_set_aside_until_it_is_removed(tmp_path: Path) -> None:

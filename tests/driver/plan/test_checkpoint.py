@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+import msgspec
 import pytest
 
 from driver.plan.checkpoint import (
@@ -48,6 +49,32 @@ def test_nothing_comes_back() -> None:
     empty = Checkpoint(boot_id=BOOT)
 
     assert empty == decode_checkpoint(encode_checkpoint(empty))
+
+
+@pytest.mark.parametrize("uid", ["", "../../../etc/cron.d/x", "another-claim", "a\0b"])
+def test_uids_that_no_claim_has_are_not_relied_on(uid: str) -> None:
+    """They become names of files."""
+    (record, *_) = CHECKPOINT.claims.values()
+    for claims in ({uid: record}, {uid: msgspec.structs.replace(record, uid=uid)}):
+        if uid == "another-claim" == claims[uid].uid:
+            continue
+        text = encode_checkpoint(Checkpoint(boot_id=BOOT, claims=claims))
+
+        assert isinstance(decode_checkpoint(text), Unreadable)
+
+
+@pytest.mark.parametrize("depth", [500, 5_000, 500_000])
+@pytest.mark.parametrize(
+    "around",
+    [b"%b", b'{"bootID":%b}', b'{"bootID":"boot-1","claims":%b}', b'{"bootID":"b","unknown":%b}'],
+)
+def test_depth_is_no_way_out_of_the_parser(around: bytes, depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    body = around % deep
+
+    assert isinstance(decode_checkpoint(body + b"\n" + body + b"\n"), Unreadable)
+    content = decode_checkpoint(of_version(VERSION, body))
+    assert isinstance(content, Unreadable | Checkpoint)
 
 
 def test_a_person_can_read_it() -> None:

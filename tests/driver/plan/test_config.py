@@ -51,6 +51,40 @@ def test_admission_refuses_what_the_driver_would_refuse(parameters: dict[str, ob
     assert is_refused == bool(list(find_faults("gpu.drawbridge.internal", parameters)))
 
 
+def nested(depth: int, *, is_list: bool) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value] if is_list else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("is_list", [True, False], ids=["lists", "objects"])
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "sharing"])
+@pytest.mark.parametrize("depth", [100, 500, 900, 990])
+def test_parameters_of_any_depth_are_a_fault(depth: int, field: str, is_list: bool) -> None:
+    """As far as they can be decoded at all."""
+    parameters = {**CONFIG, field: nested(depth, is_list=is_list)}
+
+    assert isinstance(read_config(parameters), FieldError)
+    assert list(find_faults("gpu.drawbridge.internal", parameters))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {**CONFIG, "kind": "k" * 10_000},
+        {**CONFIG, "f" * 10_000: 1},
+        {**CONFIG, **{f"field-{number}": number for number in range(1_000)}},
+    ],
+    ids=["a kind", "a field", "many fields"],
+)
+def test_large_parameters_make_no_large_message(parameters: dict[str, object]) -> None:
+    config = read_config(parameters)
+
+    assert isinstance(config, FieldError)
+    assert len(f"{config.path}{config.message}{config.fix}") < 300
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [

@@ -79,6 +79,27 @@ def test_a_device_that_stays_healthy_is_as_good_as_new() -> None:
     assert {} == watched((0, DOWN), (30, None), (30 + 240, None))
 
 
+@pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=str)
+def test_a_wall_clock_that_jumps_neither_ends_nor_prolongs_a_fault(jump: timedelta) -> None:
+    healths = observe({}, {"eth0": DOWN}, RECOVERY, 0, BEGAN)
+
+    early = observe(healths, {}, RECOVERY, 29, BEGAN + jump)
+    late = observe(early, {}, RECOVERY, 30, BEGAN + jump)
+
+    assert {"eth0": (DOWN, BEGAN)} == unhealthy(early)
+    assert {} == unhealthy(late)
+
+
+def test_a_fault_that_is_stored_as_of_the_future_is_over_in_its_time() -> None:
+    healths = {"eth0": DeviceHealth(fault=DOWN, began=BEGAN, seen_s=1e300)}
+
+    early = observe(healths, {}, RECOVERY, 100, BEGAN)
+    late = observe(early, {}, RECOVERY, 130, BEGAN)
+
+    assert {"eth0": (DOWN, BEGAN)} == unhealthy(early)
+    assert {} == unhealthy(late)
+
+
 def test_another_kind_of_fault_began_later() -> None:
     faults = unhealthy(watched((0, DOWN), (10, DOWN), (20, LOST), (30, LOST)))
 

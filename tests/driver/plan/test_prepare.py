@@ -14,6 +14,7 @@ from driver.plan.prepare import (
     Refusal,
     RefusalReason,
     prepare_claim,
+    prepare_claims,
     read_claim,
 )
 from driver.plan.record import State
@@ -146,6 +147,25 @@ def test_configuration_of_other_requests_does_not_matter() -> None:
     ).devices
 
     assert device_.settings.time_slice is None
+
+
+def test_configuration_of_other_requests_is_not_remembered() -> None:
+    """Nobody has read its parameters, so they may be anything."""
+    others = configured_configuration("nic", sharing=[[[[]]]])
+    own = configured_configuration("gpu", sharing={"timeSlice": "Long"})
+
+    record = preparation(
+        allocated_claim(result("gpu-0", request="gpu/large"), config=[others, own])
+    ).record
+
+    assert (own,) == record.config
+
+
+def test_a_claim_stays_prepared_whatever_an_older_driver_remembered_of_it() -> None:
+    config = [configured_configuration("nic"), configured_configuration("gpu")]
+    claim = allocated_claim(result("gpu-0", request="gpu"), config=config)
+
+    assert State.COMPLETED is preparation(claim, claim).record.state
 
 
 def test_the_claim_overrides_its_class() -> None:
@@ -318,6 +338,34 @@ def test_a_device_that_has_vanished_with_its_counters_is_in_nobodys_way() -> Non
     preparation = prepare_claim(claim, claim.metadata.uid, node_state(device("gpu-0")), checkpoint)
 
     assert isinstance(preparation, Preparation)
+
+
+# --- several claims of one call -------------------------------------------------------------------
+
+
+def test_the_second_of_two_claims_of_a_call_is_refused() -> None:
+    claims = {
+        name: allocated_claim(results, name=name, uid=name)
+        for name, results in (
+            ("a", result("gpu-0")),
+            ("b", result("gpu-0")),
+            ("c", result("gpu-1")),
+            ("d", share("shared", "50Gi")),
+            ("e", share("shared", "50Gi")),
+            ("f", share("shared", "30Gi")),
+        )
+    }
+
+    outcomes = prepare_claims(claims, NODE, NOTHING)
+
+    assert list(claims) == list(outcomes)
+    refusals = {
+        uid: outcome.message for uid, outcome in outcomes.items() if isinstance(outcome, Refusal)
+    }
+    assert {
+        "b": "gpu-0: in use (used by claim a)",
+        "e": "shared: memory 30Gi of 80Gi left (< 50Gi) (used by claim d)",
+    } == refusals
 
 
 # --- claims as they come --------------------------------------------------------------------------
