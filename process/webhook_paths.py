@@ -72,7 +72,7 @@ def decode_path_keys(text: bytes) -> PathKeys:
     """
     try:
         keys = msgspec.json.decode(text, type=tuple[PathKey, ...])
-    except msgspec.DecodeError as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise PathKeysError(f"not path keys: {fault}") from fault
     if len(keys) > MAX_KEYS:
         raise PathKeysError(f"{len(keys)} path keys, and at most {MAX_KEYS} are read")

@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from driver.node.files import read_file
 from driver.plan.health import Fault
 from driver.plan.names import is_dns_label, is_label_value
 
@@ -49,8 +50,7 @@ class FaultFiles:
 def _fault(path: Path) -> Fault | None:
     """Return the fault that a file reports; None if it has gone meanwhile."""
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES).decode(errors="replace")
+        text = read_file(path, MAX_BYTES)[:MAX_BYTES].decode(errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from driver.node.files import replace_file
+from driver.node.files import read_file, replace_file
 from driver.plan.health import DeviceHealth, Healths
 
 NAME: Final = "health"
@@ -41,12 +41,10 @@ class HealthFile:
     def load(self) -> Healths:
         """Return the state that was stored in this boot; nothing where that cannot be read."""
         try:
-            with self._path.open("rb") as file:
-                text = file.read(MAX_BYTES)
-            content = msgspec.json.decode(text, type=_Content)
+            content = msgspec.json.decode(read_file(self._path, MAX_BYTES), type=_Content)
         except FileNotFoundError:
             return {}
-        except (OSError, msgspec.DecodeError, RecursionError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             log.warning("health.unreadable", file=str(self._path), error=str(error))
             return {}
         return content.devices if content.boot_id == self._boot_id else {}

@@ -62,5 +62,5 @@ def _parse(text: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(text) if len(text) <= MAX_BYTES else load_yaml(text, MAX_BYTES)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return load_yaml(text, MAX_BYTES)

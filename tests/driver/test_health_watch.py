@@ -1,5 +1,6 @@
 """Faults as they reach slices and the kubelet."""
 
+import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,9 +100,17 @@ def test_a_boot_begins_anew(tmp_path: Path) -> None:
     assert {} == HealthFile(tmp_path, "another boot").load()
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"bootId": 1}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b'{"bootId": 1}', b'{"boot_id": "\xff"}', b"[" * 100_000]
+)
 def test_a_file_that_cannot_be_read_is_as_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / NAME).write_bytes(text)
+
+    assert {} == HealthFile(tmp_path, BOOT).load()
+
+
+def test_a_pipe_in_place_of_the_file_holds_up_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NAME)
 
     assert {} == HealthFile(tmp_path, BOOT).load()
 

@@ -65,6 +65,9 @@ def test_keys_are_read_as_they_were_written() -> None:
     [
         (b"?", "not path keys"),
         (b"{}", "not path keys"),
+        (b"\xff", "not path keys"),
+        (b'[{"key": "\xff"}]', "not path keys"),
+        (b"[" * 100_000, "not path keys"),
         (encode_path_keys((OLD,) * (MAX_KEYS + 1)), "65 path keys, and at most 64 are read"),
         (encode_path_keys((PathKey(authority="a", created=NOW, key=""),)), "32 hexadecimal digits"),
         (

@@ -1,5 +1,6 @@
 """Faults that other programs report as files."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,15 @@ def test_a_long_report_is_cut(tmp_path: Path) -> None:
     assert len(fault.message) < MAX_BYTES
 
 
-def test_a_report_that_is_a_folder_is_a_fault(tmp_path: Path) -> None:
-    (tmp_path / "eth0").mkdir()
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_report_that_is_no_file_is_a_fault(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "eth0"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path)
 
     (fault,) = FaultFiles(tmp_path).read().values()
 

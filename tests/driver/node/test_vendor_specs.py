@@ -20,11 +20,21 @@ SPEC = f"kind: {KIND}\ndevices: [{{name: gpu-0}}]\n"
         "9" * 5000,
         "devices: 1",
         "\x1b[2J",
+        '{"kind": "\udcff"}',
     ],
-    ids=["depth", "a bool", "a time", "a date", "a number", "no list", "a control character"],
+    ids=[
+        "depth",
+        "a bool",
+        "a time",
+        "a date",
+        "a number",
+        "no list",
+        "a control character",
+        "no UTF-8",
+    ],
 )
 def test_a_spec_that_cannot_be_read_hides_no_other(text: str, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(text)
+    (tmp_path / "a.yaml").write_bytes(text.encode(errors="surrogateescape"))
     (tmp_path / "b.yaml").write_text(SPEC)
 
     assert vendor_devices([tmp_path], KIND) == {f"{KIND}=gpu-0"}
