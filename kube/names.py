@@ -8,6 +8,9 @@ from typing import Final
 
 GROUP: Final = "drawbridge.internal"
 NAME: Final = "drawbridge"
+DOCUMENTATION: Final = f"https://{GROUP}/docs"
+"""Where the pages of docs/ are published. As the domain, it is for private use: a host of this name can
+serve what is built from docs/."""
 DISTRIBUTION: Final = "drawbridge-dra"
 """The installed Python distribution, whose version is that of every process."""
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from cli.answers.check import CheckedFinding, CheckReport
 from cli.inputs.findings import printable
 from findings.finding import Code, Severity
-from kube.names import NAME
+from kube.names import DOCUMENTATION, NAME
 from rules.registry import RULES
 
 VERSION: Final = "2.1.0"
@@ -45,6 +45,7 @@ def log(report: CheckReport, version: str) -> Mapping[str, Any]:
                     "driver": {
                         "name": NAME,
                         "semanticVersion": version,
+                        "informationUri": DOCUMENTATION,
                         "rules": [dict(_rule(code)) for code in codes],
                     }
                 },
@@ -60,6 +61,8 @@ def log(report: CheckReport, version: str) -> Mapping[str, Any]:
 
 def _rule(code: Code) -> Iterator[tuple[str, Any]]:
     yield "id", code.value
+    # The page has a row for each code, which browsers find by a text fragment.
+    yield "helpUri", f"{DOCUMENTATION}/findings/#:~:text={code.value}"
     if code in _CURES:
         yield "help", {"text": _CURES[code]}
 

@@ -291,6 +291,65 @@ def test_every_pod_is_placed_on_the_assumed_inventory(tmp_path: Path) -> None:
     assert (result.exit_code, answer["blockers"]) == (0, [])
 
 
+def moved_cluster(owner: str) -> list[dict[str, Any]]:
+    """Return a node with two devices, a workload of two whole GPUs, and its pod with both of them."""
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]},
+    }
+    pool = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+    published = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "node-0"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "node-0",
+            "pool": pool,
+            "devices": [{"name": f"gpu-{number}"} for number in range(2)],
+        },
+    }
+    results = [
+        {"request": "r", "driver": "gpu.nvidia.com", "pool": "node-0", "device": f"gpu-{number}"}
+        for number in range(2)
+    ]
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": "moved-gpu",
+            "namespace": "team",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": owner}],
+        },
+        "spec": {
+            "devices": {
+                "requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+            }
+        },
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    moved = pod("moved", {}, "Deployment/train")
+    return [
+        node("node-0", {}),
+        device_class,
+        published,
+        claim,
+        moved,
+        workload("Deployment", "train", {GPU: "2"}),
+    ]
+
+
+@pytest.mark.parametrize(("owner", "placed"), [("moved", 1), ("another", 0)])
+def test_a_pod_that_has_moved_counts_once(owner: str, placed: int, tmp_path: Path) -> None:
+    """Its claim is not counted beside it; that of another pod stays allocated."""
+    answer = assessed(tmp_path, *moved_cluster(owner))
+
+    assert outcomes(answer) == {"Deployment/team/train": ("native", 1)}
+    assert (answer["capacity"]["pods"], answer["capacity"]["placed"]) == (1, placed)
+
+
 def test_shares_of_other_vendors_and_percentages_use_the_assumed_sizes(tmp_path: Path) -> None:
     half = {GPU: "1", "nvidia.com/gpumem-percentage": "50"}
 

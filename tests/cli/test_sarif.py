@@ -16,6 +16,7 @@ from testing.command import drawbridge
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Uri = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9/:._~%-]+$")]
+HelpUri = Annotated[str, msgspec.Meta(pattern=r"^https://[a-z.]+/[a-z/]+/#:~:text=[A-Za-z]+$")]
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -28,11 +29,13 @@ class Text(Strict):
 
 class SarifRule(Strict):
     id: str
+    help_uri: HelpUri
     help: Text | None = None
 
 
 class Driver(Strict):
     name: str
+    information_uri: Uri
     semantic_version: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+")]
     rules: list[SarifRule]
 

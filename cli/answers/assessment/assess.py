@@ -11,7 +11,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from cli.answers.assessment.assumed import assume_inventory, find_target, whole_device_keys
 from cli.answers.assessment.blockers import Blocker, find_blockers
-from cli.answers.assessment.capacity import Capacity, place_workloads
+from cli.answers.assessment.capacity import Capacity, place_workloads, release_claims
 from cli.answers.assessment.node_devices import NodeDevices, read_nodes
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
 from cli.answers.assessment.workloads import group_workloads
@@ -87,13 +87,7 @@ def assess(
         namespace: Of objects that name none.
     """
     cluster = assess_cluster(objects, profiles, options, namespace=namespace)
-    allocator = cluster.state.cluster(Features())
-    capacity = place_workloads(
-        cluster.workloads,
-        allocator,
-        cluster.state.classes,
-        usable_classes(cluster.state.classes, allocator),
-    )
+    capacity = _place(cluster)
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     blockers = find_blockers(
         cluster.workloads,
@@ -109,6 +103,22 @@ def assess(
         readers=_readers(objects, vocabularies_in_force(options, profiles), namespace),
         version=version,
         unreadable=unreadable,
+    )
+
+
+def _place(cluster: AssessedCluster) -> Capacity:
+    """Place all pods at once; those that have moved already give their devices back first."""
+    state = cluster.state
+    placed_pods = frozenset(
+        pod
+        for workload in cluster.workloads
+        if workload.result is not None
+        for pod in workload.members
+    )
+    released = msgspec.structs.replace(state, claims=release_claims(state.claims, placed_pods))
+    allocator = released.cluster(Features())
+    return place_workloads(
+        cluster.workloads, allocator, state.classes, usable_classes(state.classes, allocator)
     )
 
 

@@ -1,6 +1,6 @@
 """The check that all pods of the assessed workloads find devices at once, published or assumed."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -12,7 +12,7 @@ from cli.answers.assessment.outcomes import AssessedWorkload, translated_pod
 from cli.answers.translate import build_template
 from cli.inputs.views import decode_view
 from kube.api.core import Pod
-from kube.api.resource import DeviceClass, ResourceClaimTemplate
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from translation.claims import Claim
 
 MAX_PODS: Final = 20_000
@@ -81,6 +81,27 @@ def place_workloads(
             for workload in translated_workloads
             if workload not in counted_workloads
         ),
+    )
+
+
+def release_claims(
+    claims: Mapping[tuple[str, str], ResourceClaim], pods: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], ResourceClaim]:
+    """Return the claims without those that belong to pods which are placed anew.
+
+    A pod that has moved already would else be counted twice: by its claim, and among the pods.
+
+    Args:
+        claims: By namespace and name.
+        pods: Namespace and name of the pods of workloads.
+    """
+    return {name: claim for name, claim in claims.items() if not _is_of(claim, pods)}
+
+
+def _is_of(claim: ResourceClaim, pods: Collection[tuple[str, str]]) -> bool:
+    owners = claim.metadata.owner_references or ()
+    return any(
+        owner.kind == "Pod" and (claim.metadata.namespace, owner.name) in pods for owner in owners
     )
 
 

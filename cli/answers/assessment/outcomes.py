@@ -62,6 +62,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         keys: The resource names that it requests.
         unmapped: Of a native one, resource name to the DeviceClass that has to map it.
         result: What its pods become; None where they are not translated.
+        members: Namespace and name of its live pods.
     """
 
     key: OwnerKey
@@ -71,6 +72,7 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     keys: frozenset[str]
     unmapped: Mapping[str, str] = {}
     result: TranslatedObject | None = None
+    members: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -140,6 +142,9 @@ def assess_workload(
         if outcome is Outcome.NATIVE
         else {},
         result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
+        members=frozenset(
+            (source.namespace or namespace, source.name) for source in workload.pods if source.name
+        ),
     )
 
 

@@ -13,12 +13,17 @@ from allocator.model.feature_gates import Features
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from cli.answers.assessment.assess import AssessedCluster, usable_classes
-from cli.answers.assessment.capacity import build_pods, build_templates, class_names
+from cli.answers.assessment.capacity import (
+    build_pods,
+    build_templates,
+    class_names,
+    release_claims,
+)
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.answers.devices import DeviceState, device_state, published_devices
 from cli.inputs.cluster_state import ClusterState
 from kube.api.core import Node, Pod, Toleration
-from kube.api.resource import ResourceClaim, ResourceClaimTemplate
+from kube.api.resource import ResourceClaimTemplate
 
 _STAGE: Final = "simulated-stage"
 _SWITCHED: Final = "dra"
@@ -91,9 +96,7 @@ class Placer:
             live_pods: Namespace and name of the pods of workloads; their claims are theirs again.
         """
         state = cluster.state
-        claims = {
-            name: claim for name, claim in state.claims.items() if not _is_of(claim, live_pods)
-        }
+        claims = release_claims(state.claims, live_pods)
         self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
         classes = usable_classes(state.classes, state.cluster(Features()))
         workloads = [
@@ -182,13 +185,6 @@ def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
             has_claims=workload.outcome is not Outcome.NATIVE,
             is_pinned=workload.key.kind == "DaemonSet",
         )
-
-
-def _is_of(claim: ResourceClaim, pods: frozenset[tuple[str, str]]) -> bool:
-    owners = claim.metadata.owner_references or ()
-    return any(
-        owner.kind == "Pod" and (claim.metadata.namespace, owner.name) in pods for owner in owners
-    )
 
 
 def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
