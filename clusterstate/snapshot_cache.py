@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from allocator.model.feature_gates import Features
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION, ObjectName
 from clusterstate.high_water_config_map import (
     HighWaterMarks,
@@ -22,6 +23,7 @@ from clusterstate.projections import (
     project_policy,
     project_presence,
 )
+from clusterstate.published_gates import CONSUMABLE_CAPACITY, project_gates
 from clusterstate.translation_projections import (
     project_kueue_classes,
     project_limit_range,
@@ -72,14 +74,17 @@ class SnapshotCache:
         *,
         claim_aware: Collection[ClaimUnawareComponent] = frozenset(),
         inventory: ObjectName | None = None,
+        features: Features | None = None,
     ) -> None:
         """Subscribe to what a translation reads.
 
         Args:
             claim_aware: Components that see claims in this cluster, so that nothing looks for them.
-            inventory: The ConfigMap of the high-water mark.
+            inventory: The ConfigMap of the high-water mark, and of the feature gates.
+            features: The gates by the settings, for those that nobody has found out.
         """
         self._profiles = profiles
+        self._features = features or Features()
         subscribe = informers.subscribe
         self._classes = subscribe(DEVICE_CLASSES, project_class, handlers=[self._mark("classes")])
         self._slices = subscribe(
@@ -125,6 +130,17 @@ class SnapshotCache:
             if inventory is not None
             else None
         )
+        self._gates = (
+            informers.subscribe(
+                CONFIG_MAPS,
+                project_gates,
+                namespace=inventory.namespace,
+                field_selector=f"metadata.name={inventory.name}",
+                handlers=[self._mark("gates")],
+            )
+            if inventory is not None
+            else None
+        )
         self._parts: Final[Mapping[str, Callable[[], Mapping[str, Any]]]] = {
             "classes": self._build_classes,
             "facts": self._build_facts,
@@ -134,6 +150,7 @@ class SnapshotCache:
             "claim_unaware_components": self._build_components,
             "policies": self._build_policies,
             "marks": self._build_marks,
+            "gates": self._build_gates,
             "workload_profiles": self._build_workload_profiles,
             "networks": self._build_networks,
         }
@@ -255,6 +272,15 @@ class SnapshotCache:
         stored_marks = self._marks.store.values() if self._marks is not None else ()
         marks = next(iter(stored_marks), HighWaterMarks())
         return {"once_published": once_published(marks.combined_mark)}
+
+    def _build_gates(self) -> Mapping[str, Any]:
+        stored_gates = self._gates.store.values() if self._gates is not None else ()
+        gates = next(iter(stored_gates), {})
+        return {
+            "consumable_capacity": gates.get(
+                CONSUMABLE_CAPACITY, self._features.consumable_capacity
+            )
+        }
 
     def _build_components(self) -> Mapping[str, Any]:
         configurations = self._kueue_classes.store if self._kueue_classes is not None else {}

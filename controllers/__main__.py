@@ -10,6 +10,7 @@ from clusterstate.snapshot_cache import SnapshotCache
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.untranslated import UntranslatedPods
+from controllers.gates.controller import FeatureGateController
 from controllers.policies.controller import PolicyController
 from controllers.profiles.controller import ProfileController
 from controllers.settings import VARIABLES, Settings
@@ -106,6 +107,7 @@ async def control(process: Process[Settings]) -> None:
                 pods=pods,
                 drivers_of=lambda resource: serving_drivers(resource, options, profiles.profiles),
             )
+            gates = FeatureGateController(client, informers, settings)
             shadows: Sequence[Controller[Any]] = ()
             if options.mode is Mode.SHADOW:
                 # What ignores claims is not looked for: nothing of it concerns an event.
@@ -116,6 +118,7 @@ async def control(process: Process[Settings]) -> None:
                     inventory=ObjectName(
                         CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
                     ),
+                    features=settings.validation.features(),
                 )
                 profiles.on_change(snapshots.replace_profiles)
                 shadow = ShadowController(
@@ -132,6 +135,7 @@ async def control(process: Process[Settings]) -> None:
                 *publisher.controllers,
                 *policies.controllers,
                 *audit.controllers,
+                *gates.controllers,
                 *shadows,
             )
             return Work(

@@ -47,6 +47,9 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     inventory_update_period: PositiveDuration = PositiveDuration(5)
     """Between looks at whether the inventory is larger than ever before."""
 
+    feature_gate_period: PositiveDuration = PositiveDuration(600)
+    """Between dry runs that tell which feature gates the API server has on."""
+
     audit_period: PositiveDuration = PositiveDuration(600)
     """Between audits of all stored objects, for those that a rule would refuse by now."""
 

@@ -39,6 +39,10 @@ CONTROLLER_WRITES: Final = (
 """Of `python -m controllers`; the last three are those of other processes, too."""
 
 NOT_KILLED: Final[Mapping[str, str]] = {
+    "controllers.gates.controller.FeatureGateController._probe create": "is a dry run",
+    "controllers.gates.controller.FeatureGateController._publish patch": (
+        "tells what the next leader finds out, too"
+    ),
     "kube.runtime.events.EventRecorder._update patch": "counts how often an event was repeated",
 }
 """Writes that nothing depends on, with the reason."""

@@ -78,6 +78,8 @@ class Code(StrEnum):
     """A privileged container sees every device of its node, so a share is not enforced."""
 
     # The cluster and namespace of the object.
+    SHARES_NOT_SUPPORTED = "sharesNotSupported"
+    """The cluster has the feature gate DRAConsumableCapacity off, so a claim gets whole devices only."""
     QUOTA_NOT_COUNTED = "quotaNotCounted"
     """A ResourceQuota counts a key that the translation removes."""
     DUPLICATE_RESOURCE = "duplicateResource"
@@ -359,6 +361,7 @@ class Code(StrEnum):
 TRANSIENT_CAUSES: Final[Mapping[Code, str]] = {
     Code.UNSUPPORTED_AS_PUBLISHED: "the driver's settings may change before the next pods are created",
     Code.MEMORY_SIZES_UNKNOWN: "drivers publish slices when they start, often after workloads are applied",
+    Code.SHARES_NOT_SUPPORTED: "a cluster is upgraded, or its feature gates are set",
     Code.QUOTA_NOT_COUNTED: "quotas and workloads are applied in any order",
     Code.LIMIT_RANGE_CONFLICT: "LimitRanges and workloads are applied in any order",
     Code.TEMPLATE_CONFLICT: "the template is deleted by its owner or by the controller",

@@ -144,10 +144,12 @@ class FakeApiServer:
 
     Attributes:
         now: Its clock, which each response tells; None for that of this machine.
+        drop_fields: Called with each object that is created, as fields of disabled features are dropped.
     """
 
     def __init__(self) -> None:
         self.now: Callable[[], datetime] | None = None
+        self.drop_fields: Callable[[Document], None] = lambda _document: None
         self.calls: list[Call] = []
         self._objects: dict[tuple[str, str, str], dict[Key, Document]] = {}
         self._history: list[Change] = []
@@ -388,6 +390,7 @@ class FakeApiServer:
             )
         if metadata.pop("resourceVersion", ""):
             raise Refusal(400, "resourceVersion should not be set on objects to be created")
+        self.drop_fields(document)
         return self._store(target.collection, key, document, None, dry=_is_dry(call))
 
     def _patch(self, target: Target, call: Call) -> tuple[int, Document]:

@@ -104,6 +104,8 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         policies: Driver name to the DeviceCompatibilityPolicy in force.
         networks: (namespace, name) to the summary of a NetworkAttachmentDefinition.
         workload_profiles: (namespace, name) to the summary of a WorkloadProfile of tensor-fusion.
+        consumable_capacity: The feature gate DRAConsumableCapacity is on, so that claims can request
+            parts of devices.
     """
 
     profiles: Mapping[str, Profile]
@@ -122,6 +124,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
     networks: Mapping[tuple[str, str], NetworkSummary] = {}
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
+    consumable_capacity: bool = True
 
     def is_opted_in(self, namespace: str) -> bool:
         """Return whether a namespace asks for translation by its label."""

@@ -15,6 +15,7 @@ from findings.finding import Code, Finding, error, has_errors
 from translation import arbiter
 from translation.choices import Choices, InitContainers
 from translation.claims import Claim
+from translation.cluster_features import check_shares
 from translation.derive import Readings, compile_readings, provider, read_keys, serves
 from translation.device_classes import check_device_classes, check_published_devices
 from translation.device_facts import UNKNOWN, Facts
@@ -179,6 +180,7 @@ def _translate_keys(
         *check_uncapped_cores(readings, providers, snapshot),
         *check_enforced_limits(legacy, readings, providers, snapshot),
         *check_multus(legacy, readings, providers),
+        *check_shares(derivation.claims, snapshot),
         *check_device_classes(derivation.claims, snapshot, options),
         *check_published_devices(derivation.claims, providers.values(), snapshot, options),
         *check_class_configs(derivation.claims, providers.values(), snapshot),

@@ -83,6 +83,7 @@ async def serve(process: Process[Settings]) -> None:
             inventory=ObjectName(
                 CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
             ),
+            features=settings.validation.features(),
         )
         profiles.on_change(snapshots.replace_profiles)
         engine = WorkerEngine(count_stopped=stopped_counter(registry))

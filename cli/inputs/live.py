@@ -7,6 +7,8 @@ import msgspec
 
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.legacy_settings import LegacyDocument, texts_of
+from cli.inputs.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
+from clusterstate.published_gates import project_gates
 from kube.api.meta import decode_pruned, prune
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
@@ -27,7 +29,7 @@ from kube.api.urls import (
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.manifests.source import SourceObject, ViewedObject
-from kube.names import GROUP
+from kube.names import GROUP, NAMESPACE
 
 
 class _Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +149,40 @@ async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str
         except Forbidden as refusal:
             notes.append(_note(kind_listed.resource.plural, "", refusal))
     return objects, notes
+
+
+async def live_settings(
+    client: Client, namespace: str = NAMESPACE
+) -> tuple[SharedSettings, list[str]]:
+    """Return the settings of the cluster's processes with the feature gates that these found out.
+
+    Args:
+        client: Of the cluster.
+        namespace: Where Drawbridge is installed.
+
+    Raises:
+        ConfigError: The settings make no sense.
+        KubeError: The API server does not answer.
+    """
+    settings, notes = SharedSettings(), list[str]()
+    try:
+        raw = await client.get(CONFIG_MAPS, CONFIG_MAP, msgspec.Raw, namespace=namespace)
+        settings = settings_in_config_map(bytes(raw))
+    except NotFound:
+        pass  # All settings are defaults.
+    except Forbidden as refusal:
+        note = f"the cluster's settings cannot be read, and defaults are used: {refusal}"
+        notes.append(f"{note}; name them with --settings FILE")
+    validation = settings.validation
+    try:
+        raw = await client.get(
+            CONFIG_MAPS, validation.inventory_config_map, msgspec.Raw, namespace=namespace
+        )
+        gates = {**validation.feature_gates, **project_gates(bytes(raw))}
+    except (NotFound, Forbidden):
+        return settings, notes  # Nobody has found them out, or only the webhook may know.
+    validation = msgspec.structs.replace(validation, feature_gates=gates)
+    return msgspec.structs.replace(settings, validation=validation), notes
 
 
 async def legacy_settings(client: Client) -> list[LegacyDocument]:

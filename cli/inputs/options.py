@@ -19,11 +19,8 @@ from cli.inputs.settings import (
     CONFIG_MAP,
     SharedSettings,
     read_settings,
-    settings_in_config_map,
 )
 from cli.inputs.translation_snapshot import build_snapshot
-from kube.api.urls import CONFIG_MAPS
-from kube.errors import Forbidden, NotFound
 from kube.manifests.reader import read_paths, read_views
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
@@ -331,7 +328,12 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     profiles = in_force.profiles
     options = translation_options(translation.profiles, profiles, settings)
     snapshot, faults = build_snapshot(
-        profiles, manifests, state, namespace=namespace, is_whole=is_whole
+        profiles,
+        manifests,
+        state,
+        namespace=namespace,
+        is_whole=is_whole,
+        consumable_capacity=settings.validation.features().consumable_capacity,
     )
     if options.mode is Mode.SHADOW:
         notes = [
@@ -435,18 +437,12 @@ async def _read_live(
         return namespace, state, notes
 
 
-async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings | None, list[str]]:
+async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:
+    from cli.inputs.live import live_settings  # noqa: PLC0415
     from kube.client.client import Client  # noqa: PLC0415
 
     async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
-        try:
-            raw = await client.get(CONFIG_MAPS, CONFIG_MAP, msgspec.Raw, namespace=NAMESPACE)
-        except NotFound:
-            return None, []
-        except Forbidden as refusal:
-            note = f"the cluster's settings cannot be read, and defaults are used: {refusal}"
-            return None, [f"{note}; name them with --settings FILE"]
-        return settings_in_config_map(bytes(raw)), []
+        return await live_settings(client)
 
 
 def translation_options(

@@ -6,6 +6,7 @@ A command reads the file that the processes read, so that its answer is that of 
 from pathlib import Path
 from typing import Any, Final
 
+from clusterstate.settings import ValidationSettings
 from kube.api.meta import ApiStruct, decode
 from kube.errors import ConfigError
 from kube.manifests.plain_yaml import MAX_BYTES
@@ -21,6 +22,7 @@ class SharedSettings(ProcessSettings, frozen=True, kw_only=True):
     """The sections of the file that commands read."""
 
     translation: TranslationSettings = TranslationSettings()
+    validation: ValidationSettings = ValidationSettings()
 
 
 class _ConfigMap(ApiStruct, frozen=True, kw_only=True):

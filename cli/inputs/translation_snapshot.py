@@ -26,6 +26,7 @@ def build_snapshot(
     *,
     namespace: str = DEFAULT_NAMESPACE,
     is_whole: bool = False,
+    consumable_capacity: bool = True,
 ) -> tuple[TranslationSnapshot, list[ObjectFinding]]:
     """Return the snapshot, and findings for wrong values in the state of the cluster.
 
@@ -35,6 +36,7 @@ def build_snapshot(
         namespace: Of objects that name none.
         is_whole: The state has all kinds. If it may have less, one without any DeviceClass does not
             mean that there is none.
+        consumable_capacity: As of `TranslationSnapshot`.
     """
     objects = merge_objects(state or (), manifests, namespace)
     views, faults = decode_objects(objects, KINDS, namespace, reported_elsewhere=manifests)
@@ -83,5 +85,6 @@ def build_snapshot(
             (place, profile.metadata.name): summarize_profile(profile)
             for place, profile in of_kind(views, WorkloadProfile)
         },
+        consumable_capacity=consumable_capacity,
     )
     return snapshot, faults

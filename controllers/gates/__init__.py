@@ -1,0 +1,1 @@
+"""Finds out which feature gates the API server has on."""
