@@ -18,6 +18,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "assess": "Report what of a cluster would become claims, what is lost, and what blocks it.",
     "bridge": "Give drivers to the bridge, take them back, or show who allocates.",
     "check": "Report what the cluster would reject or warn about.",
+    "check-upgrade": "Report what an upgrade would break.",
     "completion": "Print a completion script for a shell.",
     "demo": "Show what becomes of a few examples; needs no cluster.",
     "inventory": "List devices, free capacity and DeviceClasses.",
@@ -27,13 +28,14 @@ COMMANDS: Final[Mapping[str, str]] = {
     "quota": "Print ResourceQuotas that count claims beside device keys.",
     "simulate": "Show where pods and claims would be placed.",
     "snapshot": "Write the state of a cluster to one file.",
+    "status": "Show whether Drawbridge is ready in a cluster.",
     "test": "Run a site's own tests of its manifests.",
     "translate": "Print manifests as the webhook would rewrite them.",
     "verify": "Check that no device is allocated twice.",
     "version": "Print the version.",
     "why": "Explain where a pod or claim is, or why it is pending.",
 }
-"""Each command and its line in the list; the module `cli.commands.<name>` has the command."""
+"""Each command and its line in the list; the module `cli.commands.<name>` has the command, with `_` for `-`."""
 
 
 class _CallError(click.ClickException):
@@ -63,7 +65,8 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"cli.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"cli.commands.{name}"), name)
         return command
 
     def resolve_command(

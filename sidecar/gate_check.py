@@ -7,8 +7,9 @@ from typing import Final
 import structlog
 
 from allocator.model.feature_gates import Features
+from allocator.model.gate_metrics import parse_gates
 from kube.errors import KubeError
-from sidecar.plan.gates import compare_gates, parse_gates
+from sidecar.plan.gates import compare_gates
 
 PERIOD_S: Final = 600.0
 RETRY_S: Final = 2.0

@@ -13,6 +13,7 @@ JSON_CALLS: Final = (
     ("bridge", "status", *CLUSTER),
     ("bridge", "own", "gpu.nvidia.com", *CLUSTER),
     ("check", "-f", "examples/mistakes", *CLUSTER),
+    ("check-upgrade", "--kubernetes", "1.38", "-f", "examples/upgrade"),
     ("inventory", "--devices", *CLUSTER),
     ("matrix", *POLICY),
     ("matrix", "--as-groups", *POLICY),
@@ -27,4 +28,5 @@ JSON_CALLS: Final = (
     ("verify", *CLUSTER),
     ("why", "pod", "all-four", "-n", "team", "--snapshot", "examples/waiting"),
 )
-"""From the root of the project, without `-o json`; every command with such an answer is here."""
+"""From the root of the project, without `-o json`; every command with such an answer is here, but
+for `status`, which needs an API server."""

@@ -49,7 +49,7 @@ def _schema(command: str, types: list[type]) -> Schema:
         types, schema_hook=_describe, ref_template="#/$defs/{name}"
     )
     _require_printed_keys(components, types)
-    kinds = {report.value for report in Report} & {f"{command.capitalize()}Report"}
+    kinds = {report.value for report in Report} & {f"{command.title().replace('-', '')}Report"}
     kind: Schema = {"const": kinds.pop()} if kinds else {"type": "string"}
     return {
         "$schema": DIALECT,

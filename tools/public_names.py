@@ -49,7 +49,9 @@ from cli.answers.documents import SimulateAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.answers.plan.checks import WaveAnswer
+from cli.answers.status.model import StatusAnswer
 from cli.answers.suites import SuitesAnswer
+from cli.answers.upgrade.model import UpgradeAnswer, UpgradeCode
 from cli.answers.verify import VerifyAnswer
 from cli.commands.assess import AssessmentDocument
 from cli.commands.check import CheckAnswer
@@ -93,11 +95,13 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "bridge own|release": BridgePlan,
     "bridge status": BridgeStatus,
     "check": CheckAnswer,
+    "check-upgrade": UpgradeAnswer,
     "inventory": Inventory,
     "matrix": MatrixAnswer,
     "matrix --as-groups": GroupsAnswer,
     "quota": QuotaDocument,
     "simulate": SimulateAnswer,
+    "status": StatusAnswer,
     "test": SuitesAnswer,
     "translate": TranslateAnswer,
     "verify": VerifyAnswer,
@@ -117,6 +121,7 @@ def page() -> str:
         "annotation, label and taint keys": annotation_keys(),
         "codes of findings": {code.value for code in (*Code, *lint_findings.Code)},
         "codes of reasons why devices or nodes do not fit": _reason_codes(),
+        "codes of upgrades": {code.value for code in UpgradeCode},
         "codes of the sidecar": {code.value for code in rejections.Code},
         "command line": command_line(),
         "console scripts": console_scripts(),
@@ -260,7 +265,8 @@ def command_line() -> set[str]:
     """Return commands with arguments, options and exit statuses."""
     lines = {f"drawbridge {option}" for option in _options(drawbridge)}
     for name in COMMANDS:
-        command: click.Command = getattr(import_module(f"cli.commands.{name}"), name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"cli.commands.{module}"), module)
         call = f"drawbridge {name}"
         lines.add(call)
         lines |= {f"{call} {option}" for option in _options(command)}

@@ -40,6 +40,7 @@ from cli.inputs.cluster_documents import (
     read_documents,
 )
 from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.durations import DurationType
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import DEFAULT_NAMESPACE, printable
 from cli.inputs.kinds import STATE_KINDS
@@ -57,7 +58,7 @@ from cli.output.layout import format_table
 from cli.output.progress import LongRun
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
-from process.durations import Duration, parse_duration
+from process.durations import Duration
 
 EXAMPLES: Final = """\
 drawbridge verify --live
@@ -75,20 +76,6 @@ PLAN: Final = "plan.yaml"
 POLL_S: Final = 5
 """Seconds between two looks at a cluster."""
 Answer = Callable[[ClusterDocuments], WaveAnswer]
-
-
-class _DurationType(click.ParamType[Duration]):
-    """A duration such as `30m`."""
-
-    name = "duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Duration:
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,7 +112,7 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option(
     "--wait",
-    type=_DurationType(),
+    type=DurationType(),
     metavar="DURATION",
     help="With --live and --wave or --node, look again until everything is right, for so long.",
 )

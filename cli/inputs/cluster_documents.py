@@ -64,7 +64,7 @@ PROFILE_FLAGS: Final = (
     ),
     click.option("--settings", metavar="FILE", help="Settings file of the cluster's processes."),
 )
-_FLAGS: Final = (
+CLUSTER_DOCUMENT_FLAGS: Final = (
     click.option(
         "--snapshot",
         "snapshots",
@@ -117,7 +117,7 @@ def with_documents(
             command(documents=read_documents(flags, start_progress), **values)
 
         decorated: _Command = called
-        for flag in reversed(_FLAGS):
+        for flag in reversed(CLUSTER_DOCUMENT_FLAGS):
             decorated = flag(decorated)
         return decorated
 
@@ -139,7 +139,7 @@ def read_documents(
     """
     if flags.live and flags.snapshots:
         raise click.UsageError("--live and --snapshot are mutually exclusive.")
-    is_live = flags.live or (is_plugin() and not flags.snapshots)
+    is_live = reads_live(flags)
     if not is_live and not flags.snapshots:
         raise click.UsageError(NO_CLUSTER)
     if not is_live and (flags.kubeconfig or flags.context):
@@ -160,6 +160,11 @@ def read_documents(
         profiles=in_force.profiles,
         options=translation_options((), in_force.profiles, shared_settings),
     )
+
+
+def reads_live(flags: DocumentFlags) -> bool:
+    """Return whether the cluster is the kubeconfig's."""
+    return flags.live or (is_plugin() and not flags.snapshots)
 
 
 async def _read_live(

@@ -30,7 +30,8 @@ def test_a_schema_is_one(command: str) -> None:
 
 
 def test_every_command_with_an_answer_is_called() -> None:
-    assert COMMANDS == sorted({call[0] for call in JSON_CALLS})
+    # tests/cli/test_status.py compares the answer of `status`, which needs an API server, with its schema.
+    assert COMMANDS == sorted({call[0] for call in JSON_CALLS} | {"status"})
 
 
 @pytest.mark.parametrize("call", JSON_CALLS, ids=" ".join)

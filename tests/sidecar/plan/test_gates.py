@@ -1,7 +1,8 @@
 """Feature gates against those of the API server."""
 
 from allocator.model.feature_gates import Features
-from sidecar.plan.gates import compare_gates, parse_gates
+from allocator.model.gate_metrics import parse_gates
+from sidecar.plan.gates import compare_gates
 
 METRICS = """\
 # HELP kubernetes_feature_enabled [BETA] This metric records the data about the stage of a feature.

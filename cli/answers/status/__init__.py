@@ -1,0 +1,1 @@
+"""Whether an installation of Drawbridge is ready, part by part. Pure."""

@@ -1,0 +1,84 @@
+"""The values of an upgrade check, as scripts see them."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from findings.finding import Severity
+
+MAX_OBJECTS: Final = 20
+"""Objects that a finding names; `count` is the number of all."""
+
+
+class UpgradeCode(StrEnum):
+    """The cause of a finding; the text under each code describes it."""
+
+    KUBERNETES_TOO_OLD = "kubernetesTooOld"
+    """The version serves no ResourceClaims of `resource.k8s.io/v1`."""
+    KUBERNETES_NOT_TESTED = "kubernetesNotTested"
+    """This version of Drawbridge is not tested with the version of Kubernetes."""
+    COMPONENT_NEEDS_KUBERNETES = "componentNeedsKubernetes"
+    """A component that is in use does not run with the version of Kubernetes."""
+    FEATURE_GATE_OFF = "featureGateOff"
+    """Objects use a field that the version drops, because its feature gate is off by default."""
+    API_REMOVED = "apiRemoved"
+    """An API version that is in use is not served any more."""
+    API_DEPRECATED = "apiDeprecated"
+    """An API version that is in use will not be served some day."""
+    SETTINGS_INVALID = "settingsInvalid"
+    """The settings of the cluster make no sense to this version, as when one was removed."""
+    TRANSLATION_VERSION_DIFFERS = "translationVersionDiffers"
+    """A translation was made by another translation version."""
+    PROFILE_DIFFERS = "profileDiffers"
+    """A translation was made with another version of a driver profile, or with one that is gone."""
+    NOT_SIGNED = "notSigned"
+    """A pod that waits for its template has no signature that this version can verify."""
+
+
+class UpgradeFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One consequence of an upgrade.
+
+    Attributes:
+        severity: An error breaks something, a warning may.
+        objects: `Kind/namespace/name`, at most `MAX_OBJECTS`.
+        count: The number of all objects; 0 where it is not about objects.
+    """
+
+    severity: Severity
+    code: UpgradeCode
+    message: str
+    fix: str
+    objects: tuple[str, ...] = ()
+    count: int = 0
+
+
+class UpgradeAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The document of `drawbridge check-upgrade -o json`.
+
+    Attributes:
+        kubernetes_version: Of the cluster; empty where it is not known.
+        target_version: Of Kubernetes after the upgrade.
+        client_version: The version of Drawbridge to which is upgraded: that of this command.
+    """
+
+    kubernetes_version: str
+    target_version: str
+    client_version: str
+    findings: tuple[UpgradeFinding, ...]
+
+
+def finding(
+    severity: Severity, code: UpgradeCode, message: str, fix: str, objects: Iterable[str] = ()
+) -> UpgradeFinding:
+    """Return a finding about objects."""
+    names = sorted(objects)
+    return UpgradeFinding(
+        severity=severity,
+        code=code,
+        message=message,
+        fix=fix,
+        objects=tuple(names[:MAX_OBJECTS]),
+        count=len(names),
+    )

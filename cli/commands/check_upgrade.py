@@ -1,0 +1,158 @@
+"""`drawbridge check-upgrade`: what an upgrade of Kubernetes or of Drawbridge would break."""
+
+import asyncio
+import shutil
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from cli.answers.upgrade.check import UpgradeQuestion
+from cli.answers.upgrade.check import check_upgrade as find_consequences
+from cli.answers.upgrade.kubernetes import Version, parse_version
+from cli.inputs.cluster_documents import (
+    CLUSTER_DOCUMENT_FLAGS,
+    DocumentFlags,
+    read_documents,
+    reads_live,
+)
+from cli.inputs.findings import DEFAULT_NAMESPACE
+from cli.inputs.settings import read_settings
+from cli.inputs.upgrade import UpgradeFacts, read_upgrade_facts
+from cli.output.formats import Output, Report, format_document, text_or_document
+from cli.output.help import Command
+from cli.output.progress import LongRun
+from cli.output.upgrade_text import format_upgrade
+from findings.finding import Severity
+from kube.errors import ConfigError
+from kube.manifests.reader import read_paths
+from kube.names import DISTRIBUTION
+from process.profile_files import load_profiles
+
+EXAMPLES: Final = """\
+# before Drawbridge is upgraded to the version of this command
+drawbridge check-upgrade --live
+# before Kubernetes is, with the manifests of a repository
+drawbridge check-upgrade --live --kubernetes 1.38 -R -f manifests/
+"""
+
+
+class _VersionType(click.ParamType[Version]):
+    """A version of Kubernetes such as `1.38`."""
+
+    name = "version"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Version:
+        version = parse_version(str(value))
+        if version is None:
+            self.fail(f"{str(value)!r} is not a version such as 1.38", param, ctx)
+        return version
+
+
+def _with_cluster(command: click.decorators.FC) -> click.decorators.FC:
+    for flag in reversed(CLUSTER_DOCUMENT_FLAGS):
+        command = flag(command)
+    return command
+
+
+@click.command("check-upgrade", cls=Command, epilog=EXAMPLES)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="PATH",
+    help="Manifests to check as well: a file, a directory, or - for standard input. Repeatable.",
+)
+@click.option(
+    "-R", "--recursive", is_flag=True, help="Read the subdirectories of directories that -f names."
+)
+@_with_cluster
+@click.option(
+    "--kubernetes",
+    "target",
+    type=_VersionType(),
+    metavar="VERSION",
+    help="The version of Kubernetes after the upgrade (default: that of the cluster).",
+)
+@text_or_document("a paragraph per finding")
+def check_upgrade(
+    files: tuple[str, ...],
+    *,
+    recursive: bool,
+    snapshots: tuple[str, ...],
+    live: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    profile_directory: Path | None,
+    settings: str | None,
+    target: Version | None,
+    output: str,
+) -> None:
+    """Report what an upgrade would break: of Drawbridge to the version of this command, or of Kubernetes.
+
+    Settings that this version does not have; translated manifests, and pods that wait, of another
+    translation version, profile or signature; fields whose feature gates are off in a version of
+    Kubernetes; API versions that it does not serve; components that do not run with it. Read-only.
+
+    Exit status: 0 when nothing breaks, 1 when something does, 2 when the call is wrong.
+    """
+    problem = _settings_problem(settings)
+    flags = DocumentFlags(
+        snapshots=snapshots,
+        live=live,
+        kubeconfig=kubeconfig,
+        context=context,
+        profile_directory=profile_directory,
+        settings=None if problem else settings,
+    )
+    manifests = read_paths(files, recursive=recursive)
+    facts = UpgradeFacts()
+    is_live = reads_live(flags)
+    if files and not is_live and not snapshots:
+        objects, version = manifests, ""
+        profiles = load_profiles(profile_directory)
+        if target is None:
+            raise click.UsageError("Without a cluster, --kubernetes says to which version.")
+    else:
+        documents = read_documents(flags, lambda: LongRun("objects read", is_divisible=False))
+        objects, version = [*documents.objects, *manifests], documents.version
+        profiles = dict(documents.profiles)
+    if is_live:
+        facts = asyncio.run(read_upgrade_facts(kubeconfig, context))
+        for what in facts.unreadable:
+            click.echo(f"note: {what} cannot be read, and is left out", err=True)
+    if problem:
+        facts = msgspec.structs.replace(facts, settings_problem=problem)
+    answer = find_consequences(
+        UpgradeQuestion(
+            objects=objects,
+            facts=facts,
+            profiles=profiles,
+            kubernetes=version,
+            target=target,
+            client_version=version_of(DISTRIBUTION),
+            namespace=DEFAULT_NAMESPACE,
+        )
+    )
+    if output != Output.TEXT:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.CHECK_UPGRADE))
+    else:
+        click.echo(format_upgrade(answer, shutil.get_terminal_size().columns))
+    sys.exit(1 if any(entry.severity is Severity.ERROR for entry in answer.findings) else 0)
+
+
+def _settings_problem(path: str | None) -> str:
+    """Return why a settings file makes no sense to this version; empty where it does."""
+    if path is None or not Path(path).is_file():
+        return ""
+    try:
+        read_settings(path)
+    except ConfigError as error:
+        return str(error)
+    return ""

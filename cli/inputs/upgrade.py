@@ -1,0 +1,69 @@
+"""What only a running cluster tells before an upgrade: metrics, settings, kept profiles. Read-only."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from cli.inputs.settings import CONFIG_MAP, settings_in_config_map
+from kube.api.urls import CONFIG_MAPS
+from kube.client.client import Client
+from kube.errors import ConfigError, Forbidden, KubeError, NotFound
+from kube.names import NAMESPACE
+from process.published_profiles import project_published
+from process.translation import TranslationSettings
+from translation.profiles.profile import Profile
+
+
+class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a cluster that no snapshot has.
+
+    Attributes:
+        metrics: Of the API server; empty where they may not be read.
+        settings_problem: Why its settings make no sense to this version; empty where they do.
+        kept_versions: Content hash to a version of a profile that it keeps.
+        unreadable: What the user may not read.
+    """
+
+    metrics: str = ""
+    settings_problem: str = ""
+    kept_versions: Mapping[str, Profile] = {}
+    unreadable: tuple[str, ...] = ()
+
+
+async def read_upgrade_facts(kubeconfig: str | None, context: str | None) -> UpgradeFacts:
+    """Read the facts of a cluster.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    unreadable: list[str] = []
+    metrics, problem, profiles = "", "", TranslationSettings().profiles_config_map
+    async with await Client.from_kubeconfig(kubeconfig, context) as client:
+        raw = await _config_map(client, CONFIG_MAP, unreadable)
+        if raw is not None:
+            try:
+                profiles = settings_in_config_map(raw).translation.profiles_config_map
+            except ConfigError as error:
+                problem = str(error)
+        raw = await _config_map(client, profiles, unreadable)
+        try:
+            metrics = await client.metrics()
+        except KubeError:
+            unreadable.append("metrics")
+    return UpgradeFacts(
+        metrics=metrics,
+        settings_problem=problem,
+        kept_versions=project_published(raw).versions if raw is not None else {},
+        unreadable=tuple(unreadable),
+    )
+
+
+async def _config_map(client: Client, name: str, unreadable: list[str]) -> bytes | None:
+    try:
+        raw = await client.get(CONFIG_MAPS, name, msgspec.Raw, namespace=NAMESPACE)
+    except NotFound:
+        return None
+    except Forbidden:
+        unreadable.append(f"ConfigMap {name}")
+        return None
+    return bytes(raw)

@@ -1,0 +1,604 @@
+"""`drawbridge status`: each part of an installation, the next step, and the wait until it is ready."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from click.testing import Result
+
+from certs.authority import Authority
+from cli.answers.status.build import build_status
+from cli.answers.status.model import State, StatusAnswer
+from cli.commands.status import wait_until_ready
+from cli.inputs.installation import (
+    CERTIFICATES_LEASE,
+    CONFIGURATION_KINDS,
+    CONTROLLER_LEASE,
+    Component,
+    Installation,
+    TranslatedPods,
+)
+from cli.inputs.settings import SharedSettings
+from cli.output.status_text import format_status
+from kube.api.meta import convert
+from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.resource import ResourceSlice
+from kube.api.timestamps import rfc3339
+from kube.api.urls import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
+from kube.errors import KubeError
+from kube.names import BRIDGE_LEASE, CONFIGURATION, NAMESPACE, REQUEST_ANNOTATION
+from kube.runtime.leader import LEASES, LeaseSpec
+from process.durations import Duration
+from process.translation import TranslationSettings
+from testing.command import ROOT, drawbridge
+from testing.fake_api_server import FakeApiServer
+from translation.snapshot import Mode
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+VERSION = "0.1.0"
+DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments")
+Document = dict[str, Any]
+
+
+def bundle(days: int) -> str:
+    """Return a caBundle with an authority that ends so many days from now."""
+    authority = Authority.create(
+        "test", now=NOW - timedelta(days=30), life=timedelta(days=30 + days)
+    )
+    return base64.b64encode(authority.certificate_pem).decode()
+
+
+BUNDLE = bundle(300)
+
+
+def configuration(
+    *names: str, ca_bundle: str = BUNDLE, rules: bool = True, **fields: Any
+) -> Document:
+    service = {"name": "drawbridge-webhook", "namespace": NAMESPACE}
+    return {
+        "metadata": {"name": CONFIGURATION},
+        "webhooks": [
+            {
+                "name": f"{name}.drawbridge.internal",
+                "clientConfig": {"service": service, "caBundle": ca_bundle},
+                "rules": [{"operations": ["CREATE"]}] if rules else [],
+                "failurePolicy": "Fail",
+                **fields,
+            }
+            for name in names
+        ],
+    }
+
+
+def component(name: str, ready: int = 2, **fields: Any) -> Component:
+    values: dict[str, Any] = {
+        "component": name,
+        "kind": "Deployment",
+        "namespace": NAMESPACE,
+        "name": f"drawbridge-{name}",
+        "desired": 2,
+        "ready": ready,
+        "updated": 2,
+        "images": (f"registry.example/drawbridge-dra:{VERSION}",),
+    }
+    return Component(**values | fields)
+
+
+def lease(seconds_ago: float = 5.0) -> LeaseSpec:
+    return LeaseSpec(
+        holder_identity="pod-a",
+        lease_duration_seconds=15,
+        renew_time=rfc3339(NOW - timedelta(seconds=seconds_ago)),
+    )
+
+
+SLICE = convert(
+    {
+        "metadata": {"name": "a"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": "a",
+            "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+        },
+    },
+    ResourceSlice,
+)
+
+
+def installation(**fields: Any) -> Installation:
+    """Return an installation of which every part is ready."""
+    values: dict[str, Any] = {
+        "kubernetes": "v1.37.1",
+        "read_at": NOW,
+        "gates": {"DRAConsumableCapacity": True},
+        "components": tuple(map(component, ("webhook", "controller", "certificates"))),
+        "configurations": {
+            CONFIGURATION_KINDS[0]: configuration("pods", "updates"),
+            CONFIGURATION_KINDS[1]: configuration("workloads", "objects"),
+        },
+        "leases": {CONTROLLER_LEASE: lease(), CERTIFICATES_LEASE: lease()},
+        "slices": (SLICE,),
+    }
+    return Installation(**values | fields)
+
+
+def status(**fields: Any) -> StatusAnswer:
+    return build_status(installation(**fields), client_version=VERSION, now=NOW)
+
+
+def states(answer: StatusAnswer, *ignored: State) -> dict[str, str]:
+    return {
+        check.name: check.state.value
+        for check in answer.checks
+        if check.state not in {State.OK, State.OFF, *ignored}
+    }
+
+
+def replaced(name: str, **fields: Any) -> tuple[Component, ...]:
+    return tuple(
+        component(entry, **(fields if entry == name else {}))
+        for entry in ("webhook", "controller", "certificates")
+    )
+
+
+def opt_in_settings() -> SharedSettings:
+    return SharedSettings(translation=TranslationSettings(mode=Mode.OPT_IN))
+
+
+def opt_in_configurations() -> Mapping[str, Document]:
+    required = {"key": "drawbridge.internal/translate", "operator": "In", "values": ["true"]}
+    selector = {"matchExpressions": [required]}
+    return {CONFIGURATION_KINDS[0]: configuration("pods", namespaceSelector=selector)}
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def test_an_installation_that_is_whole_is_ready() -> None:
+    answer = status()
+
+    assert (answer.ready, states(answer), answer.next_step) == (True, {}, "")
+    assert (answer.mode, answer.namespace) == ("OptOut", NAMESPACE)
+    assert [(entry.driver, entry.nodes, entry.devices) for entry in answer.drivers] == [
+        ("gpu.nvidia.com", 1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param(
+            {"components": replaced("webhook", ready=1)}, {"webhook": "waiting"}, id="a replica"
+        ),
+        pytest.param(
+            {"components": replaced("webhook", updated=1)}, {"webhook": "waiting"}, id="a rollout"
+        ),
+        pytest.param(
+            {"components": replaced("webhook", images=("a:0.2.0",))},
+            {"versions": "waiting"},
+            id="two versions",
+        ),
+        pytest.param(
+            {"leases": {CERTIFICATES_LEASE: lease()}}, {"controller": "waiting"}, id="no leader"
+        ),
+        pytest.param(
+            {"leases": {CERTIFICATES_LEASE: lease(), CONTROLLER_LEASE: lease(300)}},
+            {"controller": "waiting"},
+            id="a leader that is gone",
+        ),
+        pytest.param(
+            {"configurations": dict.fromkeys(CONFIGURATION_KINDS)},
+            {"mutating": "failed", "validating": "failed", "certificates end": "waiting"},
+            id="the emergency stop",
+        ),
+        pytest.param(
+            {"configurations": {CONFIGURATION_KINDS[0]: configuration("pods", ca_bundle="")}},
+            {"mutating": "waiting", "certificates end": "waiting"},
+            id="no caBundle",
+        ),
+        pytest.param(
+            {"configurations": {CONFIGURATION_KINDS[0]: configuration("pods", rules=False)}},
+            {"mutating": "waiting"},
+            id="no rules",
+        ),
+        pytest.param(
+            {"configurations": {CONFIGURATION_KINDS[0]: configuration("routing", rules=False)}},
+            {},
+            id="no rules for routing, which are only there beside the bridge",
+        ),
+        pytest.param(
+            {
+                "configurations": {
+                    CONFIGURATION_KINDS[0]: configuration("pods", ca_bundle=bundle(5))
+                }
+            },
+            {"certificates end": "waiting"},
+            id="an authority that ends soon",
+        ),
+        pytest.param(
+            {
+                "configurations": {
+                    CONFIGURATION_KINDS[0]: configuration("pods", ca_bundle=bundle(-1))
+                }
+            },
+            {"certificates end": "failed"},
+            id="an authority that has ended",
+        ),
+        pytest.param({"settings": opt_in_settings()}, {"mode": "failed"}, id="modes differ"),
+        pytest.param(
+            {"pods": TranslatedPods(total=2, without_template=("team/a",))},
+            {"translated pods": "waiting"},
+            id="a pod without template",
+        ),
+        pytest.param(
+            {"pods": TranslatedPods(total=2, without_claim=("team/a",))},
+            {"translated pods": "waiting"},
+            id="a pod without claim",
+        ),
+        pytest.param({"owned": ("gpu.nvidia.com",)}, {"bridge": "failed"}, id="nobody allocates"),
+        pytest.param(
+            {"components": (*installation().components, component("observer", ready=0))},
+            {"observer": "waiting"},
+            id="the observer",
+        ),
+    ],
+)
+def test_what_is_not_ready_is_named(fields: Mapping[str, Any], expected: dict[str, str]) -> None:
+    answer = status(**fields)
+
+    assert states(answer) == expected
+    assert answer.ready is not bool(expected)
+    assert bool(answer.next_step) is bool(expected)
+
+
+def test_the_bridge_is_ready_when_it_leads() -> None:
+    answer = status(
+        owned=("gpu.nvidia.com",),
+        components=(*installation().components, component("bridge")),
+        leases={**installation().leases, BRIDGE_LEASE: lease()},
+    )
+
+    assert (answer.ready, answer.owned_drivers) == (True, ("gpu.nvidia.com",))
+
+
+def test_a_gate_that_is_off_is_told_and_is_no_fault() -> None:
+    answer = status(gates={"DRAConsumableCapacity": False})
+
+    (message,) = (check.message for check in answer.checks if check.name == "kubernetes")
+    assert "sharesNotSupported" in message
+    assert answer.ready
+
+
+def policy(is_valid: str) -> DeviceCompatibilityPolicy:
+    condition = {"type": "Valid", "status": is_valid, "reason": "ruleInvalid", "message": "rule a"}
+    return convert(
+        {
+            "metadata": {"name": "modes"},
+            "spec": {"driver": "gpu.nvidia.com"},
+            "status": {"conditions": [condition]},
+        },
+        DeviceCompatibilityPolicy,
+    )
+
+
+@pytest.mark.parametrize(("is_valid", "state"), [("True", "ok"), ("False", "failed")])
+def test_policies_are_told_by_their_conditions(is_valid: str, state: str) -> None:
+    answer = status(policies=(policy(is_valid),))
+
+    (check,) = (entry for entry in answer.checks if entry.name == "policies")
+    assert check.state == state
+
+
+def test_a_webhook_at_a_url_is_told_by_what_it_has_led_to() -> None:
+    """Processes beside a cluster have no Deployments; their Leases and the rules prove that they run."""
+    answer = status(
+        components=(),
+        configurations={
+            CONFIGURATION_KINDS[0]: configuration(
+                "pods", clientConfig={"url": "https://host/mutate", "caBundle": BUNDLE}
+            )
+        },
+    )
+
+    assert (answer.ready, states(answer, State.UNKNOWN)) == (True, {})
+
+
+def test_processes_that_lead_are_an_installation_also_after_the_emergency_stop() -> None:
+    answer = status(components=(), configurations=dict.fromkeys(CONFIGURATION_KINDS))
+
+    assert {"mutating", "validating"} <= states(answer).keys()
+
+
+def test_the_observer_alone_is_an_installation() -> None:
+    answer = build_status(
+        Installation(components=(component("observer"),)), client_version=VERSION, now=NOW
+    )
+
+    assert answer.ready
+    assert "assess" in answer.next_step
+
+
+def test_nothing_installed_is_not_ready() -> None:
+    answer = build_status(Installation(), client_version=VERSION, now=NOW)
+
+    assert (answer.ready, answer.mode) == (False, "")
+    assert answer.next_step.startswith("kubectl apply -k manifests/overlays/shadow")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"slices": ()}, "install a DRA driver"),
+        (
+            {"settings": opt_in_settings(), "configurations": opt_in_configurations()},
+            "kubectl label namespace",
+        ),
+        (
+            {
+                "settings": opt_in_settings(),
+                "configurations": opt_in_configurations(),
+                "opted": {"team": "true"},
+            },
+            "",
+        ),
+    ],
+)
+def test_the_next_step_leads_to_claims(fields: Mapping[str, Any], words: str) -> None:
+    answer = status(**fields)
+
+    assert answer.ready
+    assert (words in answer.next_step) if words else answer.next_step == ""
+
+
+def test_who_may_read_nothing_is_told_so() -> None:
+    unreadable = ("deployments", "mutatingwebhookconfigurations")
+    answer = build_status(Installation(unreadable=unreadable), client_version=VERSION, now=NOW)
+
+    assert not answer.ready
+    assert "may not read" in answer.checks[0].message
+
+
+def test_what_may_not_be_read_is_unknown_and_not_failed() -> None:
+    unreadable = (
+        "deployments",
+        "leases",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "resourceslices",
+    )
+    answer = status(
+        components=(component("webhook"),),
+        configurations=dict.fromkeys(CONFIGURATION_KINDS),
+        leases={},
+        slices=(),
+        unreadable=unreadable,
+    )
+
+    assert set(states(answer).values()) == {"unknown"}
+
+
+def test_the_text_is_one_screen_without_control_characters() -> None:
+    hostile = component("webhook", images=("a:\x1b[2J",))
+    text = format_status(status(components=(hostile,), leases={}), 80)
+
+    assert "\x1b[2J" not in text
+    assert len(text.splitlines()) < 40
+    assert "next" in text
+
+
+# --- the wait -------------------------------------------------------------------------------------
+
+
+class Time:
+    """A clock that sleeping moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def reads(*answers: StatusAnswer | KubeError) -> Callable[[], StatusAnswer]:
+    """Return what reads one answer after the other, the last one for ever."""
+    remaining: Iterator[StatusAnswer | KubeError] = iter(answers)
+
+    def read() -> StatusAnswer:
+        answer = next(remaining, answers[-1])
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+    return read
+
+
+def test_a_wait_ends_when_all_is_ready() -> None:
+    time = Time()
+    waiting = status(components=replaced("webhook", ready=0))
+
+    answer = wait_until_ready(
+        reads(KubeError("starting"), waiting, status()),
+        Duration(60),
+        clock=time.clock,
+        sleep=time.sleep,
+    )
+
+    assert answer.ready
+    assert 0 < time.now < 60
+
+
+def test_a_wait_ends_with_its_time() -> None:
+    time = Time()
+    waiting = status(components=replaced("webhook", ready=0))
+
+    answer = wait_until_ready(reads(waiting), Duration(60), clock=time.clock, sleep=time.sleep)
+
+    assert not answer.ready
+    assert 50 < time.now <= 60
+
+
+def test_a_cluster_that_never_answers_is_an_error() -> None:
+    time = Time()
+    with pytest.raises(KubeError):
+        wait_until_ready(reads(KubeError("gone")), Duration(10), clock=time.clock, sleep=time.sleep)
+
+
+# --- against an API server ------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        yield server
+
+
+def kubeconfig(server: FakeApiServer, folder: Path) -> Path:
+    cluster = {"name": "c", "cluster": {"server": server.url}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [context],
+        "clusters": [cluster],
+        "users": [{"name": "u", "user": {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(document))
+    return path
+
+
+async def call(server: FakeApiServer, folder: Path, *flags: str) -> Result:
+    path = kubeconfig(server, folder)
+    return await asyncio.to_thread(drawbridge, "status", "--kubeconfig", path, *flags)
+
+
+def deployment(name: str, ready: int) -> Document:
+    labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": name}
+    containers = [{"image": f"registry.example/drawbridge-dra:{VERSION}"}]
+    return {
+        "metadata": {"name": f"drawbridge-{name}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
+        "status": {"readyReplicas": ready, "updatedReplicas": 2},
+    }
+
+
+def put_installation(server: FakeApiServer, ready: int = 2) -> None:
+    for resource, names in zip(
+        WEBHOOK_CONFIGURATIONS, (("pods", "updates"), ("workloads", "objects")), strict=True
+    ):
+        server.put(resource, configuration(*names, ca_bundle=far_bundle()))
+    for name in ("webhook", "controller", "certificates"):
+        server.put(DEPLOYMENTS, deployment(name, ready))
+    for name in (CONTROLLER_LEASE, CERTIFICATES_LEASE):
+        spec = msgspec.to_builtins(lease())
+        spec["renewTime"] = rfc3339(datetime.now(UTC))  # noqa: TID251 - the API server's clock.
+        server.put(LEASES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+    server.put(RESOURCE_SLICES, msgspec.to_builtins(SLICE, enc_hook=str))
+
+
+def far_bundle() -> str:
+    """Return a caBundle that is valid on every day of this century."""
+    return bundle(365 * 70)
+
+
+async def test_a_ready_installation_ends_with_zero(server: FakeApiServer, tmp_path: Path) -> None:
+    put_installation(server)
+    gates = {"featureGates": '{"DRAConsumableCapacity": true}'}
+    metadata = {"name": "drawbridge-inventory", "namespace": NAMESPACE}
+    server.put(CONFIG_MAPS, {"metadata": metadata, "data": gates})
+
+    result = await call(server, tmp_path, "-o", "json")
+    answer = json.loads(result.stdout)
+
+    assert (result.exit_code, answer["ready"]) == (0, True), answer
+    schema = json.loads((ROOT / "docs/reference/schemas/status.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(answer)
+    assert (answer["kind"], answer["apiVersion"]) == ("StatusReport", "cli.drawbridge.internal/v1")
+    assert answer["featureGates"] == {"DRAConsumableCapacity": True}
+
+
+async def test_a_wait_that_is_over_ends_with_one(server: FakeApiServer, tmp_path: Path) -> None:
+    put_installation(server, ready=0)
+
+    result = await call(server, tmp_path, "--wait", "1s")
+
+    assert (result.exit_code, "0 of 2 replicas ready" in result.stdout) == (1, True)
+
+
+async def test_pods_that_wait_for_templates_and_claims_are_told_apart(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    put_installation(server)
+    server.put(NAMESPACES, {"metadata": {"name": "team", "labels": {"a": "b"}}})
+    labels = {"drawbridge.internal/managed": "true"}
+    server.put(
+        RESOURCE_CLAIM_TEMPLATES,
+        {
+            "metadata": {"name": "there", "namespace": "team", "labels": labels},
+            "spec": {"spec": {}},
+        },
+    )
+    for name, template, made in (
+        ("no-template", "absent", False),
+        ("no-claim", "there", False),
+        ("whole", "there", True),
+    ):
+        statuses = [{"name": "gpu", "resourceClaimName": "c"}] if made else []
+        server.put(
+            PODS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "team",
+                    "annotations": {REQUEST_ANNOTATION: "{}"},
+                },
+                "spec": {
+                    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}]
+                },
+                "status": {"phase": "Pending", "resourceClaimStatuses": statuses},
+            },
+        )
+
+    answer = json.loads((await call(server, tmp_path, "-o", "json")).stdout)
+
+    assert answer["translatedPods"] == {
+        "total": 3,
+        "withoutTemplate": ["team/no-template"],
+        "withoutClaim": ["team/no-claim"],
+    }
+
+
+async def test_no_secret_is_read(server: FakeApiServer, tmp_path: Path) -> None:
+    put_installation(server)
+    await call(server, tmp_path)
+
+    assert server.calls
+    assert not [entry for entry in server.calls if "secrets" in str(entry)]
+
+
+async def test_a_cluster_that_does_not_answer_ends_with_two(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        path = kubeconfig(server, tmp_path)
+    result = await asyncio.to_thread(drawbridge, "status", "--kubeconfig", path)
+
+    assert (result.exit_code, result.stdout) == (2, "")
