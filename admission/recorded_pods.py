@@ -112,38 +112,68 @@ def check_recorded_keys(
 
 def check_claims(pod: Pod, claims: Sequence[Claim]) -> Iterator[Finding]:
     """Yield an error for each claim of the record that the pod does not use."""
-    templates = {
-        entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims or ()
-    }
-    uses = {
-        container.name: {(use.name, use.request) for use in container.claims}
-        for _, container in containers(pod)
-    }
-    missing_labels: dict[str, list[str]] = {}
-    for label in sorted(templates):
-        template = templates[label]
-        if template is not None:
-            missing_labels.setdefault(template, []).append(label)
-    for claim in claims:
-        labels = missing_labels.get(claim.template, [])
-        match = next(
-            (
-                label
-                for label in labels
-                if all((label, use.request) in uses.get(use.container, ()) for use in claim.uses)
-            ),
-            None,
+    for claim in _unused_claims(pod, claims):
+        yield error(
+            Code.TRANSLATION_RECORD_FORGED,
+            ANNOTATION_PATH,
+            f"requires ResourceClaimTemplate {claim.template} for {_user_names(claim)}, "
+            "but the pod does not use it so",
+            "remove the annotation; the webhook writes it",
         )
-        if match is None:
-            yield error(
-                Code.TRANSLATION_RECORD_FORGED,
-                ANNOTATION_PATH,
-                f"requires ResourceClaimTemplate {claim.template} for {_user_names(claim)}, "
-                "but the pod does not use it so",
-                "remove the annotation; the webhook writes it",
+
+
+def _unused_claims(pod: Pod, claims: Sequence[Claim]) -> Iterator[Claim]:
+    """Yield the claims of the record that no entry of the pod's claims is left for.
+
+    Claims with equal specs have one template, and a container may use several of them: an init container
+    uses its own and one of an app container. So which entry is which claim is a bipartite matching.
+    """
+    labels_by_template: dict[str, set[str]] = {}
+    for entry in pod.spec.resource_claims or ():
+        if entry.resource_claim_template_name is not None:
+            labels_by_template.setdefault(entry.resource_claim_template_name, set()).add(entry.name)
+    labels_by_use: dict[tuple[str, str | None], set[str]] = {}
+    for _, container in containers(pod):
+        for use in container.claims:
+            labels_by_use.setdefault((container.name, use.request), set()).add(use.name)
+    claims_by_template: dict[str, list[Claim]] = {}
+    for claim in claims:
+        claims_by_template.setdefault(claim.template, []).append(claim)
+    for template, equal_claims in claims_by_template.items():
+        candidates = [
+            sorted(
+                labels_by_template.get(template, set()).intersection(
+                    *(labels_by_use.get((use.container, use.request), ()) for use in claim.uses)
+                )
             )
-        else:
-            labels.remove(match)
+            for claim in equal_claims
+        ]
+        for index in _unmatched_indexes(candidates):
+            yield equal_claims[index]
+
+
+def _unmatched_indexes(candidates: Sequence[Sequence[str]]) -> Iterator[int]:
+    """Yield the indexes that get no label of their own in a maximum matching, found by augmenting paths.
+
+    Args:
+        candidates: The labels that each index may get.
+    """
+    index_by_label: dict[str, int] = {}
+
+    def is_matched(index: int, tried: set[str]) -> bool:
+        # More labels than indexes make no difference: one is always left.
+        for label in candidates[index][: len(candidates)]:
+            if label in tried:
+                continue
+            tried.add(label)
+            if label not in index_by_label or is_matched(index_by_label[label], tried):
+                index_by_label[label] = index
+                return True
+        return False
+
+    for index in range(len(candidates)):
+        if not is_matched(index, set()):
+            yield index
 
 
 def _user_names(claim: Claim) -> str:

@@ -28,6 +28,7 @@ from rules.engine import Target
 from translation.claims import Claim
 from translation.intents import Vocabulary
 from translation.legacy_pod import containers, device_keys
+from translation.patch import claim_labels
 from translation.preflight import check_claim_awareness
 from translation.record import decode_record
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
@@ -162,15 +163,17 @@ def workload_target(workload: Workload, namespace: str, claims: Sequence[Claim])
     pod = workload.pod
     if claims:
         templates = {claim.template for claim in claims}
+        own_entries = [
+            entry
+            for entry in pod.spec.resource_claims or ()
+            if entry.resource_claim_template_name not in templates
+        ]
+        labels = claim_labels(claims, {entry.name for entry in own_entries})
         entries = (
+            *own_entries,
             *(
-                entry
-                for entry in pod.spec.resource_claims or ()
-                if entry.resource_claim_template_name not in templates
-            ),
-            *(
-                PodResourceClaim(name=claim.label, resource_claim_template_name=claim.template)
-                for claim in claims
+                PodResourceClaim(name=label, resource_claim_template_name=claim.template)
+                for label, claim in zip(labels, claims, strict=True)
             ),
         )
         # The claims replace the device keys.

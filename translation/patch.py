@@ -191,12 +191,18 @@ def _missing_variables(
 
 
 def _labels(document: Mapping[str, Any], claims: Iterable[Claim]) -> list[str]:
-    """Return the name of each claim in `spec.resourceClaims`.
-
-    Where the pod uses a name otherwise, a number is added.
-    """
+    """Return the name of each claim in `spec.resourceClaims`."""
     entries = (document.get("spec") or {}).get("resourceClaims") or []
-    used = {entry.get("name") for entry in entries}
+    return claim_labels(claims, {_name(entry) for entry in entries})
+
+
+def claim_labels(claims: Iterable[Claim], used_names: Collection[str]) -> list[str]:
+    """Return names for claims of a pod, each its label, with a number where that name is used.
+
+    Args:
+        used_names: The names of the pod's other claims.
+    """
+    used = set(used_names)
     labels = []
     for claim in claims:
         label, number = claim.label, 1

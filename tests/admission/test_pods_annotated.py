@@ -47,6 +47,7 @@ PODS = (
         pod(gpus(mem=1, mig_1g_5gb=1), annotations={"nvidia.com/vgpu-mode": "mig"}),
     ),
     ("an init container", pod(gpus(2), init=(gpus(1, name="i"), gpus(3, name="j")))),
+    ("an init container that uses two equal claims", pod(gpus(1), init=(gpus(2, name="z"),))),
     ("a sidecar", pod(gpus(2), init=(gpus(1, name="i", fields={"restartPolicy": "Always"}),))),
     ("no device after all", pod(gpus(0, mem=1))),
     ("a priority alone", pod(gpus(priority=1))),

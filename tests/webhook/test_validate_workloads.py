@@ -59,6 +59,19 @@ async def test_a_workload_with_a_lossy_translation_is_warned(start: StartEndpoin
     assert response["auditAnnotations"] == {"decision": "validated"}
 
 
+async def test_several_claims_with_equal_devices_are_no_duplicates(start: StartEndpoint) -> None:
+    endpoint = await start()
+    own_claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+
+    divided = await validate_workload(endpoint, workload(pod(gpus(64))))
+    beside_own = await validate_workload(
+        endpoint, workload(pod(gpus(64), resourceClaims=own_claims))
+    )
+
+    assert [True, True] == [response["allowed"] for response in (divided, beside_own)]
+    assert [None, None] == [response.get("warnings") for response in (divided, beside_own)]
+
+
 async def test_an_update_of_a_workload(start: StartEndpoint) -> None:
     endpoint = await start()
     old = workload(BYTES)
