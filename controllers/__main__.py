@@ -78,6 +78,7 @@ async def control(process: Process[Settings]) -> None:
             publisher = ProfileController(
                 client,
                 informers,
+                recorder,
                 settings,
                 files=files,
                 shipped=load_profiles(),

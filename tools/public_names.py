@@ -61,6 +61,7 @@ from cli.output.formats import API_VERSION, Report
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
 from controllers.profiles import status as profile_status
+from controllers.profiles.events import EventReason as ProfileEventReason
 from controllers.shadow.report import Reason as ShadowEventReason
 from controllers.templates.actions import Reason as TemplateEventReason
 from driver.plan.prepare import RefusalReason
@@ -171,6 +172,7 @@ EVENT_ROOMS: Final = {
 def event_reasons() -> set[str]:
     """Return the reasons of events, with what they are about."""
     reasons = {f"{reason.value} (policies, claims, pods)" for reason in PolicyEventReason}
+    reasons |= {f"{reason.value} (profiles)" for reason in ProfileEventReason}
     reasons |= {f"{reason.value} (translated pods)" for reason in TemplateEventReason}
     reasons |= {f"{reason.value} (mode Shadow)" for reason in ShadowEventReason}
     for path in event_makers():

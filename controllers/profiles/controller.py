@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from clusterstate.projections import project_class, project_slice
+from controllers.profiles.events import profile_events
 from controllers.profiles.status import ProfileFacts, build_status
 from controllers.profiles.used_versions import project_used_versions
 from controllers.settings import Settings
@@ -37,6 +38,7 @@ from kube.client.client import Client, PatchType
 from kube.errors import Conflict, NotFound
 from kube.names import NAME
 from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
 from process.published_profiles import project_published
 from translation.device_facts import count_devices
@@ -92,6 +94,7 @@ class ProfileController:
         self,
         client: Client,
         informers: InformerFactory,
+        recorder: EventRecorder,
         settings: Settings,
         *,
         files: Mapping[str, Profile],
@@ -109,6 +112,7 @@ class ProfileController:
             clock: Monotonic seconds.
         """
         self._client = client
+        self._recorder = recorder
         self._settings = settings
         self._files = files
         self._shipped = shipped
@@ -299,6 +303,8 @@ class ProfileController:
             subresource="status",
         )
         log.info("profile.updated", profile=name, conditions=_conditions(status))
+        for event in profile_events(document, status):
+            self._recorder.record(event)
 
     def _facts(self, driver: str) -> ProfileFacts:
         stored_profiles = self._stored.store.get((self._settings.namespace, self._config_map))

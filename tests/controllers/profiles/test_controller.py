@@ -12,12 +12,12 @@ import pytest
 from controllers.profiles.controller import ProfileController
 from controllers.profiles.used_versions import project_used_versions
 from controllers.settings import ControllerSettings, Settings
-from kube.api.urls import CONFIG_MAPS, DEVICE_CLASSES, DEVICE_TRANSLATION_PROFILES, PODS
+from kube.api.urls import CONFIG_MAPS, DEVICE_CLASSES, DEVICE_TRANSLATION_PROFILES, EVENTS, PODS
 from kube.names import NAMESPACE, REQUEST_ANNOTATION
 from process.durations import PositiveDuration
 from process.published_profiles import ProfileCache
 from testing.builders import Document, profiles
-from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from translation.profiles.profile import Profile, profile_of
 from translation.snapshot import TranslationOptions
 
@@ -41,18 +41,21 @@ async def server() -> AsyncIterator[FakeApiServer]:
 @asynccontextmanager
 async def controlled(server: FakeApiServer) -> AsyncIterator[ProfileCache]:
     async with server.client() as client:
-        informers = quick_informers(client)
+        informers, recorder = quick_informers(client), quick_recorder(client)
         cache = ProfileCache(informers, profiles(), namespace=NAMESPACE, config_map=NAME)
         controller = ProfileController(
             client,
             informers,
+            recorder,
             SETTINGS,
             files=profiles(),
             shipped=profiles(),
             options=TranslationOptions(),
             now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
         )
-        async with running(informers.run, *(one.run for one in controller.controllers)):
+        async with running(
+            informers.run, recorder.run, *(one.run for one in controller.controllers)
+        ):
             yield cache
 
 
@@ -93,6 +96,13 @@ def stored_data(server: FakeApiServer) -> Document:
     """The data of the ConfigMap; none where there is no ConfigMap."""
     data: Document = (server.find(CONFIG_MAPS, NAME, NAMESPACE) or {}).get("data", {})
     return data
+
+
+def status_generation(server: FakeApiServer) -> int:
+    """The generation that the status of the object is about; 0 without a status."""
+    status = (server.find(DEVICE_TRANSLATION_PROFILES, DRIVER) or {}).get("status", {})
+    generation: int = status.get("observedGeneration", 0)
+    return generation
 
 
 def conditions(server: FakeApiServer, driver: str = DRIVER) -> dict[str, tuple[str, str]]:
@@ -170,6 +180,27 @@ async def test_what_cannot_be_accepted_is_told_with_the_version_that_stays(
     (accepted,) = [each for each in status["conditions"] if each["type"] == "Accepted"]
     assert f"version {profile(document()).content_hash} stays in force" in accepted["message"]
     assert "list the name as pods request it" in accepted["message"]
+
+
+async def test_events_say_once_what_a_condition_comes_to_say(server: FakeApiServer) -> None:
+    taken_name = {"example.com/npu": {}, "amd.com/gpu": {}}
+    async with controlled(server):
+        for generation, resources in ((1, None), (2, {"kubernetes.io/npu": {}}), (3, taken_name)):
+            server.put(DEVICE_TRANSLATION_PROFILES, document(generation, resources))
+            await until(lambda: status_generation(server) == generation)  # noqa: B023
+        server.put(DEVICE_CLASSES, {"metadata": {"name": DRIVER}, "spec": {}})
+        await until(lambda: len(server.objects(EVENTS)) == 4)
+
+    events = [
+        (event["type"], event["reason"], event["regarding"]["name"])
+        for event in server.objects(EVENTS)
+    ]
+    assert sorted(events) == [
+        ("Normal", "ProfileAccepted", DRIVER),
+        ("Normal", "ProfileAccepted", DRIVER),
+        ("Warning", "NamesServedElsewhere", DRIVER),
+        ("Warning", "ProfileNotAccepted", DRIVER),
+    ]
 
 
 async def test_a_config_map_that_somebody_deletes_or_damages_is_written_again(
