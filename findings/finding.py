@@ -140,6 +140,8 @@ class Code(StrEnum):
     # Accepted with a loss.
     CLAMPED = "clamped"
     """The amount was lowered to the largest meaningful one."""
+    AMOUNT_ROUNDED_UP = "amountRoundedUp"
+    """Devices divide memory in steps, so the share gets more than was requested."""
     ALLOCATION_IGNORED = "allocationIgnored"
     """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
     HOST_NETWORK_NIC = "hostNetworkNic"

@@ -1,12 +1,21 @@
-"""DeviceClasses that the claims of a pod need: whether they exist, and whether they have devices. Pure."""
+"""What the claims of a pod need of a cluster: DeviceClasses that exist, devices of them, and models. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
+from findings.text import quote_text
 from translation.claims import Claim
+from translation.derive import Readings, provider
+from translation.device_facts import UNKNOWN
+from translation.intents import DeviceFilter
 from translation.profiles.profile import Profile
 from translation.snapshot import TranslationOptions, TranslationSnapshot
+
+MAX_MODELS: Final = 3
+"""Product names in a message."""
 
 
 def check_device_classes(
@@ -51,3 +60,33 @@ def check_published_devices(
                     "ResourceSlices, and the pod waits",
                     f"install the driver, or choose another: {options.driver_option}",
                 )
+
+
+def check_published_models(
+    readings: Readings, providers: Mapping[str, Profile], snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield a warning for each choice of product names that no published device has."""
+    for vocabulary, reading in readings.items():
+        for intent in reading.intents:
+            profile = provider(intent, vocabulary, providers)
+            facts = snapshot.facts.get(profile.driver, {}) if profile is not None else {}
+            published_models = facts.get(intent.kind, UNKNOWN).models
+            if published_models and not any(
+                map(partial(_is_selected, intent.filter), published_models)
+            ):
+                shown_models = ", ".join(map(quote_text, published_models[:MAX_MODELS]))
+                more = len(published_models) - MAX_MODELS
+                yield warning(
+                    Code.SELECTOR_MATCHES_NOTHING,
+                    intent.path("models" if intent.filter.models is not None else "not_models"),
+                    f"no published device has such a product name, and the pod waits; published are "
+                    f"{shown_models}{f' and {more} more' if more > 0 else ''}",
+                    "name a published model, or a part of its name",
+                )
+
+
+def _is_selected(device_filter: DeviceFilter, model: str) -> bool:
+    """Return whether a filter selects devices by this product name; see `device_selectors`."""
+    if device_filter.models is not None and not any(part in model for part in device_filter.models):
+        return False
+    return not any(part in model for part in device_filter.not_models or ())

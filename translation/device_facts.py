@@ -14,6 +14,7 @@ from kube.api.resource import MAX_RESULTS, Device, DeviceCapacity, ResourceSlice
 from kube.quantity import Format, Quantity
 from translation.intents import DeviceKind
 from translation.profiles.profile import DeviceProfile, Profile
+from translation.share_amounts import lower_ascii
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -64,6 +65,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
         partitions: Distinct numbers of devices in a partition, ascending. Where they matter, empty
             when known devices publish none; else None.
         bandwidth: Some device publishes a bandwidth. In no record, since no claim depends on it.
+        models: Distinct product names, in lower-case ASCII letters. In no record, either.
     """
 
     sizes: tuple[MemorySize, ...] | None = None
@@ -74,6 +76,7 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     per_root: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
     partitions: tuple[Annotated[int, msgspec.Meta(ge=1, le=MAX_RESULTS)], ...] | None = None
     bandwidth: bool = False
+    models: tuple[str, ...] = ()
 
 
 UNKNOWN = Facts()
@@ -223,6 +226,7 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
         partitions=tuple(sorted({size for part in known_parts for size in part.partitions or ()}))
         or None,
         bandwidth=any(part.bandwidth for part in known_parts),
+        models=tuple(sorted({model for part in known_parts for model in part.models})),
     )
 
 
@@ -267,7 +271,17 @@ def _facts(device: Device, kind: DeviceProfile, driver: str) -> Facts:
         partitions=_partitions(device, kind, driver),
         bandwidth=isinstance(kind.bandwidth, str)
         and not capacities.keys().isdisjoint((kind.bandwidth, f"{driver}/{kind.bandwidth}")),
+        models=_models(device, kind, driver),
     )
+
+
+def _models(device: Device, kind: DeviceProfile, driver: str) -> tuple[str, ...]:
+    """Return the product name of a device as selectors compare it; none where it has none."""
+    attributes, name = device.attributes or {}, kind.attributes.model
+    if name is None:
+        return ()
+    attribute = attributes.get(name) or attributes.get(f"{driver}/{name}")
+    return () if attribute is None or not attribute.string else (lower_ascii(attribute.string),)
 
 
 def _partitions(device: Device, kind: DeviceProfile, driver: str) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ from translation.profiles.profile import DeviceProfile
 MAX_COMBINATIONS: Final = 64
 """Of memory sizes that devices of one container may have, where they are not the same."""
 
+_LARGEST: Final = Quantity(2**63 - 1)
+
 
 def shares_by_size(sizes: Iterable[MemorySize], percent: int) -> dict[Quantity, Quantity]:
     """Return size to the share of it, rounded down to a valid amount, sizes ascending."""
@@ -64,6 +66,36 @@ def _rounded_down(memory: MemorySize, percent: int) -> Quantity:
     step = _coarsened_step(memory.step)
     least = memory.min or step
     return least + step * max(0, (exact - least.nanos) // step.nanos)
+
+
+def granted_amounts(sizes: Sequence[MemorySize] | None, amount: Quantity) -> Sequence[Quantity]:
+    """Return what devices of these sizes give for an amount of memory; none of those that are too small.
+
+    Args:
+        sizes: Without any, steps of 1 MiB are assumed.
+    """
+    assumed = (MemorySize(size=_LARGEST, step=Quantity("1Mi")),)
+    granted = (_rounded_up(memory, amount) for memory in sizes or assumed)
+    return [share for share in granted if share is not None]
+
+
+def _rounded_up(memory: MemorySize, amount: Quantity) -> Quantity | None:
+    """Return the smallest valid amount that is enough; None if there is none.
+
+    Source: KEP-5075, CapacityRequestPolicy.
+    """
+    if amount > memory.size:
+        return None
+    if memory.values:
+        return min((value for value in memory.values if value >= amount), default=None)
+    least = memory.min or Quantity(0)
+    if amount <= least:
+        return least
+    if memory.step is None or memory.step.nanos <= 0:
+        return amount
+    steps = -(-(amount.nanos - least.nanos) // memory.step.nanos)
+    granted = least + memory.step * steps
+    return granted if granted <= memory.size else None
 
 
 def _coarsened_step(step: Quantity | None) -> Quantity:

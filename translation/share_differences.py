@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from findings.finding import Code, Finding, error, info
 from kube.api.network_attachments import NETWORKS
 from translation.derive import Readings, provider
-from translation.intents import LegacyPod
+from translation.device_facts import UNKNOWN
+from translation.intents import DeviceKind, LegacyPod
+from translation.memory_shares import granted_amounts
 from translation.profiles.profile import Profile, Sharing
 from translation.snapshot import TranslationSnapshot
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
@@ -39,6 +41,43 @@ def check_uncapped_cores(
                 "request cores, if some must be left",
             )
             return  # It is said once of a pod.
+
+
+def check_granted_memory(
+    readings: Readings, providers: Mapping[str, Profile], snapshot: TranslationSnapshot
+) -> Iterator[Finding]:
+    """Yield a finding for each amount of memory that devices give only rounded up.
+
+    Koordinator divides a total in bytes among devices, which rarely gives whole MiB. Where nothing is
+    published, steps of 1 MiB are assumed.
+    """
+    for vocabulary, reading in readings.items():
+        for intent in reading.intents:
+            profile = provider(intent, vocabulary, providers)
+            if (
+                profile is None
+                or intent.memory is None
+                or intent.exclusive
+                or intent.through_mps
+                or intent.kind is DeviceKind.MIG
+            ):
+                continue
+            facts = snapshot.facts.get(profile.driver, {}).get(intent.kind, UNKNOWN)
+            device = profile.devices[intent.kind]
+            is_shared = device.sharing is Sharing.ALWAYS or bool(facts.shared)
+            if device.memory is None or not is_shared:
+                continue
+            granted = granted_amounts(facts.sizes, intent.memory)
+            if any(amount > intent.memory for amount in granted):
+                yield info(
+                    Code.AMOUNT_ROUNDED_UP,
+                    intent.path("memory"),
+                    f"{intent.memory} for each device becomes {max(granted)}: {profile.driver} divides "
+                    "memory in larger steps",
+                    "request an amount for each device that is a multiple of 1Mi"
+                    if not facts.sizes
+                    else "request that amount, if the limit matters",
+                )
 
 
 def check_enforced_limits(

@@ -17,7 +17,11 @@ from translation.choices import Choices, InitContainers
 from translation.claims import Claim
 from translation.cluster_features import check_shares
 from translation.derive import Readings, compile_readings, provider, read_keys, serves
-from translation.device_classes import check_device_classes, check_published_devices
+from translation.device_classes import (
+    check_device_classes,
+    check_published_devices,
+    check_published_models,
+)
 from translation.device_facts import UNKNOWN, Facts
 from translation.intents import (
     Alignment,
@@ -51,6 +55,7 @@ from translation.routing import RoutedPod, check_key_drivers, route
 from translation.schedulers import check_replaced_scheduler
 from translation.share_differences import (
     check_enforced_limits,
+    check_granted_memory,
     check_multus,
     check_uncapped_cores,
 )
@@ -178,11 +183,13 @@ def _translate_keys(
         *check_key_drivers(routed_pod),
         *derivation.findings,
         *check_uncapped_cores(readings, providers, snapshot),
+        *check_granted_memory(readings, providers, snapshot),
         *check_enforced_limits(legacy, readings, providers, snapshot),
         *check_multus(legacy, readings, providers),
         *check_shares(derivation.claims, snapshot),
         *check_device_classes(derivation.claims, snapshot, options),
         *check_published_devices(derivation.claims, providers.values(), snapshot, options),
+        *dict.fromkeys(check_published_models(readings, providers, snapshot)),
         *check_class_configs(derivation.claims, providers.values(), snapshot),
         *check_quotas(
             derivation.claims,

@@ -177,7 +177,20 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_facts(case: Case) -> None:
     for slices in permutations(case.slices):
-        assert case.want == facts(*slices)[case.driver][case.kind]
+        assert case.want == replace(facts(*slices)[case.driver][case.kind], models=())
+
+
+def test_product_names_come_once_as_selectors_compare_them() -> None:
+    other = nvidia_gpu()
+    other["attributes"]["productName"] = {"string": "NVIDIA L40S É"}
+
+    merged = facts(
+        driver_slice(NVIDIA, nvidia_gpu(), other, device()), driver_slice(NVIDIA, other, pool="b")
+    )
+
+    models = merged[NVIDIA][DeviceKind.GPU].models
+    assert len(models) == 2
+    assert "nvidia l40s É" in models
 
 
 def test_a_driver_without_a_profile_tells_nothing() -> None:

@@ -1,7 +1,12 @@
 """Findings about shares that a driver places or limits otherwise than the legacy system."""
 
+import pytest
+
+from findings.finding import Code
 from testing.builders import (
     HAMI,
+    Document,
+    amount,
     container,
     driver_slice,
     finding_codes,
@@ -13,6 +18,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from translation.snapshot import TranslationSnapshot
 from translation.translate import Refused
 
 PUBLISHED = translation_snapshot(driver_slice(HAMI, hami_gpu()), publishes=frozenset({HAMI}))
@@ -42,6 +48,58 @@ def test_limits_that_koordinator_would_not_set_are_told() -> None:
     assert "info limitsEnforced" not in finding_codes(
         translation_outcome(isolated, PUBLISHED).findings
     )
+
+
+def koordinator_share(*, memory: str, gpus: int) -> Document:
+    return pod(koordinator_container(shared=gpus, core=10 * gpus, memory=memory))
+
+
+@pytest.mark.parametrize("cluster", [PUBLISHED, translation_snapshot()], ids=["known", "unknown"])
+def test_a_total_that_gives_no_whole_mebibytes_is_told_with_the_amount_granted(
+    cluster: TranslationSnapshot,
+) -> None:
+    got = translation_outcome(koordinator_share(memory="8Gi", gpus=3), cluster)
+
+    (finding,) = [entry for entry in got.findings if entry.code is Code.AMOUNT_ROUNDED_UP]
+    assert finding_texts([finding]) == [
+        "info amountRoundedUp spec.containers[0].resources.limits[koordinator.sh/gpu-memory]"
+    ]
+    # A third of 8 GiB is 2730 MiB and two thirds.
+    assert "2863311530 for each device becomes 2731Mi" in finding.message
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        koordinator_share(memory="9Gi", gpus=3),
+        pod(gpus(1, mem=1000)),
+        pod(gpus(2)),
+        pod(koordinator_container(gpu=50)),
+    ],
+    ids=["whole MiB", "HAMi", "whole GPUs", "a percentage"],
+)
+def test_an_amount_that_is_granted_as_it_is_needs_no_words(document: Document) -> None:
+    got = translation_outcome(document, PUBLISHED)
+
+    assert "info amountRoundedUp" not in finding_codes(got.findings)
+
+
+def test_an_amount_below_the_least_share_becomes_that() -> None:
+    coarse = hami_gpu()
+    coarse["capacity"]["memory"] = amount("80Gi", "80Gi", min="4Gi", step="2Gi")
+    cluster = translation_snapshot(driver_slice(HAMI, coarse), publishes=frozenset({HAMI}))
+
+    messages = [
+        finding.message
+        for mebibytes in (1, 4096, 5000, 80 * 1024)
+        for finding in translation_outcome(pod(gpus(1, mem=mebibytes)), cluster).findings
+        if finding.code is Code.AMOUNT_ROUNDED_UP
+    ]
+
+    assert [message.partition(":")[0] for message in messages] == [
+        "1Mi for each device becomes 4Gi",
+        "5000Mi for each device becomes 6Gi",
+    ]
 
 
 def test_a_pool_of_nics_is_rejected_beside_networks_of_multus() -> None:

@@ -103,8 +103,8 @@ TABLE: Final[Table] = (
     annotation(
         USE_TYPE,
         KeyOutcome.SELECTOR,
-        "the product name contains one of the items, ignoring case; `NVIDIA` accepts every card. "
-        "Rejected if it is only commas",
+        "the product name contains one of the items, ignoring case, with a warning where no published "
+        "name does; `NVIDIA` accepts every card. Rejected if it is only commas",
     ),
     annotation(
         NO_USE_TYPE,

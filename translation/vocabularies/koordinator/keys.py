@@ -70,7 +70,8 @@ TABLE: Final[Table] = (
         MEMORY,
         "bytes",
         KeyOutcome.CAPACITY,
-        "`memory: B/N`. A share, however large",
+        "`memory: B/N`. A share, however large; where devices divide memory in steps, such as 1 MiB, it "
+        "is rounded up to the next (`amountRoundedUp`)",
     ),
     limit(
         RATIO,

@@ -1,0 +1,83 @@
+"""Card types in annotations against the product names of published devices."""
+
+import pytest
+
+from testing.builders import (
+    HAMI,
+    NVIDIA,
+    driver_slice,
+    finding_texts,
+    gpus,
+    hami_gpu,
+    nvidia_gpu,
+    pod,
+    translation_outcome,
+    translation_snapshot,
+)
+from translation.snapshot import TranslationSnapshot
+
+CARDS = translation_snapshot(
+    driver_slice(HAMI, hami_gpu(model="NVIDIA A100-SXM4-80GB"), hami_gpu(model="Tesla T4"))
+)
+USE, NO_USE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
+
+
+def told(
+    annotations: dict[str, str], cluster: TranslationSnapshot = CARDS, containers: int = 1
+) -> list[str]:
+    """The findings about models of a pod with a share in each container."""
+    shares = [gpus(1, mem=10, cores=10, name=f"c{index}") for index in range(containers)]
+    outcome = translation_outcome(pod(*shares, annotations=annotations), cluster)
+    return [
+        text
+        for text in finding_texts(outcome.findings)
+        if text.split()[1] == "selectorMatchesNothing"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name"),
+    [
+        ({USE: "H100"}, USE),
+        ({USE: "V100,L40"}, USE),
+        ({NO_USE: "A100,T4"}, NO_USE),
+        ({USE: "A100", NO_USE: "SXM4"}, USE),
+    ],
+    ids=["a model", "several models", "all models excluded", "one of both"],
+)
+def test_a_choice_that_no_published_card_meets_is_told(
+    annotations: dict[str, str], name: str
+) -> None:
+    path = f"metadata.annotations[{name}]"
+
+    assert told(annotations) == [f"warning selectorMatchesNothing {path}"]
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{USE: "a100"}, {USE: "H100,t4"}, {USE: "NVIDIA"}, {NO_USE: "A100"}, {}],
+    ids=["a model", "one of several", "every card", "another model excluded", "no choice"],
+)
+def test_a_choice_that_some_card_meets_needs_no_words(annotations: dict[str, str]) -> None:
+    assert told(annotations) == []
+
+
+def test_what_nobody_has_published_is_not_judged() -> None:
+    elsewhere = translation_snapshot(driver_slice(NVIDIA, nvidia_gpu()))
+
+    assert told({USE: "H100"}, translation_snapshot()) == []
+    assert told({USE: "H100"}, translation_snapshot(driver_slice(HAMI))) == []
+    assert len(told({USE: "H100"}, elsewhere)) <= 1
+
+
+def test_it_is_said_once_of_a_pod_with_the_models_that_there_are() -> None:
+    assert len(told({USE: "H100"}, containers=3)) == 1
+    document = pod(gpus(1, mem=10, cores=10), annotations={USE: "H100"})
+
+    (message,) = [
+        finding.message
+        for finding in translation_outcome(document, CARDS).findings
+        if finding.code == "selectorMatchesNothing"
+    ]
+
+    assert message.endswith('published are "nvidia a100-sxm4-80gb", "tesla t4"')
