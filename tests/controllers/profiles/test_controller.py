@@ -183,7 +183,7 @@ async def test_what_cannot_be_accepted_is_told_with_the_version_that_stays(
 
 
 async def test_events_say_once_what_a_condition_comes_to_say(server: FakeApiServer) -> None:
-    taken_name = {"example.com/npu": {}, "amd.com/gpu": {}}
+    taken_name: Document = {"example.com/npu": {}, "amd.com/gpu": {}}
     async with controlled(server):
         for generation, resources in ((1, None), (2, {"kubernetes.io/npu": {}}), (3, taken_name)):
             server.put(DEVICE_TRANSLATION_PROFILES, document(generation, resources))
