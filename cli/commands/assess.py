@@ -2,13 +2,13 @@
 
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import click
 import msgspec
 
-from cli.answers.assessment.assess import Assessment
+from cli.answers.assessment.assess import Assessment, DetailedAssessment, assess_in_detail
 from cli.answers.assessment.assess import assess as assess_cluster
 from cli.answers.assessment.assess import assess_cluster as assess_nodes_and_workloads
 from cli.answers.assessment.blockers import Blocker
@@ -18,9 +18,13 @@ from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.output.assess_text import format_assessment, format_csv, format_residue
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
+from cli.output.html.assess_page import format_assess_page
 from cli.output.progress import LongRun
 
 CSV: Final = "csv"
+HTML: Final = "html"
+
+_Answer = TypeVar("_Answer", Assessment, DetailedAssessment)
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +80,7 @@ EXAMPLES: Final = """\
 drawbridge assess --live
 drawbridge snapshot -o cluster.json.gz
 drawbridge assess --snapshot cluster.json.gz -o csv > workloads.csv
+drawbridge assess --snapshot cluster.json.gz -o html > assessment.html
 """
 
 
@@ -87,7 +92,7 @@ drawbridge assess --snapshot cluster.json.gz -o csv > workloads.csv
     is_flag=True,
     help="At the end of a migration, report what is left of legacy systems instead.",
 )
-@text_or_document(csv="one line per workload")
+@text_or_document(csv="one line per workload", html="a page for a browser, in one file")
 def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool) -> None:
     """Report what of a cluster would become claims, what would be lost, and what blocks it.
 
@@ -98,15 +103,13 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool) -
     Exit status: 0 when nothing blocks a migration, 1 when something does (with --residue, when
     something is left), 2 when the call is wrong.
     """
-    assessment = assess_cluster(
-        documents.objects,
-        documents.profiles,
-        documents.options,
-        namespace=DEFAULT_NAMESPACE,
-        version=documents.version,
-        unreadable=documents.unreadable,
-    )
     residue = _find_residue(documents) if reports_residue else None
+    if output == HTML:
+        details = _assess(assess_in_detail, documents)
+        assessment = details.assessment
+        click.echo(format_assess_page(details, documents.profiles, residue), nl=False)
+        sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
+    assessment = _assess(assess_cluster, documents)
     if output == Output.TEXT and residue is not None:
         click.echo(format_residue(residue, shutil.get_terminal_size().columns))
     elif output == Output.TEXT:
@@ -117,6 +120,18 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool) -
         document = msgspec.json.encode(build_document(assessment, residue))
         click.echo(format_document(output, document, Report.ASSESS))
     sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
+
+
+def _assess(assessor: Callable[..., _Answer], documents: ClusterDocuments) -> _Answer:
+    """Return what `assess` or `assess_in_detail` returns about a cluster."""
+    return assessor(
+        documents.objects,
+        documents.profiles,
+        documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        version=documents.version,
+        unreadable=documents.unreadable,
+    )
 
 
 def _find_residue(documents: ClusterDocuments) -> list[Blocker]:

@@ -39,6 +39,7 @@ from cli.output.formats import (
     text_or_document,
 )
 from cli.output.help import CLUSTER_STATE, Command
+from cli.output.html.inventory_page import format_inventory_page
 from cli.output.layout import NARROWEST, format_table
 from cli.output.phrases import count_text
 from cli.output.simulate_text import node_names
@@ -48,11 +49,13 @@ from translation.serving_drivers import serving_drivers
 from translation.snapshot import TranslationOptions
 
 WIDE: Final = "wide"
+HTML: Final = "html"
 
 EXAMPLES: Final = """\
 drawbridge inventory --snapshot cluster.json.gz
 # the attributes by which a DeviceClass can select devices
 drawbridge inventory --live --devices
+drawbridge inventory --snapshot cluster.json.gz -o html > devices.html
 """
 
 
@@ -71,7 +74,9 @@ drawbridge inventory --live --devices
     is_flag=True,
     help="With -o text, also amounts that are 0 or 1 on every device, such as slots of partitions.",
 )
-@text_or_document(**{WIDE: "text with --all, --devices and --idle"})
+@text_or_document(
+    **{WIDE: "text with --all, --devices and --idle", HTML: "a page for a browser, in one file"}
+)
 def inventory(
     cluster_objects: ClusterObjects,
     features: Features,
@@ -101,14 +106,16 @@ def inventory(
     in_force = profiles_in_force(load_profiles(), cluster_objects.objects)
     drivers_of = partial(serving_drivers, options=TranslationOptions(), profiles=in_force.profiles)
     answer = build_inventory(cluster, state.classes, state.slices, drivers_of)
-    if devices or output == WIDE:
+    if devices or output in (WIDE, HTML):
         answer = with_devices(answer, cluster, state.claims)
-    if idle or output == WIDE:
+    if idle or output in (WIDE, HTML):
         answer = with_idle_nodes(answer, cluster)
     if output in (Output.TEXT, WIDE):
         width = shutil.get_terminal_size().columns
         all_amounts = all_amounts or output == WIDE
         click.echo(format_inventory(answer, width, all_amounts=all_amounts))
+    elif output == HTML:
+        click.echo(format_inventory_page(answer), nl=False)
     else:
         click.echo(format_document(output, encode_readable(answer), Report.INVENTORY))
     sys.exit(0)

@@ -8,15 +8,17 @@ from typing import Any, Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.explain.trace import PlacementTrace
 from allocator.model.feature_gates import Features
 from cli.answers.assessment.assumed import assume_inventory, find_target, whole_device_keys
 from cli.answers.assessment.blockers import Blocker, find_blockers
 from cli.answers.assessment.capacity import Capacity, place_workloads, release_claims
 from cli.answers.assessment.node_devices import NodeDevices, read_nodes
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
+from cli.answers.assessment.what_if import trace_first_pods
 from cli.answers.assessment.workloads import group_workloads
 from cli.answers.device_classes import select_devices
-from cli.answers.devices import published_devices
+from cli.answers.devices import Device, list_devices, published_devices
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import reference
 from cli.inputs.kinds import STATE_KINDS
@@ -71,6 +73,20 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
         return {outcome.value: counts[outcome] for outcome in Outcome}
 
 
+class DetailedAssessment(msgspec.Struct, frozen=True, kw_only=True):
+    """An assessment with all devices and placements, for a page.
+
+    Attributes:
+        devices: Published and assumed ones, with the claims of all pods that were placed.
+        traces: `Kind/namespace/name` of a workload to the placement of its first pod before any other
+            is placed; of the first `MAX_TRACED` workloads.
+    """
+
+    assessment: Assessment
+    devices: tuple[Device, ...]
+    traces: Mapping[str, PlacementTrace]
+
+
 def assess(
     objects: Sequence[SourceObject],
     profiles: Mapping[str, Profile],
@@ -87,7 +103,62 @@ def assess(
         namespace: Of objects that name none.
     """
     cluster = assess_cluster(objects, profiles, options, namespace=namespace)
-    capacity = _place(cluster)
+    return complete_assessment(
+        cluster,
+        _build_allocator(cluster),
+        _readers(objects, vocabularies_in_force(options, profiles), namespace),
+        version=version,
+        unreadable=unreadable,
+    )
+
+
+def assess_in_detail(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    *,
+    namespace: str,
+    version: str = "",
+    unreadable: tuple[str, ...] = (),
+) -> DetailedAssessment:
+    """Return the assessment of a cluster with its devices and placements; arguments as of `assess`."""
+    cluster = assess_cluster(objects, profiles, options, namespace=namespace)
+    allocator = _build_allocator(cluster)
+    classes = cluster.state.classes
+    traces = trace_first_pods(
+        cluster.workloads, allocator, classes, usable_classes(classes, allocator)
+    )
+    assessment = complete_assessment(
+        cluster,
+        allocator,
+        _readers(objects, vocabularies_in_force(options, profiles), namespace),
+        version=version,
+        unreadable=unreadable,
+    )
+    devices = list_devices(published_devices(allocator), allocator.usage, cluster.state.claims)
+    return DetailedAssessment(assessment=assessment, devices=devices, traces=traces)
+
+
+def complete_assessment(
+    cluster: AssessedCluster,
+    allocator: Cluster,
+    readers: Mapping[str, tuple[str, ...]],
+    *,
+    version: str,
+    unreadable: tuple[str, ...],
+) -> Assessment:
+    """Return the assessment of workloads and nodes.
+
+    Args:
+        allocator: Of the cluster's state; has the claims of all placed pods afterwards.
+        readers: As in the assessment.
+    """
+    capacity = place_workloads(
+        cluster.workloads,
+        allocator,
+        cluster.state.classes,
+        usable_classes(cluster.state.classes, allocator),
+    )
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     blockers = find_blockers(
         cluster.workloads,
@@ -100,26 +171,22 @@ def assess(
         nodes=cluster.nodes,
         capacity=capacity,
         blockers=tuple(blockers),
-        readers=_readers(objects, vocabularies_in_force(options, profiles), namespace),
+        readers=readers,
         version=version,
         unreadable=unreadable,
     )
 
 
-def _place(cluster: AssessedCluster) -> Capacity:
-    """Place all pods at once; those that have moved already give their devices back first."""
-    state = cluster.state
+def _build_allocator(cluster: AssessedCluster) -> Cluster:
+    """Return the devices of a cluster; pods that have moved already give theirs back first."""
     placed_pods = frozenset(
         pod
         for workload in cluster.workloads
         if workload.result is not None
         for pod in workload.members
     )
-    released = msgspec.structs.replace(state, claims=release_claims(state.claims, placed_pods))
-    allocator = released.cluster(Features())
-    return place_workloads(
-        cluster.workloads, allocator, state.classes, usable_classes(state.classes, allocator)
-    )
+    claims = release_claims(cluster.state.claims, placed_pods)
+    return msgspec.structs.replace(cluster.state, claims=claims).cluster(Features())
 
 
 def assess_cluster(

@@ -29,12 +29,15 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         unplaced: `Kind/namespace/name` of workloads to the number of their pods that found none.
         not_counted: Workloads that were not placed, because their drivers have no devices here,
             neither published nor assumed.
+        claim_owners: `namespace/name` of each claim of a placed pod to `Kind/namespace/name` of its
+            workload.
     """
 
     pods: int
     placed: int
     unplaced: Mapping[str, int]
     not_counted: tuple[str, ...]
+    claim_owners: Mapping[str, str] = {}
 
 
 def place_workloads(
@@ -81,6 +84,11 @@ def place_workloads(
             for workload in translated_workloads
             if workload not in counted_workloads
         ),
+        claim_owners={
+            f"{pod.namespace}/{claim}": owner
+            for owner, pod in zip(owners, answer.pods, strict=True)
+            for claim in answer.uses.get((pod.namespace, pod.name), ())
+        },
     )
 
 
