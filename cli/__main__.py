@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from cli.output.completion import completion_for_kubectl
 from cli.output.help import program_name, unknown_command
 from findings.text import printable
 from kube.errors import DrawbridgeError
@@ -72,6 +73,8 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if ctx.resilient_parsing and args and args[0] not in COMMANDS:
+            return None, None, args[1:]  # A shell completes what stands behind it.
         if args[:1] == ["help"]:
             args = [*args[1:2], "--help"]
             if len(args) == 1:
@@ -114,6 +117,11 @@ def main(context: click.Context) -> None:
     # YAML and JSON are UTF-8, whatever the locale says.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def complete_for_kubectl() -> None:
+    """Complete the last argument of `kubectl drawbridge`; kubectl calls this as `kubectl_complete-drawbridge`."""
+    click.echo(completion_for_kubectl(main, sys.argv[1:]))
 
 
 if __name__ == "__main__":

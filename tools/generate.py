@@ -18,6 +18,7 @@ from tools import account_policies as accounts
 from tools import (
     answer_schemas,
     chart,
+    command_line,
     example_driver,
     findings_page,
     keys_tables,
@@ -27,6 +28,7 @@ from tools import (
     profile_crd,
     profiles_page,
     public_names,
+    reference_pages,
 )
 from tools.example_cluster import (
     accelerator_cluster,
@@ -173,6 +175,11 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     *chart.templates().items(),
     (f"{chart.CHART}/values.schema.json", chart.schema),
     *answer_schemas.files(),
+    *command_line.man_files(),
+    (command_line.REFERENCE, command_line.reference),
+    (reference_pages.KINDS_PAGE, reference_pages.kinds_page),
+    (reference_pages.METRICS_PAGE, reference_pages.metrics_page),
+    (reference_pages.SETTINGS_PAGE, reference_pages.settings_page),
     ("docs/findings.md", findings_page.page),
     ("docs/profiles.md", profiles_page.page),
     ("docs/vocabularies.md", keys_tables.page),

@@ -414,15 +414,33 @@ class _Anything:
         return 0.0
 
 
+class MetricFamily(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A metric as `/metrics` has it."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+
+
 def metrics() -> set[str]:
-    """Return every metric with its type and labels: those of all modules called `metrics`."""
-    lines: set[str] = set()
+    """Return every metric with its type and labels."""
+    return {
+        f"{family.name} {family.type}"
+        + (f" {{{', '.join(family.labels)}}}" if family.labels else "")
+        for family in metric_families()
+    }
+
+
+def metric_families() -> set[MetricFamily]:
+    """Return every metric: those of all modules called `metrics`."""
+    families: set[MetricFamily] = set()
     for path in product_files():
         if path.stem.endswith("metrics"):
             module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
             for maker in _own_members(module):
-                lines |= set(_metrics_of(maker))
-    return lines
+                families |= set(_metrics_of(maker))
+    return families
 
 
 def _own_members(module: object) -> Iterator[Any]:
@@ -436,7 +454,7 @@ def _own_members(module: object) -> Iterator[Any]:
             yield member
 
 
-def _metrics_of(maker: Any) -> Iterator[str]:
+def _metrics_of(maker: Any) -> Iterator[MetricFamily]:
     is_collector = inspect.isclass(maker) and Collector in inspect.getmro(maker)
     parameters = inspect.signature(maker).parameters
     if not (is_collector or "registry" in parameters):
@@ -449,18 +467,21 @@ def _metrics_of(maker: Any) -> Iterator[str]:
     }
     instrument = maker(**arguments)
     if is_collector:
-        yield from _collector_names(instrument)
+        yield from _families_of(instrument)
     for collector in registry._collector_to_names:  # noqa: SLF001 - the registry lists no labels.
-        yield from _collector_names(collector)
+        yield from _families_of(collector)
 
 
-def _collector_names(collector: Any) -> Iterator[str]:
+def _families_of(collector: Any) -> Iterator[MetricFamily]:
     for family in collector.collect():
-        labels = getattr(family, "_labelnames", None)
+        labels: Iterable[str] | None = getattr(family, "_labelnames", None)
         labels = getattr(collector, "_labelnames", ()) if labels is None else labels
-        label_text = f" {{{', '.join(sorted(labels))}}}" if labels else ""
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        yield f"{name} {family.type}{label_text}"
+        yield MetricFamily(
+            name=f"{family.name}_total" if family.type == "counter" else family.name,
+            type=family.type,
+            labels=tuple(sorted(labels or ())),
+            help=family.documentation,
+        )
 
 
 def label_values() -> set[str]:

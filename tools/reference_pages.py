@@ -1,0 +1,143 @@
+"""Pages of reference: settings, metrics and kinds, from the code that reads, counts and serves them."""
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from textwrap import dedent
+from typing import Any, Final
+
+import msgspec
+
+from process.settings import to_document
+from tools import ownership_crd, policy_crd, profile_crd
+from tools.command_line import plain_markdown
+from tools.public_names import PROCESSES, metric_families
+
+SETTINGS_PAGE: Final = "docs/reference/settings.md"
+METRICS_PAGE: Final = "docs/reference/metrics.md"
+KINDS_PAGE: Final = "docs/reference/kinds.md"
+
+_SETTINGS_HEADER: Final = """\
+# Settings
+
+Every setting with its default, generated from the types that read them.
+All processes read one file, `/etc/drawbridge/settings.yaml` (ConfigMap `drawbridge-settings`), each its
+own sections; with the Helm chart it comes from `settings`.
+Durations are texts such as `10s`, and an unknown key is refused.
+`--print-settings` prints what is in force.
+"""
+_METRICS_HEADER: Final = """\
+# Metrics
+
+Every metric on `/metrics`, with its labels, generated from the code.
+[Operations](../operations.md) says which to watch.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
+"""
+_KINDS_HEADER: Final = """\
+# Kinds
+
+The fields of Drawbridge's own kinds, generated from their definitions; `kubectl explain` prints the
+same.
+"""
+
+
+def settings_page() -> str:
+    """Return the page of all settings."""
+    rows: dict[str, tuple[str, str]] = {}
+    for command in PROCESSES:
+        rows |= dict(_settings(to_document(command.kind()), command.kind))
+    sections: dict[str, list[str]] = {}
+    for name, (default, text) in sorted(rows.items()):
+        section = name.partition(".")[0] if "." in name else ""
+        sections.setdefault(section, []).append(f"- `{name}`: {text} Default: `{default}`.\n")
+    return _SETTINGS_HEADER + "".join(
+        f"\n## {section or 'All processes'}\n\n{''.join(lines)}"
+        for section, lines in sorted(sections.items())
+    )
+
+
+def _settings(
+    document: Mapping[str, Any], kind: type, place: str = ""
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield each setting with its default and its meaning."""
+    texts = _field_texts(kind)
+    for field in msgspec.structs.fields(kind):
+        here = f"{place}.{field.encode_name}" if place else field.encode_name
+        value = document[field.encode_name]
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _settings(value, field.type, here)
+        else:
+            default = msgspec.json.encode(value).decode()
+            yield here, (default, texts.get(field.name, ""))
+
+
+@cache
+def _field_texts(kind: type) -> dict[str, str]:
+    """Return the text below each field of a class and of its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(inspect.getmro(kind)):
+        if base is msgspec.Struct or not issubclass(base, msgspec.Struct):
+            continue
+        (body,) = ast.parse(dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for statement, following in zip(body.body, body.body[1:], strict=False):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                    value=ast.Constant(value=str(text))
+                ):
+                    texts[name] = " ".join(text.split())
+                case _:
+                    pass
+    return texts
+
+
+def metrics_page() -> str:
+    """Return the page of all metrics."""
+    return _METRICS_HEADER + "".join(
+        f"| `{family.name}` | {family.type} | {', '.join(family.labels) or '-'} "
+        f"| {_cell(family.help)} |\n"
+        for family in sorted(metric_families())
+    )
+
+
+def kinds_page() -> str:
+    """Return the page of our own kinds."""
+    definitions = (policy_crd.definition(), ownership_crd.definition(), profile_crd.definition())
+    return _KINDS_HEADER + "".join(map(_kind, definitions))
+
+
+def _kind(definition: Mapping[str, Any]) -> str:
+    spec = definition["spec"]
+    parts = []
+    for version in spec["versions"]:
+        schema = version["schema"]["openAPIV3Schema"]
+        parts.append(
+            f"\n## {spec['names']['kind']}\n\n`{spec['group']}/{version['name']}`, "
+            f"{spec['scope'].lower()}. {schema.get('description', '')}\n\n"
+        )
+        for part in ("spec", "status"):
+            parts += _fields(schema["properties"][part], part)
+    return "".join(parts)
+
+
+def _fields(schema: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yield a line for a field and for each below it."""
+    kind = schema.get("type", "any")
+    default = f", default `{schema['default']}`" if "default" in schema else ""
+    values = f", one of {', '.join(map(str, schema['enum']))}" if "enum" in schema else ""
+    text = plain_markdown(" ".join(schema.get("description", "").split()))
+    yield f"- `{place}` ({kind}{values}{default}){': ' if text else ''}{text}\n"
+    for name, inner in schema.get("properties", {}).items():
+        yield from _fields(inner, f"{place}.{name}")
+    for key, suffix in (("items", "[]"), ("additionalProperties", ".<key>")):
+        inner = schema.get(key)
+        if isinstance(inner, Mapping) and inner.get("properties"):
+            for name, below in inner["properties"].items():
+                yield from _fields(below, f"{place}{suffix}.{name}")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
