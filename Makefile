@@ -65,6 +65,10 @@ image: ## build the image with docker, podman or buildah; IMAGE=name, BASE=image
 install.yaml: setup ## the manifest of a first installation in one file, in build/; IMAGE=name
 	@$(BIN)/python -m tools.install_manifest $(if $(IMAGE),--image "$(IMAGE)")
 
+.PHONY: docs
+docs: setup ## the documentation as a site, in build/site; a broken link is an error
+	@$(BIN)/python -m tools.docs_site
+
 .PHONY: sbom
 sbom: setup ## what the image's packages are, as CycloneDX, in build/sbom.cdx.json
 	@$(BIN)/python -m tools.sbom

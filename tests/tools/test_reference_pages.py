@@ -18,7 +18,9 @@ def test_every_setting_has_a_meaning_and_its_default() -> None:
 
 
 def test_every_metric_has_a_help() -> None:
-    listed = re.findall(r"^\| `([^`]*)` \| (\w+) \| ([^|]*) \| (.+) \|$", metrics_page(), re.MULTILINE)
+    listed = re.findall(
+        r"^\| `([^`]*)` \| (\w+) \| ([^|]*) \| (.+) \|$", metrics_page(), re.MULTILINE
+    )
 
     assert {f"{name} {kind}" for name, kind, *_ in listed} == {
         line.partition(" {")[0] for line in metrics()

@@ -1,0 +1,80 @@
+"""The site of the documentation: whole, linked, searchable, and without anything from elsewhere."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tools.docs_site import main, pages, version, write_versions
+
+ROOT = Path(__file__).parent.parent.parent
+_ASSET = re.compile(r"<(?:script|img|iframe|link)[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+_IN_STYLE = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "site"
+    assert main(["--out", str(folder)]) == 0
+    return folder / version(ROOT)
+
+
+def test_every_page_is_there(site: Path) -> None:
+    for page in pages(ROOT):
+        name = "index" if page.name == "README.md" else page.stem
+        assert (site / page.parent / f"{name}.html").is_file()
+    assert "Commands" in (site / "docs/reference/commands.html").read_text()
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        assert _ASSET.findall(path.read_text()) == [], path
+    for path in site.rglob("*.css"):
+        assert _IN_STYLE.findall(path.read_text()) == [], path
+
+
+def test_every_link_leads_to_a_file(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        if path.name == "404.html":
+            continue  # Its links start at the root of a server.
+        links = re.findall(r"(?:href|src)=\"([^\"#?:]+)[\"#]", path.read_text())
+        assert [link for link in links if not (path.parent / link).exists()] == [], path
+
+
+def test_the_search_knows_every_page(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    places = {entry["location"].partition("#")[0] for entry in index["docs"]}
+
+    assert {"index.html", "docs/assess.html", "docs/reference/commands.html"} <= places
+    assert len(places) >= len(pages(ROOT))
+
+
+def test_versions_are_listed_with_the_newest_first(tmp_path: Path) -> None:
+    for name in ("0.9.0", "0.10.0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text("")
+    write_versions(tmp_path)
+    text = (tmp_path / "index.html").read_text()
+
+    assert re.findall(r"href=\"([^/]*)/", text) == ["0.10.0", "0.9.0"]
+    assert 'url=0.10.0/index.html"' in text
+
+
+def test_broken_links_and_unlisted_pages_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("README.md", "mkdocs.yml", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, root / name)
+    for name in ("docs", "examples", "manifests", "allocator/strategies", "translation/profiles"):
+        shutil.copytree(ROOT / name, root / name)
+    (root / "docs" / "test.md").write_text("# Test\n[a](nothing.md) [b](findings.md#nowhere)\n")
+    (root / "docs" / "unlisted.md").write_text("# A page that the index does not list\n")
+    monkeypatch.setattr("tools.docs_site.ROOT", root)
+
+    assert main(["--out", str(tmp_path / "site")]) == 1
+    for name in ("nothing.md", "#nowhere", "unlisted.md"):
+        assert name in caplog.text
