@@ -93,7 +93,7 @@ def wait_until_ready(
     Raises:
         KubeError: The cluster does not answer, and the time is over.
     """
-    end, told = clock() + wait, ""
+    end, last_message = clock() + wait, ""
     while True:
         is_last = clock() + POLL_S > end
         try:
@@ -110,9 +110,9 @@ def wait_until_ready(
                 for check in answer.checks
                 if check.state in {State.WAITING, State.FAILED}
             )
-        if waiting_for != told:
+        if waiting_for != last_message:
             click.echo(f"waiting for {waiting_for}", err=True)
-            told = waiting_for
+            last_message = waiting_for
         sleep(POLL_S)
 
 

@@ -329,11 +329,11 @@ async def _translated_pods(reader: _Reader) -> TranslatedPods:
 def _missing_claims(pod: Pod) -> list[str]:
     """Return the templates of which a pod has no claim yet."""
     statuses = (pod.status.resource_claim_statuses or ()) if pod.status is not None else ()
-    made = {status.name for status in statuses}
+    claim_names = {status.name for status in statuses}
     return [
         claim.resource_claim_template_name
         for claim in pod.spec.resource_claims or ()
-        if claim.resource_claim_template_name and claim.name not in made
+        if claim.resource_claim_template_name and claim.name not in claim_names
     ]
 
 

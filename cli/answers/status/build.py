@@ -24,7 +24,7 @@ from cli.answers.status.model import (
     StatusAnswer,
     StatusCheck,
     VocabularyStatus,
-    listed,
+    join_names,
 )
 from cli.inputs.installation import (
     CERTIFICATES_LEASE,
@@ -166,7 +166,7 @@ def _check_pods(pods: TranslatedPods) -> StatusCheck:
             name="translated pods",
             state=State.WAITING,
             message=f"{len(pods.without_template)} of {pods.total} wait for a ResourceClaimTemplate: "
-            f"{listed(pods.without_template)}",
+            f"{join_names(pods.without_template)}",
             fix="the controller creates them: see its log, and events TranslationNotSigned and "
             "DriverProfileChanged of the pods",
         )
@@ -175,7 +175,7 @@ def _check_pods(pods: TranslatedPods) -> StatusCheck:
             name="translated pods",
             state=State.WAITING,
             message=f"{len(pods.without_claim)} of {pods.total} wait for kube-controller-manager to "
-            f"create their claims: {listed(pods.without_claim)}",
+            f"create their claims: {join_names(pods.without_claim)}",
             fix="see the events of these pods",
         )
     return StatusCheck(
@@ -246,7 +246,7 @@ def _check_conditions(
         yield StatusCheck(
             name=name,
             state=State.FAILED,
-            message=f"{len(wrong)} of {len(objects)} are not in force: {listed(tuple(wrong))}; "
+            message=f"{len(wrong)} of {len(objects)} are not in force: {join_names(tuple(wrong))}; "
             f"{key}: {condition.reason or condition.type}",
             fix=condition.message,
         )
@@ -254,7 +254,7 @@ def _check_conditions(
         yield StatusCheck(
             name=name,
             state=State.WAITING,
-            message=f"{len(unread)} of {len(objects)} have no status yet: {listed(tuple(unread))}",
+            message=f"{len(unread)} of {len(objects)} have no status yet: {join_names(tuple(unread))}",
             fix="the controller writes it: see its log",
         )
     else:

@@ -96,10 +96,10 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unreadable: tuple[str, ...]
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return a few names, and how many more there are.
 
-    >>> listed(("a", "b")), listed(("a", "b", "c", "d", "e"))
+    >>> join_names(("a", "b")), join_names(("a", "b", "c", "d", "e"))
     ('a, b', 'a, b, c and 2 more')
     """
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""

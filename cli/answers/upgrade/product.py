@@ -157,9 +157,12 @@ def _translations(objects: Iterable[SourceObject], namespace: str) -> Iterator[_
 
 def _waits(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Return whether a pod has claims of templates that were not created yet."""
-    made = {_mapping(entry).get("name") for entry in status.get("resourceClaimStatuses") or ()}
+    claim_names = {
+        _mapping(entry).get("name") for entry in status.get("resourceClaimStatuses") or ()
+    }
     return any(
-        _mapping(claim).get("resourceClaimTemplateName") and _mapping(claim).get("name") not in made
+        _mapping(claim).get("resourceClaimTemplateName")
+        and _mapping(claim).get("name") not in claim_names
         for claim in spec.get("resourceClaims") or ()
     )
 
