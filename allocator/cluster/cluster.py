@@ -9,13 +9,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from itertools import count, islice
+from itertools import islice
 
 from allocator.cluster import equivalence
 from allocator.cluster.equivalence import Projection
-from allocator.cluster.least_recently_used import LeastRecentlyUsed
+from allocator.cluster.interned_keys import InternedKeys
 from allocator.cluster.ranking import Limits, RankedNodes, Ranking
 from allocator.cluster.verdict_cache import (
+    MAX_KEY_BYTES,
     MAX_KEYS,
     MAX_PARTITIONS,
     MAX_RANKINGS,
@@ -71,12 +72,8 @@ class Cluster:
         self._entries: dict[str, Entry] = {}
         self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
         self._devices: dict[str, NodeDevices] = {}
-        self._interned = LeastRecentlyUsed[Hashable, int](MAX_KEYS)
-        # Never reset, so that no number ever stands for two keys.
-        self._numbers = count(1)
-        self._pool_use_numbers = LeastRecentlyUsed[tuple[int, int], tuple[Pool, PoolUse, int]](
-            MAX_KEYS
-        )
+        self._keys = InternedKeys(max_keys=MAX_KEYS, max_bytes=MAX_KEY_BYTES)
+        self._pool_use_numbers: dict[int, tuple[Pool, PoolUse, int]] = {}
         self._partitions: dict[Hashable, Partition] = {}
         self._verdicts = SizedCache[Hashable, CachedVerdict](
             max_entries=MAX_VERDICTS, max_bytes=MAX_VERDICT_BYTES
@@ -392,7 +389,7 @@ class Cluster:
             free = None
             if signature:
                 free = equivalence.free_signature(signature, self._devices[node], self.usage)
-            number = 0 if free is None else self._intern(("free", free))
+            number = 0 if free is None else self._keys.number(("free", free))
             partition.free_signatures[class_key] = number
         return number or None
 
@@ -427,7 +424,7 @@ class Cluster:
             return
         projected_keys = partition.projected.get(name)
         if projected_keys is None or projected_keys[0] is not entry:
-            number = self._intern(equivalence.projected_key(entry.devices, projection))
+            number = self._keys.number(equivalence.projected_key(entry.devices, projection))
             projected_keys = partition.projected[name] = (entry, number)
         partition.assign(name, (entry.published, entry.usage, projected_keys[1]))
 
@@ -445,7 +442,9 @@ class Cluster:
         for pool in devices.pools:
             self._nodes_of_pool.setdefault(pool.id, {})[name] = None
         key = equivalence.published_key(devices, self.options) if error is None else str(error)
-        self._entries[name] = Entry(devices, self._intern(key), self._usage_number(devices), error)
+        self._entries[name] = Entry(
+            devices, self._keys.number(key), self._usage_number(devices), error
+        )
         self._invalidate(name)
 
     def _remove_node(self, name: str) -> None:
@@ -455,6 +454,7 @@ class Cluster:
         del self._entries[name]
         for pool in devices.pools:
             del self._nodes_of_pool[pool.id][name]
+            self._pool_use_numbers.pop(id(pool), None)
         self._invalidate(name)
 
     def _change_usage(self, claim: ResourceClaim, usage: Usage) -> None:
@@ -477,24 +477,19 @@ class Cluster:
             pool_use = self.usage.pools.get(pool.id)
             if pool_use:
                 numbers.append((index, self._pool_use_number(pool, pool_use)))
-        return self._intern(tuple(numbers)) if numbers else 0
+            else:
+                self._pool_use_numbers.pop(id(pool), None)
+        return self._keys.number(tuple(numbers)) if numbers else 0
 
     def _pool_use_number(self, pool: Pool, pool_use: PoolUse) -> int:
-        key = (id(pool), id(pool_use))
-        cached_number = self._pool_use_numbers.get(key)
-        if cached_number is None:
-            number = self._intern(equivalence.usage_key(pool, pool_use, self.options))
-            # The entry refers to both objects, so that their ids are not reused.
-            cached_number = self._pool_use_numbers[key] = (pool, pool_use, number)
+        """Return the number of a pool's use; only the latest of each pool is cached."""
+        cached_number = self._pool_use_numbers.get(id(pool))
+        if cached_number is None or cached_number[1] is not pool_use:
+            number = self._keys.number(equivalence.usage_key(pool, pool_use, self.options))
+            # The entry refers to the pool, so that its id is not reused.
+            cached_number = self._pool_use_numbers[id(pool)] = (pool, pool_use, number)
         return cached_number[2]
 
     def _invalidate(self, name: str) -> None:
         for partition in self._partitions.values():
             partition.invalidate(name)
-
-    def _intern(self, key: Hashable) -> int:
-        number = self._interned.get(key)
-        if number is None:
-            # A key that comes back after it was evicted gets another number, and so another class.
-            number = self._interned[key] = next(self._numbers)
-        return number

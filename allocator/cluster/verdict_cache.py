@@ -36,6 +36,9 @@ MAX_SIGNATURES: Final = 1 << 14
 MAX_KEYS: Final = 1 << 18
 """Interned keys; more than 5,000 nodes in 32 states each have."""
 
+MAX_KEY_BYTES: Final = 64 * 2**20
+"""Of all interned keys; 5,000 nodes of 8 devices that are all different have about 25 MB."""
+
 
 class SearchCosts:
     """What answers have cost since the cluster was made; the counts only grow.

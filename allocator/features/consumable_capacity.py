@@ -27,7 +27,7 @@ _MAX_INT64: Final = 2**63 - 1
 
 _NODES: Final = 8192
 _SHAPES: Final = 1 << 16
-_ANSWERS: Final = 1 << 12
+_ANSWERS: Final = 1 << 10
 _NOT_IN_USE: Final[PoolUse] = {}
 _Needs = tuple[tuple[int, int], ...]
 """Index of a capacity to nano-units, for each capacity of a device."""
@@ -116,7 +116,7 @@ class CapacityConstraint:
             AttemptFailed: See `consumption`.
         """
         try:
-            return _cached_consumption(request, self._shapes[position], fractional=self._fractional)
+            return self._consumption(request, self._shapes[position])
         except AttemptFailed as error:
             raise AttemptFailed(self._message(request, position, error)) from error
 
@@ -131,10 +131,7 @@ class CapacityConstraint:
         for shape, positions_of_shape in self._positions_of.items():
             here = positions_of_shape & positions
             try:
-                if here and isinstance(
-                    _cached_consumption(request, shape, fractional=self._fractional),
-                    RejectionReason,
-                ):
+                if here and isinstance(self._consumption(request, shape), RejectionReason):
                     unsuitable |= here
             except AttemptFailed as error:
                 for position in range(here.bit_length()):
@@ -249,6 +246,13 @@ class CapacityConstraint:
         device = self._devices[position].id
         return f"request {request.full_name}: checking capacity for device {device}: {error}"
 
+    def _consumption(self, request: Request, shape: Shape) -> Consumption | RejectionReason:
+        # Not by request: it has the user's selectors, and a cache would keep them.
+        capacity = request.capacity
+        amounts = None if capacity is None else tuple(capacity.items())
+        formats = tuple([amount.format for _, amount in amounts or ()])
+        return _cached_consumption(amounts, formats, shape, fractional=self._fractional)
+
     def _compute_needs(self, request: Request, position: int) -> _Needs:
         consumed_amounts = self.consumption_at(request, position)
         needs = _NEVER
@@ -288,9 +292,14 @@ def _shape(
 
 @lru_cache(maxsize=_ANSWERS)
 def _cached_consumption(
-    request: Request, shape: Shape, *, fractional: bool
+    amounts: tuple[tuple[str, Quantity], ...] | None,
+    _formats: tuple[Format, ...],
+    shape: Shape,
+    *,
+    fractional: bool,
 ) -> Consumption | RejectionReason:
-    return capacity_consumption(request.capacity, shape.capacity, fractional=fractional)
+    requested = None if amounts is None else dict(amounts)
+    return capacity_consumption(requested, shape.capacity, fractional=fractional)
 
 
 def _available(shape: Shape, use: DeviceUse | None) -> list[int]:

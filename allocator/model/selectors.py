@@ -89,6 +89,11 @@ class SelectorChain:
         self.fields = self._evaluator.fields
 
     @property
+    def is_long(self) -> bool:
+        """Whether the texts are too long to be kept by caches with many entries."""
+        return self._evaluator.is_long
+
+    @property
     def spent_steps(self) -> int:
         """Cost of all evaluations so far in steps; a caller charges the difference."""
         return self._evaluator.spent_steps
@@ -108,7 +113,7 @@ class SelectorChain:
     def selection(self, node: NodeDevices) -> "Selection":
         """Return the verdicts on all devices of a node."""
         # A cached selection would keep a long chain in memory.
-        select = _select if self._evaluator.is_long else _cached_selection
+        select = _select if self.is_long else _cached_selection
         selected_mask, faults = select(self._evaluator, node)
         failures = {position: self._message(fault) for position, fault in faults.items()}
         return Selection(selected=selected_mask, failures=failures)

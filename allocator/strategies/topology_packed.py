@@ -143,7 +143,10 @@ def _demand(node: NodeDevices, pending: PendingClaims, loads: Sequence[int]) -> 
 
 
 def _selected_positions(node: NodeDevices, expressions: tuple[Expression, ...]) -> int:
-    names = [_selected_names(pool, expressions) for pool in node.pools]
+    is_long = selector_chain(expressions).is_long
+    # Cached names would keep long selectors in memory.
+    select = _select_names if is_long else _cached_names
+    names = [select(pool, expressions) for pool in node.pools]
     mask, bit = 0, 1
     for pool, device in zip(node.pool_of, node.devices, strict=True):
         if device.id.device in names[pool]:
@@ -152,11 +155,13 @@ def _selected_positions(node: NodeDevices, expressions: tuple[Expression, ...]) 
     return mask
 
 
-@lru_cache(maxsize=_MATCHES)
-def _selected_names(pool: Pool, expressions: tuple[Expression, ...]) -> frozenset[str]:
+def _select_names(pool: Pool, expressions: tuple[Expression, ...]) -> frozenset[str]:
     """Return the devices of a pool that the selectors select; a failing selector selects none."""
     verdict = selector_chain(expressions).verdict
     return frozenset(device.id.device for device in pool.devices if verdict(device) is True)
+
+
+_cached_names = lru_cache(maxsize=_MATCHES)(_select_names)
 
 
 def _order_places(

@@ -11,7 +11,12 @@ from cel_expr_python import cel
 
 from kube.api.resource import DeviceAttribute
 from kube.cel import syntax
-from kube.cel.compile import MAX_CACHED, CompiledExpression
+from kube.cel.compile import (
+    LONG_EXPRESSION,
+    MAX_CACHED,
+    MAX_CACHED_LONG,
+    CompiledExpression,
+)
 from kube.cel.device import SEMVER, DeviceView
 from kube.cel.library import Environment
 from kube.errors import InvalidSelector, SelectorFailed
@@ -52,7 +57,6 @@ class DerivedExpression(CompiledExpression):
         return _attribute(f"{kind}s", tuple(value for _, value in scalars))
 
 
-@lru_cache(maxsize=MAX_CACHED)
 def compile_derived(
     expression: str, environment: Environment = Environment.STORED
 ) -> DerivedExpression:
@@ -63,7 +67,12 @@ def compile_derived(
             10 KiB.
         UnsupportedSelector: Upstream may accept it; the engine cannot evaluate it.
     """
-    return DerivedExpression(expression, environment)
+    is_long = len(expression) > LONG_EXPRESSION
+    return (_compile_long if is_long else _compile_short)(expression, environment)
+
+
+_compile_short: Final = lru_cache(maxsize=MAX_CACHED)(DerivedExpression)
+_compile_long: Final = lru_cache(maxsize=MAX_CACHED_LONG)(DerivedExpression)
 
 
 def _require_attribute(kind: Any, environment: Environment) -> None:

@@ -94,7 +94,13 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
     seed: int, evicts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if evicts:
-        for bound in ("MAX_KEYS", "MAX_VERDICTS", "MAX_PARTITIONS", "MAX_RANKINGS"):
+        for bound in (
+            "MAX_KEYS",
+            "MAX_KEY_BYTES",
+            "MAX_VERDICTS",
+            "MAX_PARTITIONS",
+            "MAX_RANKINGS",
+        ):
             monkeypatch.setattr(f"allocator.cluster.cluster.{bound}", 1)
     objects = crowd(seed)
     kept_cluster = new(objects, without_claims=True)
