@@ -30,6 +30,8 @@ SEEN: Final = "seen"
 DECLARED: Final = "declared"
 MAX_CLASSES: Final = 1000
 """The classes that are written, so that the object stays well below the 1 MiB of a ConfigMap."""
+MAX_DECLARED_BYTES: Final = 64 * 1024
+"""Of the declaration, hundreds of classes; the YAML of a whole ConfigMap would take half a minute."""
 UNREADABLE: Final = "a declaration that cannot be read"
 """What may add nodes, in messages, where the declaration cannot be read."""
 
@@ -65,7 +67,9 @@ def project_high_water_marks(raw: bytes) -> HighWaterMarks:
     except msgspec.DecodeError:
         seen_marks = HighWaterMark()
     try:
-        declared_marks = convert(load_yaml(data.get(DECLARED, "")) or {}, HighWaterMark)
+        declared_marks = convert(
+            load_yaml(data.get(DECLARED, ""), MAX_DECLARED_BYTES) or {}, HighWaterMark
+        )
     except (PlainYamlError, msgspec.ValidationError, RecursionError) as fault:
         return HighWaterMarks(seen=seen_marks, problem=str(fault).partition("\n")[0])
     return HighWaterMarks(seen=seen_marks, declared=declared_marks)

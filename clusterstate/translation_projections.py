@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
-import yaml
 
 from kube.api.core import LimitRange, ResourceQuota
 from kube.api.meta import ApiStruct, decode
 from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
+from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.runtime.stores import Projection
 from translation.claims import template_classes, template_digest
 from translation.device_facts import SliceSummary, summary
@@ -68,15 +68,17 @@ def project_kueue_classes(raw: bytes) -> frozenset[str]:
     """
     data = decode(raw, _ConfigMap).data or {}
     try:
-        document = yaml.safe_load(data.get(_KUEUE_KEY, ""))
+        document = load_yaml(data.get(_KUEUE_KEY, ""), _MAX_KUEUE_BYTES)
         configuration = msgspec.convert(document or {}, _KueueConfiguration)
-    except (yaml.YAMLError, msgspec.ValidationError, RecursionError):
+    except (PlainYamlError, msgspec.ValidationError, RecursionError):
         return frozenset()
     mappings = configuration.resources.mappings if configuration.resources else ()
     return frozenset(name for mapping in mappings for name in mapping.classes)
 
 
 _KUEUE_KEY: Final = "controller_manager_config.yaml"
+_MAX_KUEUE_BYTES: Final = 64 * 1024
+"""Kueue's own file has some five kilobytes."""
 
 
 class _ConfigMap(ApiStruct, frozen=True, kw_only=True):

@@ -4,14 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from kube.errors import ConfigError
+from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.manifests.source import SourceObject
 
 DEVICE_CONFIG: Final = "device-config.yaml"
 NODE_CONFIG: Final = "config.json"
 SCHEDULER_KIND: Final = "KubeSchedulerConfiguration"
+MAX_BYTES: Final = 128 * 1024
+"""Of a text; whoever writes a ConfigMap anywhere may say that it is one of these."""
 
 
 class LegacyDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +69,7 @@ def _may_have_settings(name: str, text: str) -> bool:
 
 def _mapping(text: str) -> Mapping[str, Any] | None:
     try:
-        values = yaml.load(text, Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        values = load_yaml(text, MAX_BYTES)
+    except PlainYamlError:
         return None
     return values if isinstance(values, dict) else None

@@ -1,12 +1,15 @@
 """Read JSON documents, with the line on which each object begins."""
 
 import json
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kube.manifests.source import MAX_DEPTH, LocatedDocument, raise_at
+
+_SPACE: Final = re.compile(r"\s+")
 
 
 def read_json(text: bytes, source: str) -> Iterable[LocatedDocument] | None:
@@ -57,8 +60,7 @@ def _read_stream(text: bytes, source: str) -> list[LocatedDocument] | None:
     try:
         characters = text.decode()
         at, line, documents = 0, 1, []
-        while rest := characters[at:].lstrip():
-            begin = len(characters) - len(rest)
+        while (begin := _skip_space(characters, at)) < len(characters):
             _, end = json.JSONDecoder().raw_decode(characters, begin)
             line += characters.count("\n", at, begin)
             documents.append(_read_document(characters[begin:end].encode(), line, source))
@@ -67,6 +69,12 @@ def _read_stream(text: bytes, source: str) -> list[LocatedDocument] | None:
     except (ValueError, RecursionError):  # Also UnicodeDecodeError and msgspec.DecodeError.
         return None
     return documents
+
+
+def _skip_space(characters: str, at: int) -> int:
+    """Return the place of the next character that is no space; the end if there is none."""
+    match = _SPACE.match(characters, at)
+    return at if match is None else match.end()
 
 
 def check_depth(value: Any, source: str, line: int) -> Any:

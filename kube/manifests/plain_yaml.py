@@ -10,6 +10,9 @@ import yaml
 
 MAX_BYTES: Final = 2**20
 """As much as a ConfigMap holds. The library reads some tens of kilobytes in a second."""
+MAX_MERGED: Final = 10_000
+"""Entries that merge keys (`<<`) may copy: a few lines of them could ask for billions."""
+_MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 class PlainYamlError(ValueError):
@@ -23,9 +26,10 @@ def load_yaml(text: str | bytes, max_bytes: int = MAX_BYTES) -> Any:
         PlainYamlError: It is no YAML, has no meaning, or is too long or too deep.
     """
     if len(text) > max_bytes:
-        raise PlainYamlError(f"larger than {max_bytes >> 20} MiB")
+        limit = f"{max_bytes >> 20} MiB" if max_bytes >= MAX_BYTES else f"{max_bytes >> 10} KiB"
+        raise PlainYamlError(f"larger than {limit}")
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)  # noqa: S506  It is a SafeLoader.
     except RecursionError as fault:
         raise PlainYamlError("it nests too deeply") from fault
     except yaml.MarkedYAMLError as fault:
@@ -34,6 +38,31 @@ def load_yaml(text: str | bytes, max_bytes: int = MAX_BYTES) -> Any:
         raise PlainYamlError(_line(f"{line}{fault.problem}")) from fault
     except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError) as fault:
         raise PlainYamlError(_line(f"{type(fault).__name__}: {fault}")) from fault
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with a bound on what merge keys copy."""
+
+    _merged = 0
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replace merge keys by the entries of the mappings that they name."""
+        for key, value in node.value:
+            if key.tag != _MERGE:
+                continue
+            for mapping in value.value if isinstance(value, yaml.SequenceNode) else (value,):
+                if isinstance(mapping, yaml.MappingNode):
+                    self.flatten_mapping(mapping)
+                    self._merged += len(mapping.value)
+                    self._check_merged(key)
+        super().flatten_mapping(node)
+
+    def _check_merged(self, key: yaml.Node) -> None:
+        if self._merged > MAX_MERGED:
+            raise yaml.constructor.ConstructorError(
+                problem=f"merge keys copy more than {MAX_MERGED} entries",
+                problem_mark=key.start_mark,
+            )
 
 
 def _line(text: str) -> str:

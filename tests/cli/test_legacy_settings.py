@@ -259,6 +259,16 @@ def test_wrong_types_are_no_crash(text: str) -> None:
     assert imported(*objects)
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 30_000, "- " * 60_000, "#" * 1_000_000])
+def test_a_text_of_anybody_ends_no_command(text: str) -> None:
+    theirs = config_map("a", "a.yaml", f"# KubeSchedulerConfiguration\n{text}")
+    theirs["metadata"]["namespace"] = "theirs"
+
+    assert "example.com/vgpu: nvidia.com/gpu" in imported(
+        theirs, config_map("hami-scheduler-device", "device-config.yaml", DEVICE_CONFIG)
+    )
+
+
 def test_nothing_to_import_is_told() -> None:
     objects = [config_map("other", "a.yaml", "b: c")]
 

@@ -200,6 +200,11 @@ def test_a_file_of_several_gzip_members_is_read_whole() -> None:
     assert decompress(content, "pods.gz") == b"kind: Pod"
 
 
+def test_a_file_of_too_many_gzip_members_is_rejected() -> None:
+    with pytest.raises(ObjectFileError, match="more than 1000 parts"):
+        decompress(gzip.compress(b"") * 2_000_000, "pods.gz")
+
+
 @pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", gzip.compress(b"kind: Pod" * 99)[:-20]])
 def test_a_damaged_file_is_an_error(content: bytes) -> None:
     with pytest.raises(ObjectFileError, match=r"pods.gz:1: .*gzip"):

@@ -73,6 +73,14 @@ def test_declared_and_seen_devices_both_count() -> None:
         ({DECLARED: "9" * 5000}, "Exceeds the limit"),
         ({DECLARED: "- gpu"}, "Expected `object`, got `array`"),
         ({DECLARED: "[" * 5000}, "nests too deeply"),
+        ({DECLARED: "#" * 70_000}, "larger than 64 KiB"),
+        (
+            {
+                DECLARED: "a0: &a0 {k: 1}\n"
+                + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1},' * 9}]}}\n" for n in range(1, 12))
+            },
+            "merge keys copy more than 10000 entries",
+        ),
     ],
 )
 def test_a_declaration_that_cannot_be_read_has_a_problem(

@@ -323,6 +323,14 @@ def kueue(text: str) -> Document:
         ("- a", ()),
         ("{", ()),
         ("!!python/object:os.system {}", ()),
+        ("2001-99-99", ()),
+        ("!!bool x", ()),
+        ("[" * 60_000, ()),
+        (
+            "a0: &a0 {k: 1}\n"
+            + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1},' * 9}]}}\n" for n in range(1, 12)),
+            (),
+        ),
     ],
 )
 def test_project_kueue_classes(text: str, want: tuple[str, ...]) -> None:

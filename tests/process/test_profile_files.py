@@ -81,6 +81,15 @@ REFUSED = (
     Refused("YAML that is no profile", {"a.yaml": "driver: 3"}, "driver"),
     Refused("a misspelled field", {"a.yaml": OTHER + "deviecs: {}\n"}, "deviecs"),
     Refused("an empty file", {"a.yaml": ""}, "a.yaml: not a driver profile"),
+    Refused("text that nests", {"a.yaml": "[" * 100_000}, "nests too deeply"),
+    Refused(
+        "merge keys that double and double",
+        {
+            "a.yaml": "a0: &a0 {k: 1}\n"
+            + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1},' * 9}]}}\n" for n in range(1, 12))
+        },
+        "merge keys copy more",
+    ),
     Refused("two files about one driver", {"a.yml": OTHER, "b.yml": OTHER}, "a.yml already"),
     Refused("a file without end", {"a.yaml": OTHER + "#" * 2**20}, "larger than 1 MiB"),
 )

@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from kube.errors import ConfigError
+from kube.manifests.plain_yaml import load_yaml
 from translation.intents import DeviceKind
 
 HASH_LENGTH = 16
@@ -337,11 +338,7 @@ def parse_profile(
         ConfigError: The text is not a profile; the message names source and field.
     """
     try:
-        return profile_of((load or yaml.safe_load)(text))
-    except yaml.MarkedYAMLError as fault:
-        where = fault.problem_mark
-        line = f"line {where.line + 1}: " if where is not None else ""
-        raise _invalid_profile(source, f"{line}{fault.problem}") from fault
+        return profile_of((load or load_yaml)(text))
     except _PARSER_ERRORS as fault:
         raise _invalid_profile(source, str(fault)) from fault
 

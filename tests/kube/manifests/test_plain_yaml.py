@@ -28,6 +28,14 @@ WRONG = {
     "too much": "a" * (MAX_BYTES + 1),
     "the value key": "!!value a",
     "pairs that are none": "!!omap [a]",
+    "merge keys that double and double": "a0: &a0 {k: 1, l: 2}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1},' * 9}]}}\n" for n in range(1, 60)),
+    "many merge keys of a large mapping": "a: &a {"
+    + "".join(f"k{number}: 1, " for number in range(1000))
+    + "}\nb: {<<: ["
+    + "*a, " * 10_000
+    + "]}",
+    "a merge key of itself": "a: &a {<<: *a}",
 }
 
 
@@ -51,3 +59,9 @@ def test_aliases_take_no_more_memory_than_what_they_name() -> None:
     bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]\n" for n in range(1, 60))
 
     assert len(load_yaml(bomb)) == 60
+
+
+def test_merge_keys_are_read() -> None:
+    text = "a: &a {x: 1, y: 2}\nb: &b {<<: *a, y: 3}\nc: {<<: [*b, *a], z: 4}"
+
+    assert load_yaml(text)["c"] == {"x": 1, "y": 3, "z": 4}

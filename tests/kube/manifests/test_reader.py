@@ -250,6 +250,17 @@ def test_read_objects_rejects_too_many_values(monkeypatch: pytest.MonkeyPatch, t
         read_objects(text.encode(), "f")
 
 
+def test_a_stream_of_json_documents_is_read_once_and_keeps_its_lines() -> None:
+    document = '{"apiVersion": "v1",\n "kind": "A"}'
+    # Copying the rest for each document would take minutes.
+    stream = f"\n{document} {document}\t{document}" + f"\r\n\n{document}" * 100_000 + "\n "
+
+    objects = read_objects(stream.encode(), "f")
+
+    assert [source_object.line for source_object in objects[:5]] == [2, 3, 4, 7, 10]
+    assert len(objects) == 100_003
+
+
 def test_read_paths(tmp_path: Path) -> None:
     for name in ("b.yaml", "a.json", "c.yml", "d.txt"):
         kind = json.dumps({"apiVersion": "v1", "kind": name[0].upper()})
