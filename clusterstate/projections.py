@@ -1,8 +1,8 @@
 """Projections: the fields of each object that this project reads, and nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,10 +18,12 @@ from kube.api.resource import (
     DeviceAllocationResult,
     DeviceAttribute,
     DeviceCapacity,
+    DeviceClaimConfiguration,
     DeviceClass,
     DeviceCounterConsumption,
     DeviceTaintRule,
     ResourceClaim,
+    ResourceClaimSpec,
     ResourceClaimStatus,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -41,6 +43,11 @@ from kube.runtime.stores import Projection
 
 MAX_SHARED: Final = 4096
 """Values of a kind that slices share; those that were not met for longest are let go."""
+MAX_PARAMETER_VALUES: Final = 1000
+"""Of all opaque parameters of a claim; real ones have some ten. A value takes up to 25 times the memory of
+its text, so that users could fill the memory with few claims."""
+
+_Configuration = TypeVar("_Configuration", DeviceClaimConfiguration, DeviceAllocationConfiguration)
 
 
 def _identity(metadata: ObjectMeta) -> ObjectMeta:
@@ -81,7 +88,7 @@ def project_claim(raw: bytes) -> ResourceClaim:
     status = claim.status
     allocation = status.allocation if status is not None else None
     if status is None or allocation is None:
-        return ResourceClaim(metadata=metadata, spec=claim.spec)
+        return ResourceClaim(metadata=metadata, spec=_bounded_spec(claim.spec))
     projected_allocation = AllocationResult(
         devices=DeviceAllocationResult(
             results=allocation.devices.results, config=_shared_device_config(allocation.devices)
@@ -106,13 +113,57 @@ def _shared_device_config(
         for entry in devices.config or ()
         if entry.opaque is not None and entry.opaque.driver in drivers
     )
-    return config or None
+    return _bounded_config(config) or None
+
+
+def _bounded_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
+    """Return the spec of a claim without parameters of too many values."""
+    config = _bounded_config(spec.devices.config)
+    devices = msgspec.structs.replace(spec.devices, config=config)
+    return msgspec.structs.replace(spec, devices=devices)
+
+
+def _bounded_config(
+    config: tuple[_Configuration, ...] | None,
+) -> tuple[_Configuration, ...] | None:
+    """Return the entries in order, with empty parameters once all together have too many values."""
+    if config is None:
+        return None
+    remaining_values, bounded_entries = MAX_PARAMETER_VALUES, []
+    for entry in config:
+        if entry.opaque is None:
+            bounded_entries.append(entry)
+            continue
+        values = _count_values(entry.opaque.parameters, remaining_values + 1)
+        if values <= remaining_values:
+            remaining_values -= values
+            bounded_entries.append(entry)
+        else:
+            opaque = msgspec.structs.replace(entry.opaque, parameters={})
+            bounded_entries.append(msgspec.structs.replace(entry, opaque=opaque))
+    return tuple(bounded_entries)
+
+
+def _count_values(parameters: Mapping[str, Any], limit: int) -> int:
+    """Return the number of values in parameters, or a larger one than the limit."""
+    count = 0
+    containers: list[Collection[Any]] = [parameters.values()]
+    while containers and count <= limit:
+        values = containers.pop()
+        count += len(values)
+        containers += [
+            value.values() if isinstance(value, dict) else value
+            for value in values
+            if isinstance(value, dict | list) and value
+        ]
+    return count
 
 
 def project_template(raw: bytes) -> ResourceClaimTemplate:
     """Project a ResourceClaimTemplate to the spec of the claims that are made from it."""
     template = decode(raw, ResourceClaimTemplate)
-    return ResourceClaimTemplate(metadata=_identity(template.metadata), spec=template.spec)
+    spec = msgspec.structs.replace(template.spec, spec=_bounded_spec(template.spec.spec))
+    return ResourceClaimTemplate(metadata=_identity(template.metadata), spec=spec)
 
 
 def project_slice(raw: bytes) -> ResourceSlice:

@@ -1,9 +1,17 @@
 """Projections keep the fields that are read, and values that slices have in common once."""
 
 import json
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
-from clusterstate.projections import project_claim, project_node, project_slice
+import pytest
+
+from clusterstate.projections import (
+    project_claim,
+    project_node,
+    project_slice,
+    project_template,
+)
 from kube.api.meta import decode, encode
 from kube.api.resource import Device, ResourceSlice
 from testing.allocation.builders import amount, consumes, counter_set, device, slice_of
@@ -44,6 +52,54 @@ def test_an_allocated_claim_is_projected_to_its_allocation() -> None:
     assert projected_claim.status.allocation is not None
     assert projected_claim.status.allocation.devices.results
     assert waiting.metadata == projected_claim.metadata
+
+
+def claim_with_parameters(*parameters: Document, allocated: bool = False) -> Document:
+    config: list[Document] = [
+        {"opaque": {"driver": "a.b", "parameters": entry}} for entry in parameters
+    ]
+    claim: Document = {"metadata": {"name": "a"}, "spec": {"devices": {"config": config}}}
+    if allocated:
+        result = {"request": "gpu", "driver": "a.b", "pool": "p", "device": "d", "shareID": "1"}
+        config = [{**entry, "source": "FromClaim"} for entry in config]
+        claim["status"] = {"allocation": {"devices": {"results": [result], "config": config}}}
+    return claim
+
+
+def kept_parameters(document: Document) -> list[Any]:
+    """Return the parameters that the cache of claims keeps."""
+    projected_claim = project_claim(json.dumps(document).encode())
+    status, config = projected_claim.status, projected_claim.spec.devices.config
+    if status is not None and status.allocation is not None:
+        entries: Iterable[Any] = status.allocation.devices.config or ()
+    else:
+        entries = config or ()
+    return [entry.opaque.parameters for entry in entries]
+
+
+@pytest.mark.parametrize("allocated", [False, True], ids=["waiting", "allocated"])
+def test_parameters_of_too_many_values_are_not_kept(allocated: bool) -> None:
+    few = {"kind": "GpuConfig", "sharing": {"strategy": "MPS", "sizes": [1, 2]}}
+    wide: Document = {"a": [[] for _ in range(3000)]}
+    deep: Document = json.loads('{"a":' + "[" * 900 + "]" * 900 + "}")
+
+    def kept(*parameters: Document) -> list[Any]:
+        return kept_parameters(claim_with_parameters(*parameters, allocated=allocated))
+
+    assert kept(few, {}) == [few, {}]
+    assert kept(few, wide, few) == [few, {}, few]
+    assert kept(deep, few, deep) == [deep, few, {}]
+    assert sum(map(bool, kept(*[{"a": list(range(100))}] * 32))) == 9
+
+
+def test_a_template_is_bounded_like_a_claim() -> None:
+    wide: Document = {"a": [[] for _ in range(3000)]}
+    template = {"metadata": {"name": "a"}, "spec": {"spec": claim_with_parameters(wide)["spec"]}}
+
+    config = project_template(json.dumps(template).encode()).spec.spec.devices.config
+
+    assert config is not None
+    assert [entry.opaque.parameters for entry in config if entry.opaque] == [{}]
 
 
 # --- slices ---------------------------------------------------------------------------------------
