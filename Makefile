@@ -118,8 +118,9 @@ mutants: setup ## small faults in allocator/MODULE.py that no test notices; MODU
 	@$(BIN)/mutmut results | grep -F "allocator.$(subst /,.,$(MODULE))." | grep -vE ": (not checked|killed)$$" || true
 
 .PHONY: fuzz
-fuzz: setup ## what costs most, and hostile reviews through the real endpoint; SEED=n for one run again, REVIEWS=n for less
+fuzz: setup ## what costs most, hostile reviews through the real endpoint, hostile files through the commands; SEED=n for one run again, REVIEWS=n for less
 	$(BIN)/python -m testing.fuzz.costs $(if $(SEED),--seed "$(SEED)")
+	$(BIN)/python -m testing.fuzz.commands $(if $(SEED),--seed "$(SEED)")
 	$(BIN)/python -m testing.fuzz $(if $(SEED),--seed "$(SEED)") $(if $(REVIEWS),--reviews "$(REVIEWS)")
 
 .PHONY: soak

@@ -12,6 +12,7 @@ import click
 
 from cli.output.completion import completion_for_kubectl
 from cli.output.help import program_name, unknown_command
+from cli.output.layout import inert_line
 from findings.text import printable
 from kube.errors import DrawbridgeError
 
@@ -45,8 +46,8 @@ class _CallError(click.ClickException):
     exit_code = 2
 
     def format_message(self) -> str:
-        """Return the message, which may quote a file or an object, with nothing that a terminal obeys."""
-        return "\n".join(map(printable, self.message.split("\n")))
+        """Return the message, which may quote a file or an object, with nothing that anybody obeys."""
+        return "\n".join(inert_line(printable(line)) for line in self.message.split("\n"))
 
 
 class _Group(click.Group):

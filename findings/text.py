@@ -1,6 +1,9 @@
 """Foreign text in messages: quoted, cut, and without control characters."""
 
+import re
 from typing import Final
+
+_CI_COMMAND: Final = re.compile(r"##(?=\w*\[)")
 
 MAX_QUOTED_LENGTH = 80
 
@@ -18,10 +21,17 @@ def quote_text(text: str, length: int = MAX_QUOTED_LENGTH) -> str:
 def printable(text: str) -> str:
     r"""Return text with its control characters escaped, so that no terminal and no log obeys it.
 
+    Commands that CI servers find anywhere in a line (`##vso[...]`, `##[...]`, `##teamcity[...]`) are
+    escaped, too.
+
     >>> print(printable("nvidia.com/mig-\x1b[2J"))
     nvidia.com/mig-\x1b[2J
+    >>> print(printable("##vso[task.setvariable]"))
+    #\x23vso[task.setvariable]
     """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return _CI_COMMAND.sub(r"#\\x23", text)
 
 
 ELLIPSIS: Final = "..."

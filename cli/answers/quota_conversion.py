@@ -58,7 +58,7 @@ def convert_quotas(
     vocabularies = vocabularies_in_force(options, profiles)
     converted_quotas = []
     for source in objects:
-        if (source.api_version, source.kind) != ("v1", "ResourceQuota"):
+        if (source.api_version, source.kind) != ("v1", "ResourceQuota") or not source.is_named:
             continue
         hard = _hard(source)
         keys = device_keys({_resource_name(line) for line in hard}, vocabularies)

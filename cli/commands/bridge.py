@@ -12,12 +12,12 @@ import msgspec
 from cli.answers.bridge import BridgePlan, BridgeStatus, Step, bridge_status, plan_change
 from cli.inputs.bridge import BridgeObjects, read_bridge
 from cli.inputs.cluster_state import build_state
-from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_live_cluster
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
+from findings.text import printable
 from kube.api.ownership import MAX_DRIVERS, owned_drivers
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, Resource
 

@@ -26,7 +26,6 @@ from cli.answers.inventory import (
 )
 from cli.inputs.cluster_state import build_state
 from cli.inputs.feature_gates import feature_gates
-from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_whole_cluster
@@ -43,6 +42,7 @@ from cli.output.html.inventory_page import format_inventory_page
 from cli.output.layout import NARROWEST, format_table
 from cli.output.phrases import count_text
 from cli.output.simulate_text import node_names
+from findings.text import printable
 from kube.quantity import Quantity, format_amount, format_rounded
 from process.profile_files import load_profiles
 from translation.serving_drivers import serving_drivers

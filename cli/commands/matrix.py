@@ -23,12 +23,12 @@ from cli.answers.matrix import (
 )
 from cli.inputs.cluster_state import build_state
 from cli.inputs.feature_gates import feature_gates
-from cli.inputs.findings import printable
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_whole_cluster
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
+from findings.text import printable
 
 EXAMPLES: Final = """\
 drawbridge matrix --snapshot cluster.json.gz -f policy.yaml

@@ -9,10 +9,11 @@ import msgspec
 
 from cli.answers.quota_conversion import ConvertedQuota, convert_quotas
 from cli.inputs.cluster_documents import ClusterDocuments, with_documents
-from cli.inputs.findings import DEFAULT_NAMESPACE, printable
+from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.output.formats import Report, format_document
 from cli.output.help import Command
 from cli.output.progress import LongRun
+from findings.text import printable
 from kube.manifests.dump import dump_yaml
 
 YAML: Final = "yaml"

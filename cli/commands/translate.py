@@ -26,7 +26,6 @@ from cli.inputs.findings import (
     ObjectFinding,
     has_errors,
     namespace_of,
-    printable,
 )
 from cli.inputs.options import Inputs, with_inputs
 from cli.output import diff, formats
@@ -35,6 +34,7 @@ from cli.output.files import rewrite
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.phrases import count_text
 from cli.output.progress import LongRun
+from findings.text import printable
 from kube.errors import ObjectFileError
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import STDIN

@@ -42,7 +42,7 @@ from cli.inputs.cluster_documents import (
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.durations import DurationType
 from cli.inputs.feature_gates import feature_gates
-from cli.inputs.findings import DEFAULT_NAMESPACE, printable
+from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import (
@@ -56,6 +56,7 @@ from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.layout import format_table
 from cli.output.progress import LongRun
+from findings.text import printable
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
 from process.durations import Duration

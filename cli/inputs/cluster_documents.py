@@ -9,12 +9,12 @@ from typing import Any, Final
 import click
 import msgspec
 
-from cli.inputs.findings import printable
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
 from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import SharedSettings, read_settings
+from findings.text import printable
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject

@@ -6,6 +6,7 @@ import msgspec
 
 from cli.inputs.kinds import CLUSTER_SCOPED
 from findings.finding import Finding
+from findings.text import printable
 from kube.manifests.source import SourceObject, ViewedObject
 
 DEFAULT_NAMESPACE = "default"
@@ -48,15 +49,6 @@ class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
         name = self.object.replace("//", "/", 1)
         text = f"{finding.severity}: {name}: {place}{finding.message}{fix} [{finding.code}]"
         return printable(text)
-
-
-def printable(text: str) -> str:
-    r"""Return text on one line without control characters.
-
-    >>> printable("a\x1b[2J\nb")
-    'a\\x1b[2J\\nb'
-    """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def namespace_of(source: SourceObject | ViewedObject, default: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from cli.inputs.findings import printable
+from findings.text import printable
 from kube.api.meta import convert
 from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
 from kube.manifests.source import SourceObject, ViewedObject

@@ -6,9 +6,9 @@ from typing import Final
 import click
 
 from cli.answers.check import CheckedFinding, CheckReport
-from cli.inputs.findings import printable
 from cli.output.phrases import count_text
 from findings.finding import Severity
+from findings.text import printable
 
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 ALIKE: Final = 4

@@ -10,7 +10,7 @@ import msgspec
 
 from allocator.model.devices import NodeDevices, Pool, PoolState, PublishedDevice
 from allocator.model.usage import Usage
-from cli.inputs.findings import printable
+from findings.text import printable
 
 MAX_ROWS: Final = 16
 """Groups of nodes that a map shows."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cli.answers.check import CheckedFinding, CheckReport
-from cli.inputs.findings import printable
 from findings.finding import Severity
+from findings.text import printable
 
 _COMMANDS: Final[Mapping[Severity, str]] = {
     Severity.ERROR: "error",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as ET
 
 from cli.answers.check import CheckedFinding, CheckReport
-from cli.inputs.findings import printable
 from findings.finding import Severity
+from findings.text import printable
 from kube.names import NAME
 
 _CLUSTER = "state of the cluster"

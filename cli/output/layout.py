@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from cli.inputs.findings import printable
+from findings.text import printable
 
 MARGIN: Final = 12
 """Columns before a row's text, which hold its label."""
@@ -65,7 +65,8 @@ def format_paragraph(paragraph: Paragraph, width: int) -> str:
         head += f"  {click.style(place, **paragraph.style)}" if place else ""
     else:
         head = "\n".join(
-            click.style(line, bold=True) for line in textwrap.wrap(title, max(width, NARROWEST))
+            click.style(inert_line(line), bold=True)
+            for line in textwrap.wrap(title, max(width, NARROWEST))
         )
     return "\n".join((head, *filter(None, (format_rows(paragraph.rows, width),))))
 
@@ -79,11 +80,20 @@ def format_rows(rows: Iterable[Row], width: int) -> str:
         text_lines = textwrap.wrap(
             printable(row.text), max(width, NARROWEST) - MARGIN, break_on_hyphens=False
         )
-        for number, line in enumerate(text_lines or [""]):
+        for number, line in enumerate(map(inert_line, text_lines or [""])):
             margin = f"  {row.label if number == 0 else '':<{MARGIN - 2}}"
             style = _STYLES.get(label)
             lines.append(margin + (click.style(line, **style) if style else line))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def inert_line(line: str) -> str:
+    r"""Return a line that GitHub Actions does not take for a workflow command.
+
+    >>> print(inert_line("  ::error::of a name"))
+      \x3a:error::of a name
+    """
+    return line.replace(":", r"\x3a", 1) if line.lstrip().startswith("::") else line
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cli.answers.check import CheckedFinding, CheckReport
-from cli.inputs.findings import printable
 from findings.finding import Code, Severity
+from findings.text import printable
 from kube.names import DOCUMENTATION, NAME
 from rules.registry import RULES
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from cli.answers.suites import CaseResult
-from cli.inputs.findings import printable
+from findings.text import printable
 
 
 def test_suites(results: Sequence[CaseResult]) -> str:

@@ -103,6 +103,22 @@ def test_if_no_wave_fits_it_says_what_has_to_be_free(tmp_path: Path) -> None:
     assert {"Node//gpu-0", "Node//gpu-1", "Namespace//team"} == set(held(document(tmp_path)))
 
 
+def test_workloads_of_any_number_of_replicas_are_planned(tmp_path: Path) -> None:
+    nodes = [plugin_node("gpu-0"), hami_node("hami-0")]
+    objects = [
+        document
+        for number in range(6)
+        for document in workload(f"web-{number}", SHARE, ["hami-0"], namespace=f"team-{number}")
+    ]
+    for document_ in objects:
+        if document_["kind"] == "Deployment":
+            document_["spec"]["replicas"] = 10**18
+
+    plan = planned(tmp_path, [*nodes, *objects])
+
+    assert "Node//hami-0" in held(plan)
+
+
 def test_devices_stay_free_as_asked(tmp_path: Path) -> None:
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
     half = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-1"])

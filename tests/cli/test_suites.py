@@ -184,3 +184,11 @@ def test_the_example_passes() -> None:
     result = drawbridge("test", "-f", ROOT / "examples" / "suite")
 
     assert 0 == result.exit_code, result.stdout
+
+
+def test_an_error_that_quotes_a_file_has_no_command_of_a_ci_system(tmp_path: Path) -> None:
+    result = call(tmp_path, suite(case(placed=True), **{"a\n::error::b\n ::warning::c": 1}))
+
+    assert result.exit_code == 2
+    assert "error" in result.stderr
+    assert not any(line.lstrip().startswith("::") for line in result.stderr.splitlines())

@@ -107,6 +107,20 @@ def test_a_diff_has_nothing_that_a_terminal_or_a_ci_system_obeys() -> None:
     assert not any(line.lstrip(" +-").startswith("::") for line in stdout.splitlines())
 
 
+@pytest.mark.parametrize("command", ["translate", "check"])
+def test_texts_have_no_commands_of_ci_systems(command: str) -> None:
+    # At every width some line of the text begins where the hostile part does.
+    name = " ".join(["::error::x"] * 40) + "##vso[task.setvariable variable=a]b"
+    document = pod(gpus(1, mem=3000), container(name, {"nvidia.com/gpu": "1.5"}))
+    document["metadata"]["name"] = name
+
+    result = drawbridge(command, "-f", "-", "-o", "text", stdin=json.dumps(document))
+
+    assert "error::" in result.stdout
+    assert not any(line.lstrip().startswith("::") for line in result.stdout.splitlines())
+    assert "##vso[" not in result.output
+
+
 def test_demo_shows_every_kind_of_outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 

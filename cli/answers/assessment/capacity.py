@@ -1,6 +1,7 @@
 """The check that all pods of the assessed workloads find devices at once, published or assumed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -18,6 +19,8 @@ from translation.claims import Claim
 MAX_PODS: Final = 20_000
 """Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and
 Kubernetes supports 15,000 nodes at most."""
+MAX_ALL_PODS: Final = 100_000
+"""Pods of all workloads together that are placed."""
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,18 +62,16 @@ def place_workloads(
     owners: list[str] = []
     pods: list[Pod] = []
     templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
+    unplaced_counts: dict[str, int] = {}
     for workload in counted_workloads:
-        own = list(build_pods(workload))
+        own = list(islice(build_pods(workload), MAX_ALL_PODS - len(pods)))
+        if workload.pods > len(own):
+            unplaced_counts[workload.key.reference] = workload.pods - len(own)
         pods += own
         owners += [workload.key.reference] * len(own)
         templates.update(build_templates(workload))
     question = SimulationInput(pods=tuple(pods), templates=templates, classes=classes)
     answer = simulate_in_order(cluster, question, SimulationOptions())
-    unplaced_counts = {
-        workload.key.reference: workload.pods - MAX_PODS
-        for workload in counted_workloads
-        if workload.pods > MAX_PODS
-    }
     not_built = sum(unplaced_counts.values())
     for owner, placed_pod in zip(owners, answer.pods, strict=True):
         if placed_pod.node is None:

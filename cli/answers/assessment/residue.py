@@ -95,7 +95,7 @@ def _with_foreign_scheduler(
     workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
 ) -> Iterator[str]:
     for workload, pods in _with_pods(workloads, objects, namespace):
-        names = {_mapping(pod.document.get("spec")).get("schedulerName", "") for pod in pods}
+        names = {str(_mapping(pod.document.get("spec")).get("schedulerName") or "") for pod in pods}
         if names - _OWN_SCHEDULERS:
             yield workload.key.reference
 

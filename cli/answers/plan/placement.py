@@ -4,6 +4,7 @@ Pods keep their node as long as it can serve them; the others are placed by the 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from cli.answers.assessment.assess import AssessedCluster, usable_classes
 from cli.answers.assessment.capacity import (
+    MAX_ALL_PODS,
     build_pods,
     build_templates,
     class_names,
@@ -28,6 +30,8 @@ from kube.api.resource import ResourceClaimTemplate
 _STAGE: Final = "simulated-stage"
 _SWITCHED: Final = "dra"
 _LEGACY: Final = "legacy"
+_BATCH: Final = 64
+"""Pods that are placed before it is seen whose workloads have found a node."""
 
 
 class PodKey(NamedTuple):
@@ -104,7 +108,8 @@ class Placer:
             for workload in cluster.workloads
             if workload.result is not None and class_names(workload) <= classes
         ]
-        self.pods = tuple(pod for workload in workloads for pod in _pods_of(workload))
+        pods = (pod for workload in workloads for pod in _pods_of(workload))
+        self.pods = tuple(islice(pods, MAX_ALL_PODS))
         self.not_counted = tuple(
             workload.key.reference
             for workload in cluster.workloads
@@ -152,20 +157,28 @@ class Placer:
         self, cluster: Cluster, pods: Iterable[tuple[PlannedPod, str | None]]
     ) -> dict[PodKey, str]:
         """Allocate the devices of pods, each on its node if it has one; return those with a node."""
-        pods_and_nodes = list(pods)
-        question = SimulationInput(
-            pods=tuple(
-                pod.pod if node is None else _at(pod.pod, node) for pod, node in pods_and_nodes
-            ),
-            templates=self._templates,
-            classes=self._state.classes,
-        )
-        answer = simulate_in_order(cluster, question, SimulationOptions())
-        return {
-            pod.key: placed.node
-            for (pod, _), placed in zip(pods_and_nodes, answer.pods, strict=True)
-            if placed.node is not None
-        }
+        nodes: dict[PodKey, str] = {}
+        full: set[str] = set()
+        remaining = iter(pods)
+        while batch := tuple(islice(remaining, _BATCH)):
+            # Where one pod of a workload finds nothing, those after it find nothing, either.
+            pods_and_nodes = [
+                (pod, node) for pod, node in batch if node or pod.key.workload not in full
+            ]
+            question = SimulationInput(
+                pods=tuple(
+                    pod.pod if not node else _at(pod.pod, node) for pod, node in pods_and_nodes
+                ),
+                templates=self._templates,
+                classes=self._state.classes,
+            )
+            answer = simulate_in_order(cluster, question, SimulationOptions())
+            for (pod, node), placed in zip(pods_and_nodes, answer.pods, strict=True):
+                if placed.node is not None:
+                    nodes[pod.key] = placed.node
+                elif not node:
+                    full.add(pod.key.workload)
+        return nodes
 
     def _cluster(self, stage: Stage) -> Cluster:
         nodes = tuple(
