@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from kube.errors import ConfigError
+from kube.manifests.plain_yaml import load_yaml
 from translation import profiles as shipped
 from translation.profiles.profile import Profile, parse_profile
 
@@ -61,7 +62,7 @@ def _of_directory(directory: Path) -> dict[str, Profile]:
     profiles: dict[str, Profile] = {}
     sources: dict[str, Path] = {}
     for path, text in _texts(directory):
-        profile = parse_profile(text, str(path))
+        profile = parse_profile(text, str(path), load_yaml)
         first = sources.setdefault(profile.driver, path)
         if first != path:
             raise ConfigError(f"{path}: {profile.driver} is described by {first} already")

@@ -13,7 +13,6 @@ import msgspec
 import yaml
 
 from kube.errors import ConfigError
-from kube.manifests.plain_yaml import load_yaml
 from translation.intents import DeviceKind
 
 HASH_LENGTH = 16
@@ -332,13 +331,17 @@ def parse_profile(
 
     Args:
         source: The name of the text in messages.
-        load: Parses YAML; None for a parser that copes with any text.
+        load: Parses YAML; None for the library's safe loader, with which texts of ours are read.
 
     Raises:
         ConfigError: The text is not a profile; the message names source and field.
     """
     try:
-        return profile_of((load or load_yaml)(text))
+        return profile_of((load or yaml.safe_load)(text))
+    except yaml.MarkedYAMLError as fault:
+        where = fault.problem_mark
+        line = f"line {where.line + 1}: " if where is not None else ""
+        raise _invalid_profile(source, f"{line}{fault.problem}") from fault
     except _PARSER_ERRORS as fault:
         raise _invalid_profile(source, str(fault)) from fault
 
