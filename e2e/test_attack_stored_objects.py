@@ -46,6 +46,10 @@ WATCHED_S: Final = 20.0
 MAX_LINES_PER_S: Final = 20
 MAX_CPU: Final = 0.9
 """Of a core, for any one process, while nothing is asked of it but what is stored."""
+WIDE: Final = 40
+"""Claims, and as many templates; all together they would take half a gigabyte."""
+MAX_GROWN_MIB: Final = 150
+"""Beside what is stored: reviews of these objects, which are large, and the honest pods."""
 STORED: Final = 30
 """At the least; the API server refuses some, and says why in the output."""
 
@@ -152,6 +156,55 @@ def test_honest_pods_are_made_beside_what_is_stored(
 
 def log_of(name: str, drawbridge: Drawbridge, observer: Drawbridge) -> str:
     return (observer if name == OBSERVER else drawbridge).log(name)
+
+
+def test_parameters_of_many_values_take_little_memory(
+    cluster: Access, drawbridge: Drawbridge, observer: Drawbridge, hostile: str, workshop: str
+) -> None:
+    """A value of two bytes takes some sixty as an object, in every process that keeps claims."""
+    before = {name: resident_mib(cluster, name) for name in PROCESSES}
+    stored = list(store(cluster, wide_parameters(), hostile))
+    try:
+        assert len(stored) == 2 * WIDE
+        with (
+            unmoved(cluster, drawbridge),
+            Load(cluster, workshop, HONEST, per_second=2) as honest,
+        ):
+            time.sleep(WATCHED_S)
+        grown = {name: resident_mib(cluster, name) - before[name] for name in PROCESSES}
+    finally:
+        for _, path in stored:
+            cluster.request("DELETE", path)
+
+    print(honest.told("claims with parameters of many values"), grown)
+    assert honest.failures == []
+    assert {name: mib for name, mib in grown.items() if mib > MAX_GROWN_MIB} == {}
+
+
+def wide_parameters() -> Iterator[Object]:
+    """Yield claims and templates with as many values as the API server lets anybody write."""
+    parameters: Object = {"a": [[] for _ in range(3000)]}
+    entry = {"opaque": {"driver": "hostile.example.com", "parameters": parameters}}
+    spec = {"devices": {"config": [entry] * 32}}
+    version = "resource.k8s.io/v1"
+    for number in range(WIDE):
+        metadata = {"name": f"wide-{number}"}
+        yield {
+            "apiVersion": version, "kind": "ResourceClaim", "metadata": metadata, "spec": spec
+        }  # fmt: skip
+        yield {
+            "apiVersion": version,
+            "kind": "ResourceClaimTemplate",
+            "metadata": metadata,
+            "spec": {"spec": spec},
+        }
+
+
+def resident_mib(cluster: Access, process: str) -> int:
+    """What a process has in memory."""
+    record = cluster.children[process].record
+    assert record is not None, f"{process} ended"
+    return int(Path(f"/proc/{record.pid}/statm").read_text().split()[1]) * 4096 >> 20
 
 
 def test_an_honest_pod_runs_beside_what_is_stored(

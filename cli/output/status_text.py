@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 
 from cli.answers.status.model import State, StatusAnswer, StatusCheck
-from cli.inputs.findings import printable
 from cli.output.layout import NARROWEST
+from findings.text import printable
 
 _STYLES: Final[Mapping[State, Mapping[str, Any]]] = {
     State.OK: {"fg": "green"},

@@ -92,7 +92,12 @@ def stored_object(raw: bytes, kind: tuple[str, str], texts: Iterable[bytes]) -> 
 
 
 def _controller_of(metadata: ObjectMeta) -> ObjectReference | None:
-    owners = (owner for owner in metadata.owner_references or () if owner.controller)
+    # Kubernetes validates no names of owners, and people read events at a terminal.
+    owners = (
+        owner
+        for owner in metadata.owner_references or ()
+        if owner.controller and f"{owner.api_version}{owner.kind}{owner.name}".isprintable()
+    )
     return next(
         (
             ObjectReference(

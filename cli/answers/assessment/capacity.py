@@ -65,7 +65,8 @@ def place_workloads(
     unplaced_counts: dict[str, int] = {}
     for workload in counted_workloads:
         own = list(islice(build_pods(workload), MAX_ALL_PODS - len(pods)))
-        if workload.pods > len(own):
+        is_cut = len(own) == MAX_PODS or len(pods) + len(own) == MAX_ALL_PODS
+        if is_cut and workload.pods > len(own):
             unplaced_counts[workload.key.reference] = workload.pods - len(own)
         pods += own
         owners += [workload.key.reference] * len(own)

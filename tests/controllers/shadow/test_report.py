@@ -150,6 +150,15 @@ def test_not_told(name: str, document: Document, kind: tuple[str, str]) -> None:
     assert event_about(document, kind) is None, name
 
 
+def test_an_owner_whose_name_a_terminal_would_obey_is_in_no_event() -> None:
+    hostile = owner("ray.io/v1", "RayCluster\x1b[2J")
+
+    event = event_about(with_changes(RUNNING, metadata__ownerReferences=hostile), ("v1", "Pod"))
+
+    assert event is not None
+    assert event.regarding.kind == "Pod"
+
+
 def test_replicas_of_one_answer_are_one_event() -> None:
     first, again = event_about(TOLD[0].document), event_about(TOLD[0].document)
 
