@@ -130,7 +130,7 @@ soak: setup ## honest and hostile load with faults on a real control plane; MINU
 .PHONY: chaos
 chaos: setup ## schedules of the allocation protocol, and faults that are planted into it; SEEDS=n, FIRST=seed for one run again
 	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
-	@for fault in no-fence no-wait settled-by-reading same-identity; do \
+	@for fault in no-fence no-wait settled-by-reading same-identity no-drain no-wait-before; do \
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 500 --fault $$fault || exit 1; done
 
 .PHONY: bench

@@ -23,7 +23,7 @@ from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
 from process.command import Command, Process, run_command
-from process.leader_election import Work, run_while_leading
+from process.leader_election import Term, Work, run_while_leading
 from process.metrics import (
     CacheCollector,
     QueueCollector,
@@ -49,7 +49,7 @@ async def control(process: Process[Settings]) -> None:
     engine = WorkerEngine(count_stopped=stopped_counter(registry))
     async with await process.client() as client:
 
-        def begin() -> Work:
+        def begin(_: Term) -> Work:
             informers = InformerFactory(client)
             recorder = EventRecorder(
                 client,

@@ -62,6 +62,21 @@ class ReconcileSettings(ServerSettings, frozen=True, kw_only=True):
         return Backoff(initial_s=self.initial_backoff, max_s=self.max_backoff)
 
 
+async def _nothing_to_drain() -> bool:
+    """Promise nothing about writes."""
+    return False
+
+
+class Term(msgspec.Struct, frozen=True, kw_only=True):
+    """A time for which a process leads.
+
+    Attributes:
+        is_successor: No write of the leader before can be under way, as that one said itself.
+    """
+
+    is_successor: bool
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work of a leader.
 
@@ -69,17 +84,19 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         controllers: To be run, and shown by the readiness probe.
         loops: To be run beside them.
         collectors: Metrics that only a leader has.
+        drain: See `Leader`; called when controllers and loops have ended.
     """
 
     controllers: Sequence[Controller[Any]]
     loops: Sequence[Callable[[], Awaitable[None]]]
     collectors: Sequence[Collector]
+    drain: Callable[[], Awaitable[bool]] = _nothing_to_drain
 
 
 async def run_while_leading(
     process: Process[Any],
     client: Client,
-    begin: Callable[[], Work],
+    begin: Callable[[Term], Work],
     *,
     lease: str,
     election: LeaderElectionSettings,
@@ -102,6 +119,11 @@ async def run_while_leading(
     Raises:
         LeaseLost: It was, and `ends_with_lease`; perhaps in an ExceptionGroup.
     """
+    drains = [_nothing_to_drain]
+
+    async def drain() -> bool:
+        return await drains[0]()
+
     leader = Leader(
         client,
         LeaderSettings(
@@ -114,6 +136,7 @@ async def run_while_leading(
             ends_with_lease=ends_with_lease,
         ),
         wall_clock=lambda: process.now().timestamp(),
+        drain=drain,
     )
     leader_gauge(registry, lease, lambda: leader.leading)
     running: list[Controller[Any]] = []
@@ -124,8 +147,9 @@ async def run_while_leading(
     )
 
     async def lead() -> None:
-        work = begin()
+        work = begin(Term(is_successor=leader.is_successor))
         running[:] = work.controllers
+        drains[:] = [work.drain]
         try:
             with _registered_collectors(registry, work.collectors):
                 async with asyncio.TaskGroup() as group:

@@ -2,7 +2,8 @@
 
 One of several replicas works: it holds the Lease, and the scheduler beside it works as well. The others
 wait. Who loses the Lease ends, and is started again under another identity, so that no late write of it
-passes for one of the leader. Everything that it knows comes from the API and, for what is not written yet, from the scheduler.
+passes for one of the leader. Who ends in good order says in the Lease when its last write has ended.
+Everything that it knows comes from the API and, for what is not written yet, from the scheduler.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from kube.names import FIELD_MANAGER_PREFIX, SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
 from process.command import Command, Process, run_command
-from process.leader_election import Work, run_while_leading
+from process.leader_election import Term, Work, run_while_leading
 from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from process.selectors.engine import WorkerEngine
 from sidecar.binder import Binder, BinderSettings
@@ -91,7 +92,7 @@ async def serve(process: Process[Settings]) -> None:
         await run_while_leading(
             process,
             client,
-            lambda: _begin(_Parts(process, client, session, metrics, recorder, engine)),
+            partial(_begin, _Parts(process, client, session, metrics, recorder, engine)),
             lease=settings.leader_election.resource_name,
             election=settings.leader_election,
             server=settings,
@@ -113,7 +114,7 @@ class _Parts(NamedTuple):
     engine: WorkerEngine
 
 
-def _begin(parts: _Parts) -> Work:
+def _begin(parts: _Parts, term: Term) -> Work:
     """Return the work of a leader: nothing that was known before counts."""
     process, client, session, metrics, recorder, engine = parts
     settings = process.settings.sidecar
@@ -169,17 +170,18 @@ def _begin(parts: _Parts) -> Work:
 
     async def report(name: str, patch: Mapping[str, Any]) -> bytes:
         """Write the status of the AllocatorOwnership, and return the object as stored."""
-        return bytes(
-            await client.patch(
-                ALLOCATOR_OWNERSHIPS,
-                name,
-                patch,
-                PatchType.MERGE,
-                msgspec.Raw,
-                subresource="status",
-                field_manager=f"{FIELD_MANAGER_PREFIX}{process.identity}",
+        with writer.count_write(ALLOCATOR_OWNERSHIPS):
+            return bytes(
+                await client.patch(
+                    ALLOCATOR_OWNERSHIPS,
+                    name,
+                    patch,
+                    PatchType.MERGE,
+                    msgspec.Raw,
+                    subresource="status",
+                    field_manager=f"{FIELD_MANAGER_PREFIX}{process.identity}",
+                )
             )
-        )
 
     reporter = OwnershipReporter(
         state, report, holder=process.identity, problem=problem, now=process.now
@@ -189,7 +191,8 @@ def _begin(parts: _Parts) -> Work:
         """Follow the cluster, once no write of the leader before can be under way."""
         session.begin(service, problem)
         try:
-            await asyncio.sleep(settings.write_timeout + FENCE_LAG_S)
+            if not term.is_successor:
+                await asyncio.sleep(settings.write_timeout + FENCE_LAG_S)
             has_waited.set()
             async with asyncio.TaskGroup() as group:
                 group.create_task(informers.run())
@@ -200,10 +203,15 @@ def _begin(parts: _Parts) -> Work:
         finally:
             session.end()
 
+    async def drain() -> bool:
+        """Return whether the next leader need not wait; writes of one before us may be under way, too."""
+        return await writer.drain() and has_waited.is_set()
+
     return Work(
         controllers=(),
         loops=(follow, binder.run, gates.run),
         collectors=(CacheCollector(informers),),
+        drain=drain,
     )
 
 

@@ -26,6 +26,10 @@ class SidecarElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True)
     resource_name: Name = BRIDGE_ACCOUNT
     """Of the Lease, in `namespace`. The fence reads the holder from this one."""
 
+    retry_period: PositiveDuration = PositiveDuration(1)
+    """Between attempts to renew or to become leader. Half of what others take: after an orderly end it
+    is most of the time for which no pod gets devices."""
+
 
 class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     """The sidecar."""
@@ -43,7 +47,7 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
 
     write_timeout: PositiveDuration = PositiveDuration(5)
     """Of one write, in the API server, too. A new leader waits for as long before it begins, so that
-    no write of the one before is under way."""
+    no write of the one before is under way; unless that one ended in good order."""
 
     write_deadline: PositiveDuration = PositiveDuration(20)
     """For allocating one claim, with all attempts."""

@@ -5,7 +5,8 @@ server tells the leader's writes from those of a process that no longer leads.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -15,7 +16,8 @@ from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError
 from kube.names import FIELD_MANAGER_PREFIX
-from sidecar.plan.writes import Patch
+from sidecar.plan.pending_writes import PendingWrites
+from sidecar.plan.writes import Outcome, Patch, outcome_of
 
 LOCKED: Final = 423
 """The status of a write that was not sent, since this process may not write any more."""
@@ -45,6 +47,41 @@ class ClaimWriter:
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_in_flight)
         self._may_write = may_write
+        self._pending = PendingWrites()
+        self._ended = asyncio.Event()
+
+    async def drain(self) -> bool:
+        """Wait until each write has its answer or is given up; return whether none can be made any more.
+
+        Called when no write may begin.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while self._pending.has_calls:
+                    self._ended.clear()
+                    await self._ended.wait()
+        except TimeoutError:
+            return False
+        return self._pending.are_over
+
+    @contextmanager
+    def count_write(self, key: Hashable) -> Iterator[None]:
+        """Count the write that is made in the block as one that the next leader has to wait for.
+
+        Args:
+            key: Of the object that is written.
+        """
+        self._pending.begin(key)
+        outcome: Outcome | None = Outcome.UNKNOWN  # Also when it is cancelled.
+        try:
+            yield
+            outcome = None
+        except KubeError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            self._pending.end(key, outcome)
+            self._ended.set()
 
     async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
         """Patch a claim, or its status, and return it as stored.
@@ -56,19 +93,20 @@ class ClaimWriter:
             if not self._may_write():
                 raise KubeError("this process does not hold the Lease any more", status=LOCKED)
             namespace, claim = name
-            return bytes(
-                await self._client.patch(
-                    RESOURCE_CLAIMS,
-                    claim,
-                    patch,
-                    PatchType.MERGE,
-                    msgspec.Raw,
-                    namespace=namespace,
-                    subresource="status" if status else "",
-                    field_manager=self._field_manager,
-                    timeout_s=self._timeout_s,
+            with self.count_write(name):
+                return bytes(
+                    await self._client.patch(
+                        RESOURCE_CLAIMS,
+                        claim,
+                        patch,
+                        PatchType.MERGE,
+                        msgspec.Raw,
+                        namespace=namespace,
+                        subresource="status" if status else "",
+                        field_manager=self._field_manager,
+                        timeout_s=self._timeout_s,
+                    )
                 )
-            )
 
     async def read(self, name: Name) -> bytes:
         """Return a claim from a quorum.

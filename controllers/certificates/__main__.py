@@ -19,7 +19,7 @@ from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
 from process.certificate_metrics import CertificateCollector
 from process.command import Command, Process, run_command
-from process.leader_election import Work, run_while_leading
+from process.leader_election import Term, Work, run_while_leading
 from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
 from process.published_profiles import ProfileCache
 from translation.snapshot import vocabularies_in_force
@@ -33,7 +33,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
     count_event = event_counter(registry)
     async with await process.client() as client:
 
-        def begin() -> Work:
+        def begin(_: Term) -> Work:
             informers = InformerFactory(client)
             recorder = EventRecorder(
                 client,

@@ -7,7 +7,8 @@ renew deadline, which is shorter. Each write carries the resourceVersion that it
 
 Source: client-go tools/leaderelection, whose Lease this is compatible with. Unlike the elector
 of `kubernetes.aio`: every failure is a failed renewal, every call is bounded, the work is
-cancelled when the Lease is lost, and the Lease is given back on shutdown.
+cancelled when the Lease is lost, and the Lease is given back on shutdown. An annotation of the Lease
+says whether all writes of the holder had ended by then, so that the next one need not wait for them.
 
 What it cannot do: a process that is frozen, or a write that was delayed, may still come late. Writes
 that must not be made twice need a fence of their own.
@@ -17,7 +18,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -29,7 +30,11 @@ from kube.api import meta
 from kube.api.urls import Resource
 from kube.client.client import Client, PatchType
 from kube.errors import ConfigError, DrawbridgeError, KubeError, NotFound
+from kube.names import GROUP
 
+HANDED_OVER: Final = f"{GROUP}/handed-over"
+"""Annotation of a Lease: its leaseTransitions when a holder gave it back after its last write had
+ended. Of an earlier term it means nothing."""
 LEASES: Final = Resource(group="coordination.k8s.io", version="v1", plural="leases")
 
 log = structlog.get_logger()
@@ -120,6 +125,17 @@ def next_step(lease: Lease | None, identity: str, unchanged_s: float, lease_s: i
     return Step.WAIT
 
 
+def is_handed_over(lease: Lease | None) -> bool:
+    """Return whether the last holder gave a Lease back, and no write of it can be under way.
+
+    Not of a Lease that was deleted, or emptied by hand: its holder may live.
+    """
+    if lease is None or lease.spec.holder_identity:
+        return False
+    mark = (lease.metadata.annotations or {}).get(HANDED_OVER)
+    return mark == str(lease.spec.lease_transitions or 0)
+
+
 def pause_s(retry_s: float, remaining_s: float, jitter: float) -> float:
     """Return the pause before a candidate's next attempt, in seconds.
 
@@ -166,11 +182,17 @@ def _micro_time(wall_s: float) -> str:
     return text.replace("+00:00", "Z")
 
 
+async def _nothing_to_drain() -> bool:
+    """Promise nothing about writes."""
+    return False
+
+
 class Leader:
     """One candidate; `run` does its work while it holds the Lease.
 
     Attributes:
         leading: Whether the work may run now.
+        is_successor: Whether no write of the holder before can be under way.
     """
 
     def __init__(
@@ -181,6 +203,7 @@ class Leader:
         wall_clock: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        drain: Callable[[], Awaitable[bool]] = _nothing_to_drain,
     ) -> None:
         """Remember who stands for what; nothing is asked before `run`.
 
@@ -190,17 +213,21 @@ class Leader:
             wall_clock: Seconds since 1970, only for what people read in the Lease.
             clock: Monotonic seconds; all decisions use it.
             jitter: Uniform from 0 to 1.
+            drain: Called before the Lease is given back, when the work has ended. Returns whether no
+                write under this identity can be under way, and waits for a moment until that is so.
         """
         self._client = client
         self._settings = settings
         self._wall_clock = wall_clock
         self._clock = clock
         self._jitter = jitter
+        self._drain = drain
         self._seen_version = ""
         self._seen_at = -math.inf
         self._expires_at = -math.inf
         self._may_hold = False
         self.leading = False
+        self.is_successor = False
 
     async def run(self, lead: Callable[[], Awaitable[object]]) -> None:
         """Wait for the Lease, then run `lead` until it returns or the Lease is lost; repeat.
@@ -282,6 +309,8 @@ class Leader:
                 )
                 # A write that seems to fail may have been made: until we see another holder.
                 self._may_hold = step is not Step.WAIT
+                if step is Step.TAKE:
+                    self.is_successor = is_handed_over(lease)
                 if self._may_hold:
                     await self._write(
                         lease, lease_document(lease, self._settings, self._wall_clock())
@@ -307,7 +336,9 @@ class Leader:
         self._expires_at = self._seen_at + duration_s
         return lease
 
-    async def _write(self, lease: Lease | None, spec: dict[str, Any]) -> None:
+    async def _write(
+        self, lease: Lease | None, spec: dict[str, Any], annotations: Mapping[str, str] = {}
+    ) -> None:
         """Write the Lease, if nobody else has since it was read."""
         settings = self._settings
         if lease is None:
@@ -319,7 +350,10 @@ class Leader:
             }
             await self._client.create(LEASES, document, Lease, namespace=settings.namespace)
             return
-        patch = {"metadata": {"resourceVersion": lease.metadata.resource_version}, "spec": spec}
+        metadata: dict[str, Any] = {"resourceVersion": lease.metadata.resource_version}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        patch = {"metadata": metadata, "spec": spec}
         await self._client.patch(
             LEASES,
             settings.name,
@@ -333,13 +367,15 @@ class Leader:
         """Give the Lease back, if it may be ours and the API server can be reached."""
         if not self._may_hold:
             return
+        is_drained = await self._drain()
         try:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 lease = await self._read()
                 if lease is None or lease.spec.holder_identity != self._settings.identity:
                     return
-                now = _micro_time(self._wall_clock())
-                await self._write(lease, {"holderIdentity": None, "renewTime": now})
+                spec = {"holderIdentity": None, "renewTime": _micro_time(self._wall_clock())}
+                mark = {HANDED_OVER: str(lease.spec.lease_transitions or 0)}
+                await self._write(lease, spec, mark if is_drained else {})
         except (KubeError, TimeoutError) as error:
             log.warning("lease.not_released", **self._labels(), error=str(error) or "timed out")
 

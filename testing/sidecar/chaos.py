@@ -8,7 +8,9 @@ that are deleted, recreated and deallocated. After each event no device may belo
 A seed is a schedule: `python -m testing.sidecar.chaos --first 7 --seeds 1` plays it again. `--fault`
 plants a fault, which has to be found: `no-fence` lets any process write allocations, `no-wait` lets a
 new leader begin at once, `settled-by-reading` frees devices when the old version was read again,
-`same-identity` lets a process that lost the Lease lead again under its old name.
+`same-identity` lets a process that lost the Lease lead again under its old name, `no-drain` lets one
+that ends in good order say that its writes have ended when they have not, and `no-wait-before` lets one say so
+that has not waited for those of the leader before it.
 """
 
 import argparse
@@ -36,6 +38,7 @@ from kube.api.resource import (
 from kube.api.versions import version_number
 from sidecar.plan import ledger, steps
 from sidecar.plan.ledger import Hold, Step
+from sidecar.plan.pending_writes import PendingWrites
 from sidecar.plan.steps import ClaimWrite, Kind
 from sidecar.plan.writes import FINALIZER, Outcome, consumers
 
@@ -49,6 +52,8 @@ WRITE_TIMEOUT_S: Final = 5.0
 FENCE_LAG_S: Final = 1.0
 """The policy of the API server learns of a new holder within this time."""
 WAIT_S: Final = WRITE_TIMEOUT_S + FENCE_LAG_S + 0.1
+EARLY_END: Final = 0.2
+"""Share of the leaders that end within the time for which they wait."""
 CLIENT_S: Final = WRITE_TIMEOUT_S + 0.5
 NODE: Final = Node(metadata=ObjectMeta(name="node"))
 
@@ -61,6 +66,8 @@ class Fault(StrEnum):
     NO_WAIT = "no-wait"
     SETTLED_BY_READING = "settled-by-reading"
     SAME_IDENTITY = "same-identity"
+    NO_DRAIN = "no-drain"
+    NO_WAIT_BEFORE = "no-wait-before"
 
 
 class DoubleAllocation(Exception):
@@ -75,6 +82,7 @@ class Server:
         self.version = 0
         self.history: list[tuple[Name, ResourceClaim | None, int]] = []
         self.holder = ""
+        self.is_handed_over = False
         self.fence_holder = ""
         self._uids = 0
 
@@ -144,6 +152,7 @@ class Process:
         self.floors: dict[Name, int] = {}
         self.holds: dict[str, Hold] = {}
         self.busy: set[str] = set()
+        self.pending = PendingWrites()
 
     def observe(self, name: Name, claim: ResourceClaim | None) -> None:
         """Take a claim as it was seen."""
@@ -267,12 +276,21 @@ class World:
             process.identity = f"{process.name}-{process.term}"
         process.renewed_at = self._now
         process.holds, process.busy, process.leads = {}, set(), False
+        process.pending = PendingWrites()
+        is_successor = not self._server.holder and self._server.is_handed_over
         self._server.holder = process.identity
         term = process.term
         lag = self._random.uniform(0.0, FENCE_LAG_S)
         self._at(self._now + lag, "the fence sees the holder", self._see_holder)
-        wait = 0.0 if self._fault is Fault.NO_WAIT else WAIT_S
+        wait = 0.0 if self._fault is Fault.NO_WAIT or is_successor else WAIT_S
         self._at(self._now + wait, f"{process.name} lists", lambda: self._list(process, term))
+        if self._random.random() < EARLY_END:
+            self._later(0.0, WAIT_S, "an early end", lambda: self._end_early(process, term))
+
+    def _end_early(self, process: Process, term: int) -> None:
+        """End a process soon after it took the Lease, as an upgrade of both replicas does."""
+        if process.term == term and process.frozen_until <= self._now:
+            self._resign(process)
 
     def _see_holder(self) -> None:
         self._server.fence_holder = self._server.holder
@@ -376,10 +394,16 @@ class World:
         self.trace.append(f"         {process.name} freezes until {process.frozen_until:.3f}")
 
     def _resign(self, process: Process) -> None:
-        """End in good order: the Lease is given back, but requests are under way."""
+        """End in good order: the Lease is given back, and says whether requests are under way."""
         if self._server.holder != process.identity:
             return
-        self.trace.append(f"         {process.name} gives the Lease back and ends")
+        has_drained = process.pending.are_over or self._fault is Fault.NO_DRAIN
+        has_waited = process.leads or self._fault is Fault.NO_WAIT_BEFORE
+        self._server.is_handed_over = has_drained and has_waited
+        words = (
+            "the last write has ended" if self._server.is_handed_over else "writes are under way"
+        )
+        self.trace.append(f"         {process.name} gives the Lease back and ends; {words}")
         process.term += 1
         process.leads, process.holds, process.busy = False, {}, set()
         self._server.holder = ""
@@ -391,6 +415,7 @@ class World:
         """Send a write, which may arrive late, twice or never."""
         uid, term = write.claim.metadata.uid, process.term
         process.busy.add(uid)
+        process.pending.begin(claim_name(write.claim))
         process.change(uid, lambda hold: steps.before(hold, write))
         self.trace.append(
             f"         {process.name} sends {write.kind} of {claim_name(write.claim)[1]}"
@@ -444,6 +469,7 @@ class World:
         uid = write.claim.metadata.uid
         process.busy.discard(uid)
         name = claim_name(write.claim)
+        process.pending.end(name, result if isinstance(result, Outcome) else None)
         if isinstance(result, ResourceClaim):
             self._put(process, name, result)
             return

@@ -12,10 +12,12 @@ def test_no_schedule_gives_a_device_twice() -> None:
 @pytest.mark.parametrize(
     ("fault", "seed"),
     [
-        (Fault.NO_FENCE, 2),
-        (Fault.NO_WAIT, 6),
-        (Fault.SETTLED_BY_READING, 164),
-        (Fault.SAME_IDENTITY, 2),
+        (Fault.NO_FENCE, 10),
+        (Fault.NO_WAIT, 33),
+        (Fault.SETTLED_BY_READING, 91),
+        (Fault.SAME_IDENTITY, 202),
+        (Fault.NO_DRAIN, 105),
+        (Fault.NO_WAIT_BEFORE, 181),
     ],
 )
 def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(fault: Fault, seed: int) -> None:
@@ -28,6 +30,6 @@ def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(fault: Fault, seed:
 
 def test_the_command_fails_where_a_fault_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "2"]) == 0
-    assert main(["--seeds", "3", "--fault", "no-fence"]) == 0
+    assert main(["--first", "10", "--seeds", "1", "--fault", "no-fence"]) == 0
     assert main(["--seeds", "0", "--fault", "no-fence"]) == 1
     assert "belongs to" in capsys.readouterr().out

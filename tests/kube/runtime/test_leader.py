@@ -10,6 +10,7 @@ from kube.api.meta import ObjectMeta
 from kube.client.client import Client
 from kube.errors import ConfigError
 from kube.runtime.leader import (
+    HANDED_OVER,
     LEASES,
     Leader,
     LeaderSettings,
@@ -17,6 +18,7 @@ from kube.runtime.leader import (
     LeaseLost,
     LeaseSpec,
     Step,
+    is_handed_over,
     lease_document,
     next_step,
     pause_s,
@@ -24,11 +26,17 @@ from kube.runtime.leader import (
 from testing.fake_api_server import Call, FakeApiServer, running, until
 
 
-def lease(holder: str | None, lasts_s: int | None = 15, transitions: int | None = None) -> Lease:
+def lease(
+    holder: str | None,
+    lasts_s: int | None = 15,
+    transitions: int | None = None,
+    mark: str | None = None,
+) -> Lease:
     spec = LeaseSpec(
         holder_identity=holder, lease_duration_seconds=lasts_s, lease_transitions=transitions
     )
-    return Lease(metadata=ObjectMeta(resource_version="1"), spec=spec)
+    annotations = None if mark is None else {HANDED_OVER: mark}
+    return Lease(metadata=ObjectMeta(resource_version="1", annotations=annotations), spec=spec)
 
 
 class Case(NamedTuple):
@@ -73,6 +81,21 @@ def test_a_candidate_comes_when_the_lease_runs_out(
     remaining_s: float, jitter: float, want: float
 ) -> None:
     assert pause_s(2.0, remaining_s, jitter) == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("name", "held_lease", "want"),
+    [
+        ("there is none, perhaps since somebody deleted it", None, False),
+        ("given back after the last write", lease(None, transitions=3, mark="3"), True),
+        ("the first term was given back", lease(None, mark="0"), True),
+        ("given back without a word", lease(None, transitions=3), False),
+        ("the mark is of an earlier term", lease(None, transitions=4, mark="3"), False),
+        ("held again", lease("them", transitions=3, mark="3"), False),
+    ],
+)
+def test_a_mark_counts_for_its_own_term(name: str, held_lease: Lease | None, want: bool) -> None:
+    assert want is is_handed_over(held_lease), name
 
 
 SETTINGS = LeaderSettings(namespace="ns", name="lease", identity="us")
@@ -204,6 +227,37 @@ async def test_the_second_waits_and_follows_at_once_when_the_lease_is_given_back
 
             assert spec(them.server)["holderIdentity"] == "them"
             assert spec(them.server)["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize("is_drained", [True, False])
+async def test_the_lease_says_whether_the_last_write_of_its_holder_has_ended(
+    is_drained: bool,
+) -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        heard: list[tuple[bool, bool]] = []
+
+        async def drain() -> bool:
+            stored_spec = spec(server)
+            heard.append((first.leading, stored_spec.get("holderIdentity") == "first"))
+            return is_drained
+
+        async def work() -> None:
+            assert second.leading
+
+        async def done() -> None:
+            pass
+
+        settings = [
+            LeaderSettings(namespace="ns", name="lease", identity=name, retry_s=0.05)
+            for name in ("first", "second")
+        ]
+        first = Leader(client, settings[0], wall_clock=lambda: 1.5, drain=drain)
+        second = Leader(client, settings[1], wall_clock=lambda: 1.5)
+        await first.run(done)
+        await second.run(work)
+
+        assert [(False, True)] == heard
+        assert (first.is_successor, second.is_successor) == (False, is_drained)
 
 
 async def test_a_lease_of_one_who_died_is_taken_when_it_has_run_out() -> None:
