@@ -20,6 +20,7 @@ import yaml
 from e2e.access import Access, Object, stream
 from e2e.binaries import scheduler
 from e2e.cluster import free_ports
+from e2e.credentials import write_secret
 from e2e.drawbridge import command_of, merged, rendered
 from e2e.processes import Child
 from kube.names import NAMESPACE, SCHEDULER_NAME
@@ -112,7 +113,7 @@ class Bridge:
         replica = self.replica(name)
         container = self._container(part)
         environment = {
-            "KUBECONFIG": str(replica.folder / "kubeconfig"),
+            "KUBECONFIG": str(replica.folder / f"{part}.kubeconfig"),
             "PYTHONPATH": str(ROOT),
             **{
                 variable["name"]: self._local(variable["value"], replica)
@@ -214,9 +215,10 @@ class Bridge:
         for volume in ("run", "etc"):
             (replica.folder / volume).mkdir(parents=True)
         account = self._pod["serviceAccountName"]
-        kubeconfig = replica.folder / "kubeconfig"
-        kubeconfig.write_bytes(self._cluster.kubeconfig_for(NAMESPACE, account).read_bytes())
-        kubeconfig.chmod(0o600)
+        access = self._cluster.kubeconfig_for(NAMESPACE, account).read_bytes()
+        for part in ("sidecar", "scheduler"):
+            write_secret(replica.folder / f"{part}.kubeconfig", access)
+        kubeconfig = replica.folder / "scheduler.kubeconfig"
         (data,) = (each["data"] for each in self._objects if each["kind"] == "ConfigMap")
         settings = {
             **self._settings,

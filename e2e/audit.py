@@ -1,0 +1,58 @@
+"""What the API server's audit log says of claims, read by code that has nothing of ours."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from e2e.cluster import Cluster
+
+
+def log_length(cluster: Cluster) -> int:
+    """Return the length of the log, in bytes."""
+    log = cluster.audit_log
+    return log.stat().st_size if log.exists() else 0
+
+
+def stored_claims(cluster: Cluster, offset: int) -> list[dict[str, Any]]:
+    """Return the claims as they were stored since then, in order of their versions."""
+    with cluster.audit_log.open("rb") as file:
+        file.seek(offset)
+        events = [json.loads(line) for line in file]
+    stored = [
+        event["responseObject"]
+        for event in events
+        if event.get("responseStatus", {}).get("code") in {200, 201}
+        and event.get("responseObject", {}).get("kind") == "ResourceClaim"
+    ]
+    return sorted(stored, key=lambda claim: int(claim["metadata"]["resourceVersion"]))
+
+
+def conflicts(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Replay writes of claims; return device and claim of each that was allocated while in use."""
+    users: dict[tuple[str, str, str], str] = {}
+    held: dict[str, list[tuple[str, str, str]]] = {}
+    found = []
+    for claim in claims:
+        uid = claim["metadata"]["uid"]
+        for device in held.pop(uid, []):
+            users.pop(device, None)
+        allocation = claim.get("status", {}).get("allocation") or {}
+        devices = [
+            (result["driver"], result["pool"], result["device"])
+            for result in allocation.get("devices", {}).get("results", [])
+        ]
+        for device in devices:
+            if users.setdefault(device, uid) != uid:
+                found.append((device[1], uid))
+        held[uid] = devices
+    return found
+
+
+def double_allocation() -> list[dict[str, Any]]:
+    """Return the writes of three claims for one device, of which the second one got it too early."""
+    result = {"driver": "d", "pool": "full", "device": "gpu-0"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    return [
+        {"metadata": {"uid": uid}, "status": status if has_device else {}}
+        for uid, has_device in (("a", True), ("a", False), ("b", True), ("c", True))
+    ]

@@ -1,0 +1,146 @@
+"""Writes of the sidecar that arrive late, get lost, or are made without an answer.
+
+A proxy stands between one sidecar and the API server. What became of the claims is read in the audit
+log.
+"""
+
+import signal
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from e2e import inventory
+from e2e.access import Object
+from e2e.audit import conflicts, log_length, stored_claims
+from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.interposer import Fate, Interposer
+from e2e.inventory import EXAMPLE
+from e2e.owned import AUDITED, TEAM, Owned, taker
+
+TIMEOUT_S: Final = 120.0
+PRIORITY: Final = "late-important"
+PODS: Final = 4
+
+pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
+
+
+@pytest.fixture
+def proxy(owned_bridge: Owned) -> Iterator[Interposer]:
+    """The proxy before the sidecar of replica `behind`, which works; the node has `PODS` devices."""
+    cluster, bridge = owned_bridge.cluster, owned_bridge.bridge
+    nodes = cluster.add_nodes(
+        inventory.kwok_nodes(1, prefix="late"),
+        lambda node: inventory.example_gpus(node, gpus=PODS),
+    )
+    important: Object = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PRIORITY},
+        "value": 1000,
+    }
+    cluster.apply(important)
+    owned_bridge.command("bridge", "own", EXAMPLE, "--apply")
+    with Interposer(cluster) as interposer:
+        bridge.stop("a")
+        interposer.redirect(bridge.replica("behind").folder / "sidecar.kubeconfig")
+        bridge.wait_working("behind")
+        yield interposer
+        interposer.decide(lambda _path: Fate.PASS)
+        for part in ("sidecar", "scheduler"):
+            bridge.child(part, "behind").signal(signal.SIGCONT)
+        bridge.ensure()
+    owned_bridge.clear()
+    cluster.kubectl("delete", "priorityclass", PRIORITY, "--wait=false")
+    cluster.remove_nodes(nodes)
+
+
+def test_a_write_that_arrives_after_the_lease_has_passed_on_is_refused(
+    owned_bridge: Owned, proxy: Interposer
+) -> None:
+    """The claim's version is still the one that the write was decided on: only the fence can."""
+    cluster, bridge = owned_bridge.cluster, owned_bridge.bridge
+    began = log_length(cluster)
+    proxy.decide(lambda path: Fate.HOLD if path.endswith("/status") else Fate.PASS)
+    early = [f"early-{number}" for number in range(PODS)]
+    owned_bridge.apply(*(bridged(taker(name)) for name in early))
+    cluster.wait_until(
+        lambda: proxy.held() >= PODS, "an allocation of each pod is held", timeout_s=TIMEOUT_S
+    )
+    _freeze(bridge, "behind")
+    late = [f"late-{number}" for number in range(PODS)]
+    owned_bridge.apply(*(bridged(taker(name, priorityClassName=PRIORITY)) for name in late))
+    bridge.start("next")
+    bridge.wait_working("next")
+    owned_bridge.running(*late)
+    for name in early:
+        cluster.wait_for("pods", name, TEAM, until=is_waiting, timeout_s=TIMEOUT_S)
+
+    writes = proxy.release()
+
+    assert len(writes) >= PODS
+    assert [] == [write for write in writes if write.status < 400]
+    assert {422, 403} & {write.status for write in writes}, "the fence refused none"
+    assert [] == doubly_held(cluster)
+    assert [] == conflicts(stored_claims(cluster, began))
+    bridge.stop("next")
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE, Fate.MUTE, Fate.HOLD], ids=lambda fate: fate.value)
+def test_a_write_without_an_answer_gives_no_device_twice(
+    owned_bridge: Owned, proxy: Interposer, fate: Fate
+) -> None:
+    """It may have been made, may never be, or may be made while the next one is under way."""
+    cluster = owned_bridge.cluster
+    began, met = log_length(cluster), set[str]()
+
+    def first_of_each(path: str) -> Fate:
+        """Let something happen to the first write of each claim's status."""
+        if not path.endswith("/status") or path in met:
+            return Fate.PASS
+        met.add(path)
+        return fate
+
+    proxy.decide(first_of_each)
+    names = [f"{fate.value}-{number}" for number in range(PODS)]
+    owned_bridge.apply(*(bridged(taker(name)) for name in names))
+    cluster.wait_until(
+        lambda: proxy.counts[fate] >= PODS,
+        "a write of each claim got no answer",
+        timeout_s=TIMEOUT_S,
+    )
+    if fate is Fate.HOLD:
+        proxy.release()
+
+    owned_bridge.running(*names)
+    assert 'result="unknown"} 0.0' not in owned_bridge.bridge.metrics("behind")
+    assert [] == doubly_held(cluster)
+    assert [] == conflicts(stored_claims(cluster, began))
+
+
+def test_a_relist_that_hides_a_release_leaves_nobody_asleep(
+    owned_bridge: Owned, proxy: Interposer
+) -> None:
+    """All watches of the sidecar are cut and told 410, while pods give their devices back."""
+    cluster = owned_bridge.cluster
+    first = [f"first-{number}" for number in range(PODS)]
+    second = [f"second-{number}" for number in range(PODS)]
+    owned_bridge.apply(*(bridged(taker(name)) for name in first))
+    owned_bridge.running(*first)
+    owned_bridge.apply(*(bridged(taker(name)) for name in second))
+    for name in second:
+        owned_bridge.waiting(name)
+
+    cluster.kubectl("delete", "pods", *first, "-n", TEAM, "--wait=false")
+    for _ in range(3):
+        proxy.expire_watches()
+    for name in first:
+        cluster.wait_gone("pods", name, TEAM, timeout_s=TIMEOUT_S)
+
+    owned_bridge.running(*second)
+    assert [] == doubly_held(cluster)
+
+
+def _freeze(bridge: Bridge, name: str) -> None:
+    for part in ("scheduler", "sidecar"):
+        bridge.child(part, name).signal(signal.SIGSTOP)
