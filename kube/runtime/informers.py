@@ -38,6 +38,7 @@ from kube.runtime.stores import Handler, Key, Projection, Store
 
 T = TypeVar("T")
 
+_UNAVAILABLE: Final = frozenset({403, 404})
 _IN_PLACE: Final = frozenset({0, 429, 502, 503, 504})
 """Statuses after which a watch is resumed at the last resourceVersion; 0 is no answer at all.
 
@@ -82,6 +83,8 @@ class Informer:
         resource: What is followed.
         synced: Set when the first list is complete.
         failures: Calls that failed since the last healthy watch.
+        is_available: False where the API server said last that there is no such resource, as without
+            its definition, or that it is not ours to read.
     """
 
     def __init__(
@@ -114,6 +117,7 @@ class Informer:
         self.resource: Final = resource
         self.synced = asyncio.Event()
         self.failures = 0
+        self.is_available = True
 
     def __len__(self) -> int:
         """Return how many objects some projection keeps."""
@@ -148,6 +152,7 @@ class Informer:
                 if error.status not in _IN_PLACE:
                     self._version = ""
                 self._log_failure(error)
+                self.is_available = error.status not in _UNAVAILABLE
             # A watch that ends at once is a failure even if it ends well, or the loop could spin.
             lasted_s = self._clock() - self._watching_since
             if is_healthy and lasted_s >= self._settings.healthy_s:
@@ -359,6 +364,11 @@ class Subscription(Generic[T]):
     def failures(self) -> int:
         """Calls that failed since the last healthy watch."""
         return self._informer.failures
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the API server has, and shows us, the resource, as far as it said."""
+        return self._informer.is_available
 
     @property
     def contact_age_s(self) -> float:

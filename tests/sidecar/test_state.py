@@ -1,0 +1,54 @@
+"""What the sidecar has to know before it answers."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from allocator.model.feature_gates import Features
+from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
+from kube.runtime.informers import InformerFactory
+from sidecar.state import ClusterState
+from testing.fake_api_server import Call, FakeApiServer, quick_informers, running, until
+from testing.sidecar.scheduler import publish
+
+POLICIES = DEVICE_COMPATIBILITY_POLICIES.plural
+
+
+def is_of_policies(call: Call) -> bool:
+    return POLICIES in call.path
+
+
+def state_with(informers: InformerFactory) -> ClusterState:
+    return ClusterState(
+        informers,
+        Features(),
+        drivers=frozenset(),
+        default_strategy="FirstFit",
+        now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
+        held_back_timeout_s=1.0,
+    )
+
+
+@pytest.mark.parametrize("status", [500, 503, None])
+async def test_policies_that_cannot_be_read_for_a_moment_are_waited_for(status: int | None) -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        publish(server, "node-1")
+        server.fail(status, times=10**6, matches=is_of_policies)
+        informers = quick_informers(client)
+        state = state_with(informers)
+        async with running(informers.run):
+            await state.wait_synced()
+            await until(lambda: len(list(filter(is_of_policies, server.calls))) > 3)
+
+            assert POLICIES in state.check()
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_policies_that_a_cluster_does_not_have_are_not(status: int) -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        publish(server, "node-1")
+        server.fail(status, times=10**6, matches=is_of_policies)
+        informers = quick_informers(client)
+        state = state_with(informers)
+        async with running(informers.run):
+            await until(lambda: not state.check())
