@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from allocator.compatibility.compile import compile_policy
+from allocator.features.consumer_limits import ConsumerLimit, consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name, allocation_of
@@ -20,7 +21,7 @@ from clusterstate.cluster_cache import MAX_APPLIED, MAX_BATCH, put
 from clusterstate.kinds import Changes, Kind
 from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.meta import ApiStruct
-from kube.api.ownership import owned_drivers
+from kube.api.ownership import driver_settings, owned_drivers
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
 from kube.names import SCHEDULER_NAME
@@ -71,6 +72,7 @@ class RuleCache:
         self._bridge_scheduler = bridge_scheduler
         self._support = support
         self._owned: frozenset[str] = frozenset()
+        self._consumer_limits: Mapping[str, ConsumerLimit] = {}
         self._uniform_config_drivers = frozenset(uniform_config_drivers)
         self._current = self._build_scheduler_caches()
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
@@ -152,22 +154,26 @@ class RuleCache:
 
     def _replace_ownership(self) -> None:
         """Take over the owned drivers; the bridge evaluates policies from the first one on."""
-        had_bridge = bool(self._owned)
-        self._owned = owned_drivers(self._objects[Kind.OWNERSHIP].values())
+        had_bridge, limits_before = bool(self._owned), self._consumer_limits
+        ownerships = self._objects[Kind.OWNERSHIP].values()
+        self._owned = owned_drivers(ownerships)
+        self._consumer_limits = consumer_limits(driver_settings(ownerships))
         if self._configured_support is not None:
             self._support = msgspec.structs.replace(
                 self._configured_support, owned_drivers=self._owned
             )
-        if had_bridge != bool(self._owned):
+        if had_bridge != bool(self._owned) or limits_before != self._consumer_limits:
             self._current = self._build_scheduler_caches()
             self._current.apply(self._objects)
+        if limits_before != self._consumer_limits:
+            self._inventory, self._idle = self._build()
 
     def _build_scheduler_caches(self) -> SchedulerCaches:
         support = self._configured_support
         names = set(support.policy_aware if support is not None else ())
         if self._owned:
             names.add(self._bridge_scheduler)
-        return SchedulerCaches(self._features, names)
+        return SchedulerCaches(self._features, names, self._consumer_limits)
 
     def _replace_claim(self, key: Name, claim: ResourceClaim | None) -> None:
         is_allocated = claim is not None and allocation_of(claim) is not None
@@ -206,6 +212,10 @@ class RuleCache:
             slices=slices,
             nodes=self._objects[Kind.NODE].values(),
             classes=self._classes,
-            rules=AllocatorOptions(features=self._features, policies=policies),
+            rules=AllocatorOptions(
+                features=self._features,
+                policies=policies,
+                consumer_limits=self._consumer_limits,
+            ),
         )
         return Inventory(slices), idle_cluster

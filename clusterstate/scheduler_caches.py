@@ -5,8 +5,10 @@ The verdict on a pod is that of the scheduler that it names.
 """
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from allocator.cluster.cluster import Cluster
+from allocator.features.consumer_limits import ConsumerLimit
 from allocator.model.feature_gates import Features
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Changes, Kind
@@ -20,16 +22,26 @@ class SchedulerCaches:
         version: Grows with every batch that changes something.
     """
 
-    def __init__(self, features: Features, policy_aware_schedulers: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        features: Features,
+        policy_aware_schedulers: Collection[str] = (),
+        consumer_limits: Mapping[str, ConsumerLimit] = MappingProxyType({}),
+    ) -> None:
         """Begin with an empty cluster.
 
         Args:
             features: Gates of the cluster's schedulers.
             policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
+            consumer_limits: See `AllocatorOptions`; kube-scheduler ignores them, too.
         """
         self.version = 0
         self.without_policies = ClusterCache(features)
-        with_policies = ClusterCache(features) if policy_aware_schedulers else None
+        with_policies = (
+            ClusterCache(features, consumer_limits=consumer_limits)
+            if policy_aware_schedulers
+            else None
+        )
         self._with_policies = with_policies
         self._by_scheduler: Mapping[str, ClusterCache] = (
             dict.fromkeys(policy_aware_schedulers, with_policies) if with_policies else {}

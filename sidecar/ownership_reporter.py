@@ -94,4 +94,5 @@ class OwnershipReporter:
             fence=self._state.fence,
             pools=complete_pools(slices),
             held_back=self._state.held_back.claims.values(),
+            settings=self._state.driver_settings,
         )

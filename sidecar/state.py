@@ -4,14 +4,14 @@ The event loop changes claims and holds; changes of the devices in use wait in a
 answer, which applies them on its own thread.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from allocator.features.consumer_limits import ConsumerLimit
+from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
-from allocator.strategies.capacity_weights import NO_WEIGHTS, capacity_weights
+from allocator.strategies.capacity_weights import NO_WEIGHTS, driver_weights
 from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Kind
@@ -106,6 +106,11 @@ class ClusterState:
             field_selector=f"metadata.name={FENCE}",
             handlers=[self._fence_changed],
         )
+        self._optional: Final[tuple[Subscription[Any], ...]] = (
+            self._ownerships,
+            self._fences,
+            *(self._inventory[kind] for kind in self._inventory if kind in OPTIONAL),
+        )
         self._owned_drivers: frozenset[str] = frozenset()
         self._required: Final[tuple[Subscription[Any], ...]] = (
             self.claims,
@@ -143,12 +148,8 @@ class ClusterState:
 
     def check(self) -> str:
         """Return the resources whose first lists are not complete; empty when all are."""
-        # These may not be served, or not be ours to read; then the first attempt has failed.
-        optional = [
-            subscription
-            for subscription in (self._ownerships, self._fences)
-            if not subscription.failures
-        ]
+        # A policy that is not known yet has to be waited for; one that cannot be known, has not.
+        optional = [subscription for subscription in self._optional if subscription.is_available]
         return unsynced_resources((*self._required, *optional))
 
     async def wait_synced(self) -> None:
@@ -159,6 +160,11 @@ class ClusterState:
     def ownership(self) -> AllocatorOwnership | None:
         """Return the AllocatorOwnership; None if there is none."""
         return self._ownerships.store.get(("", OWNERSHIP))
+
+    @property
+    def driver_settings(self) -> tuple[OwnedDriver, ...]:
+        """Return the owned drivers that have settings, which the next decision is made with."""
+        return self._driver_settings
 
     def put_ownership(self, raw: bytes) -> None:
         """Take the AllocatorOwnership as a write returned it."""
@@ -282,9 +288,7 @@ class ClusterState:
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
         self.applied_settings = self._driver_settings
-        self._weights = capacity_weights(
-            {driver.name: driver.capacity_weights or {} for driver in self.applied_settings}
-        )
+        self._weights = driver_weights(self.applied_settings)
         self._cache = self._empty_cache()
         self._feed.replace(self._everything())
         self.version += 1
@@ -305,7 +309,7 @@ class ClusterState:
 
     def _empty_cache(self) -> ClusterCache:
         return ClusterCache(
-            self.features, self._uniform_config_drivers, _limits(self.applied_settings)
+            self.features, self._uniform_config_drivers, consumer_limits(self.applied_settings)
         )
 
     def _everything(self) -> Mapping[Kind, Mapping[Name, Any]]:
@@ -439,14 +443,3 @@ class ClusterState:
     def _note(self, kind: Kind, name: Name, new: object) -> None:
         for feed in self._feeds:
             feed.put(kind, name, new)
-
-
-def _limits(drivers: Iterable[OwnedDriver]) -> Mapping[str, ConsumerLimit]:
-    """Return the limits of the drivers that have any."""
-    return {
-        driver.name: ConsumerLimit(
-            per_device=driver.max_consumers_per_device, per_node=driver.max_consumers_per_node
-        )
-        for driver in drivers
-        if driver.max_consumers_per_device or driver.max_consumers_per_node
-    }

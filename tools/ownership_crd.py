@@ -38,6 +38,23 @@ _CONDITIONS: Final[Entry] = {
     "x-kubernetes-list-type": "map",
     "x-kubernetes-list-map-keys": ["type"],
 }
+_SETTINGS: Final[Mapping[str, Entry]] = {
+    "capacityWeights": {
+        "description": "How much each capacity counts in the load of a shared device, by which "
+        "strategies prefer devices and nodes. Without weights the fullest capacity counts.",
+        "maxProperties": MAX_WEIGHTS,
+    },
+    "maxConsumersPerDevice": {
+        "description": "How many claims may use a device at a time, at most; 0 for no limit.",
+        "minimum": 0,
+        "maximum": MAX_CONSUMERS,
+    },
+    "maxConsumersPerNode": {
+        "description": "How many uses the devices of a node may have together; 0 for no limit.",
+        "minimum": 0,
+        "maximum": MAX_CONSUMERS,
+    },
+}
 MAX_RESULTS: Final = 32
 """Devices of a claim. Source: k8s.io/api v0.37.1, resource/v1, AllocationResultsMaxSize."""
 
@@ -54,21 +71,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
     },
     OwnedDriver: {
         "name": {"description": "spec.driver of its ResourceSlices.", **name_schema(SUBDOMAIN, 63)},
-        "capacityWeights": {
-            "description": "How much each capacity counts in the load of a shared device, by which "
-            "strategies prefer devices and nodes. Without weights the fullest capacity counts.",
-            "maxProperties": MAX_WEIGHTS,
-        },
-        "maxConsumersPerDevice": {
-            "description": "How many claims may use a device at a time, at most; 0 for no limit.",
-            "minimum": 0,
-            "maximum": MAX_CONSUMERS,
-        },
-        "maxConsumersPerNode": {
-            "description": "How many uses the devices of a node may have together; 0 for no limit.",
-            "minimum": 0,
-            "maximum": MAX_CONSUMERS,
-        },
+        **_SETTINGS,
     },
     AllocatorOwnershipStatus: {
         "observedGeneration": {
@@ -100,6 +103,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
     },
     OwnedDriverStatus: {
         "name": {"description": "The driver.", "minLength": 1, "maxLength": 63},
+        **_SETTINGS,
         "conditions": {
             "description": "Serving: devices of the driver are allocated.",
             **_CONDITIONS,

@@ -4,7 +4,7 @@ Not of Kubernetes: the API lets a device be shared for as long as its capacities
 serve fewer tenants than that. A device that is not shared has one consumer. Admin access is none.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -14,6 +14,7 @@ from allocator.model.devices import NodeDevices
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.requests import Request
 from allocator.model.usage import DeviceUse, Usage
+from kube.api.ownership import OwnedDriver
 
 _UNLIMITED: Final = 1 << 30
 _NO_DRIVER: Final = -1
@@ -29,6 +30,17 @@ class ConsumerLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     per_device: int = 0
     per_node: int = 0
+
+
+def consumer_limits(drivers: Iterable[OwnedDriver]) -> Mapping[str, ConsumerLimit]:
+    """Return the limits of the drivers that have any."""
+    return {
+        driver.name: ConsumerLimit(
+            per_device=driver.max_consumers_per_device, per_node=driver.max_consumers_per_node
+        )
+        for driver in drivers
+        if driver.max_consumers_per_device or driver.max_consumers_per_node
+    }
 
 
 def build_constraint(

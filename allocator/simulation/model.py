@@ -10,6 +10,7 @@ from allocator.explain.trace import PlacementTrace
 from allocator.model.plan import Budget
 from allocator.pods.claims import Name
 from allocator.search.search import DEFAULT_BUDGET
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.api.resource import (
@@ -45,6 +46,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         strategy: Overrides those of pods and classes; None for theirs.
+        weights: Of the capacities in loads.
         budget: Of each search.
         explain: Returns why claims do not fit a node.
         explained_failures: How many failures are explained, beside the last.
@@ -55,6 +57,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     strategy: Strategy | None = None
+    weights: CapacityWeights = NO_WEIGHTS
     budget: Budget = DEFAULT_BUDGET
     explain: Explain = explain_node
     explained_failures: int = 0

@@ -455,8 +455,10 @@ class _Run:
 
     def _strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
         """Return the strategy: of the call, of the pod, of a class, or the default."""
-        if self._options.strategy is not None:
-            return self._options.strategy
+        strategy = self._options.strategy or self._named_strategy(pod, claims)
+        return registry.with_weights(strategy, self._options.weights)
+
+    def _named_strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
         names = dict.fromkeys(name for claim in claims for name in _class_names(claim))
         classes = {name: self._objects.classes.get(name) for name in names}
         name = registry.choose_strategy(

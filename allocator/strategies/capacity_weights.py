@@ -4,11 +4,13 @@ Without weights the fullest capacity counts alone, the one that runs out first. 
 three quarters of the load are that of the memory, and capacities without a weight count for nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 import msgspec
+
+from kube.api.ownership import OwnedDriver
 
 
 class CapacityWeights(msgspec.Struct, frozen=True):
@@ -46,6 +48,11 @@ def capacity_weights(weights: Mapping[str, Mapping[str, int]]) -> CapacityWeight
             )
         )
     )
+
+
+def driver_weights(drivers: Iterable[OwnedDriver]) -> CapacityWeights:
+    """Return the weights in the settings of drivers."""
+    return capacity_weights({driver.name: driver.capacity_weights or {} for driver in drivers})
 
 
 @lru_cache(maxsize=64)

@@ -251,6 +251,9 @@ def _changes_to(state: ClusterState) -> Changes:
         Kind.TEMPLATE: state.templates,
         Kind.TAINT_RULE: {("", rule.metadata.name): rule for rule in state.taint_rules},
         Kind.POLICY: {("", policy.metadata.name): policy for policy in state.policies},
+        Kind.OWNERSHIP: {
+            ("", ownership.metadata.name): ownership for ownership in state.ownerships
+        },
     }
 
 

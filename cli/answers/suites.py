@@ -120,7 +120,11 @@ def _outcome(result: TranslatedObject) -> str:
 def _place(inputs: Inputs, features: Features) -> SimulationResult:
     request = build_request(inputs)
     cluster = request.state.cluster(features, UNIFORM_CONFIG_DRIVERS)
-    answer = simulate_in_order(cluster, request.question, SimulationOptions(explained_failures=3))
+    answer = simulate_in_order(
+        cluster,
+        request.question,
+        SimulationOptions(weights=request.state.weights, explained_failures=3),
+    )
     return msgspec.structs.replace(
         answer,
         pods=(*answer.pods, *request.rejections.pods),

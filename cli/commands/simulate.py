@@ -123,6 +123,7 @@ def simulate(
     with LongRun("tried", total) as run:
         options = SimulationOptions(
             strategy=_strategy(strategy),
+            weights=request.state.weights,
             explained_failures=EXPLAINED if output == Output.TEXT else 0,
             closest_fits=closest_fits if output == Output.TEXT else 0,
             traces=0 if output == Output.TEXT else TRACED,

@@ -7,14 +7,16 @@ import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
+from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.model.taint_rules import apply_taint_rules
 from allocator.pods.claims import Name
 from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
 from cli.inputs.objects import NamespacedObject, of_kind
 from kube.api.core import Node, Pod
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.api.ownership import AllocatorOwnership
+from kube.api.ownership import AllocatorOwnership, driver_settings
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import (
     DeviceClass,
@@ -64,6 +66,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
             uniform_config_drivers=frozenset(uniform_config_drivers),
         )
 
+    @property
+    def weights(self) -> CapacityWeights:
+        """Return the weights of capacities in loads, as the bridge counts them."""
+        return driver_weights(driver_settings(self.ownerships))
+
     def tainted_slices(self, features: Features) -> tuple[ResourceSlice, ...]:
         """Return the slices with the taints that rules add under these gates."""
         has_rules = features.device_taints and features.device_taint_rules
@@ -80,16 +87,19 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             features: Feature gates.
-            with_policies: Evaluate DeviceCompatibilityPolicies, which kube-scheduler ignores.
+            with_policies: Evaluate DeviceCompatibilityPolicies and the limits of owned drivers, which
+                kube-scheduler ignores.
             uniform_config_drivers: Drivers that reject contradicting sharing configurations; none
                 for the verdicts of kube-scheduler, which does not compare configurations.
         """
+        limits = consumer_limits(driver_settings(self.ownerships)) if with_policies else {}
+        options = self.rules(features, uniform_config_drivers, with_policies=with_policies)
         return Cluster(
             slices=self.tainted_slices(features),
             nodes=self.nodes,
             claims=self.claims.values(),
             classes=self.classes,
-            options=self.rules(features, uniform_config_drivers, with_policies=with_policies),
+            options=msgspec.structs.replace(options, consumer_limits=limits),
         )
 
 

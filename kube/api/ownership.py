@@ -59,9 +59,12 @@ class AllocatorOwnershipSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class OwnedDriverStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the bridge reports of one driver."""
+    """What the bridge reports of one driver, with the settings that are in force."""
 
     name: str
+    capacity_weights: Mapping[str, Weight] | None = None
+    max_consumers_per_device: int = 0
+    max_consumers_per_node: int = 0
     conditions: tuple[Condition, ...] | None = None
 
 

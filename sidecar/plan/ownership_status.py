@@ -11,6 +11,7 @@ from kube.api.ownership import (
     AllocatorOwnership,
     AllocatorOwnershipStatus,
     HeldBackClaim,
+    OwnedDriver,
     OwnedDriverStatus,
     owned_drivers,
 )
@@ -31,6 +32,7 @@ class Report(NamedTuple):
         fence: Of the owned drivers.
         pools: Driver to whether all its pools are complete; drivers without devices are not there.
         held_back: Devices that nobody gets for now.
+        settings: Of the drivers that have any, as decisions are made with.
     """
 
     holder: str
@@ -38,6 +40,7 @@ class Report(NamedTuple):
     fence: FenceState
     pools: Mapping[str, bool]
     held_back: Collection[HeldBackClaim]
+    settings: Collection[OwnedDriver] = ()
 
 
 def complete_pools(slices: Iterable[ResourceSlice]) -> Mapping[str, bool]:
@@ -70,14 +73,11 @@ def ownership_status(
         driver_status.name: driver_status.conditions or () for driver_status in before.drivers or ()
     }
     generation, time = ownership.metadata.generation, rfc3339(now)
+    settings = {driver.name: driver for driver in report.settings}
     drivers = tuple(
-        OwnedDriverStatus(
-            name=name,
-            conditions=(
-                _condition(
-                    _of_driver(name, report), drivers_before.get(name, ()), generation, time
-                ),
-            ),
+        _driver_status(
+            settings.get(name, OwnedDriver(name=name)),
+            _condition(_of_driver(name, report), drivers_before.get(name, ()), generation, time),
         )
         for name in sorted(owned_drivers([ownership]))
     )
@@ -92,6 +92,16 @@ def ownership_status(
         drivers=drivers[:MAX_DRIVERS] or None,
         # Those that are held back for longest; the others are known to this process alone.
         held_back=tuple(held_claims[-MAX_HELD_BACK:]) or None,
+    )
+
+
+def _driver_status(settings: OwnedDriver, condition: Condition) -> OwnedDriverStatus:
+    return OwnedDriverStatus(
+        name=settings.name,
+        capacity_weights=settings.capacity_weights,
+        max_consumers_per_device=settings.max_consumers_per_device,
+        max_consumers_per_node=settings.max_consumers_per_node,
+        conditions=(condition,),
     )
 
 

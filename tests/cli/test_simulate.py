@@ -558,6 +558,80 @@ def test_strategies(want: str, annotation: str | None, options: list[str]) -> No
     assert [want] == where(answer(claim("a"), snapshot=state, options=options))
 
 
+def owning(**settings: Any) -> Document:
+    return {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "AllocatorOwnership",
+        "metadata": {"name": "default"},
+        "spec": {"drivers": [{"name": DRIVER, **settings}]},
+    }
+
+
+def shared(**capacity: str) -> Document:
+    return {
+        "name": "gpu-0",
+        "allowMultipleAllocations": True,
+        "capacity": {name: {"value": value} for name, value in capacity.items()},
+    }
+
+
+def using_share(name: str, node_name: str, **consumed: str) -> Document:
+    held_claim = holding(name, "gpu-0", node_name)
+    (result,) = held_claim["status"]["allocation"]["devices"]["results"]
+    result |= {
+        "shareID": "6f3b2e5e-8f3f-4c3b-9d0e-0a1b2c3d4e5f",
+        "consumedCapacity": consumed,
+    }
+    return held_claim
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        ({}, ["a node-a", "b node-a", "c node-a"]),
+        ({"maxConsumersPerDevice": 2}, ["a node-a", "b node-a", "c node-b"]),
+        ({"maxConsumersPerNode": 1}, ["a node-a", "b node-b", "c None"]),
+    ],
+)
+def test_consumers_are_limited_as_the_bridge_limits_them(
+    settings: dict[str, int], want: list[str]
+) -> None:
+    state = (*STATE[:-2], slice_of("node-a", shared()), slice_of("node-b", shared()))
+
+    result = answer(
+        *map(claim, "abc"),
+        snapshot=(*state, owning(**settings)),
+        exits=int("c None" in want),
+    )
+
+    assert want == where(result)
+    if "c None" in want:
+        (reason, *_) = result["nodes"][0]["reasons"]
+        assert "consumerLimit" == reason["code"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "want"),
+    [(None, "a node-b"), ({"memory": 1}, "a node-a"), ({"memory": 1, "cores": 3}, "a node-b")],
+)
+def test_capacities_weigh_as_they_do_for_the_bridge(
+    weights: dict[str, int] | None, want: str
+) -> None:
+    """The GPU of node-a has the fuller memory, that of node-b the busier cores."""
+    settings = {} if weights is None else {"capacityWeights": weights}
+    state = (
+        *STATE[:-2],
+        slice_of("node-a", shared(memory="80Gi", cores="100")),
+        slice_of("node-b", shared(memory="80Gi", cores="100")),
+        using_share("held-a", "node-a", memory="40Gi", cores="10"),
+        using_share("held-b", "node-b", memory="8Gi", cores="80"),
+        owning(**settings),
+    )
+    wanted = claim("a", capacity={"requests": {"memory": "4Gi", "cores": "5"}})
+
+    assert [want] == where(answer(wanted, snapshot=state, options=["--strategy", "CompactFirst"]))
+
+
 GROUPS = [
     {
         "name": f"gpu-{number}",

@@ -14,6 +14,8 @@ from clusterstate.cluster_cache import MAX_BATCH
 from clusterstate.kinds import Changes, Kind
 from clusterstate.rule_cache import ClusterFacts, RuleCache
 from kube.api.core import Pod, PodResourceClaim, PodSpec
+from kube.api.meta import ObjectMeta
+from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnershipSpec, OwnedDriver
 from kube.api.policy import Scope
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from kube.names import DEFAULT_SCHEDULER_NAME
@@ -21,6 +23,7 @@ from rules.engine import Target, validate
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
 from testing.allocation.builders import (
+    DRIVER,
     allocated_claim,
     claim,
     device_class,
@@ -132,6 +135,21 @@ def test_devices_that_no_node_has_are_an_error_and_devices_in_use_a_warning() ->
     assert codes(cache, ASKED[0]) == ["warning doesNotFitNow"]
 
     cache.apply({Kind.CLAIM: {("default", NODES[0]): None}})
+    assert codes(cache, ASKED[0]) == []
+
+
+def test_what_a_limit_of_consumers_excludes_never_fits() -> None:
+    cache = cache_of(everything())
+    assert codes(cache, ASKED[0]) == []
+
+    limit = OwnedDriver(name=DRIVER, max_consumers_per_node=1)
+    ownership = AllocatorOwnership(
+        metadata=ObjectMeta(name=OWNERSHIP), spec=AllocatorOwnershipSpec(drivers=(limit,))
+    )
+    cache.apply({Kind.OWNERSHIP: {("", OWNERSHIP): ownership}})
+    assert codes(cache, ASKED[0]) == ["error exceedsLargestNode"]
+
+    cache.apply({Kind.OWNERSHIP: {("", OWNERSHIP): None}})
     assert codes(cache, ASKED[0]) == []
 
 

@@ -104,6 +104,33 @@ async def test_pods_that_wait_are_tried_again_when_their_driver_is_owned(tmp_pat
             assert (await scheduler.prefilter(pod))["verdict"] == "fits"
 
 
+async def test_the_status_has_the_settings_that_are_in_force(tmp_path: Path) -> None:
+    settings = {"capacityWeights": {"memory": 3}, "maxConsumersPerDevice": 4}
+    async with FakeApiServer() as server:
+        server.put(
+            ALLOCATOR_OWNERSHIPS,
+            {
+                "metadata": {"name": "default", "generation": 1},
+                "spec": {"drivers": [{"name": DRIVER, **settings}, {"name": OTHER}]},
+            },
+        )
+        async with sidecar_beside(server, tmp_path, SidecarSettings()):
+            await until(lambda: bool(stored_status(server)))
+            own(server, DRIVER)
+            await until(lambda: stored_status(server)["observedGeneration"] == 2)
+        statuses = [
+            [
+                {key: driver[key] for key in ("name", *settings) if key in driver}
+                for driver in call.body["status"]["drivers"]
+            ]
+            for call in server.calls
+            if call.method == "PATCH"
+        ]
+
+        assert statuses[0] == [{"name": DRIVER, **settings}, {"name": OTHER}]
+        assert statuses[-1] == [{"name": DRIVER}]
+
+
 async def test_a_status_that_is_so_already_is_not_written_again(tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         own(server, DRIVER)
