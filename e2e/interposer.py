@@ -38,7 +38,7 @@ _HOP: Final = frozenset({"host", "content-length", "transfer-encoding", "connect
 
 
 class Fate(Enum):
-    """What becomes of a write of a claim."""
+    """An outcome of a write of a claim."""
 
     PASS = "pass"
     LOSE = "lose"
@@ -119,7 +119,7 @@ class Interposer:
         return asyncio.run_coroutine_threadsafe(send(), self._loop).result(60)
 
     def held(self) -> int:
-        """How many writes are held."""
+        """Return how many writes are held."""
         return len(self._held)
 
     def expire_watches(self) -> None:

@@ -7,9 +7,11 @@ from typing import Final
 import pytest
 
 from e2e.access import Access, Object, stream
-from e2e.bridge import Bridge, bridged, doubly_held
+from e2e.bridge import LEASE, Bridge, bridged, doubly_held
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
+from kube.names import NAMESPACE
+from kube.runtime.leader import HANDED_OVER
 
 TIMEOUT_S: Final = 120.0
 PODS: Final = 8
@@ -99,3 +101,28 @@ def test_another_replica_takes_over(
     wait_running(cluster, bridge, namespace, [*early, *late])
     assert [] == doubly_held(cluster)
     assert given(cluster, namespace) == PODS
+
+
+def test_a_replica_that_ends_in_good_order_hands_over_at_once(
+    cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
+) -> None:
+    """The next one leads without the wait for writes of one that died."""
+    early = apply_pods(cluster, namespace, nodes)
+    wait_running(cluster, bridge, namespace, early)
+    bridge.start("b")
+    log = bridge.child("scheduler", "b").log
+    cluster.wait_until(
+        lambda: "Waiting for the sidecar" in log.read_text(), "b stands by", timeout_s=TIMEOUT_S
+    )
+
+    bridge.stop("a")
+    bridge.wait_working("b")
+    late = apply_pods(cluster, namespace, nodes, first=PODS // 2)
+
+    wait_running(cluster, bridge, namespace, [*early, *late])
+    assert [] == doubly_held(cluster)
+    assert given(cluster, namespace) == PODS
+    lease = cluster.get("lease", LEASE, NAMESPACE)
+    ended_term = int(lease["spec"]["leaseTransitions"]) - 1
+    assert str(ended_term) == lease["metadata"]["annotations"][HANDED_OVER]
+    assert "can be under way" not in log.read_text().rpartition("does not lead")[2]

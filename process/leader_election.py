@@ -119,7 +119,7 @@ async def run_while_leading(
     Raises:
         LeaseLost: It was, and `ends_with_lease`; perhaps in an ExceptionGroup.
     """
-    drains = [_nothing_to_drain]
+    drains: list[Callable[[], Awaitable[bool]]] = [_nothing_to_drain]
 
     async def drain() -> bool:
         return await drains[0]()

@@ -59,7 +59,7 @@ GOALS: Final[Mapping[bool, Mapping[int, float]]] = {
 }
 """Whether the cluster is full, or pods fit nowhere, to nodes to the goal."""
 DEFAULT_LEASE: Final = {
-    "leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"},
+    "leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "1s"},
     "writeTimeout": "5s",
 }
 POINTS: Final = (
