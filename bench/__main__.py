@@ -24,7 +24,7 @@ from bench import (
     processes,
     ranking,
 )
-from bench.bridge import sidecar_alone
+from bench.bridge import failover, sidecar_alone
 from bench.bridge.measure import Anchor, Options
 from bench.bridge.measure import measure as measure_bridge
 from bench.bridge.scenarios import SCENARIOS
@@ -47,7 +47,7 @@ SUITES = {
 
 
 BRIDGE = "bridge"
-OWN_SUITES = {"sidecar": sidecar_alone.measure}
+OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
 """Suites that run with `--only` alone."""
 
 
@@ -71,6 +71,11 @@ OWN_SUITES = {"sidecar": sidecar_alone.measure}
     default=Anchor.IN_TREE.value,
     help="bridge: in-tree, or the bridge with claims that are written in PreBind.",
 )
+@click.option(
+    "--default-limits",
+    is_flag=True,
+    help="bridge: clients are limited as Kubernetes does it by default.",
+)
 def main(  # noqa: PLR0917 - one for each option.
     out: Path | None,
     only: tuple[str, ...],
@@ -79,6 +84,7 @@ def main(  # noqa: PLR0917 - one for each option.
     rounds: int,
     scenario: tuple[str, ...],
     against: str,
+    default_limits: bool,  # noqa: FBT001 - click's.
 ) -> None:
     """Measure side by side with the anchors. Exits 0 whether or not the goals are met."""
     results: list[Result] = []
@@ -87,7 +93,9 @@ def main(  # noqa: PLR0917 - one for each option.
             print(f"measuring: {name}", file=sys.stderr)
             if name == BRIDGE:
                 sizes = nodes or Options().nodes
-                suite = measure_bridge(Options(sizes, pods, scenario, rounds, Anchor(against)))
+                suite = measure_bridge(
+                    Options(sizes, pods, scenario, rounds, Anchor(against), default_limits)
+                )
             else:
                 suite = (SUITES | OWN_SUITES)[name]()
             for result in suite:  # Written at once: a suite may take an hour.

@@ -50,6 +50,10 @@ from kube.client.client import Client
 
 CLIENT_QPS: Final = 1000
 """Of each scheduler's and of the controller manager's client; twice as many in a burst."""
+DEFAULT_SCHEDULER_QPS: Final = 50
+"""Of a scheduler's client, by Kubernetes' default; twice as many in a burst."""
+DEFAULT_CONTROLLER_FLAGS: Final = ("--kube-api-qps=20", "--kube-api-burst=30")
+"""The defaults of kube-controller-manager."""
 NODE_LEASE_S: Final = 240
 """Of each node, renewed every 60 s: heartbeats of 5,000 nodes are 83 writes a second."""
 TURN_TIMEOUT_S: Final = 200.0
@@ -97,6 +101,7 @@ class Options(NamedTuple):
         scenarios: Names of some; all if empty.
         rounds: Turns of each side; the median counts.
         against: The other side.
+        has_default_limits: All clients are limited as Kubernetes does it by default.
     """
 
     nodes: Sequence[int] = (100, 1_000)
@@ -104,6 +109,7 @@ class Options(NamedTuple):
     scenarios: Sequence[str] = ()
     rounds: int = 1
     against: Anchor = Anchor.IN_TREE
+    has_default_limits: bool = False
 
 
 class Turn(NamedTuple):
@@ -132,18 +138,29 @@ class Turn(NamedTuple):
 def measure(options: Options) -> Iterator[Result]:
     """Yield the results; a control plane is started for each size."""
     for nodes in options.nodes:
-        with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder)) as cluster:
-            bridge = _bridge(cluster)
+        defaults = options.has_default_limits
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            bench_cluster(Path(folder), has_default_limits=defaults) as cluster,
+        ):
+            qps = DEFAULT_SCHEDULER_QPS if defaults else CLIENT_QPS
+            bridge = bench_bridge(cluster, qps)
             bridge.install()
             anchor: Side = InTree(cluster)
             if options.against is Anchor.PRE_BIND:
-                other = _bridge(cluster, profiles=[without_bind(bridge.profile)])
+                other = bench_bridge(cluster, qps, profiles=[without_bind(bridge.profile)])
                 anchor = Ours(other, replica="b", name="prebind")
             yield from _Comparison(cluster, (Ours(bridge), anchor), nodes, options).run()
 
 
-def _bridge(cluster: Cluster, **scheduler: Any) -> Bridge:
-    limits = {"clientConnection": {"qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}}
+def bench_bridge(cluster: Cluster, qps: int = CLIENT_QPS, **scheduler: Any) -> Bridge:
+    """Return the bridge, which does not run yet.
+
+    Args:
+        qps: Of the scheduler's client; twice as many in a burst.
+        scheduler: Further fields of its configuration.
+    """
+    limits = {"clientConnection": {"qps": qps, "burst": 2 * qps}}
     return Bridge(
         cluster,
         drivers=[DRIVER],
@@ -153,12 +170,16 @@ def _bridge(cluster: Cluster, **scheduler: Any) -> Bridge:
     )
 
 
-def _cluster(folder: Path) -> Cluster:
+def bench_cluster(folder: Path, *, has_default_limits: bool = False) -> Cluster:
+    """Return a control plane, which does not run yet."""
     return Cluster(
         folder,
-        client_qps=CLIENT_QPS,
+        client_qps=DEFAULT_SCHEDULER_QPS if has_default_limits else CLIENT_QPS,
         node_lease_s=NODE_LEASE_S,
-        controller_manager_flags=(f"--node-monitor-grace-period={3 * NODE_LEASE_S}s",),
+        controller_manager_flags=(
+            f"--node-monitor-grace-period={3 * NODE_LEASE_S}s",
+            *(DEFAULT_CONTROLLER_FLAGS if has_default_limits else ()),
+        ),
         scheduler_flags=(METRICS_FLAG,),
     )
 
