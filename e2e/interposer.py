@@ -10,7 +10,7 @@ import json
 import ssl
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -83,7 +83,7 @@ class Interposer:
         self._ended = asyncio.Event()
         self._listening = threading.Event()
         self._thread = threading.Thread(target=self._run, name="interposer")
-        self._held: list[Callable[[], Any]] = []
+        self._held: list[tuple[str, Callable[[], Awaitable[LateWrite]]]] = []
         self._watches: set[asyncio.Task[Any]] = set()
         self._expired: set[str] | None = None
         self.counts: dict[Fate, int] = dict.fromkeys(Fate, 0)
@@ -114,13 +114,13 @@ class Interposer:
 
         async def send() -> list[LateWrite]:
             held, self._held = self._held, []
-            return [await write() for write in held]
+            return [await write() for _, write in held]
 
         return asyncio.run_coroutine_threadsafe(send(), self._loop).result(60)
 
-    def held(self) -> int:
-        """Return how many writes are held."""
-        return len(self._held)
+    def held(self) -> set[str]:
+        """Return the paths of the writes that are held."""
+        return {path for path, _ in self._held}
 
     def expire_watches(self) -> None:
         """Cut all watches, and answer the next one of each resource with 410."""
@@ -185,7 +185,7 @@ class Interposer:
         if fate is Fate.MUTE:
             await send()
         elif fate is Fate.HOLD:
-            self._held.append(send)
+            self._held.append((request.path, send))
         if request.transport is not None:
             request.transport.abort()
         raise web.HTTPBadGateway

@@ -65,7 +65,7 @@ def test_a_write_that_arrives_after_the_lease_has_passed_on_is_refused(
     early = [f"early-{number}" for number in range(PODS)]
     owned_bridge.apply(*(bridged(taker(name)) for name in early))
     cluster.wait_until(
-        lambda: proxy.held() >= PODS, "an allocation of each pod is held", timeout_s=TIMEOUT_S
+        lambda: len(proxy.held()) >= PODS, "an allocation of each pod is held", timeout_s=TIMEOUT_S
     )
     _freeze(bridge, "behind")
     late = [f"late-{number}" for number in range(PODS)]
@@ -83,12 +83,14 @@ def test_a_write_that_arrives_after_the_lease_has_passed_on_is_refused(
     assert {422, 403} & {write.status for write in writes}, "the fence refused none"
     for part in ("sidecar", "scheduler"):
         bridge.child(part, "behind").signal(signal.SIGCONT)
-    for part in ("sidecar", "scheduler"):
-        cluster.wait_until(
-            lambda part=part: bridge.child(part, "behind").exit_status is not None,
-            f"the {part} that was held ends",
-            timeout_s=TIMEOUT_S,
-        )
+    cluster.wait_until(
+        lambda: (
+            bridge.child("sidecar", "behind").exit_status is not None
+            and bridge.child("scheduler", "behind").exit_status is not None
+        ),
+        "the replica that was held ends",
+        timeout_s=TIMEOUT_S,
+    )
     assert [] == doubly_held(cluster)
     assert [] == conflicts(stored_claims(cluster, began))
 
