@@ -4,13 +4,18 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
+import msgspec
 import structlog
 
 from kube.api.core import Pod
 from kube.api.ownership import HeldBackClaim
 from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.api.timestamps import rfc3339
 from sidecar.plan import held_back
 from sidecar.plan.held_back import DeviceName
+
+HIDDEN_END_S: Final = 30.0
+"""After which a kubelet has killed the containers of a pod that is gone: the default grace period."""
 
 log = structlog.get_logger()
 
@@ -40,19 +45,35 @@ class HeldBackDevices:
         self._in_use: set[DeviceName] = set()
 
     def pod_gone(
-        self, pod: Pod, claims: Iterable[ResourceClaim], slices: Iterable[ResourceSlice]
+        self,
+        pod: Pod,
+        claims: Iterable[ResourceClaim],
+        slices: Iterable[ResourceSlice],
+        *,
+        is_hidden: bool = False,
     ) -> None:
         """Hold back the devices of a pod that is gone, unless its containers have ended.
 
         Args:
             pod: As it was seen last.
             claims: Those that were reserved for it.
+            is_hidden: Its end was not seen. Most pods end in good order, so its devices are held back
+                for no longer than a kubelet takes to kill its containers.
         """
         if not held_back.may_run_on(pod, self._now()):
             self.pod_ended(pod.metadata.uid)
             return
         for claim in claims:
             self.hold(pod, claim, slices)
+        if is_hidden:
+            self._shorten(pod.metadata.uid)
+
+    def _shorten(self, pod_uid: str) -> None:
+        """Hold back the devices of a pod for a short time only."""
+        until = rfc3339(held_back.end_of(self._now(), HIDDEN_END_S))
+        for uid, held_claim in self.claims.items():
+            if held_claim.pod_uid == pod_uid and until < held_claim.until:
+                self.claims[uid] = msgspec.structs.replace(held_claim, until=until)
 
     def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
         """Hold back the devices of a claim that a pod may still use."""

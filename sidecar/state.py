@@ -363,7 +363,8 @@ class ClusterState:
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             names = self.consumers.claims_of.get(old.metadata.uid, frozenset())
             claims = [claim for name in sorted(names) if (claim := self.claims.store.get(name))]
-            self.held_back.pod_gone(old, claims, self.slices.values())
+            is_hidden = new is None and self._pods.is_listing
+            self.held_back.pod_gone(old, claims, self.slices.values(), is_hidden=is_hidden)
         if new is not None and not may_run(new):
             self.held_back.pod_ended(new.metadata.uid)
         self.consumers.replace_pod(old, new)

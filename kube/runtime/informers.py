@@ -85,6 +85,7 @@ class Informer:
         failures: Calls that failed since the last healthy watch.
         is_available: False where the API server said last that there is no such resource, as without
             its definition, or that it is not ours to read.
+        is_listing: Objects are being dropped that a list did not have, whose last state is not known.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Informer:
         self.synced = asyncio.Event()
         self.failures = 0
         self.is_available = True
+        self.is_listing = False
 
     def __len__(self) -> int:
         """Return how many objects some projection keeps."""
@@ -236,8 +238,10 @@ class Informer:
                 keys.update([_key(self._take_unless_outdated(bytes(raw))) for raw in page.items])
                 version = page.resource_version
         newer = {key for key, at in self._written.items() if at > version_number(version)}
+        self.is_listing = True
         for key in sorted(self._versions.keys() - keys - newer):
             self._forget(key)
+        self.is_listing = False
         self._version = "" if self._is_outdated_list else version
         self.synced.set()
         self._announce()
@@ -369,6 +373,11 @@ class Subscription(Generic[T]):
     def is_available(self) -> bool:
         """Whether the API server has, and shows us, the resource, as far as it said."""
         return self._informer.is_available
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether a deletion that is being handled was found by a list, so that its end is hidden."""
+        return self._informer.is_listing
 
     @property
     def contact_age_s(self) -> float:

@@ -7,10 +7,14 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kube.api.core import Pod, PodSpec
+from kube.api.meta import ObjectMeta
+from kube.api.resource import DeviceRequestAllocationResult
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.names import IN_USE_TAINT
+from sidecar.held_back import HeldBackDevices
 from sidecar.settings import SidecarSettings
-from testing.allocation.builders import DRIVER
+from testing.allocation.builders import DRIVER, allocated_claim
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
@@ -200,3 +204,21 @@ async def test_the_next_leader_knows_what_is_held_back_and_until_when(tmp_path: 
 
             await until(lambda: not held_in_the_api(server))
             assert await answer(sidecar, waiting) == "fits"
+
+
+def test_a_pod_whose_end_a_list_hid_holds_its_devices_for_half_a_minute() -> None:
+    """Whether its claim was seen deallocated before, or is seen so afterwards."""
+    changes: list[str] = []
+    for is_claim_first in (True, False):
+        devices = HeldBackDevices(now=lambda: DAY, timeout_s=300.0, on_change=changes.append)
+        result = DeviceRequestAllocationResult(request="req-0", driver=DRIVER, pool="p", device="d")
+        claim = allocated_claim(result, name="gpu-a")
+        pod = Pod(
+            metadata=ObjectMeta(namespace="default", name="a", uid="uid-a"),
+            spec=PodSpec(node_name="node-1"),
+        )
+        if is_claim_first:
+            devices.hold(pod, claim, ())
+        devices.pod_gone(pod, () if is_claim_first else (claim,), (), is_hidden=True)
+
+        assert [held.until for held in devices.claims.values()] == [LATER], is_claim_first
