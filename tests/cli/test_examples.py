@@ -458,6 +458,6 @@ def test_the_command_of_a_folder_works(
 
     result = drawbridge(*shlex.split(command))
 
-    rejects = folder in {"mistakes", "check", "denied", "busy", "migration"}
+    rejects = folder in {"mistakes", "check", "denied", "busy", "migration", "upgrade"}
     assert result.exit_code == (1 if rejects else 0), result.stderr
     assert result.stdout
