@@ -2,10 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 import msgspec
@@ -44,6 +44,7 @@ from cli.inputs.durations import DurationType
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.live_snapshot import KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import (
     ClusterFlags,
@@ -74,9 +75,22 @@ SETTLE_S: Final = 10
 
 
 PLAN: Final = "plan.yaml"
-POLL_S: Final = 5
-"""Seconds between two looks at a cluster."""
-Answer = Callable[[ClusterDocuments], WaveAnswer]
+NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
+"""What a check of one node is about; a large cluster has much more."""
+FIRST_POLL_S: Final = 0.5
+POLL_S: Final = 5.0
+"""The most seconds between two looks at a cluster; each pause is twice as long as the one before."""
+
+
+class Question(NamedTuple):
+    """A check of a cluster.
+
+    Attributes:
+        kinds: That are read for it from a live cluster.
+    """
+
+    kinds: Collection[str]
+    answer: Callable[[ClusterDocuments], WaveAnswer]
 
 
 def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
@@ -140,20 +154,20 @@ def verify(
     Exit status: 0 when all is well, 1 when something is wrong or not there yet, 2 when the call is
     wrong.
     """
-    answers = [
-        answer
-        for answer in (_wave_answer(wave, before=before), _node_answer(node, expect_devices))
-        if answer
+    questions = [
+        question
+        for question in (_ask_wave(wave, before=before), _ask_node(node, expect_devices))
+        if question
     ]
-    if len(answers) > 1 or (answers and (audit_log or cluster_flags.files)):
+    if len(questions) > 1 or (questions and (audit_log or cluster_flags.files)):
         raise click.UsageError("--wave, --node, --audit-log and -f are mutually exclusive.")
     if before and wave is None:
         raise click.UsageError("--before requires --wave.")
     if expect_devices is not None and node is None:
         raise click.UsageError("--expect-devices requires --node.")
-    if wait is not None and (not answers or cluster_flags.snapshots):
+    if wait is not None and (not questions or cluster_flags.snapshots):
         raise click.UsageError("--wait requires --wave or --node, and a live cluster.")
-    if not answers:
+    if not questions:
         _verify_allocations(cluster_flags, features, audit_log, output)
     flags = DocumentFlags(
         snapshots=cluster_flags.snapshots,
@@ -163,7 +177,7 @@ def verify(
         profile_directory=profile_directory,
         settings=settings,
     )
-    _verify_wave(flags, answers[0], wait or Duration(0), output)
+    _verify_wave(flags, questions[0], wait or Duration(0), output)
 
 
 def _verify_allocations(
@@ -196,16 +210,21 @@ def _verify_allocations(
 # --- waves ----------------------------------------------------------------------------------------
 
 
-def _verify_wave(flags: DocumentFlags, answer_of: Answer, wait: Duration, output: str) -> None:
+def _verify_wave(flags: DocumentFlags, question: Question, wait: Duration, output: str) -> None:
     """Check a wave or a node until it is as expected or the time is over, print it, and exit."""
     end = time.monotonic() + wait
+    pause = FIRST_POLL_S
     while True:
-        answer = answer_of(read_documents(flags, lambda: LongRun("read", is_divisible=False)))
-        if answer.is_ok or time.monotonic() + POLL_S > end:
+        documents = read_documents(
+            flags, lambda: LongRun("read", is_divisible=False), question.kinds
+        )
+        answer = question.answer(documents)
+        if answer.is_ok or time.monotonic() + pause > end:
             break
         waiting = sum(check.state in {State.WAITING, State.FAILED} for check in answer.checks)
         click.echo(f"waiting: {waiting} of {len(answer.checks)} checks are not right yet", err=True)
-        time.sleep(POLL_S)
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_S)
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:
@@ -213,8 +232,8 @@ def _verify_wave(flags: DocumentFlags, answer_of: Answer, wait: Duration, output
     sys.exit(0 if answer.is_ok else 1)
 
 
-def _wave_answer(wave: str | None, *, before: bool) -> Answer | None:
-    """Return what checks a wave; None without one.
+def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
+    """Return the question about a wave; None without one.
 
     Raises:
         ConfigError: There is no such wave, or its plan cannot be read.
@@ -225,7 +244,7 @@ def _wave_answer(wave: str | None, *, before: bool) -> Answer | None:
     planned = next((entry for entry in plan.waves if entry.wave == number), None)
     if planned is None:
         raise ConfigError(f"the plan has {len(plan.waves)} waves, and no wave {number}")
-    return partial(_check_planned, plan, planned, before=before)
+    return Question(KINDS, partial(_check_planned, plan, planned, before=before))
 
 
 def _check_planned(
@@ -244,14 +263,18 @@ def _check_planned(
     return check_before(plan, wave, view, lambda nodes: misfit_of(question, nodes, plan.keep_free))
 
 
-def _node_answer(node: str | None, expected: int | None) -> Answer | None:
+def _ask_node(node: str | None, expected: int | None) -> Question | None:
+    """Return the question about a node; None without one."""
     if node is None:
         return None
-    return lambda documents: check_node(
-        node,
-        expected or 1,
-        whole_device_keys(documents.profiles.values()),
-        view_cluster(documents.objects, DEFAULT_NAMESPACE),
+    return Question(
+        NODE_KINDS,
+        lambda documents: check_node(
+            node,
+            expected or 1,
+            whole_device_keys(documents.profiles.values()),
+            view_cluster(documents.objects, DEFAULT_NAMESPACE),
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """The whole state of a cluster as documents, for commands about a migration. Reads files."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
+from cli.inputs.live_snapshot import KINDS, LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
 from cli.inputs.profiles import profiles_in_force
@@ -125,13 +125,16 @@ def with_documents(
 
 
 def read_documents(
-    flags: DocumentFlags, start_progress: Callable[[], Callable[[int], None]]
+    flags: DocumentFlags,
+    start_progress: Callable[[], Callable[[int], None]],
+    kinds: Collection[str] = KINDS,
 ) -> ClusterDocuments:
     """Read the cluster that the flags name.
 
     Args:
         flags: As they were given.
         start_progress: As of `with_documents`.
+        kinds: To be read from a live cluster.
 
     Raises:
         click.UsageError: The flags name no cluster, or contradict each other.
@@ -148,7 +151,7 @@ def read_documents(
     shared_settings = SharedSettings() if flags.settings is None else read_settings(flags.settings)
     options = translation_options((), files, shared_settings, others_may_come=True)
     if is_live:
-        state = asyncio.run(_read_live(flags.kubeconfig, flags.context, start_progress()))
+        state = asyncio.run(_read_live(flags, start_progress(), kinds))
         documents = _of_cluster(state, files, options)
     else:
         documents = _of_files(flags.snapshots, files, options)
@@ -168,10 +171,10 @@ def reads_live(flags: DocumentFlags) -> bool:
 
 
 async def _read_live(
-    kubeconfig: str | None, context: str | None, progress: Callable[[int], None]
+    flags: DocumentFlags, progress: Callable[[int], None], kinds: Collection[str]
 ) -> LiveSnapshot:
-    async with await Client.from_kubeconfig(kubeconfig, context) as client:
-        return await read_snapshot(client, progress)
+    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
+        return await read_snapshot(client, progress, kinds)
 
 
 def print_unreadable(state: LiveSnapshot) -> None:

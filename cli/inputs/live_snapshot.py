@@ -1,6 +1,6 @@
 """Every object of a running cluster that a command reads, for `drawbridge snapshot`. Read-only."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -79,10 +79,13 @@ class LiveSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[Unreadable, ...]
 
 
-async def read_snapshot(client: Client, progress: Callable[[int], None]) -> LiveSnapshot:
-    """List every kind, page by page.
+async def read_snapshot(
+    client: Client, progress: Callable[[int], None], kinds: Collection[str] = KINDS
+) -> LiveSnapshot:
+    """List kinds, page by page.
 
     Args:
+        kinds: Of `KINDS`.
         progress: Called after each page with the number of objects so far.
 
     Raises:
@@ -90,7 +93,8 @@ async def read_snapshot(client: Client, progress: Callable[[int], None]) -> Live
     """
     items: list[Mapping[str, Any]] = []
     unreadable: list[Unreadable] = []
-    for kind, resource in KINDS.items():
+    for kind in kinds:
+        resource = KINDS[kind]
         try:
             async for page in client.pages(resource):
                 items += _documents(kind, resource, page.items)

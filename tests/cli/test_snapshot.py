@@ -191,6 +191,13 @@ async def test_secrets_are_never_listed(server: FakeApiServer) -> None:
     assert {item["kind"] for item in state.items} == {"Node", "Deployment", "Pod", "DeviceClass"}
 
 
+async def test_only_the_kinds_of_a_question_are_listed(server: FakeApiServer) -> None:
+    async with server.client() as client:
+        state = await read_snapshot(client, lambda _count: None, ("Node", "ResourceSlice"))
+
+    assert {item["kind"] for item in state.items} == {"Node"}
+
+
 # --- compressed files -----------------------------------------------------------------------------
 
 
