@@ -69,6 +69,14 @@ install.yaml: setup ## the manifest of a first installation in one file, in buil
 docs: setup ## the documentation as a site, in build/site; a broken link is an error
 	@$(BIN)/python -m tools.docs_site
 
+.PHONY: changelog
+changelog: setup ## join changes/ to CHANGELOG.md: VERSION=0.2.0 DATE=2026-12-01
+	@$(BIN)/python -m tools.changelog "$(VERSION)" --date "$(DATE)"
+
+.PHONY: release
+release: setup ## the files of a release in build/release, see docs/release.md; ARGS="--version ... --image ..."
+	@$(BIN)/python -m tools.release $(ARGS)
+
 .PHONY: sbom
 sbom: setup ## what the image's packages are, as CycloneDX, in build/sbom.cdx.json
 	@$(BIN)/python -m tools.sbom

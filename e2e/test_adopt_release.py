@@ -1,0 +1,94 @@
+"""The files of a release with the real kubectl and Helm, and the plugin of kubectl as krew installs it."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from e2e.access import Access
+from e2e.binaries import binaries, helm
+from tools.release import Release, build
+
+IMAGE: Final = f"registry.example.com/drawbridge@sha256:{'0' * 64}"
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+PLATFORM: Final = "linux-arm64" if os.uname().machine == "aarch64" else "linux-amd64"
+RELEASE: Final = Release(
+    version="0.1.0",
+    date="2026-11-21",
+    image=IMAGE,
+    address="https://files.example.com/0.1.0",
+    source="https://git.example.com/drawbridge",
+    builder="https://ci.example.com/runner",
+    platforms=(PLATFORM,),
+    python_version=PYTHON,
+    offline=True,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a release."""
+    out = tmp_path_factory.mktemp("release")
+    build(RELEASE, out, binaries().kubectl, helm(), "c" * 40)
+    return out
+
+
+def test_every_file_is_there_with_its_checksum(folder: Path) -> None:
+    sums = dict(
+        reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines()
+    )
+
+    names = {path.name for path in folder.iterdir()} - {"SHA256SUMS"}
+    assert names == sums.keys()
+    assert names == {
+        "drawbridge-0.1.0.tgz",
+        "drawbridge_dra-0.1.0-py3-none-any.whl",
+        "install.yaml",
+        f"kubectl-drawbridge-0.1.0-{PLATFORM}.tar.gz",
+        "krew.yaml",
+        "notes.md",
+        "provenance.intoto.json",
+        "sbom.cdx.json",
+    }
+    for name, digest in sums.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    subjects = json.loads((folder / "provenance.intoto.json").read_text())["subject"]
+    assert {subject["name"] for subject in subjects} == names - {"provenance.intoto.json"}
+    assert IMAGE in (folder / "install.yaml").read_text()
+
+
+def test_krew_would_install_a_plugin_that_runs(
+    cluster: Access, folder: Path, tmp_path: Path
+) -> None:
+    manifest = yaml.safe_load((folder / "krew.yaml").read_text())
+    (platform,) = manifest["spec"]["platforms"]
+    store, links = tmp_path / "store", tmp_path / "bin"
+    links.mkdir()
+    with tarfile.open(folder / platform["uri"].rpartition("/")[2]) as tar:
+        tar.extractall(store, filter="data")
+    (links / "kubectl-drawbridge").symlink_to(store / platform["bin"])
+
+    result = subprocess.run(
+        [cluster.kubectl_binary, "drawbridge", "inventory", "-o", "json"],
+        # No package of this environment is to help it.
+        env={
+            "PATH": f"{links}:/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "KUBECONFIG": str(cluster.kubeconfig),
+            "DRAWBRIDGE_PYTHON": os.path.realpath(sys.executable),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["kind"] == "InventoryReport"

@@ -1,0 +1,209 @@
+"""What a release consists of, as far as it needs neither Helm nor kubectl: e2e/test_adopt_release.py has those."""
+
+import hashlib
+import io
+import json
+import shlex
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+
+from tools.plugin_archive import PLATFORMS, archive, krew_manifest, launcher
+from tools.provenance import provenance
+from tools.release import Release, ReleaseError, check
+
+ROOT: Final = Path(__file__).parents[2]
+DIGEST: Final = "0" * 64
+RELEASE: Final = Release(
+    version="0.1.0",
+    date="2026-11-21",
+    image=f"registry.example.com/drawbridge@sha256:{DIGEST}",
+    address="https://files.example.com/0.1.0/",
+    source="https://git.example.com/drawbridge",
+    builder="https://ci.example.com/runner",
+)
+THIS_PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def test_a_good_release_is_accepted() -> None:
+    check(RELEASE)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": "9.9.9"}, "pyproject.toml is 0.1.0, not 9.9.9"),
+        ({"image": "drawbridge:0.1.0"}, "by its digest"),
+        ({"platforms": ("plan9-amd64",)}, "no platform plan9-amd64; there are linux-amd64"),
+    ],
+)
+def test_a_wrong_argument_is_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ReleaseError, match=words):
+        check(msgspec.structs.replace(RELEASE, **change))
+
+
+# --- the plugin of kubectl ------------------------------------------------------------------------
+
+
+def manifest() -> dict[str, Any]:
+    archives = {platform: platform.encode() for platform in PLATFORMS}
+    text = krew_manifest("0.1.0", "3.13", RELEASE.address, archives, RELEASE.source)
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
+
+
+def test_the_manifest_has_what_krew_demands() -> None:
+    spec = manifest()["spec"]
+
+    assert manifest()["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2"
+    assert spec["version"] == "v0.1.0"
+    assert len(spec["shortDescription"]) <= 80
+    assert not spec["shortDescription"].endswith(".")
+    assert spec["homepage"] == RELEASE.source
+    assert "3.13" in spec["caveats"]
+    for platform in spec["platforms"]:
+        labels = platform["selector"]["matchLabels"]
+        name = f"{labels['os']}-{labels['arch']}"
+        assert platform["sha256"] == hashlib.sha256(name.encode()).hexdigest()
+        assert platform["uri"] == (
+            f"https://files.example.com/0.1.0/kubectl-drawbridge-0.1.0-{name}.tar.gz"
+        )
+        assert platform["bin"] == "kubectl-drawbridge"
+    assert len(spec["platforms"]) == len(PLATFORMS)
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    """An archive of a folder of packages, unpacked."""
+    packages = tmp_path / "packages" / "cli"
+    packages.mkdir(parents=True)
+    (packages / "__init__.py").touch()
+    (packages / "__main__.py").write_text("import sys\ndef main():\n    print(*sys.argv)\n")
+    content = archive(packages.parent, THIS_PYTHON)
+    assert content == archive(packages.parent, THIS_PYTHON)
+    folder = tmp_path / "store"
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def test_the_launcher_finds_its_packages_through_a_link(unpacked: Path, tmp_path: Path) -> None:
+    links = tmp_path / "bin"
+    links.mkdir()
+    (links / "first").symlink_to(unpacked / "kubectl-drawbridge")
+    (links / "kubectl-drawbridge").symlink_to("first")
+
+    result = subprocess.run(
+        [links / "kubectl-drawbridge", "check", "-f", "a b"],
+        env={"PATH": "/usr/bin:/bin", "DRAWBRIDGE_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stdout == "kubectl-drawbridge check -f a b\n"
+
+
+def test_the_launcher_wants_the_python_of_its_packages() -> None:
+    assert "python3.13" in launcher("3.13")
+
+
+# --- provenance -----------------------------------------------------------------------------------
+
+
+def test_the_provenance_names_every_file_and_what_it_is_made_of(tmp_path: Path) -> None:
+    files = [tmp_path / "b", tmp_path / "a"]
+    for path in files:
+        path.write_text(path.name)
+
+    statement = json.loads(
+        provenance(
+            files,
+            source=RELEASE.source,
+            commit="c" * 40,
+            builder=RELEASE.builder,
+            parameters={"version": "0.1.0"},
+            materials=[ROOT / "requirements" / "base.txt"],
+            started="2026-11-21T00:00:00Z",
+        )
+    )
+
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["subject"] == [
+        {"name": name, "digest": {"sha256": hashlib.sha256(name.encode()).hexdigest()}}
+        for name in ("a", "b")
+    ]
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    definition = statement["predicate"]["buildDefinition"]
+    source, requirements = definition["resolvedDependencies"]
+    assert source == {"uri": RELEASE.source, "digest": {"gitCommit": "c" * 40}}
+    assert requirements["name"] == "base.txt"
+    assert statement["predicate"]["runDetails"]["builder"] == {"id": RELEASE.builder}
+
+
+# --- files of the repository ----------------------------------------------------------------------
+
+
+def test_the_action_passes_its_inputs_as_data() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    (step,) = action["runs"]["steps"]
+
+    assert action["runs"]["using"] == "composite"
+    assert "${{" not in step["run"]
+    used = {line.partition("inputs.")[2].rstrip(" }") for line in step["env"].values()} - {""}
+    assert used == set(action["inputs"])
+
+
+def test_the_action_checks_what_it_is_given(tmp_path: Path) -> None:
+    """The script with programs that only say how they were called."""
+    (step,) = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+    environment = tmp_path / "environment" / "bin"
+    environment.mkdir(parents=True)
+    for name in ("pip", "drawbridge"):
+        (environment / name).write_text(f'#!/bin/sh\nprintf "%s|" {name} "$@"; echo\n')
+        (environment / name).chmod(0o755)
+    programs = {"mktemp": f"echo {shlex.quote(str(environment.parent))}", "python": "true"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", step["run"]],
+        env={
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "FILES": "manifests/\na $(b)\n",
+            "SNAPSHOT": "cluster.json",
+            "FAIL_ON": "error",
+            "PYTHON": "python",
+            "ACTION": "action",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stdout.splitlines()[-1] == (
+        "drawbridge|check|--output|github|--fail-on|error|--filename|manifests/|--filename|a $(b)"
+        "|--snapshot|cluster.json|"
+    )
+
+
+def test_the_page_about_releases_names_targets_and_options_that_there_are() -> None:
+    page = (ROOT / "docs" / "release.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+
+    for target in ("image", "release", "changelog"):
+        assert f"make {target} " in page
+        assert f"\n{target}: " in makefile
+    for field in ("version", "date", "image", "address", "source", "builder"):
+        assert f"--{field} " in page
