@@ -63,19 +63,23 @@ TIMEOUT_S: Final = 5
 KUBE_SYSTEM: Final = "kube-system"
 
 
-def exempt_namespaces(namespace: str = NAMESPACE) -> tuple[str, ...]:
+def exempt_namespaces(namespace: str = NAMESPACE, others: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the namespaces whose pods no API server sends to the webhook.
 
     So a cluster, and the webhook itself, can start while the webhook is down.
 
     Args:
         namespace: Where the webhook is installed.
+        others: That an operator names.
     """
-    return (KUBE_SYSTEM, namespace)
+    return tuple(dict.fromkeys((KUBE_SYSTEM, namespace, *others)))
 
 
 def configuration(
-    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE, mode: Mode = Mode.OPT_OUT
+    vocabularies: Iterable[Vocabulary],
+    namespace: str = NAMESPACE,
+    mode: Mode = Mode.OPT_OUT,
+    exempt: Iterable[str] = (),
 ) -> Mapping[str, Any]:
     """Return the MutatingWebhookConfiguration as it is applied.
 
@@ -85,6 +89,7 @@ def configuration(
     Args:
         namespace: Where the webhook is installed.
         mode: Whose pods are translated.
+        exempt: Namespaces that an operator exempts.
     """
     all_vocabularies = tuple(vocabularies)
     failure_policy = "Ignore" if mode is Mode.SHADOW else "Fail"
@@ -101,19 +106,22 @@ def configuration(
     )
     return _configuration(
         "MutatingWebhookConfiguration",
-        namespace,
+        (namespace, exempt_namespaces(namespace, exempt)),
         *({**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, routing, updates)),
     )
 
 
 def validating_configuration(
-    vocabularies: Iterable[Vocabulary], namespace: str = NAMESPACE, mode: Mode = Mode.OPT_OUT
+    vocabularies: Iterable[Vocabulary],
+    namespace: str = NAMESPACE,
+    mode: Mode = Mode.OPT_OUT,
+    exempt: Iterable[str] = (),
 ) -> Mapping[str, Any]:
     """Return the ValidatingWebhookConfiguration as it is applied, in the same way."""
     all_vocabularies = tuple(vocabularies)
     return _configuration(
         "ValidatingWebhookConfiguration",
-        namespace,
+        (namespace, exempt_namespaces(namespace, exempt)),
         _webhook(
             WORKLOADS_WEBHOOK,
             "Ignore",
@@ -183,7 +191,11 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 _WRITES: Final = ("CREATE", "UPDATE")
 
 
-def _configuration(kind: str, namespace: str, *webhooks: Mapping[str, Any]) -> Mapping[str, Any]:
+def _configuration(
+    kind: str, place: tuple[str, Sequence[str]], *webhooks: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return a configuration of webhooks in a namespace, without the pods of exempt ones."""
+    namespace, exempt = place
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
@@ -194,7 +206,7 @@ def _configuration(kind: str, namespace: str, *webhooks: Mapping[str, Any]) -> M
                 "app.kubernetes.io/component": "webhook",
             },
         },
-        "webhooks": [_in_namespace(webhook, namespace) for webhook in webhooks],
+        "webhooks": [_in_namespace(webhook, namespace, exempt) for webhook in webhooks],
     }
 
 
@@ -221,14 +233,16 @@ def _webhook(
     }
 
 
-def _in_namespace(webhook: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-    """Return a webhook that is served in a namespace, and is not called for the pods of that."""
+def _in_namespace(
+    webhook: Mapping[str, Any], namespace: str, exempt: Sequence[str]
+) -> Mapping[str, Any]:
+    """Return a webhook that is served in a namespace, and is not called for exempt ones."""
     others = webhook["namespaceSelector"]["matchExpressions"]
-    exempt = _not_in("kubernetes.io/metadata.name", *exempt_namespaces(namespace))
+    not_exempt = _not_in("kubernetes.io/metadata.name", *exempt)
     return {
         **webhook,
         "clientConfig": {"service": {"name": SERVICE, "namespace": namespace, "port": 443}},
-        "namespaceSelector": {"matchExpressions": [exempt, *others]},
+        "namespaceSelector": {"matchExpressions": [not_exempt, *others]},
     }
 
 

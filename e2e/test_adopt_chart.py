@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ MANIFESTS: Final = ROOT / "manifests"
 RELEASE: Final = "drawbridge"
 TIMEOUT_S: Final = 60.0
 OPT_OUT: Final = ("--set", "mode=OptOut")
+REINSTALL: Final = ("--server-side=false",)
+"""Helm 4.0.0 cannot adopt definitions by server-side apply."""
 _LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-settings")
@@ -166,6 +169,56 @@ def test_settings_are_merged_with_the_mode() -> None:
     }
 
 
+def test_exempt_namespaces_are_in_all_places() -> None:
+    exempt = ["team-a", "1"]
+    values = json.dumps({"translation": {"exemptNamespaces": exempt}})
+    objects = {
+        key_of(document): document
+        for document in template(*OPT_OUT, "--set-json", f"settings={values}")
+    }
+
+    for kind, generate in zip(
+        _CONFIGURATIONS, (configuration, validating_configuration), strict=True
+    ):
+        expected = generate(VOCABULARIES.values(), exempt=exempt)
+        assert objects[kind, "", CONFIGURATION]["webhooks"] == expected["webhooks"]
+    settings = yaml.safe_load(objects[_SETTINGS]["data"]["settings.yaml"])
+    assert settings["translation"]["exemptNamespaces"] == exempt
+
+
+def test_monitoring_has_all_alerts_and_the_dashboard() -> None:
+    runbooks = "https://docs.example.com/alerts"
+    objects = template(
+        *("--set", "monitoring.enabled=true", "--set", "bridge.enabled=true"),
+        *("--set", "driver.enabled=true", "--set", f"monitoring.runbooks={runbooks}"),
+        *("--set", "monitoring.labels.release=prometheus"),
+    )
+
+    rules = [each for each in objects if each["kind"] == "PrometheusRule"]
+    assert {each["metadata"]["labels"]["release"] for each in rules} == {"prometheus"}
+    charted = [group for rule in rules for group in rule["spec"]["groups"]]
+    expected = [
+        group
+        for file in (MANIFESTS / "alerts").glob("*.yaml")
+        for group in yaml.safe_load(file.read_text().replace("docs/alerts.md", runbooks))["groups"]
+    ]
+    assert sorted(charted, key=itemgetter("name")) == sorted(expected, key=itemgetter("name"))
+    (dashboard,) = (each for each in objects if each["metadata"]["name"] == "drawbridge-dashboard")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    stored = (MANIFESTS / "dashboards" / "drawbridge.json").read_text()
+    assert json.loads(dashboard["data"]["drawbridge.json"]) == json.loads(stored)
+    (monitor,) = (each for each in objects if each["kind"] == "PodMonitor")
+    assert "drawbridge-driver" in monitor["spec"]["namespaceSelector"]["matchNames"]
+
+
+def test_the_observer_alone_has_no_alerts_on_what_is_not_there() -> None:
+    flags = ("observer.enabled=true", "webhook.enabled=false", "monitoring.enabled=true")
+    objects = template(*(word for flag in flags for word in ("--set", flag)))
+
+    names = [each["metadata"]["name"] for each in objects if each["kind"] == "PrometheusRule"]
+    assert names == ["drawbridge-processes"]
+
+
 def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
     digest = f"sha256:{'0' * 64}"
     text = json.dumps(template("--set", f"image.digest={digest}"))
@@ -206,13 +259,19 @@ def test_the_chart_has_no_faults_that_helm_sees() -> None:
 # --- a life -----------------------------------------------------------------------------------------
 
 
+DEFINITIONS: Final = (
+    "allocatorownerships.drawbridge.internal",
+    "devicecompatibilitypolicies.drawbridge.internal",
+    "devicetranslationprofiles.drawbridge.internal",
+)
+
+
 @pytest.fixture
 def release(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
     cluster.kubectl(
         *("delete", "crd", "--ignore-not-found", "--wait=false"),
-        *("allocatorownerships.drawbridge.internal",),
-        *("devicecompatibilitypolicies.drawbridge.internal",),
+        *DEFINITIONS,
     )
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
     # The next story may have the same control plane.
@@ -262,4 +321,11 @@ def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
     run("uninstall", RELEASE)
     assert release.find("MutatingWebhookConfiguration", CONFIGURATION) is None
     assert release.find("deployments", "drawbridge-webhook", NAMESPACE) is None
-    assert release.get("crd", "devicecompatibilitypolicies.drawbridge.internal")
+    kept = {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS}
+
+    # The definitions that were kept are the next installation's.
+    run("install", RELEASE, CHART, *REINSTALL)
+    assert {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == kept
+    run("upgrade", RELEASE, CHART, "--reuse-values", "--set", "mode=Shadow")
+    run("uninstall", RELEASE)
+    assert {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == kept

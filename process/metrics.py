@@ -167,12 +167,8 @@ def leader_gauge(registry: CollectorRegistry, name: str, is_leading: Callable[[]
     gauge.labels(name).set_function(lambda: float(is_leading()))
 
 
-def process_registry() -> CollectorRegistry:
-    """Return a registry with the metrics of this process and its build."""
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # Series that nobody reads.
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
+def build_gauge(registry: CollectorRegistry) -> None:
+    """Show the version of this process."""
     build = Gauge(
         "drawbridge_build_info",
         "The version of this process; the value is always 1.",
@@ -180,4 +176,13 @@ def process_registry() -> CollectorRegistry:
         registry=registry,
     )
     build.labels(version(DISTRIBUTION)).set(1)
+
+
+def process_registry() -> CollectorRegistry:
+    """Return a registry with the metrics of this process and its build."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # Series that nobody reads.
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    build_gauge(registry)
     return registry

@@ -78,6 +78,11 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     them is counted, logged and told. The webhook configurations have to be those of the mode, as in
     manifests/overlays and `python -m webhook --print-configuration`."""
 
+    exempt_namespaces: tuple[Name, ...] = ()
+    """Namespaces whose pods are never translated nor validated, beside `kube-system` and the webhook's
+    own, whatever their labels say. The webhook configurations have to exempt them, too: the chart and
+    `python -m webhook --print-configuration` do. Empty: a label opts a namespace out without us."""
+
     profiles_directory: str | None = None
     """Driver profiles of this cluster, as files; a profile of a shipped driver replaces it.
     None: the shipped ones only. DRAWBRIDGE_PROFILES sets it too."""
@@ -135,6 +140,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
         by_vocabulary, by_key = split_profiles(self.profiles)
         return TranslationOptions(
             mode=self.mode,
+            exempt_namespaces=self.exempt_namespaces,
             profiles={**DEFAULT_PROFILES, **by_vocabulary},
             fixed=frozenset(by_vocabulary),
             drivers=by_key,

@@ -1,45 +1,110 @@
-"""The alert rules of the bridge: each names metrics that the sidecar has, with labels that they have."""
+"""Alert rules and the dashboard: each names metrics that exist, with labels that they have."""
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
 
-from kube.names import BRIDGE_LEASE
-from process.metrics import leader_gauge
-from sidecar.metrics import SidecarMetrics
-from sidecar.plan.ledger import Step
+from testing.promql import known_metrics, unknown_names
+from tools.dashboard import PATH, dashboard
+from tools.public_names import metrics
 
-FILE: Final = Path(__file__).parent.parent / "manifests" / "alerts" / "bridge.yaml"
-RULES: Final[list[dict[str, Any]]] = yaml.safe_load(FILE.read_text())["groups"][0]["rules"]
-NAME: Final = re.compile(r"\b(?:drawbridge_|leader_election_)\w+")
+ROOT: Final = Path(__file__).parent.parent
+FILES: Final = sorted((ROOT / "manifests" / "alerts").glob("*.yaml"))
+GROUPS: Final[list[dict[str, Any]]] = [
+    group for file in FILES for group in yaml.safe_load(file.read_text())["groups"]
+]
+RULES: Final[list[dict[str, Any]]] = [rule for group in GROUPS for rule in group["rules"]]
+RUNBOOKS: Final = ROOT / "docs" / "alerts.md"
+METRICS: Final = known_metrics(metrics())
 
 
-def exported() -> str:
-    """Return the metrics of a sidecar that has done everything once."""
-    registry = CollectorRegistry()
-    metrics = SidecarMetrics(registry)
-    metrics.show_reservations(lambda: 0)
-    metrics.show_held_back(lambda: 0)
-    for step in Step:
-        metrics.show_holds(step, lambda: 0)
-    metrics.observe_call("prefilter", "unavailable", 0.1)
-    metrics.observe_lag(0.1)
-    leader_gauge(registry, BRIDGE_LEASE, lambda: True)
-    return generate_latest(registry).decode()
+def queries() -> Iterator[tuple[str, str]]:
+    """Yield the title of each panel with each of its expressions."""
+    for panel in json.loads(dashboard())["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
 def test_an_alert_is_about_metrics_that_there_are(rule: dict[str, Any]) -> None:
-    text = exported()
+    assert unknown_names(rule["expr"], METRICS) == []
+    # Labels that a message names survive the expression.
+    for text in rule["annotations"].values():
+        for label in re.findall(r"\$labels\.(\w+)", text):
+            assert unknown_names(f"x{{{label}=''}}", {"x": _labels(rule["expr"])}) == []
 
-    names = NAME.findall(rule["expr"])
-    assert names
-    for name in names:
-        assert re.search(rf"^{name}[ {{]", text, re.MULTILINE), name
-    for label in re.findall(r'\w+="[^"]+"', rule["expr"]):
-        assert label in text
-    assert rule["annotations"].keys() == {"summary", "action"}
+
+def _labels(expression: str) -> frozenset[str]:
+    names = set(re.findall(r"[a-z_]+", expression)) & METRICS.keys()
+    return frozenset(label for name in names for label in METRICS[name])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_has_a_runbook(rule: dict[str, Any]) -> None:
+    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+
+    assert rule["annotations"].keys() == {"summary", "action", "runbook_url"}
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    assert ROOT / page == RUNBOOKS
+    assert anchor == rule["alert"].lower()
+    assert f"\n## {rule['alert']}\n" in RUNBOOKS.read_text()
+
+
+def test_a_runbook_is_of_an_alert() -> None:
+    sections = re.findall(r"^## (\w+)$", RUNBOOKS.read_text(), re.MULTILINE)
+
+    assert sorted(sections) == sorted(rule["alert"] for rule in RULES)
+
+
+def test_names_of_groups_and_alerts_are_unique() -> None:
+    for names in ([group["name"] for group in GROUPS], [rule["alert"] for rule in RULES]):
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("title", "expression"), list(queries()))
+def test_a_panel_is_about_metrics_that_there_are(title: str, expression: str) -> None:
+    assert unknown_names(expression, METRICS) == [], title
+
+
+def test_the_panels_do_not_overlap_and_their_numbers_are_unique() -> None:
+    panels = json.loads(dashboard())["panels"]
+    cells = [
+        (column, row)
+        for panel in panels
+        for place in [panel["gridPos"]]
+        for column in range(place["x"], place["x"] + place["w"])
+        for row in range(place["y"], place["y"] + place["h"])
+    ]
+
+    assert len(cells) == len(set(cells))
+    assert max(column for column, _ in cells) < 24
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_dashboard_asks_only_the_source_that_a_person_chose() -> None:
+    document = json.loads((ROOT / PATH).read_text())
+
+    (variable,) = document["templating"]["list"]
+    assert (variable["name"], variable["type"]) == ("datasource", "datasource")
+    for panel in document["panels"]:
+        if panel["type"] != "row":
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "unknown"),
+    [
+        ("sum(rate(drawbridge_reviews_total[5m]))", []),
+        ("sum(rate(drawbridge_review_total[5m]))", ["drawbridge_review_total"]),
+        ('drawbridge_reviews_total{verdict="x"}', ["verdict"]),
+        ("sum by (decision, host) (drawbridge_reviews_total)", ["host"]),
+        ("rate(drawbridge_driver_call_seconds[5m])", ["drawbridge_driver_call_seconds"]),
+    ],
+)
+def test_a_wrong_name_is_seen(expression: str, unknown: list[str]) -> None:
+    assert unknown_names(expression, METRICS) == unknown

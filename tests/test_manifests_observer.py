@@ -117,7 +117,13 @@ def test_it_is_hardened_as_the_webhook_is() -> None:
     assert container["securityContext"] == like["securityContext"]
     assert container["image"] == like["image"]
     assert {"readinessProbe", "livenessProbe", "resources"} <= set(container)
-    assert not {"hostNetwork", "hostPID", "volumes"} & set(one)
+    assert not {"hostNetwork", "hostPID"} & set(one)
+    # Its settings, and nothing else of the node or of the cluster.
+    assert one["volumes"] == [
+        {"name": "settings", "configMap": {"name": "drawbridge-settings", "optional": True}}
+    ]
+    (mount,) = container["volumeMounts"]
+    assert mount["readOnly"] is True
 
 
 def test_its_namespace_takes_restricted_pods_only() -> None:

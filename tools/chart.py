@@ -47,6 +47,7 @@ _INLINE: Final = {
     "PH_namespace": ".Release.Namespace",
     "PH_image": 'include "drawbridge.image" .',
     "PH_scheduler_image": 'include "drawbridge.schedulerImage" .',
+    "PH_runbooks": ".Values.monitoring.runbooks",
     "PH_failure_policy": 'ternary "Ignore" "Fail" (eq .Values.mode "Shadow")',
 }
 """Placeholder to the expression that stands for it."""
@@ -167,7 +168,7 @@ def _schema_of_scalar(kind: inspect.Type) -> dict[str, Any]:
             raise NotImplementedError(kind)
 
 
-_FREE: Final = frozenset({"resources", "nodeSelector", "labels"})
+_FREE: Final = frozenset({"resources", "nodeSelector", "labels", "dashboardLabels"})
 """Values whose content is that of a Kubernetes type."""
 
 
@@ -289,21 +290,42 @@ def _driver() -> str:
 
 
 def _alerts() -> str:
-    text = (MANIFESTS / "alerts" / "bridge.yaml").read_text()
-    (groups,) = [yaml.safe_load(text)["groups"]]
-    rule = {
+    """Return a PrometheusRule for each file of rules, where the chart has what they are about."""
+    text = "---\n".join(
+        _text(f"manifests/alerts/{file}.yaml", [_prometheus_rule(file)], condition)
+        for file, condition in _ALERTS.items()
+    )
+    # Prometheus chooses rules by their labels.
+    return text.replace(_LAST_LABEL, _LAST_LABEL + _MONITORING_LABELS)
+
+
+_ALERTS: Final = {
+    "processes": ".Values.monitoring.enabled",
+    "webhook": "and .Values.monitoring.enabled .Values.webhook.enabled",
+    "bridge": "and .Values.monitoring.enabled .Values.bridge.enabled",
+}
+"""File of rules to when the chart renders them."""
+_RUNBOOKS: Final = "docs/alerts.md#"
+_LAST_LABEL: Final = '    helm.sh/chart: {{ include "drawbridge.chart" . | quote }}\n'
+_MONITORING_LABELS: Final = """\
+{{- with .Values.monitoring.labels }}
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+"""
+
+
+def _prometheus_rule(file: str) -> Document:
+    text = (MANIFESTS / "alerts" / f"{file}.yaml").read_text()
+    return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {
-            "name": "drawbridge",
+            "name": f"drawbridge-{file}",
             "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/name": "drawbridge"},
         },
-        "spec": {"groups": groups},
+        "spec": yaml.safe_load(text.replace(_RUNBOOKS, "PH_runbooks#")),
     }
-    return _text(
-        "manifests/alerts", [rule], "and .Values.monitoring.enabled .Values.bridge.enabled"
-    )
 
 
 # --- placeholders ---------------------------------------------------------------------------------
@@ -396,6 +418,7 @@ def _prepare_webhook(webhook: Document) -> None:
     if webhook["name"].split(".")[0] in {"pods", "updates"}:
         webhook["failurePolicy"] = "PH_failure_policy"
     expressions = webhook["namespaceSelector"]["matchExpressions"]
+    expressions[0]["values"].append("PH_exempt")
     webhook["namespaceSelector"]["matchExpressions"] = [
         "PH_translated" if expression["key"] == TRANSLATE_LABEL else expression
         for expression in expressions
@@ -454,6 +477,10 @@ def _item_lines(indent: str, name: str) -> Iterator[str]:
             condition = _OWN if name == "PH_if_own" else _CERT_MANAGER
             yield f"{{{{- if {condition} }}}}"
         case "PH_end":
+            yield "{{- end }}"
+        case "PH_exempt":
+            yield '{{- range dig "translation" "exemptNamespaces" (list) .Values.settings }}'
+            yield f"{indent}- {{{{ . | quote }}}}"
             yield "{{- end }}"
         case "PH_translated":
             yield f'{{{{- include "drawbridge.translatedNamespaces" . | nindent {width} }}}}'

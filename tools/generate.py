@@ -19,6 +19,7 @@ from tools import (
     answer_schemas,
     chart,
     command_line,
+    dashboard,
     example_driver,
     findings_page,
     keys_tables,
@@ -173,6 +174,8 @@ def example_driver_cluster() -> str:
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     *((path, partial(kubelet_api.text, path)) for path in kubelet_api.paths()),
     *chart.templates().items(),
+    (dashboard.PATH, dashboard.dashboard),
+    (f"{chart.CHART}/files/dashboard.json", dashboard.dashboard),
     (f"{chart.CHART}/values.schema.json", chart.schema),
     *answer_schemas.files(),
     *command_line.man_files(),

@@ -60,6 +60,14 @@ def skip_reasons(
                 "a mirror pod belongs to its kubelet",
             )
         ]
+    if namespace in options.exempt_namespaces:
+        return [
+            info(
+                Code.OPTED_OUT,
+                FieldPath.of("metadata", "namespace"),
+                f"not translated: the settings exempt namespace {namespace}",
+            )
+        ]
     opted_in = snapshot.is_opted_in(namespace)
     for carrier, labels in (
         ("", legacy.labels),

@@ -154,6 +154,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         mode: The pods that are translated.
+        exempt_namespaces: Namespaces whose pods stay as they are, whatever their labels say.
         profiles: Vocabulary name to the driver that serves it, unless the pod is routed to another
             one; see `translation.routing`.
         fixed: Vocabularies whose driver serves all their keys, whatever exists.
@@ -172,6 +173,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     mode: Mode = Mode.OPT_OUT
+    exempt_namespaces: tuple[str, ...] = ()
     profiles: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(DEFAULT_PROFILES))
     fixed: frozenset[str] = frozenset()
     drivers: Mapping[str, str] = {}

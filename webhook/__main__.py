@@ -165,7 +165,7 @@ def _handlers(
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(budgets, metrics)
     propagation = settings.signing.timing().propagation
-    exempt = exempt_namespaces(settings.namespace)
+    exempt = exempt_namespaces(settings.namespace, options.exempt_namespaces)
 
     def signing() -> Signing:
         return Signing(
@@ -207,7 +207,7 @@ def print_configuration(settings: Settings) -> str:
     known_vocabularies = vocabularies_in_force(options, profiles).values()
     return dump_yaml(
         [
-            generate(known_vocabularies, mode=options.mode)
+            generate(known_vocabularies, mode=options.mode, exempt=options.exempt_namespaces)
             for generate in (configuration, validating_configuration)
         ]
     )

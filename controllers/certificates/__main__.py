@@ -55,6 +55,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
                 lambda: vocabularies_in_force(options, profiles.profiles).values(),
                 settings.certificate_controller.backoff(),
                 mode=options.mode,
+                exempt=options.exempt_namespaces,
                 namespace=settings.namespace,
                 grace_s=settings.certificate_controller.configuration_grace_period,
             )

@@ -5,7 +5,7 @@ want it so.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -61,6 +61,7 @@ class ConfigurationWatch:
         backoff: Backoff,
         *,
         mode: Mode = Mode.OPT_OUT,
+        exempt: Sequence[str] = (),
         namespace: str = NAMESPACE,
         grace_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -70,6 +71,7 @@ class ConfigurationWatch:
         Args:
             name: Of both configurations.
             mode: Whose pods are translated.
+            exempt: Namespaces that an operator exempts.
             namespace: Where Drawbridge is installed.
             vocabularies: Returns those in force, whose keys are in the matchConditions.
             grace_s: For how long a difference has to last.
@@ -82,6 +84,7 @@ class ConfigurationWatch:
         self._vocabularies = vocabularies
         self._namespace = namespace
         self._mode = mode
+        self._exempt = exempt
         self._expected = self._generate()
         self._differences = {resource: _Difference() for resource in WEBHOOK_CONFIGURATIONS}
         self._subscriptions: dict[Resource, Subscription[Mapping[str, Any]]] = {
@@ -119,9 +122,9 @@ class ConfigurationWatch:
 
     def _generate(self) -> Mapping[Resource, Mapping[str, Any]]:
         all_vocabularies = tuple(self._vocabularies())
-        generated_configurations = (
-            configuration(all_vocabularies, self._namespace, self._mode),
-            validating_configuration(all_vocabularies, self._namespace, self._mode),
+        generated_configurations = tuple(
+            generate(all_vocabularies, self._namespace, self._mode, self._exempt)
+            for generate in (configuration, validating_configuration)
         )
         return dict(zip(WEBHOOK_CONFIGURATIONS, generated_configurations, strict=True))
 

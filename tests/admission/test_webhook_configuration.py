@@ -475,6 +475,18 @@ def test_in_mode_shadow_no_pod_depends_on_us(mode: Mode) -> None:
     assert {expected} == {pods["failurePolicy"], updates["failurePolicy"]}
 
 
+def test_no_webhook_is_called_for_an_exempt_namespace() -> None:
+    names = {
+        tuple(webhook["namespaceSelector"]["matchExpressions"][0]["values"])
+        for generate in (configuration, validating_configuration)
+        for webhook in generate(VOCABULARIES.values(), "gpus", exempt=["a", "kube-system"])[
+            "webhooks"
+        ]
+    }
+
+    assert names == {("kube-system", "gpus", "a")}
+
+
 def test_slices_never_come_to_us() -> None:
     rules = webhook_rules(routes=False)[OBJECTS_WEBHOOK]
 

@@ -315,6 +315,24 @@ def test_the_printed_configuration_knows_the_names_that_profiles_give(
     assert '"intel.com/x700_pppoe"' in printed
 
 
+def test_the_printed_configuration_exempts_namespaces(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {exemptNamespaces: [team-a]}\n")
+
+    assert main(["--config", str(settings), "--print-configuration"]) == 0
+
+    webhooks = [
+        webhook
+        for document in yaml.safe_load_all(capsys.readouterr().out)
+        for webhook in document["webhooks"]
+    ]
+    for webhook in webhooks:
+        assert "team-a" in webhook["namespaceSelector"]["matchExpressions"][0]["values"]
+    assert len(webhooks) == 5
+
+
 async def test_the_observer_needs_nothing_else_of_ours(server: FakeApiServer, setup: Setup) -> None:
     """Nor is it asked for anything but its probes."""
     waiting: Document = {

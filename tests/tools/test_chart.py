@@ -28,7 +28,7 @@ def test_no_placeholder_is_left(path: Path) -> None:
 def test_a_generated_template_opens_and_closes_its_condition(name: str) -> None:
     text = chart.templates()[name]()
 
-    opened = len(re.findall(r"\{\{- (?:if|with) ", text))
+    opened = len(re.findall(r"\{\{- (?:if|with|range) ", text))
     assert opened == len(re.findall(r"\{\{- end \}\}", text))
 
 

@@ -81,6 +81,16 @@ def test_the_label_opts_in() -> None:
     assert outcome == translation_of(pod(gpus(1)))
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_no_label_opts_in_an_exempt_namespace(mode: Mode) -> None:
+    options = TranslationOptions(mode=mode, exempt_namespaces=("other", NAMESPACE))
+
+    outcome = translation_outcome(pod(gpus(1)), labelled(IN), options)
+
+    assert isinstance(outcome, Untouched)
+    assert finding_texts(outcome.findings) == ["info optedOut metadata.namespace"]
+
+
 def test_a_pod_without_devices_gets_no_finding() -> None:
     assert translation_outcome(pod({"name": "a"}), labelled({}), OPT_IN) == Untouched()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -153,3 +154,32 @@ async def test_a_difference_that_lasts_is_told_once_and_so_is_its_end(
     assert (event["reason"], event["metadata"]["namespace"]) == (REASON, "default")
     assert event["note"] == "It differs from what Drawbridge needs: it does not exist."
     assert not [call for call in server.calls if call.method == "PATCH"]
+
+
+async def test_exempt_namespaces_are_expected(server: FakeApiServer) -> None:
+    exempt = ("team-a",)
+
+    def put(namespaces: tuple[str, ...]) -> None:
+        for resource, generate in (
+            (MUTATING_WEBHOOK_CONFIGURATIONS, configuration),
+            (VALIDATING_WEBHOOK_CONFIGURATIONS, validating_configuration),
+        ):
+            server.put(resource, stored(partial(generate, exempt=namespaces)))
+
+    put(())
+    async with server.client() as client:
+        informers, recorder = quick_informers(client), quick_recorder(client)
+        watch = ConfigurationWatch(
+            informers,
+            recorder,
+            CONFIGURATION,
+            lambda: KNOWN,
+            Backoff(initial_s=0.01, max_s=0.01),
+            exempt=exempt,
+            grace_s=0.01,
+        )
+        loops = [informers.run, recorder.run, *(controller.run for controller in watch.controllers)]
+        async with running(*loops):
+            await until(lambda: list(watch.is_current().values()) == [False, False])
+            put(exempt)
+            await until(lambda: list(watch.is_current().values()) == [True, True])
