@@ -28,7 +28,7 @@ RELEASE: Final = Release(
     builder="https://ci.example.com/runner",
     platforms=(PLATFORM,),
     python_version=PYTHON,
-    offline=True,
+    local=True,
 )
 
 
@@ -41,9 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_file_is_there_with_its_checksum(folder: Path) -> None:
-    sums = dict(
-        reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines()
-    )
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
 
     names = {path.name for path in folder.iterdir()} - {"SHA256SUMS"}
     assert names == sums.keys()

@@ -84,7 +84,7 @@ def archive(folder: Path, python_version: str) -> bytes:
     """Return the archive of a folder of packages, with the launcher and the licence."""
     buffer = io.BytesIO()
     with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=_EPOCH) as compressed,
+        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=_EPOCH) as compressed,
         tarfile.open(fileobj=compressed, mode="w") as tar,
     ):
         _add(tar, PROGRAM, launcher(python_version).encode(), mode=0o755)

@@ -45,7 +45,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
         builder: Who runs the job, as a URI.
         platforms: Of the archives of the plugin.
         python_version: That the archives are for.
-        offline: Packages come from uv's cache only.
+        local: Packages are those of this machine, from uv's cache only.
     """
 
     version: str
@@ -56,7 +56,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     builder: str
     platforms: tuple[str, ...] = tuple(plugin_archive.PLATFORMS)
     python_version: str = PYTHON_VERSION
-    offline: bool = False
+    local: bool = False
 
 
 class ReleaseError(Exception):
@@ -128,8 +128,8 @@ def _write_plugin(release: Release, out: Path, wheel: Path) -> None:
             folder,
             wheel,
             release.python_version,
-            plugin_archive.PLATFORMS[platform],
-            offline=release.offline,
+            None if release.local else plugin_archive.PLATFORMS[platform],
+            offline=release.local,
         )
         archives[platform] = plugin_archive.archive(folder, release.python_version)
         shutil.rmtree(folder)

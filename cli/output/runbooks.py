@@ -150,9 +150,9 @@ def _preflight(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
         yield f'\ndrawbridge verify --live --wave "$here/../wave-{wave.wave - 1}"'
     for file in _quota_files(plan, wave):
         yield f'kubectl apply --dry-run=server --filename="$here/../quotas/"{_quoted(file)}'
-    for node in wave.nodes:
+    if wave.nodes:
         yield _command(
-            *("kubectl", "drain", node.name, "--dry-run=server"),
+            *("kubectl", "drain", *(node.name for node in wave.nodes), "--dry-run=server"),
             *("--ignore-daemonsets", "--delete-emptydir-data"),
         )
     yield 'drawbridge verify --live --wave "$here" --before'
@@ -169,6 +169,9 @@ def _switch(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
         yield "\n# Quotas count claims beside device keys, so the limits hold for both."
     for file in files:
         yield f'kubectl apply --filename="$here/../quotas/"{_quoted(file)}'
+    if wave.nodes:
+        yield "\n# All at once, so that no pod moves to a node that is drained next; all of them were simulated."
+        yield _command("kubectl", "cordon", *(node.name for node in wave.nodes))
     for node in wave.nodes:
         labels = [f"{label}={value}" for label, value in node.labels.items()]
         yield from _node_lines(node, labels, expected=sum(node.devices.values()), is_switch=True)
@@ -214,7 +217,6 @@ def _node_lines(
         f"{node.name}: {node.source}, {count_text(sum(node.devices.values()), 'device')}", 1
     )
     yield "# --delete-emptydir-data: what pods keep in emptyDir volumes is lost when they leave."
-    yield _command("kubectl", "cordon", node.name)
     yield _command(
         *("kubectl", "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data"),
         f"--timeout={DRAIN_TIMEOUT}",
@@ -240,13 +242,16 @@ def _restarts(wave: Wave) -> Iterator[str]:
     translated = [workload for workload in wave.workloads if workload.is_translated]
     if translated:
         yield "\n# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
+    targets: dict[str, list[str]] = {}
     for workload in translated:
         kind, namespace, name = workload.object.split("/", 2)
         if kind in _RESTARTED:
-            target = f"{_RESTARTED[kind]}/{name}"
-            yield _command("kubectl", "rollout", "restart", target, f"--namespace={namespace}")
+            targets.setdefault(namespace, []).append(f"{_RESTARTED[kind]}/{name}")
         elif kind == "Pod":
             yield _comment(f"Pod {namespace}/{name}: delete it and apply its manifest again.")
+    for namespace, names in targets.items():
+        command = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
+        yield " \\\n  ".join((_command(*command), *map(_quoted, names)))
 
 
 def _quota_files(plan: Plan, wave: Wave) -> list[str]:

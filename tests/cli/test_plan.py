@@ -270,7 +270,8 @@ def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> s
 
 
 def commands(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line and not line.startswith("#")]
+    lines = text.replace(" \\\n  ", " ").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 HAMI_DRIVER: Final = "drawbridge.internal/dra-driver=hami-core-gpu.project-hami.io"
@@ -300,7 +301,17 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
         "kubectl uncordon hami-1",
         "kubectl label namespace team drawbridge.internal/translate=true --overwrite",
     ]
-    assert "kubectl rollout restart deployment/web --namespace=team" in switch
+    assert "kubectl rollout restart --namespace=team deployment/web" in switch
+
+
+def test_no_pod_moves_to_a_node_that_is_drained_next(tmp_path: Path) -> None:
+    call(tmp_path, [hami_node("hami-0"), hami_node("hami-1")], "--wave-nodes", 2)
+
+    switch = commands(script(tmp_path, "switch"))
+
+    assert switch.index("kubectl cordon hami-0 hami-1") < min(
+        number for number, line in enumerate(switch) if line.startswith("kubectl drain")
+    )
 
 
 def test_a_rollback_restores_the_labels_and_waits_for_the_plugin(tmp_path: Path) -> None:
@@ -317,7 +328,7 @@ def test_a_rollback_restores_the_labels_and_waits_for_the_plugin(tmp_path: Path)
         "kubectl wait node/hami-1 --timeout=10m "
         r"'--for=jsonpath={.status.allocatable.nvidia\.com/gpu}=20'"
     ) in rollback
-    assert "kubectl rollout restart deployment/web --namespace=team" in rollback
+    assert "kubectl rollout restart --namespace=team deployment/web" in rollback
 
 
 def operator(version: str) -> dict[str, Any]:
