@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -114,18 +115,17 @@ class Soak:
         """Run for some minutes; returns whether all went well."""
         self._prepare()
         loops = [*[self._create_honest] * HONEST, self._attack, self._sample]
-        threads = [threading.Thread(target=loop) for loop in loops]
-        for thread in threads:
-            thread.start()
-        try:
-            self._fail_until(time.monotonic() + minutes * 60)
-        finally:
-            self._ended.set()
-            for thread in threads:
-                thread.join()
+        with ThreadPoolExecutor(len(loops)) as threads:
+            futures = [threads.submit(loop) for loop in loops]
+            try:
+                self._fail_until(time.monotonic() + minutes * 60)
+            finally:
+                self._ended.set()
+        # Load that ended early proves nothing.
+        errors = [repr(error) for future in futures if (error := future.exception())]
         figures, grown = self.figures, self.figures.grown()
-        is_good = not (figures.counts["lost"] or figures.counts["untranslated"] or grown)
-        self._print("result", ok=is_good, lost_reasons=figures.lost[:5], grown=grown)
+        is_good = not (figures.counts["lost"] or figures.counts["untranslated"] or grown or errors)
+        self._print("result", ok=is_good, lost_reasons=figures.lost[:5], grown=grown, errors=errors)
         return is_good
 
     # --- honest ----------------------------------------------------------------------------------
@@ -195,7 +195,9 @@ class Soak:
             context.wrap_socket(plain) as connection,
         ):
             connection.sendall(b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
-            return int(connection.recv(64).split()[1])
+            answer = connection.recv(64)
+            # A replica that ends closes the connection without an answer.
+            return int(answer.split()[1]) if answer else 0
 
     # --- faults ----------------------------------------------------------------------------------
 

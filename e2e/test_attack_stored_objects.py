@@ -185,7 +185,8 @@ def wide_parameters() -> Iterator[Object]:
     """Yield claims and templates with as many values as the API server lets anybody write."""
     parameters: Object = {"a": [[] for _ in range(3000)]}
     entry = {"opaque": {"driver": "hostile.example.com", "parameters": parameters}}
-    spec = {"devices": {"config": [entry] * 32}}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "hostile.example.com"}}
+    spec = {"devices": {"requests": [request], "config": [entry] * 32}}
     version = "resource.k8s.io/v1"
     for number in range(WIDE):
         metadata = {"name": f"wide-{number}"}
