@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from cli.answers.devices import Device, DeviceConsumer, DeviceState
-from cli.output.html.elements import Child, Markup, element
+from cli.output.html.elements import Child, Markup, element, join
 from cli.output.phrases import count_text
 from kube.quantity import Quantity, format_amount
 
@@ -19,6 +19,8 @@ _WIDTH: Final = 24
 _HEIGHT: Final = 16
 _GAP: Final = 4
 _PER_LINE: Final = 12
+_PER_LIST: Final = 96
+"""Cards of one list: a browser lays out only the lists that it shows."""
 _NAMES: Final = 3
 _FACTS: Final = (
     "type", "profile", "productName", "product", "modelName", "model", "mode", "sharing", "linkType",
@@ -62,7 +64,7 @@ def by_node(devices: Iterable[Device]) -> dict[str, tuple[Device, ...]]:
 
 
 def cards(nodes: Iterable[NodeCard], ids: Mapping[str, str], owner_of: OwnerOf) -> Markup:
-    """Return nodes as a list of cards.
+    """Return nodes as lists of cards.
 
     Args:
         nodes: In order.
@@ -74,11 +76,10 @@ def cards(nodes: Iterable[NodeCard], ids: Mapping[str, str], owner_of: OwnerOf) 
     def colour_of(owner: str) -> str:
         return colours.setdefault(owner, f"o{len(colours) % OWNER_COLOURS}")
 
-    return element(
-        "ul",
-        (_card(node, ids, owner_of, colour_of) for node in nodes),
-        class_="cards",
-        role="list",
+    drawn = [_card(node, ids, owner_of, colour_of) for node in nodes]
+    return join(
+        element("ul", drawn[start : start + _PER_LIST], class_="cards", role="list")
+        for start in range(0, len(drawn), _PER_LIST)
     )
 
 

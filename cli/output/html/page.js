@@ -6,6 +6,7 @@
   const choice = byId("choice");
   const count = byId("count");
   const entries = [...document.querySelectorAll(".entry")];
+  const lists = document.querySelectorAll(".cards");
   const texts = new Map();
 
   const textOf = (entry) => {
@@ -21,8 +22,11 @@
       const hasValue = entry.dataset.value !== undefined;
       const fits = (!value || !hasValue || entry.dataset.value === value) &&
         words.every((word) => textOf(entry).includes(word));
-      entry.hidden = !fits;
+      if (entry.hidden === fits) entry.hidden = !fits;
       shown += fits ? 1 : 0;
+    }
+    for (const list of lists) {
+      list.hidden = [...list.children].every((entry) => entry.hidden);
     }
     count.textContent = words.length || value ? `${shown} of ${entries.length} entries shown` : "";
   };
