@@ -52,7 +52,7 @@ def on(gpus: str) -> TranslationOptions:
 
 
 def world(*slices: ResourceSlice) -> TranslationSnapshot:
-    summaries = [made for slice_ in slices if (made := summary(slice_, PROFILES)) is not None]
+    summaries = [facts for slice_ in slices if (facts := summary(slice_, PROFILES)) is not None]
     return TranslationSnapshot(profiles=PROFILES, facts=facts_by_driver(summaries))
 
 
@@ -91,7 +91,7 @@ class Case(NamedTuple):
     amounts: Mapping[str, int]
     requests: Sequence[Document]
     together: Sequence[tuple[str, ...]]
-    said: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
 
 
 SHARE = ("warning wholeDevice",)
@@ -176,9 +176,9 @@ REQUIRED = (
 def other_cards(requests: Sequence[Document]) -> list[Document]:
     """HAMi's GPUs can be shared, so several of them must be said to be different."""
     several = [request for request in requests if request["name"].startswith("gpu")]
-    if sum(one["exactly"]["count"] for one in several) == 1:
+    if sum(request["exactly"]["count"] for request in several) == 1:
         return []
-    return [distinct(HAMI, *(one["name"] for one in several))]
+    return [distinct(HAMI, *(request["name"] for request in several))]
 
 
 @pytest.mark.parametrize("case", REQUIRED, ids=lambda case: case.name)
@@ -188,7 +188,7 @@ def test_required_alignment(case: Case) -> None:
     (claim,) = outcome.claims
     constraints = [*(together(*names) for names in case.together), *other_cards(case.requests)]
     assert {"requests": list(case.requests), "constraints": constraints} == devices_of(claim)
-    assert case.said == tuple(finding_codes(outcome.findings))
+    assert case.codes == tuple(finding_codes(outcome.findings))
 
 
 def either(name: str, class_name: str, count: int = 1, **capacity: str) -> Document:
@@ -231,12 +231,12 @@ def test_preferred_alignment_brings_a_nic_for_each_group_where_as_many_are_free(
 
 def test_shares_are_aligned_in_each_of_their_sizes() -> None:
     sizes = (hami_gpu("80Gi"), hami_gpu("40Gi"))
-    slices = [node(str(n), 1, 1, gpu=one) for n, one in enumerate(sizes)]
+    slices = [node(str(n), 1, 1, gpu=size) for n, size in enumerate(sizes)]
 
     got = devices(asking(TOGETHER, ratio=50, rdma=100), world(*slices))
 
     ways = [f"{way}-memory-{size}" for way in ("aligned", "any") for size in ("40gi", "80gi")]
-    assert ways == [one["name"] for one in got["requests"][0]["firstAvailable"]]
+    assert ways == [way["name"] for way in got["requests"][0]["firstAvailable"]]
     want = ("gpu/aligned-memory-40gi", "gpu/aligned-memory-80gi", "nic/aligned")
     assert [together(*want)] == got["constraints"]
 
@@ -298,7 +298,7 @@ REFUSALS: tuple[tuple[str, list[ResourceSlice], dict[str, int], str], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("_name", "slices", "amounts", "want"), REFUSALS, ids=lambda one: str(one)[:40]
+    ("_name", "slices", "amounts", "want"), REFUSALS, ids=lambda row: str(row)[:40]
 )
 def test_what_cannot_be_aligned_is_refused(
     _name: str, slices: Sequence[ResourceSlice], amounts: dict[str, int], want: str
@@ -354,7 +354,7 @@ def test_every_container_uses_every_request() -> None:
     assert claim.template.startswith("koordinator-gpu-1-nic-1-")
 
 
-def test_a_driver_without_nics_is_told() -> None:
+def test_a_driver_without_nics_is_reported() -> None:
     outcome = translation_outcome(
         asking(SAME_PCIE, nvidia=1, rdma=100),
         world(),

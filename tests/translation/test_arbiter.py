@@ -25,7 +25,9 @@ NICS = ("rdma", "sriov")
 MIXED = {"mellanox.com/rdma": 1, "rdma/hca": 1}
 HAMI, KOORDINATOR, NVIDIA = "hami", "koordinator", "nvidia"
 JOINT, PARTITION = (
-    name for one in ("joint", "partition") for name in koordinator_annotations(**{one: ""})
+    name
+    for short_name in ("joint", "partition")
+    for name in koordinator_annotations(**{short_name: ""})
 )
 
 
@@ -130,7 +132,9 @@ def test_device_keys(key: str, want: bool) -> None:
 def test_part_of_leaves_other_limits_out() -> None:
     part = arbiter.restrict_keys(legacy_view(gpus(1, mem=2)), frozenset({"nvidia.com/gpu"}))
 
-    assert [key for one in part.containers for key in one.limits] == ["nvidia.com/gpu"]
+    assert [key for container_ in part.containers for key in container_.limits] == [
+        "nvidia.com/gpu"
+    ]
 
 
 SPEAKING = arbiter.extended_vocabularies(
@@ -153,7 +157,7 @@ SPEAKING = arbiter.extended_vocabularies(
     ],
 )
 def test_profiles_give_names_to_vocabularies_that_take_them(key: str, want: list[str]) -> None:
-    assert want == [name for name, each in SPEAKING.items() if each.handles(key)]
+    assert want == [name for name, vocabulary in SPEAKING.items() if vocabulary.handles(key)]
 
 
 def test_a_vocabulary_that_gets_no_further_name_is_itself() -> None:
@@ -197,8 +201,8 @@ def test_other_vendors_keys_beside_koordinators_are_refused() -> None:
 
 
 def test_a_key_that_is_renamed_is_koordinators() -> None:
-    said = koordinator_annotations(replace="nvidia.com/gpu:koordinator.sh/gpu")
-    asking = legacy_pod(pod_view(pod(gpus(50), annotations=said)))
+    annotations = koordinator_annotations(replace="nvidia.com/gpu:koordinator.sh/gpu")
+    asking = legacy_pod(pod_view(pod(gpus(50), annotations=annotations)))
 
     assert (KOORDINATOR,) == arbiter.owners(asking)
 
@@ -214,7 +218,7 @@ OTHERS: tuple[tuple[str, Document, set[str]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("_name", "asking", "want"), OTHERS, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("_name", "asking", "want"), OTHERS, ids=lambda row: str(row)[:40])
 def test_where_other_vendors_keys_are_read(_name: str, asking: Document, want: set[str]) -> None:
     (seen_of_it,) = legacy_view(asking).containers
 

@@ -47,18 +47,18 @@ def derived(text: str) -> Derivation:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "words"),
     [
         pytest.param(record(MAX_CLAIMS + 1), f"at most {MAX_CLAIMS}", id="claims"),
         pytest.param(record(64, sizes=8), f"at most {MAX_ALTERNATIVES}", id="alternatives"),
         pytest.param(record(8, sizes=8, filters=WIDE), f"at most {MAX_SPEC_BYTES}", id="bytes"),
     ],
 )
-def test_a_pod_that_derives_too_much_is_refused_with_the_key(text: str, what: str) -> None:
+def test_a_pod_that_derives_too_much_is_refused_with_the_key(text: str, words: str) -> None:
     (error,) = [finding for finding in derived(text).findings if finding.is_error]
 
     assert error.code is Code.TOO_LARGE
-    assert what in error.message
+    assert words in error.message
     assert str(error.path).endswith("limits[nvidia.com/gpu]")
 
 

@@ -34,7 +34,7 @@ COUNTED = pod(
     ),
 )
 WHOLE = {"cores": "100"}
-TOLD_WHOLE = "warning wholeDevice"
+EXCLUSIVE_CODE = "warning wholeDevice"
 
 
 class Case(NamedTuple):
@@ -42,12 +42,12 @@ class Case(NamedTuple):
     pod: Document
     exclusivity: Exclusivity
     want: dict[str, str]
-    told: str
+    code: str
 
 
 CASES = (
-    Case("mutex by default", MUTEX, Exclusivity.POLICIES, WHOLE, TOLD_WHOLE),
-    Case("mutex always", MUTEX, Exclusivity.ALWAYS, WHOLE, TOLD_WHOLE),
+    Case("mutex by default", MUTEX, Exclusivity.POLICIES, WHOLE, EXCLUSIVE_CODE),
+    Case("mutex always", MUTEX, Exclusivity.ALWAYS, WHOLE, EXCLUSIVE_CODE),
     Case(
         "mutex never",
         MUTEX,
@@ -62,8 +62,8 @@ CASES = (
         {"memory": "3000Mi", "cores": "100"},
         "warning notExclusive",
     ),
-    Case("all cores always", ALL_CORES, Exclusivity.ALWAYS, WHOLE, TOLD_WHOLE),
-    Case("DeviceLevel by default", DEVICE_LEVEL, Exclusivity.POLICIES, WHOLE, TOLD_WHOLE),
+    Case("all cores always", ALL_CORES, Exclusivity.ALWAYS, WHOLE, EXCLUSIVE_CODE),
+    Case("DeviceLevel by default", DEVICE_LEVEL, Exclusivity.POLICIES, WHOLE, EXCLUSIVE_CODE),
     Case(
         "DeviceLevel never",
         DEVICE_LEVEL,
@@ -82,14 +82,14 @@ def test_which_shares_become_whole_devices(case: Case) -> None:
 
     (claim,) = got.claims
     assert case.want == devices_of(claim)["requests"][0]["exactly"]["capacity"]["requests"]
-    assert case.told in finding_codes(got.findings)
+    assert case.code in finding_codes(got.findings)
     assert got.claims == derived_claims(case.pod, got.annotation, translation_snapshot())
 
 
 def test_counted_devices_are_exclusive_whatever_is_chosen_as_in_koordinator() -> None:
     options = TranslationOptions(choices=Choices(exclusivity=Exclusivity.NEVER))
 
-    assert TOLD_WHOLE in finding_codes(translation_of(COUNTED, None, options).findings)
+    assert EXCLUSIVE_CODE in finding_codes(translation_of(COUNTED, None, options).findings)
 
 
 def test_a_choice_that_makes_no_difference_is_not_recorded() -> None:

@@ -222,7 +222,7 @@ def test_what_one_claim_cannot_hold_is_divided(case: Divided) -> None:
     after, answer = admit(case.pod)
 
     requested = [devices_of(claim)["requests"] for claim in answer.claims]
-    counts = tuple(tuple(one["exactly"]["count"] for one in claim) for claim in requested)
+    counts = tuple(tuple(request["exactly"]["count"] for request in claim) for claim in requested)
     assert case.want == counts
     names = [entry["name"] for entry in after["spec"]["resourceClaims"]]
     assert len(set(names)) == len(case.want)
@@ -235,7 +235,7 @@ def test_what_one_claim_cannot_hold_is_divided(case: Divided) -> None:
     assert (after, True) == (admit(after)[0], answer.allowed)
 
 
-def test_why_devices_are_not_divided_is_told() -> None:
+def test_why_devices_are_not_divided_is_reported() -> None:
     (finding,) = translation_outcome(pod(gpus(33, mem=1))).findings
 
     assert "no constraint spans claims" in finding.message

@@ -57,8 +57,8 @@ def nic(class_name: str, count: int = 1, *selectors: str, name: str = "nic") -> 
 
 def every(request: Document) -> Document:
     """The same request, of all devices."""
-    asked = {field: value for field, value in request["exactly"].items() if field != "count"}
-    return request | {"exactly": asked | {"allocationMode": "All"}}
+    fields = {field: value for field, value in request["exactly"].items() if field != "count"}
+    return request | {"exactly": fields | {"allocationMode": "All"}}
 
 
 class Case(NamedTuple):
@@ -66,7 +66,7 @@ class Case(NamedTuple):
     pod: Document
     want: tuple[list[Document], ...]
     """The requests of each claim."""
-    said: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
 
 
 A_SHARE = ("warning notPublishedByDriver", "warning oneOfPool")
@@ -130,16 +130,16 @@ def test_claims(case: Case) -> None:
     got = translation_of(case.pod)
 
     assert case.want == tuple(devices_of(claim)["requests"] for claim in got.claims)
-    assert list(case.said) == finding_codes(got.findings)
+    assert list(case.codes) == finding_codes(got.findings)
 
 
 def test_a_class_with_a_configuration_of_the_driver_needs_no_other() -> None:
-    asked = pod(container("main", {MLNX: 1}))
+    pod_ = pod(container("main", {MLNX: 1}))
     named = {"class_configs": {SRIOV: frozenset({SRIOV})}}
     other = {"class_configs": {SRIOV: frozenset({"gpu.example.com"})}}
 
-    configured = translation_of(asked, translation_snapshot(**named))
-    by_another = translation_of(asked, translation_snapshot(**other))
+    configured = translation_of(pod_, translation_snapshot(**named))
+    by_another = translation_of(pod_, translation_snapshot(**other))
 
     assert [UNSET] == finding_codes(configured.findings)
     assert [UNSET, UNCONFIGURED] == finding_codes(by_another.findings)
@@ -210,7 +210,7 @@ REFUSALS = (
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
 def test_refused(case: Case) -> None:
-    assert list(case.said) == finding_codes(translation_outcome(case.pod).findings)
+    assert list(case.codes) == finding_codes(translation_outcome(case.pod).findings)
 
 
 # --- containers -----------------------------------------------------------------------------------
@@ -252,8 +252,8 @@ devices:
 
 
 def with_profile(text: str, *slices: Any) -> TranslationSnapshot:
-    made = parse_profile(text, "profile.yaml")
-    return translation_snapshot(*slices, profiles={**profiles(), made.driver: made})
+    profile = parse_profile(text, "profile.yaml")
+    return translation_snapshot(*slices, profiles={**profiles(), profile.driver: profile})
 
 
 def test_on_a_driver_that_shares_a_pool_is_all_of_its_devices() -> None:

@@ -36,7 +36,7 @@ class Case(NamedTuple):
     name: str
     pod: Document
     want: Document
-    said: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
 
 
@@ -143,7 +143,7 @@ def test_device_plugin(case: Case) -> None:
 
     (claim,) = got.claims
     assert case.want == devices_of(claim)
-    assert case.said == tuple(finding_codes(got.findings))
+    assert case.codes == tuple(finding_codes(got.findings))
 
 
 ON_NVIDIA = TranslationOptions(profiles={"hami": NVIDIA, "nvidia": NVIDIA})
@@ -196,7 +196,7 @@ def test_hami_keys(case: Case) -> None:
 
     (claim,) = got.claims
     assert case.want == devices_of(claim)
-    assert case.said == tuple(finding_codes(got.findings))
+    assert case.codes == tuple(finding_codes(got.findings))
 
 
 class Refusal(NamedTuple):

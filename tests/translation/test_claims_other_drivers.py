@@ -109,11 +109,11 @@ def test_whole_gpus_of_the_example_driver_are_no_partitions() -> None:
 
     (selector,) = devices_of(claim)["requests"][0]["exactly"]["selectors"]
     whole = compile_selector(selector["cel"]["expression"], Environment.NEW)
-    found = [
+    matches = [
         whole.matches(seen_by_selectors(EXAMPLE, convert(device(attributes=attributes), Device)))
         for attributes in ({"uuid": "a"}, {"partition": "half"})
     ]
-    assert found == [True, False]
+    assert matches == [True, False]
 
 
 def test_a_device_of_another_driver_is_no_error_for_a_selector() -> None:

@@ -27,9 +27,9 @@ def names() -> st.SearchStrategy[str]:
 
 @given(st.lists(st.lists(names(), max_size=5), max_size=5))
 def test_it_finds_what_the_vocabularies_find(named: list[list[str]]) -> None:
-    every = [container(*each) for each in named]
+    every = [container(*keys) for keys in named]
 
-    assert list(containers_with_devices(every)) == [each for each in every if device_keys(each)]
+    assert list(containers_with_devices(every)) == [entry for entry in every if device_keys(entry)]
 
 
 def test_a_key_among_very_many_names_is_found() -> None:
@@ -37,4 +37,6 @@ def test_a_key_among_very_many_names_is_found() -> None:
     companions = [f"{prefix}{number}{suffix}" for number in range(200)]
     for names_ in (companions, [*companions, f"{prefix}199"], [*companions, NAMES[0]], NAMES):
         every = [container(*names_)]
-        assert list(containers_with_devices(every)) == [one for one in every if device_keys(one)]
+        assert list(containers_with_devices(every)) == [
+            entry for entry in every if device_keys(entry)
+        ]

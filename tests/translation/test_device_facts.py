@@ -34,7 +34,11 @@ from translation.intents import DeviceKind
 
 
 def facts(*slices: ResourceSlice) -> Mapping[str, Mapping[DeviceKind, Facts]]:
-    summaries = [made for slice_ in slices if (made := summary(slice_, profiles())) is not None]
+    summaries = [
+        driver_facts
+        for slice_ in slices
+        if (driver_facts := summary(slice_, profiles())) is not None
+    ]
     return facts_by_driver(summaries)
 
 
@@ -201,7 +205,7 @@ def test_a_driver_without_a_profile_tells_nothing() -> None:
 def test_equal_sizes_are_spelled_one_way_whichever_comes_first(spellings: Sequence[str]) -> None:
     known = facts(driver_slice(HAMI, *map(hami_gpu, spellings)))[HAMI][DeviceKind.GPU]
 
-    assert [str(one.size) for one in known.sizes or ()] == ["80Gi"]
+    assert [str(partition.size) for partition in known.sizes or ()] == ["80Gi"]
 
 
 def test_one_size_with_two_grids_is_two_facts() -> None:

@@ -24,21 +24,21 @@ LARGEST = TranslationOptions()
 
 def hosted(document: Document, options: TranslationOptions) -> dict[str, str]:
     """Init container to the container whose request it uses."""
-    found: dict[str, str] = {}
+    hosts: dict[str, str] = {}
     for claim in translation_of(document, None, options).claims:
         users: dict[str, list[str]] = {}
         for use in claim.uses:
             users.setdefault(use.request, []).append(use.container)
         for guests in users.values():
-            found |= dict.fromkeys(guests[:-1], guests[-1])
-    return found
+            hosts |= dict.fromkeys(guests[:-1], guests[-1])
+    return hosts
 
 
 class Case(NamedTuple):
     name: str
     pod: Document
     want: dict[str, str]
-    said: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
 
 
 SEES_MORE = ("warning initSharesDevice",)
@@ -105,9 +105,9 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_hosts(case: Case) -> None:
+def test_an_init_container_reuses_the_request_of_a_container(case: Case) -> None:
     assert case.want == hosted(case.pod, SEPARATE)
-    assert case.said == tuple(finding_codes(translation_of(case.pod, None, SEPARATE).findings))
+    assert case.codes == tuple(finding_codes(translation_of(case.pod, None, SEPARATE).findings))
 
 
 class Merged(NamedTuple):
@@ -115,7 +115,7 @@ class Merged(NamedTuple):
     pod: Document
     want: tuple[str, ...]
     """Count and amounts of each request, with its users."""
-    said: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
 
 
 RAISED = ("warning initRaisesLimit",)
@@ -185,14 +185,14 @@ MERGED = (
 
 
 def reserved(document: Document) -> tuple[str, ...]:
-    found = []
+    lines = []
     for claim in translation_of(document, None, LARGEST).claims:
         for request in devices_of(claim)["requests"]:
             users = ", ".join(use.container for use in claim.uses if use.request == request["name"])
             amounts = request["exactly"].get("capacity", {}).get("requests", {})
             parts = [f"{name} {amounts[name]}" for name in ("memory", "cores") if name in amounts]
-            found.append(" ".join([str(request["exactly"]["count"]), *parts, "for", users]))
-    return tuple(found)
+            lines.append(" ".join([str(request["exactly"]["count"]), *parts, "for", users]))
+    return tuple(lines)
 
 
 @pytest.mark.parametrize("case", MERGED, ids=lambda case: case.name)
@@ -200,7 +200,7 @@ def test_the_pod_reserves_the_larger_of_both(case: Merged) -> None:
     got = translation_of(case.pod, None, LARGEST)
 
     assert sorted(case.want) == sorted(reserved(case.pod))
-    assert sorted(case.said) == sorted(finding_codes(got.findings))
+    assert sorted(case.codes) == sorted(finding_codes(got.findings))
     assert got.claims == derived_claims(case.pod, got.annotation, translation_snapshot())
 
 

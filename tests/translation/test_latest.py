@@ -13,8 +13,8 @@ def test_same_objects_are_answered_without_another_call() -> None:
         calls.append(first)
         return sum(first.values()) + sum(second.values())
 
-    one, two = {"a": 1}, {"b": 2}
-    assert [total(one, two), total(one, two)] == [3, 3]
+    first_counts, second_counts = {"a": 1}, {"b": 2}
+    assert [total(first_counts, second_counts), total(first_counts, second_counts)] == [3, 3]
     assert len(calls) == 1
 
 
@@ -23,5 +23,10 @@ def test_other_objects_are_answered_anew() -> None:
     def total(first: Mapping[str, int], second: Mapping[str, int]) -> int:
         return sum(first.values()) + sum(second.values())
 
-    one, two = {"a": 1}, {"b": 2}
-    assert [total(one, two), total(two, two), total(two, one), total({"a": 5}, two)] == [3, 4, 3, 7]
+    first_counts, second_counts = {"a": 1}, {"b": 2}
+    assert [
+        total(first_counts, second_counts),
+        total(second_counts, second_counts),
+        total(second_counts, first_counts),
+        total({"a": 5}, second_counts),
+    ] == [3, 4, 3, 7]

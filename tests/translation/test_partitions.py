@@ -41,8 +41,8 @@ def required(count: int) -> Document:
 
 def constraints(document: Document, snapshot: TranslationSnapshot) -> list[dict[str, Any]]:
     (claim,) = translation_of(document, snapshot).claims
-    found: list[dict[str, Any]] = devices_of(claim).get("constraints", [])
-    return found
+    constraints_: list[dict[str, Any]] = devices_of(claim).get("constraints", [])
+    return constraints_
 
 
 def one_partition(size: int, request: str = "gpu") -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def test_plain_gpus_are_one_partition_or_in_none_where_some_are_published() -> N
     assert one_partition(2, "gpu/partition") == devices_of(claim)["constraints"]
 
 
-def test_plain_gpus_of_no_partition_size_are_told() -> None:
+def test_plain_gpus_of_no_partition_size_are_reported() -> None:
     got = translation_of(pod(gpus(3)), PUBLISHED)
 
     assert ["warning noPartitionOfSize"] == finding_codes(got.findings)

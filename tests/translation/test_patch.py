@@ -159,7 +159,7 @@ def test_stripping_takes_only_what_was_recorded() -> None:
 
     after = apply(with_changes(document), strip_keys(document, {"main": {"nvidia.com/gpu"}}))
 
-    assert [list(one["resources"]["limits"]) for one in after["spec"]["containers"]] == [
+    assert [list(entry["resources"]["limits"]) for entry in after["spec"]["containers"]] == [
         ["nvidia.com/gpumem"],
         ["nvidia.com/gpu"],
     ]
@@ -188,7 +188,8 @@ def test_untranslating_gives_the_keys_back(name: str, document: Document) -> Non
     outcome = translation_of(document)
     after, _ = admit(document)
     recorded = {
-        one.name: {k: str(v) for k, v in one.limits.items()} for one in outcome.record.containers
+        legacy_container.name: {k: str(v) for k, v in legacy_container.limits.items()}
+        for legacy_container in outcome.record.containers
     }
 
     undone = apply(with_changes(after), restore_pod(after, outcome.claims, recorded))
@@ -202,4 +203,4 @@ def test_untranslating_gives_the_keys_back(name: str, document: Document) -> Non
 def limits_of(document: Document) -> list[Any]:
     spec = document["spec"]
     every = [*spec.get("initContainers", ()), *spec["containers"]]
-    return [(one.get("resources") or {}).get("limits") for one in every]
+    return [(entry.get("resources") or {}).get("limits") for entry in every]

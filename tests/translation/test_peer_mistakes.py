@@ -39,12 +39,12 @@ MISTAKES: Final[dict[int, tuple[str, Callable[[], None]]]] = {}
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def mistake(number: int, what: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def mistake(number: int, title: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Enter a check under its row number."""
 
     def entered(check: Callable[[], None]) -> Callable[[], None]:
         assert number not in MISTAKES
-        MISTAKES[number] = (what, check)
+        MISTAKES[number] = (title, check)
         return check
 
     return entered
@@ -52,15 +52,15 @@ def mistake(number: int, what: str) -> Callable[[Callable[[], None]], Callable[[
 
 def capacities(document: Document) -> dict[str, str]:
     (claim,) = translation_of(document).claims
-    found: dict[str, str] = devices_of(claim)["requests"][0]["exactly"]["capacity"]["requests"]
-    return found
+    amounts: dict[str, str] = devices_of(claim)["requests"][0]["exactly"]["capacity"]["requests"]
+    return amounts
 
 
 def selectors(**annotations: str) -> list[str]:
     named = {f"nvidia.com/{name.replace('_', '-')}": text for name, text in annotations.items()}
     (claim,) = translation_of(pod(gpus(1, mem=1), annotations=named)).claims
-    asked = devices_of(claim)["requests"][0]["exactly"]
-    return [selector["cel"]["expression"] for selector in asked.get("selectors", [])]
+    request = devices_of(claim)["requests"][0]["exactly"]
+    return [selector["cel"]["expression"] for selector in request.get("selectors", [])]
 
 
 @mistake(1, "dry-run makes real claims")
@@ -87,10 +87,10 @@ def row_3() -> None:
 @mistake(4, "two pods' names join to one")
 def row_4() -> None:
     # Neither pod nor container is part of a template's name; a claim's is made by Kubernetes.
-    one = with_changes(pod(gpus(mem=1, name="z")), metadata__name="x-y")
-    other = with_changes(pod(gpus(mem=1, name="y-z")), metadata__name="x")
-    assert [c.template for c in translation_of(one).claims] == [
-        c.template for c in translation_of(other).claims
+    first = with_changes(pod(gpus(mem=1, name="z")), metadata__name="x-y")
+    second = with_changes(pod(gpus(mem=1, name="y-z")), metadata__name="x")
+    assert [c.template for c in translation_of(first).claims] == [
+        c.template for c in translation_of(second).claims
     ]
 
 
@@ -273,11 +273,11 @@ def row_25() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "check"),
+    ("title", "check"),
     MISTAKES.values(),
-    ids=[f"{number}: {what}" for number, (what, _) in MISTAKES.items()],
+    ids=[f"{number}: {title}" for number, (title, _) in MISTAKES.items()],
 )
-def test_mistake(what: str, check: Callable[[], None]) -> None:
+def test_mistake(title: str, check: Callable[[], None]) -> None:
     check()
 
 

@@ -79,7 +79,7 @@ def test_a_setting_gives_a_name_to_another_profile() -> None:
     assert [c.owner for c in find_conflicts(mine, in_force, by_key)] == ["gpu.amd.com"]
 
 
-def test_a_profile_is_told_what_it_will_not_do() -> None:
+def test_a_profile_has_a_condition_for_what_it_will_not_do() -> None:
     mine = profile("gpu.amd.com", {"nvidia.com/gpu": {}})
     snapshot = translation_snapshot(classes=frozenset({"other"}))
 

@@ -19,8 +19,8 @@ def of_scopes(*names: str) -> Document:
 
 
 def of_class(operator: str, *values: str) -> Document:
-    one = {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
-    return {"scopeSelector": {"matchExpressions": [one]}}
+    requirement = {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
+    return {"scopeSelector": {"matchExpressions": [requirement]}}
 
 
 def asks(resources: Document | None = None, **spec: Any) -> Document:

@@ -26,7 +26,7 @@ NETWORKS = {"k8s.v1.cni.cncf.io/networks": "macvlan"}
 POOL = container("main", {"rdma/hca": 1})
 
 
-def test_a_share_without_cores_is_told_once() -> None:
+def test_a_share_without_cores_is_reported_once() -> None:
     got = translation_outcome(pod(gpus(1, mem=10, name="a"), gpus(1, mem=10, name="b")), PUBLISHED)
 
     assert ["info uncappedCores"] == finding_codes(got.findings)
@@ -38,7 +38,7 @@ def test_a_share_with_cores_is_placed_as_in_hami() -> None:
     assert [] == finding_codes(got.findings)
 
 
-def test_limits_that_koordinator_would_not_set_are_told() -> None:
+def test_limits_that_koordinator_would_not_set_are_reported() -> None:
     share = koordinator_container(gpu=50)
 
     got = translation_outcome(pod(share), PUBLISHED)

@@ -107,9 +107,12 @@ def test_a_signature_is_the_hmac_of_rfc_2104_over_json() -> None:
 
 
 def test_the_order_of_claims_does_not_matter() -> None:
-    one, other = changed(templates={"a": "x", "b": "y"}), changed(templates={"b": "y", "a": "x"})
+    in_order, reversed_ = (
+        changed(templates={"a": "x", "b": "y"}),
+        changed(templates={"b": "y", "a": "x"}),
+    )
 
-    assert verify(sign(one, NEW, NOW), other, KEYS, NOW) is SignatureStatus.VALID
+    assert verify(sign(in_order, NEW, NOW), reversed_, KEYS, NOW) is SignatureStatus.VALID
 
 
 def test_what_the_api_server_will_reject_is_not_signed() -> None:

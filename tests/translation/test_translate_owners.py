@@ -25,7 +25,7 @@ HAMI_ONLY = TranslationOptions(profiles={"hami": HAMI})
 NVIDIA_ONLY = TranslationOptions(profiles={"nvidia": NVIDIA})
 
 
-class Spoken(NamedTuple):
+class TranslatorsCase(NamedTuple):
     name: str
     pod: Document
     want: list[tuple[str, str]]
@@ -36,28 +36,28 @@ class Spoken(NamedTuple):
 MIG_MODE = {"nvidia.com/vgpu-mode": "mig"}
 
 SPOKEN = (
-    Spoken("the device plugin", pod(gpus(1)), [("nvidia", NVIDIA)]),
-    Spoken("HAMi", pod(gpus(mem=1)), [("hami", HAMI)]),
-    Spoken("both", pod(gpus(mem=1, mig_1g_5gb=1)), [("hami", HAMI), ("nvidia", NVIDIA)]),
-    Spoken(
+    TranslatorsCase("the device plugin", pod(gpus(1)), [("nvidia", NVIDIA)]),
+    TranslatorsCase("HAMi", pod(gpus(mem=1)), [("hami", HAMI)]),
+    TranslatorsCase("both", pod(gpus(mem=1, mig_1g_5gb=1)), [("hami", HAMI), ("nvidia", NVIDIA)]),
+    TranslatorsCase(
         "HAMi's MIG is lent by NVIDIA",
         pod(gpus(mem=1), annotations=MIG_MODE),
         [("hami", HAMI), ("nvidia", NVIDIA)],
     ),
-    Spoken("Koordinator", pod(koordinator_container(gpu=100)), [("koordinator", HAMI)]),
-    Spoken(
+    TranslatorsCase("Koordinator", pod(koordinator_container(gpu=100)), [("koordinator", HAMI)]),
+    TranslatorsCase(
         "bare gpu is HAMi's if the operator says so",
         pod(gpus(1)),
         [("hami", HAMI)],
         TranslationOptions(default_gpu_owner="hami"),
     ),
-    Spoken(
+    TranslatorsCase(
         "another driver speaks for HAMi",
         pod(gpus(mem=1)),
         [("hami", EXAMPLE)],
         TranslationOptions(profiles={"hami": EXAMPLE, "nvidia": NVIDIA}),
     ),
-    Spoken(
+    TranslatorsCase(
         "a driver without MIG borrows it",
         pod(gpus(mig_1g_5gb=1)),
         [("nvidia", EXAMPLE), ("hami", NVIDIA)],
@@ -67,7 +67,7 @@ SPOKEN = (
 
 
 @pytest.mark.parametrize("case", SPOKEN, ids=lambda case: case.name)
-def test_speakers(case: Spoken) -> None:
+def test_translators(case: TranslatorsCase) -> None:
     request = translation_of(case.pod, None, case.options).record
 
     assert case.want == [(used.vocabulary, used.name) for used in request.profiles]

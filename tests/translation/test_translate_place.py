@@ -234,7 +234,7 @@ NODE_LABELS = (
 
 
 @pytest.mark.parametrize("case", QUOTAS + CLASSES + NODE_LABELS, ids=lambda case: case.name)
-def test_said(case: Case) -> None:
+def test_findings(case: Case) -> None:
     assert case.want == tuple(
         finding_texts(translation_outcome(case.pod, case.snapshot, case.options).findings)
     )

@@ -111,7 +111,9 @@ def test_every_pattern_finds_its_family(family: DeviceFamily) -> None:
     assert {family.advice} == {finding.fix for finding in findings}
 
 
-@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "vocabulary", VOCABULARIES.values(), ids=lambda vocabulary: vocabulary.name
+)
 def test_no_key_of_a_vocabulary_is_reported(vocabulary: Vocabulary) -> None:
     keys = dict.fromkeys((*vocabulary.keys, *(f"{p}x" for p in vocabulary.key_prefixes)), 1)
     annotations = dict.fromkeys(names(vocabulary.table, Place.ANNOTATION), "x")

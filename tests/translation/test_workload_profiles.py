@@ -95,7 +95,7 @@ def test_a_profile_that_is_not_known_rejects_the_pod() -> None:
         assert f"error cannotExpress {AT_PROFILE}" in finding_texts(answer.findings)
 
 
-def test_a_mistake_in_a_profile_is_told_where_the_pod_names_it() -> None:
+def test_a_mistake_in_a_profile_is_reported_where_the_pod_names_it() -> None:
     _, answer = admit(requesting(), snapshot(vendor="AMD"))
 
     (finding,) = (finding for finding in answer.findings if finding.is_error)
@@ -103,7 +103,7 @@ def test_a_mistake_in_a_profile_is_told_where_the_pod_names_it() -> None:
     assert finding.message.startswith("tensor-fusion.ai/vendor of WorkloadProfile train: ")
 
 
-def test_an_affinity_of_a_profile_is_told() -> None:
+def test_an_affinity_of_a_profile_is_reported() -> None:
     translated = translation_of(requesting(), snapshot(nodeAffinity={"required": {}}))
 
     assert any("nodeAffinity" in finding.message for finding in translated.findings)

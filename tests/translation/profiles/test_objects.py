@@ -136,7 +136,7 @@ FAULTS: Final = (
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.name)
-def test_what_cannot_be_in_force_is_told_and_is_not(row: Fault) -> None:
+def test_what_cannot_be_in_force_is_reported_and_is_not(row: Fault) -> None:
     object_ = object_of({"driver": DRIVER, **row.spec})
 
     plan = plan_profiles([object_])
@@ -290,7 +290,7 @@ def test_a_text_without_the_hash_of_its_key_is_ignored() -> None:
     ],
     ids=["no JSON", "no hash", "an unknown version", "no profile", "too deep", "an unknown key"],
 )
-def test_a_text_that_makes_no_sense_is_told_and_ignored(data: Mapping[str, str]) -> None:
+def test_a_text_that_makes_no_sense_is_reported_and_ignored(data: Mapping[str, str]) -> None:
     read = decode_published(data)
 
     assert (read.in_force, read.versions) == ({}, {})

@@ -114,9 +114,9 @@ devices:
     ],
 )
 def test_the_longest_name_that_matches_a_resource_counts(resource: str, want: str | None) -> None:
-    found = parsed(NAMED).devices[DeviceKind.NIC].find_resource(resource)
+    resolved = parsed(NAMED).devices[DeviceKind.NIC].find_resource(resource)
 
-    assert want == (found and found[1].class_name)
+    assert want == (resolved and resolved[1].class_name)
 
 
 def test_a_profile_that_names_no_resource_stands_for_none() -> None:

@@ -43,7 +43,7 @@ class Case(NamedTuple):
     name: str
     container: Document
     want: Share | None
-    said: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 DEFAULTS = (
@@ -121,7 +121,7 @@ def test_translate(case: Case) -> None:
     got = translate(legacy_view(case.container))
 
     assert case.want == next(map(share, got.intents), None)
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 @pytest.mark.parametrize("amount", ["0", "1", "7"])
@@ -139,8 +139,8 @@ def test_memory_in_bytes_is_answered_with_the_count_to_write() -> None:
     assert fault.fix == "write 8192 for 8Gi"
 
 
-def privileged(one: Document) -> Document:
-    return one | {"securityContext": {"privileged": True}}
+def privileged(container_: Document) -> Document:
+    return container_ | {"securityContext": {"privileged": True}}
 
 
 PRIVILEGED = (

@@ -79,7 +79,7 @@ class Case(NamedTuple):
     name: str
     annotations: dict[str, str]
     want: dict[str, object]
-    said: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 MODE, NUMA = "nvidia.com/vgpu-mode", "nvidia.com/numa-bind"
@@ -147,12 +147,12 @@ WISHES = (
 
 
 @pytest.mark.parametrize("case", WISHES, ids=lambda case: case.name)
-def test_wishes(case: Case) -> None:
+def test_requests(case: Case) -> None:
     got = translated(case.annotations, mem=10)
 
     (intent,) = got.intents
     assert case.want == {field: getattr(intent, field) for field in case.want}
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 def test_mutex_on_what_is_exclusive_anyway_loses_nothing() -> None:
@@ -168,7 +168,7 @@ REFUSALS = (
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
 def test_refused(case: Case) -> None:
-    assert case.said == tuple(finding_texts(translated(case.annotations, mem=10).findings))
+    assert case.findings == tuple(finding_texts(translated(case.annotations, mem=10).findings))
 
 
 def test_annotations_of_a_pod_that_asks_no_gpu_do_not_matter() -> None:
@@ -181,7 +181,7 @@ class Slice(NamedTuple):
     name: str
     amounts: dict[str, int]
     want: str | None
-    said: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 LIMITS = "spec.containers[0].resources.limits"
@@ -209,4 +209,4 @@ def test_mig(case: Slice) -> None:
     got = translated({MODE: "mig"}, **case.amounts)
 
     assert case.want == next((str(intent.memory) for intent in got.intents), None)
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.findings == tuple(finding_texts(got.findings))

@@ -63,8 +63,10 @@ def cluster(nvidia: Document) -> TranslationSnapshot:
         driver_slice(NVIDIA, nvidia),
         driver_slice(DRANET, device_at_root("a", device(attributes={"rdma": 1}))),
     )
-    found = [made for slice_ in slices if (made := summary(slice_, PROFILES)) is not None]
-    return TranslationSnapshot(profiles=PROFILES, facts=facts_by_driver(found))
+    facts = [
+        device_facts for slice_ in slices if (device_facts := summary(slice_, PROFILES)) is not None
+    ]
+    return TranslationSnapshot(profiles=PROFILES, facts=facts_by_driver(facts))
 
 
 SNAPSHOT: Final = cluster(nvidia_gpu())
@@ -93,8 +95,8 @@ def asks(*, annotations: Mapping[str, str] | None = None, **fields: Any) -> Docu
 
 def amount(
     row: str,
-    some: object,
-    other: object,
+    amount_: object,
+    other_amount: object,
     /,
     options: TranslationOptions = AS_SHIPPED,
     **beside: object,
@@ -102,7 +104,9 @@ def amount(
     """An example of a key that is told by two amounts; its row may be a pattern."""
     key = row.partition(" (")[0].replace("*", "a")
     more = {_LONG[name]: amount for name, amount in beside.items()}
-    return Example(row, asks(limits=more | {key: some}), asks(limits=more | {key: other}), options)
+    return Example(
+        row, asks(limits=more | {key: amount_}), asks(limits=more | {key: other_amount}), options
+    )
 
 
 _LONG: Final = {
@@ -115,7 +119,7 @@ _LONG: Final = {
 }
 
 
-def said(
+def annotation(
     row: str,
     text: str,
     /,
@@ -188,23 +192,23 @@ HAMI_ROWS: Final = (
     amount("nvidia.com/gpumem-percentage", 30, 40),
     amount("nvidia.com/gpucores", 30, 40, mem=3000),
     amount("nvidia.com/priority", 1, 0, mem=3000),
-    said("nvidia.com/use-gputype", "A100", SHARE),
-    said("nvidia.com/nouse-gputype", "A100", SHARE),
-    said("nvidia.com/use-gpuuuid", "GPU-0", SHARE),
-    said("nvidia.com/nouse-gpuuuid", "GPU-0", SHARE),
-    said("nvidia.com/numa-bind (the driver publishes it)", "true", GPUS, mode="mps"),
-    said(
+    annotation("nvidia.com/use-gputype", "A100", SHARE),
+    annotation("nvidia.com/nouse-gputype", "A100", SHARE),
+    annotation("nvidia.com/use-gpuuuid", "GPU-0", SHARE),
+    annotation("nvidia.com/nouse-gpuuuid", "GPU-0", SHARE),
+    annotation("nvidia.com/numa-bind (the driver publishes it)", "true", GPUS, mode="mps"),
+    annotation(
         "nvidia.com/numa-bind (it does not, such as HAMi's)", "true", SHARE | GPUS, mode="hami-core"
     ),
-    said("nvidia.com/vgpu-mode (`hami-core`)", "hami-core", SHARE),
-    said("nvidia.com/vgpu-mode (`mig`)", "mig", SHARE),
-    said("nvidia.com/vgpu-mode (`mps`)", "mps", SHARE),
-    said("nvidia.com/vgpu-mode (any other)", "warp", SHARE),
-    said("hami.io/gpu-scheduler-policy (`mutex`)", "mutex", SHARE),
-    said("hami.io/gpu-scheduler-policy (`numa`)", "numa", GPUS, mode="mps"),
-    said("hami.io/gpu-scheduler-policy (any other)", "binpack", SHARE),
-    said("hami.io/node-scheduler-policy", "spread", SHARE),
-    said("hami.io/device-scoring-weights", "a", SHARE),
+    annotation("nvidia.com/vgpu-mode (`hami-core`)", "hami-core", SHARE),
+    annotation("nvidia.com/vgpu-mode (`mig`)", "mig", SHARE),
+    annotation("nvidia.com/vgpu-mode (`mps`)", "mps", SHARE),
+    annotation("nvidia.com/vgpu-mode (any other)", "warp", SHARE),
+    annotation("hami.io/gpu-scheduler-policy (`mutex`)", "mutex", SHARE),
+    annotation("hami.io/gpu-scheduler-policy (`numa`)", "numa", GPUS, mode="mps"),
+    annotation("hami.io/gpu-scheduler-policy (any other)", "binpack", SHARE),
+    annotation("hami.io/node-scheduler-policy", "spread", SHARE),
+    annotation("hami.io/device-scoring-weights", "a", SHARE),
     Example(
         "hami.io/webhook (`ignore`)",
         asks(limits=SHARE, labels={"hami.io/webhook": "ignore"}),
@@ -230,8 +234,8 @@ RDMA_ROWS: Final = (
         asks(limits=NETWORK),
     ),
     Example("networking.gke.io.networks/*.IP (alone)", asks(limits=ADDRESS), asks(limits={})),
-    said("networking.gke.io/interfaces", "[]", NETWORK),
-    said("networking.gke.io/default-interface", "eth0", NETWORK),
+    annotation("networking.gke.io/interfaces", "[]", NETWORK),
+    annotation("networking.gke.io/default-interface", "eth0", NETWORK),
 )
 
 FUNCTION: Final = {"openshift.io/a": 1}
@@ -242,9 +246,9 @@ SRIOV_ROWS: Final = (
     amount("openshift.io/*", 2, 1),
     amount("nvidia.com/hostdev", 2, 1),
     Example("PCIDEVICE_*", asks(limits=FUNCTION), asks(limits=FUNCTION)),
-    said("k8s.v1.cni.cncf.io/networks (without virtual functions)", "a,b", GPUS),
-    said("k8s.v1.cni.cncf.io/networks (beside virtual functions)", "net", FUNCTION),
-    said("v1.multus-cni.io/default-network", "net", FUNCTION),
+    annotation("k8s.v1.cni.cncf.io/networks (without virtual functions)", "a,b", GPUS),
+    annotation("k8s.v1.cni.cncf.io/networks (beside virtual functions)", "net", FUNCTION),
+    annotation("v1.multus-cni.io/default-network", "net", FUNCTION),
 )
 
 
@@ -263,14 +267,14 @@ VOLCANO_ROWS: Final = (
         )
         for key in ("volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores")
     ),
-    said("volcano.sh/vgpu-mode (`hami-core`)", "hami-core", VGPU),
-    said("volcano.sh/vgpu-mode (`mig`)", "mig", VGPU),
-    said("volcano.sh/vgpu-mode (any other)", "warp", VGPU),
-    said("volcano.sh/vgpu-use-gpuuuid", "GPU-0", VGPU),
-    said("volcano.sh/vgpu-nouse-gpuuuid", "GPU-0", VGPU),
-    said("nvidia.com/use-gputype", "A100", VGPU),
-    said("nvidia.com/nouse-gputype", "A100", VGPU),
-    said("volcano.sh/vgpu-podgroup-policy", "spread", VGPU),
+    annotation("volcano.sh/vgpu-mode (`hami-core`)", "hami-core", VGPU),
+    annotation("volcano.sh/vgpu-mode (`mig`)", "mig", VGPU),
+    annotation("volcano.sh/vgpu-mode (any other)", "warp", VGPU),
+    annotation("volcano.sh/vgpu-use-gpuuuid", "GPU-0", VGPU),
+    annotation("volcano.sh/vgpu-nouse-gpuuuid", "GPU-0", VGPU),
+    annotation("nvidia.com/use-gputype", "A100", VGPU),
+    annotation("nvidia.com/nouse-gputype", "A100", VGPU),
+    annotation("volcano.sh/vgpu-podgroup-policy", "spread", VGPU),
 )
 
 GPU_MEMORY: Final = {"aliyun.com/gpu-mem": 4}
@@ -310,9 +314,9 @@ TENCENT_ROWS: Final = (
 )
 VOLCENGINE_ROWS: Final = (
     *card_share("vke.volcengine.com/mgpu"),
-    said("vke.volcengine.com/container-multiple-gpu", "2", MGPU),
-    said("vke.volcengine.com/mgpu-compute-policy (`fixed-share`)", "fixed-share", MGPU),
-    said("vke.volcengine.com/mgpu-compute-policy (any other)", "native-burst-share", MGPU),
+    annotation("vke.volcengine.com/container-multiple-gpu", "2", MGPU),
+    annotation("vke.volcengine.com/mgpu-compute-policy (`fixed-share`)", "fixed-share", MGPU),
+    annotation("vke.volcengine.com/mgpu-compute-policy (any other)", "native-burst-share", MGPU),
 )
 
 
@@ -335,10 +339,10 @@ HYGON_ROWS: Final = (
             ),
         )
     ),
-    said("hygon.com/use-gpuuuid", "HCU-0", HCU),
-    said("hygon.com/nouse-gpuuuid", "HCU-0", HCU),
-    said("hygon.com/use-dcutype", "K100", HCU),
-    said("hygon.com/nouse-dcutype", "K100", HCU),
+    annotation("hygon.com/use-gpuuuid", "HCU-0", HCU),
+    annotation("hygon.com/nouse-gpuuuid", "HCU-0", HCU),
+    annotation("hygon.com/use-dcutype", "K100", HCU),
+    annotation("hygon.com/nouse-dcutype", "K100", HCU),
 )
 
 _CHIPS: Final = ("910A", "910B2", "910B3", "910B4-1", "910B4", "310P", "910C")
@@ -354,13 +358,13 @@ ASCEND_ROWS: Final = (
         asks(limits=NPU | {"huawei.com/Ascend310P-core": 40}),
     ),
     *(
-        said(f"hami.io/{use}-Ascend{chip}-uuid", "NPU-0", {f"huawei.com/Ascend{chip}": 1})
+        annotation(f"hami.io/{use}-Ascend{chip}-uuid", "NPU-0", {f"huawei.com/Ascend{chip}": 1})
         for chip in _CHIPS
         for use in ("use", "no-use")
     ),
-    said("hami.io/use-nputype", "310P", NPU),
-    said("huawei.com/vnpu-mode (`hami-core`)", "hami-core", NPU),
-    said("huawei.com/vnpu-mode (any other)", "template", NPU),
+    annotation("hami.io/use-nputype", "310P", NPU),
+    annotation("huawei.com/vnpu-mode (`hami-core`)", "hami-core", NPU),
+    annotation("huawei.com/vnpu-mode (any other)", "template", NPU),
 )
 
 
@@ -556,10 +560,10 @@ FEW_NICS: Final = {"koordinator.sh/rdma": 4}
 TOGETHER: Final = {"deviceTypes": ["gpu", "rdma"]}
 
 
-def hint(case: str, of: str, /, limits: Mapping[str, object], **fields: object) -> Example:
+def hint(case: str, device_type: str, /, limits: Mapping[str, object], **fields: object) -> Example:
     """An example of what the hint says of one type of device."""
-    text = koordinator_annotations(hint={of: fields})[_HINT]
-    return said(f"{_HINT} ({case})", text, limits, WITH_OTHERS)
+    text = koordinator_annotations(hint={device_type: fields})[_HINT]
+    return annotation(f"{_HINT} ({case})", text, limits, WITH_OTHERS)
 
 
 KOORDINATOR_ROWS: Final = (
@@ -581,12 +585,12 @@ KOORDINATOR_ROWS: Final = (
         Example(key, asks(limits=HALF | {key: 1}), asks(limits=HALF))
         for key in VOCABULARIES["koordinator"].foreign
     ),
-    said(
+    annotation(
         f"{_JOINT} (`requiredScope: SamePCIe`)",
         json.dumps(TOGETHER | {"requiredScope": "SamePCIe"}),
         WHOLE | NIC,
     ),
-    said(f"{_JOINT} (without)", json.dumps(TOGETHER), WHOLE | NIC),
+    annotation(f"{_JOINT} (without)", json.dumps(TOGETHER), WHOLE | NIC),
     hint("`allocateStrategy: ApplyForAll` of `rdma`", "rdma", NIC, allocateStrategy="ApplyForAll"),
     hint(
         "`allocateStrategy: RequestsAsCount` of `rdma`",
@@ -617,15 +621,15 @@ KOORDINATOR_ROWS: Final = (
         asks(limits=GPUS),
         snapshot=PARTITIONED,
     ),
-    said(f"{_PARTITION} (shares)", '{"allocatePolicy": "BestEffort"}', HALF),
-    said(f"{_PARTITION} (`ringBusBandwidth`)", '{"ringBusBandwidth": "200Gi"}', GPUS),
-    said("scheduling.koordinator.sh/device-allocated", '{"gpu": [{"minor": 0}]}', HALF),
-    said(
+    annotation(f"{_PARTITION} (shares)", '{"allocatePolicy": "BestEffort"}', HALF),
+    annotation(f"{_PARTITION} (`ringBusBandwidth`)", '{"ringBusBandwidth": "200Gi"}', GPUS),
+    annotation("scheduling.koordinator.sh/device-allocated", '{"gpu": [{"minor": 0}]}', HALF),
+    annotation(
         f"{_REPLACE} (to a key of Koordinator's)",
         "koordinator.sh/gpu:koordinator.sh/gpu-memory-ratio",
         HALF,
     ),
-    said(f"{_REPLACE} (to another key)", "koordinator.sh/gpu:acme.example/card", HALF),
+    annotation(f"{_REPLACE} (to another key)", "koordinator.sh/gpu:acme.example/card", HALF),
     Example(
         "koordinator.sh/gpu-isolation-provider (beside a share)",
         asks(limits=HALF, labels={"koordinator.sh/gpu-isolation-provider": "HAMi-core"}),
@@ -689,19 +693,19 @@ def parts(outcome: Outcome) -> Mapping[KeyOutcome, Any]:
     if not isinstance(outcome, Translated):
         return {}
     devices = [devices_of(claim) for claim in outcome.claims]
-    asked = [
+    alternatives = [
         way
-        for one in devices
-        for request in one["requests"]
+        for claim in devices
+        for request in claim["requests"]
         for way in request.get("firstAvailable") or [request["exactly"]]
     ]
     return {
-        KeyOutcome.COUNT: [(way["allocationMode"], way.get("count")) for way in asked],
-        KeyOutcome.CLASS: [way["deviceClassName"] for way in asked],
-        KeyOutcome.CAPACITY: [way.get("capacity") for way in asked],
-        KeyOutcome.SELECTOR: [way.get("selectors") for way in asked],
-        KeyOutcome.CONSTRAINT: [one.get("constraints") for one in devices],
-        KeyOutcome.CONFIG: [one.get("config") for one in devices],
+        KeyOutcome.COUNT: [(way["allocationMode"], way.get("count")) for way in alternatives],
+        KeyOutcome.CLASS: [way["deviceClassName"] for way in alternatives],
+        KeyOutcome.CAPACITY: [way.get("capacity") for way in alternatives],
+        KeyOutcome.SELECTOR: [way.get("selectors") for way in alternatives],
+        KeyOutcome.CONSTRAINT: [claim.get("constraints") for claim in devices],
+        KeyOutcome.CONFIG: [claim.get("config") for claim in devices],
         KeyOutcome.VARIABLE: [(variable.name, variable.value) for variable in outcome.variables],
     }
 
@@ -772,7 +776,9 @@ def test_every_row_has_an_example(name: str) -> None:
     assert sorted(rows) == sorted(example.row for example in EXAMPLES[name])
 
 
-@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "vocabulary", VOCABULARIES.values(), ids=lambda vocabulary: vocabulary.name
+)
 def test_every_name_that_a_vocabulary_knows_has_its_row(vocabulary: Vocabulary) -> None:
     table = vocabulary.table
     limits, annotations = (

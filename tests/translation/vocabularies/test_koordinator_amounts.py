@@ -61,7 +61,7 @@ class Case(NamedTuple):
     name: str
     container: Document
     want: Part | None
-    said: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 def fault(code: str, key: str) -> tuple[str, ...]:
@@ -297,7 +297,7 @@ def test_translate(case: Case) -> None:
     got = translate(legacy(case.container))
 
     assert case.want == (part(got.intents[0]) if got.intents else None)
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 def test_there_are_seventeen_sets() -> None:

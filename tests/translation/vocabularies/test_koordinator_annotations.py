@@ -30,12 +30,12 @@ REPLACE = "metadata.annotations[pod.koordinator.sh/replace-resources]"
 COUNT = "spec.containers[0].resources.limits"
 
 
-def read(container: Document, **said: object) -> Translation:
-    return labelled(container, {}, **said)
+def read(container: Document, **annotations: object) -> Translation:
+    return labelled(container, {}, **annotations)
 
 
-def labelled(container: Document, labels: dict[str, str], /, **said: object) -> Translation:
-    document = pod(container, annotations=koordinator_annotations(**said), labels=labels)
+def labelled(container: Document, labels: dict[str, str], /, **annotations: object) -> Translation:
+    document = pod(container, annotations=koordinator_annotations(**annotations), labels=labels)
     return translate(legacy_pod(pod_view(document)))
 
 
@@ -44,7 +44,7 @@ class Hint(NamedTuple):
     container: Document
     hint: dict[str, dict[str, Any]]
     want: dict[str, object]
-    said: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 DROPPED = (f"warning policyDropped {HINT}",)
@@ -204,7 +204,7 @@ def test_hints(case: Hint) -> None:
 
     (intent,) = got.intents
     assert case.want == {field: getattr(intent, field) for field in case.want}
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 BOTH = koordinator_container(nvidia=2, rdma=1)
@@ -249,48 +249,50 @@ ALIGNMENTS = (
 
 
 @pytest.mark.parametrize(
-    ("_name", "asking", "said", "want"), ALIGNMENTS, ids=lambda one: str(one)[:50]
+    ("_name", "asking", "annotations", "want"), ALIGNMENTS, ids=lambda row: str(row)[:50]
 )
 def test_alignments(
-    _name: str, asking: Document, said: dict[str, object], want: Alignment | None
+    _name: str, asking: Document, annotations: dict[str, object], want: Alignment | None
 ) -> None:
-    got = read(asking, **said)
+    got = read(asking, **annotations)
 
     assert want == got.alignment
     assert (want is None) is (f"warning policyDropped {JOINT}" in finding_texts(got.findings))
 
 
-class Said(NamedTuple):
+class AnnotationCase(NamedTuple):
     name: str
     annotations: dict[str, object]
-    said: tuple[str, ...]
+    findings: tuple[str, ...]
 
 
 ANSWERS = (
-    Said(
+    AnnotationCase(
         "a scope that does not exist",
         {"joint": ALIGNED | {"requiredScope": "SameRack"}},
         (f"warning policyDropped {JOINT}",),
     ),
-    Said("a hint that is no JSON", {"hint": "{"}, (f"error malformedAnnotation {HINT}",)),
-    Said("a hint of another form", {"hint": ["gpu"]}, (f"error malformedAnnotation {HINT}",)),
-    Said(
+    AnnotationCase("a hint that is no JSON", {"hint": "{"}, (f"error malformedAnnotation {HINT}",)),
+    AnnotationCase(
+        "a hint of another form", {"hint": ["gpu"]}, (f"error malformedAnnotation {HINT}",)
+    ),
+    AnnotationCase(
         "a restricted partition",
         {"partition": {"allocatePolicy": "Restricted", "ringBusBandwidth": "200Gi"}},
         (f"warning policyDropped {PARTITION}", f"error cannotExpress {PARTITION}"),
     ),
-    Said(
+    AnnotationCase(
         "a partition under the policy BestEffort",
         {"partition": {"allocatePolicy": "BestEffort"}},
         (),
     ),
-    Said("an empty partition spec", {"partition": {}}, ()),
-    Said(
+    AnnotationCase("an empty partition spec", {"partition": {}}, ()),
+    AnnotationCase(
         "a policy that does not exist",
         {"partition": {"allocatePolicy": "Loose"}},
         (f"warning policyDropped {PARTITION}",),
     ),
-    Said(
+    AnnotationCase(
         "the devices of an earlier pod, as in a restored one",
         {"allocated": {"gpu": [{"minor": 0}]}},
         (f"warning allocationIgnored {ALLOCATED}",),
@@ -299,10 +301,10 @@ ANSWERS = (
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case.name)
-def test_answers(case: Said) -> None:
+def test_findings_of_annotations(case: AnnotationCase) -> None:
     got = read(BOTH, **case.annotations)
 
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 def test_a_partition_requires_whole_gpus_to_be_one() -> None:
@@ -352,16 +354,16 @@ REPLACEMENTS = (
 
 
 @pytest.mark.parametrize(
-    ("_name", "asking", "text", "cores", "said"), REPLACEMENTS, ids=lambda one: str(one)[:40]
+    ("_name", "asking", "text", "cores", "findings"), REPLACEMENTS, ids=lambda row: str(row)[:40]
 )
 def test_keys_are_replaced_first(
-    _name: str, asking: Document, text: str, cores: int, said: tuple[str, ...]
+    _name: str, asking: Document, text: str, cores: int, findings: tuple[str, ...]
 ) -> None:
     got = read(asking, replace=text)
 
     (intent,) = got.intents
     assert (50, cores) == (intent.memory_percent, intent.cores_percent)
-    assert said == tuple(finding_texts(got.findings))
+    assert findings == tuple(finding_texts(got.findings))
 
 
 def test_a_key_that_becomes_a_strangers_is_refused() -> None:

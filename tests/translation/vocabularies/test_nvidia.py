@@ -13,7 +13,7 @@ from translation.vocabularies.nvidia import mig_profile, translate
 LIMITS = "spec.containers[0].resources.limits"
 
 
-class Wish(msgspec.Struct, frozen=True):
+class IntentFields(msgspec.Struct, frozen=True):
     """The fields of an intent that this vocabulary sets."""
 
     container: str
@@ -24,8 +24,8 @@ class Wish(msgspec.Struct, frozen=True):
     mig_profile: str | None = None
 
 
-def wish(intent: Intent) -> Wish:
-    return Wish(
+def intent_fields(intent: Intent) -> IntentFields:
+    return IntentFields(
         intent.container,
         intent.kind,
         intent.count,
@@ -35,23 +35,23 @@ def wish(intent: Intent) -> Wish:
     )
 
 
-def whole(count: int, name: str = "main") -> Wish:
-    return Wish(name, DeviceKind.GPU, count, exclusive=True)
+def whole(count: int, name: str = "main") -> IntentFields:
+    return IntentFields(name, DeviceKind.GPU, count, exclusive=True)
 
 
-def replica(name: str = "main") -> Wish:
-    return Wish(name, DeviceKind.GPU, 1, replica=True)
+def replica(name: str = "main") -> IntentFields:
+    return IntentFields(name, DeviceKind.GPU, 1, replica=True)
 
 
-def mig(profile: str, count: int = 1, name: str = "main") -> Wish:
-    return Wish(name, DeviceKind.MIG, count, exclusive=True, mig_profile=profile)
+def mig(profile: str, count: int = 1, name: str = "main") -> IntentFields:
+    return IntentFields(name, DeviceKind.MIG, count, exclusive=True, mig_profile=profile)
 
 
 class Case(NamedTuple):
     name: str
     containers: tuple[Document, ...]
-    want: tuple[Wish, ...] = ()
-    said: tuple[str, ...] = ()
+    want: tuple[IntentFields, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 WISHES = (
@@ -86,28 +86,28 @@ REFUSALS = (
     Case(
         "half a GPU",
         (gpus("500m"),),
-        said=(f"error notAnInteger {LIMITS}[nvidia.com/gpu]",),
+        findings=(f"error notAnInteger {LIMITS}[nvidia.com/gpu]",),
     ),
-    Case("less than no GPU", (gpus(-1),), said=(f"error negative {LIMITS}[nvidia.com/gpu]",)),
+    Case("less than no GPU", (gpus(-1),), findings=(f"error negative {LIMITS}[nvidia.com/gpu]",)),
     Case(
         "no replica at all",
         (gpus(shared=0),),
-        said=(f"error outOfRange {LIMITS}[nvidia.com/gpu.shared]",),
+        findings=(f"error outOfRange {LIMITS}[nvidia.com/gpu.shared]",),
     ),
     Case(
         "a MIG profile that is none",
         (gpus(mig_huge=1),),
-        said=(f"error unknownMigProfile {LIMITS}[nvidia.com/mig-huge]",),
+        findings=(f"error unknownMigProfile {LIMITS}[nvidia.com/mig-huge]",),
     ),
     Case(
         "a replica of a MIG device, which no driver publishes",
         (gpus(mig_1g_5gb_shared=1),),
-        said=(f"error cannotExpress {LIMITS}[nvidia.com/mig-1g.5gb.shared]",),
+        findings=(f"error cannotExpress {LIMITS}[nvidia.com/mig-1g.5gb.shared]",),
     ),
     Case(
         "two faults are both told",
         (gpus("1.5", mig_huge=1),),
-        said=(
+        findings=(
             f"error notAnInteger {LIMITS}[nvidia.com/gpu]",
             f"error unknownMigProfile {LIMITS}[nvidia.com/mig-huge]",
         ),
@@ -119,8 +119,8 @@ REFUSALS = (
 def test_translate(case: Case) -> None:
     got = translate(legacy_view(*case.containers))
 
-    assert case.want == tuple(map(wish, got.intents))
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.want == tuple(map(intent_fields, got.intents))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 PROFILES = {

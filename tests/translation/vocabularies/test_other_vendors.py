@@ -124,7 +124,7 @@ def test_faulty_amounts_are_rejected_with_the_field(
     outcome = translation_outcome(limited(limits))
 
     assert isinstance(outcome, Refused)
-    errors = [one for one in outcome.findings if one.severity is Severity.ERROR]
+    errors = [finding for finding in outcome.findings if finding.severity is Severity.ERROR]
     assert want == [text.removeprefix("error ") for text in finding_texts(errors)]
 
 
@@ -165,7 +165,7 @@ def test_a_pod_is_left_to_the_plugin_where_the_class_does_not_exist() -> None:
         {"hygon.com/dcunum": 0, "hygon.com/dcumem": 5},
     ],
 )
-def test_amounts_without_a_device_are_told(limits: Mapping[str, object]) -> None:
+def test_amounts_without_a_device_are_reported(limits: Mapping[str, object]) -> None:
     outcome = translation_outcome(limited(limits))
 
     assert any(

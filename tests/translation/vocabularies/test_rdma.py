@@ -16,7 +16,7 @@ ERDMA = "aliyun/erdma"
 GKE = "networking.gke.io.networks/rdma-0"
 
 
-class Wish(msgspec.Struct, frozen=True):
+class IntentFields(msgspec.Struct, frozen=True):
     """The fields of an intent that this vocabulary sets."""
 
     container: str
@@ -26,27 +26,27 @@ class Wish(msgspec.Struct, frozen=True):
     also: tuple[str, ...] = ()
 
 
-def wish(intent: Intent) -> Wish:
+def intent_fields(intent: Intent) -> IntentFields:
     assert intent.kind is DeviceKind.NIC
     assert intent.exclusive is not intent.pool
-    return Wish(
+    return IntentFields(
         intent.container, intent.filter.resource, intent.count, intent.pool, tuple(intent.also)
     )
 
 
-def share(resource: str = POOL, name: str = "main", *also: str) -> Wish:
-    return Wish(name, resource, 1, pool=True, also=also)
+def share(resource: str = POOL, name: str = "main", *also: str) -> IntentFields:
+    return IntentFields(name, resource, 1, pool=True, also=also)
 
 
-def whole(resource: str, count: int = 1, name: str = "main") -> Wish:
-    return Wish(name, resource, count)
+def whole(resource: str, count: int = 1, name: str = "main") -> IntentFields:
+    return IntentFields(name, resource, count)
 
 
 class Case(NamedTuple):
     name: str
     containers: tuple[Document, ...]
-    want: tuple[Wish, ...] = ()
-    said: tuple[str, ...] = ()
+    want: tuple[IntentFields, ...] = ()
+    findings: tuple[str, ...] = ()
     init: tuple[Document, ...] = ()
 
 
@@ -115,10 +115,12 @@ REFUSALS = (
     Case(
         "half a share",
         (container("main", {POOL: "500m"}),),
-        said=(f"error notAnInteger {LIMITS}[{POOL}]",),
+        findings=(f"error notAnInteger {LIMITS}[{POOL}]",),
     ),
     Case(
-        "less than none", (container("main", {EFA: -1}),), said=(f"error negative {LIMITS}[{EFA}]",)
+        "less than none",
+        (container("main", {EFA: -1}),),
+        findings=(f"error negative {LIMITS}[{EFA}]",),
     ),
     Case(
         "half an address",
@@ -129,7 +131,7 @@ REFUSALS = (
     Case(
         "two faults are both told",
         (container("main", {POOL: "1.5", EFA: -4}),),
-        said=(f"error notAnInteger {LIMITS}[{POOL}]", f"error negative {LIMITS}[{EFA}]"),
+        findings=(f"error notAnInteger {LIMITS}[{POOL}]", f"error negative {LIMITS}[{EFA}]"),
     ),
 )
 
@@ -138,8 +140,8 @@ REFUSALS = (
 def test_translate(case: Case) -> None:
     got = translate(legacy_view(*case.containers, init=case.init))
 
-    assert case.want == tuple(map(wish, got.intents))
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.want == tuple(map(intent_fields, got.intents))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 @pytest.mark.parametrize(
@@ -156,5 +158,5 @@ def test_translate(case: Case) -> None:
     ],
     ids=str,
 )
-def test_spoken(names: set[str], want: set[str]) -> None:
+def test_handled_keys(names: set[str], want: set[str]) -> None:
     assert want == VOCABULARY.handled_keys(names)

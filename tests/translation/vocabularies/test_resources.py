@@ -102,7 +102,7 @@ def test_a_number_without_a_group_is_of_any_devices() -> None:
     assert request["count"] == 3
 
 
-def test_a_name_that_the_driver_does_not_tell_apart_is_told() -> None:
+def test_a_name_that_the_driver_does_not_tell_apart_is_reported() -> None:
     outcome = translation_of(limited({"rebellions.ai/ATOM": 1}))
 
     assert [f"warning notPublishedByDriver {LIMITS}[rebellions.ai/ATOM]"] == finding_texts(
@@ -227,7 +227,7 @@ def test_a_cluster_adds_names_in_a_profile_alone() -> None:
     assert old["deviceClassName"] == "old.acme.example"
 
 
-def test_what_a_container_misses_and_what_is_not_given_is_told() -> None:
+def test_what_a_container_misses_and_what_is_not_given_is_reported() -> None:
     snapshot = cluster(ACME)
 
     missed = translation_outcome(limited({"acme.example/pair": 2}), snapshot)
@@ -238,13 +238,15 @@ def test_what_a_container_misses_and_what_is_not_given_is_told() -> None:
         missed.findings
     )
     assert "ACME_VISIBLE_CARDS" in missed.findings[0].message
-    assert said(denied.findings) == [
+    assert errors_and_fixes(denied.findings) == [
         ("acme.example/core counts cores", "request acme.example/card")
     ]
 
 
-def said(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
-    return [(one.message, one.fix) for one in findings if one.severity is Severity.ERROR]
+def errors_and_fixes(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
+    return [
+        (finding.message, finding.fix) for finding in findings if finding.severity is Severity.ERROR
+    ]
 
 
 @pytest.mark.parametrize(

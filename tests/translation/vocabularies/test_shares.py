@@ -211,7 +211,7 @@ def test_containers_of_a_pod_share_one_gpu_of_alibabas() -> None:
     (request,) = devices_of(claim)["requests"]
     assert {"memory": "4Gi", "cores": "50"} == request["exactly"]["capacity"]["requests"]
     assert ["a", "b"] == [use.container for use in claim.uses]
-    environments = [one["env"] for one in after["spec"]["containers"]]
+    environments = [entry["env"] for entry in after["spec"]["containers"]]
     assert [[{"name": "ALIYUN_COM_GPU_MEM_CONTAINER", "value": "2"}]] * 2 == environments
     assert after == admit(after)[0]
 

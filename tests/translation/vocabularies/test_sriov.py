@@ -22,7 +22,7 @@ NETDEVICE = "intel.com/intel_sriov_netdevice"
 RDMA = "mellanox.com/mlnx_sriov_rdma"
 
 
-def wish(intent: Intent) -> tuple[str, str | None, int]:
+def intent_fields(intent: Intent) -> tuple[str, str | None, int]:
     assert intent.kind is DeviceKind.NIC
     assert intent.exclusive
     return intent.container, intent.filter.resource, intent.count
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     name: str
     containers: tuple[Document, ...]
     want: tuple[tuple[str, str, int], ...] = ()
-    said: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 CASES = (
@@ -65,7 +65,7 @@ CASES = (
     Case(
         "two faults are both told",
         (container("main", {NETDEVICE: "1.5", RDMA: -1}),),
-        said=(f"error notAnInteger {LIMITS}[{NETDEVICE}]", f"error negative {LIMITS}[{RDMA}]"),
+        findings=(f"error notAnInteger {LIMITS}[{NETDEVICE}]", f"error negative {LIMITS}[{RDMA}]"),
     ),
 )
 
@@ -106,10 +106,10 @@ def test_one_network_is_the_claims_too() -> None:
     kind = {"apiVersion": "sriovnetwork.k8snetworkplumbingwg.io/v1alpha1", "kind": "VfConfig"}
     fast = {**kind, "netAttachDefName": "fast", "netAttachDefNamespace": "team"}
 
-    one = vf_config(container("main", {NETDEVICE: 1}), networks="team/fast@net1")
-    two = vf_config(container("main", {NETDEVICE: 2}), networks="team/fast@net1,team/fast@net2")
+    single = vf_config(container("main", {NETDEVICE: 1}), networks="team/fast@net1")
+    several = vf_config(container("main", {NETDEVICE: 2}), networks="team/fast@net1,team/fast@net2")
 
-    assert ([{**fast, "ifName": "net1"}], [fast]) == (one, two)
+    assert ([{**fast, "ifName": "net1"}], [fast]) == (single, several)
 
 
 def test_several_networks_are_left_to_the_class() -> None:
@@ -127,8 +127,8 @@ def test_several_networks_are_left_to_the_class() -> None:
 def test_translate(case: Case) -> None:
     got = translate(legacy_view(*case.containers))
 
-    assert case.want == tuple(map(wish, got.intents))
-    assert case.said == tuple(finding_texts(got.findings))
+    assert case.want == tuple(map(intent_fields, got.intents))
+    assert case.findings == tuple(finding_texts(got.findings))
 
 
 OURS = (

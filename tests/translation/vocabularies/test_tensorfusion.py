@@ -64,7 +64,7 @@ def test_tflops_go_where_a_driver_publishes_them() -> None:
         ]
 
 
-def test_tflops_are_told_where_no_driver_publishes_them() -> None:
+def test_tflops_are_reported_where_no_driver_publishes_them() -> None:
     document = requesting(vram_request="8Gi", tflops_request="40")
 
     translated = translation_of(document, translation_snapshot(driver_slice(HAMI, hami_gpu())))
@@ -85,7 +85,7 @@ def test_tflops_precede_a_percentage() -> None:
     assert {"cores": "0", "tflops": "40"} == request["capacity"]["requests"]
 
 
-def test_a_limit_above_the_request_is_told() -> None:
+def test_a_limit_above_the_request_is_reported() -> None:
     translated = translation_of(requesting(vram_request="8Gi", vram_limit="16Gi"))
 
     assert ["warning clamped"] == finding_codes(translated.findings)
