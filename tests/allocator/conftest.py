@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered() -> None:
+def _clear_caches() -> None:
     for name, module in tuple(sys.modules.items()):
         if name.startswith("allocator."):
             for var in vars(module).values():

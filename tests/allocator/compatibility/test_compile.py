@@ -88,7 +88,7 @@ def test_profile(case: Case) -> None:
     assert profile.is_usable == (not any(is_final for _, is_final in case.doubts))
 
 
-def test_what_is_not_cel_cannot_be_judged() -> None:
+def test_what_is_not_cel_cannot_be_evaluated() -> None:
     unknown = CompatibilityRule(
         name="later",
         selectors=(DeviceSelector(),),

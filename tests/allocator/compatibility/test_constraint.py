@@ -48,8 +48,8 @@ def named_device(on: Sequence[str] = (), **attributes: str) -> Device:
 class Meeting(NamedTuple):
     name: str
     want: bool
-    one: Device
-    other: Device
+    first: Device
+    second: Device
     spec: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -75,7 +75,7 @@ MEETINGS = (
 @pytest.mark.parametrize("meeting", MEETINGS, ids=lambda meeting: meeting.name)
 def test_who_are_co_tenants(meeting: Meeting) -> None:
     by = compile_policy(policy(rule("alone", only="false"), **meeting.spec))
-    here, there = pool_of(meeting.one, msgspec.structs.replace(meeting.other, name="y")).devices
+    here, there = pool_of(meeting.first, msgspec.structs.replace(meeting.second, name="y")).devices
 
     assert meeting.want is not evaluate_pair(by, here, there).is_compatible
 

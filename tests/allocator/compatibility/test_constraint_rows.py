@@ -151,7 +151,7 @@ POOL_OF = {first_device.name: pool for pool, first_device in CATALOG}
 DEVICES = {first_device.name: first_device for _, first_device in CATALOG}
 
 
-def judged_policy() -> CompiledPolicy:
+def compiled_policy() -> CompiledPolicy:
     """A rule per device that has one; groups are those of the slices."""
     return compile_policy(policy(*(
         rule(name.lower(), f'{HERE}.?rule.orValue("") == "{name}"', only=text)
@@ -173,7 +173,7 @@ E7 = "in use"
 class Row(NamedTuple):
     number: str
     held_device: str
-    wanted: str
+    requested_devices: str
     kep: bool | None
     ours: tuple[str, ...] = ()
     namespace: str = "default"
@@ -252,7 +252,7 @@ ROWS = (
 
 def node(row: Row) -> NodeDevices:
     """The pools with the devices that the row names, in its order."""
-    named_document = dict.fromkeys([*row.held_device.split(), *row.wanted.split(), "SY"])
+    named_document = dict.fromkeys([*row.held_device.split(), *row.requested_devices.split(), "SY"])
     pools = (
         pool_of(
             *(
@@ -324,7 +324,7 @@ class Attempt:
 
 def refusals(row: Row, *policies: CompiledPolicy) -> list[RejectionReason]:
     attempt = Attempt(row, *policies)
-    return [refusal for name in row.wanted.split() for refusal in attempt.refusals(name)]
+    return [refusal for name in row.requested_devices.split() for refusal in attempt.refusals(name)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
@@ -334,7 +334,7 @@ def test_without_a_policy_the_kep_decides(row: Row) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
 def test_with_a_policy_both_directions_decide(row: Row) -> None:
-    text = "; ".join(refusal.predicate for refusal in refusals(row, judged_policy()))
+    text = "; ".join(refusal.predicate for refusal in refusals(row, compiled_policy()))
 
     assert bool(row.ours) is bool(text)
     places = [text.find(fragment) for fragment in row.ours]
@@ -367,14 +367,14 @@ def searched(row: Row, *claims: ResourceClaim, policies: Sequence[CompiledPolicy
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"row {row.number}")
 def test_the_search_says_the_same(row: Row) -> None:
-    wanted_names = row.wanted.split()
+    wanted_names = row.requested_devices.split()
     claims = [
         claim(named_device_request(name, admin_access=row.admin or None), name=f"wants-{place}")
         for place, name in enumerate(wanted_names)
     ]
 
     kep = searched(row, *claims, policies=[])
-    ours = searched(row, *claims, policies=[judged_policy()])
+    ours = searched(row, *claims, policies=[compiled_policy()])
 
     assert (wanted_names if row.kep else []) == kep
     assert ([] if row.ours else wanted_names) == ours
@@ -398,7 +398,9 @@ def test_row_54_without_the_gate_a_slice_with_groups_makes_its_pool_incomplete()
     assert PoolState.INCOMPLETE is states[False].state
 
 
-@pytest.mark.parametrize("policies", [[], [judged_policy()]], ids=["without a policy", "with one"])
+@pytest.mark.parametrize(
+    "policies", [[], [compiled_policy()]], ids=["without a policy", "with one"]
+)
 def test_row_55_a_second_alternative_takes_what_goes_together(
     policies: Sequence[CompiledPolicy],
 ) -> None:
@@ -410,7 +412,9 @@ def test_row_55_a_second_alternative_takes_what_goes_together(
     assert ["R1"] == searched(Row("55", "R0", "M0 R1", None), wants_claim, policies=policies)
 
 
-@pytest.mark.parametrize("policies", [[], [judged_policy()]], ids=["without a policy", "with one"])
+@pytest.mark.parametrize(
+    "policies", [[], [compiled_policy()]], ids=["without a policy", "with one"]
+)
 def test_row_56_all_devices_have_to_go_together(policies: Sequence[CompiledPolicy]) -> None:
     everything = claim(request("gpu", f'{HERE}.rule in ["M0", "R0"]', count=None))
     alike = claim(request("gpu", f'{HERE}.rule in ["M0", "M1"]', count=None))

@@ -162,7 +162,7 @@ def test_nothing_is_doubtful_about_the_example() -> None:
     assert () == lint_pools(compile_policy(modes), node.pools, Usage())
 
 
-def test_what_holds_in_many_pools_is_told_once() -> None:
+def test_what_holds_in_many_pools_is_reported_once() -> None:
     pools = [gpus("a", "b", pool=f"node-{number}") for number in range(3)]
 
     findings = [

@@ -71,7 +71,7 @@ class Row(NamedTuple):
     name: str
     node: NodeDevices
     claims: Sequence[ResourceClaim]
-    held: Sequence[ResourceClaim] = ()
+    allocated: Sequence[ResourceClaim] = ()
     classes: Mapping[str, DeviceClass] = GPU
 
 
@@ -341,7 +341,7 @@ def missed_closest_fit(row: Row) -> ClosestFit | None:
         [row.node],
         row.claims,
         lambda claims: resolve_requests(claims, row.classes, Features()),
-        gather_usage(row.held, Features()),
+        gather_usage(row.allocated, Features()),
         AllocatorOptions(),
     )
 
@@ -355,12 +355,14 @@ def test_closest_fit(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.want], ids=lambda row: row.name)
-def test_what_is_told_to_fit_does(row: Row) -> None:
+def test_the_closest_fit_fits(row: Row) -> None:
     closest_fit = missed_closest_fit(row)
 
     assert closest_fit is not None
     pending = resolve_requests(closest_fit.claims, row.classes, Features())
-    outcome = allocate(row.node, pending, gather_usage(row.held, Features()), AllocatorOptions())
+    outcome = allocate(
+        row.node, pending, gather_usage(row.allocated, Features()), AllocatorOptions()
+    )
     assert isinstance(outcome, Plan)
 
 
@@ -464,7 +466,7 @@ def test_an_emptied_cluster_may_need_no_change() -> None:
     assert closest_fit.fix == "fits node node-1 unchanged"
 
 
-def test_claims_that_can_be_judged_nowhere_have_no_nearest_miss() -> None:
+def test_claims_that_can_be_evaluated_nowhere_have_no_closest_fit() -> None:
     claim_ = claim(request(device_class_name="gone"))
 
     assert closest_fit_now(cluster(1), [claim_]) is None

@@ -79,7 +79,7 @@ def test_nodes_that_say_the_same_stand_together_most_first() -> None:
     ]
 
 
-def test_refusals_and_verdicts_are_told_together_by_name() -> None:
+def test_refusals_and_verdicts_are_reported_together_by_name() -> None:
     asking_cluster = cluster()
     pending = asking_cluster.resolve([claim(request(count=3))])
     verdicts = asking_cluster.verdicts(pending, nodes=("b", "c"))

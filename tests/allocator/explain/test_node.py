@@ -76,7 +76,7 @@ class Row(NamedTuple):
     name: str
     node: NodeDevices
     claims: Sequence[ResourceClaim]
-    held: Sequence[ResourceClaim] = ()
+    allocated: Sequence[ResourceClaim] = ()
     features: Features = Features()
     classes: Mapping[str, DeviceClass] = GPU
     policies: Sequence[DeviceCompatibilityPolicy] = ()
@@ -454,7 +454,9 @@ def rules(row: Row) -> AllocatorOptions:
 def test_summary(row: Row) -> None:
     pending = resolve_requests(row.claims, row.classes, row.features)
 
-    explanation = explain_node(row.node, pending, gather_usage(row.held, row.features), rules(row))
+    explanation = explain_node(
+        row.node, pending, gather_usage(row.allocated, row.features), rules(row)
+    )
 
     text = summarize(explanation, len(row.node.devices))
     assert row.want == text
@@ -550,7 +552,7 @@ def test_a_cluster_tells_how_many_nodes_say_what() -> None:
     assert summary.groups[0].nodes == ("node-1", "node-2", "node-3")
 
 
-def test_nodes_of_different_classes_that_say_the_same_are_told_once() -> None:
+def test_nodes_of_different_classes_that_say_the_same_are_reported_once() -> None:
     many = cluster(1, 1)
     many.allocate(allocated_claim(result(pool="node-0"), name="other"))
     many.allocate(allocated_claim(result(share="s", pool="node-1"), name="more"))

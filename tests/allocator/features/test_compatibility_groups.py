@@ -19,13 +19,13 @@ ON = Features(compatibility_groups=True)
 def grouped_pool(*memberships: str, elsewhere: Sequence[str] = ()) -> Pool:
     """Devices a, b, c... on one set, in the groups that each text spells; `-` is none."""
 
-    def made(names: str, spelled: Sequence[str]) -> list[object]:
+    def build(names: str, spelled: Sequence[str]) -> list[object]:
         return [
             device(name, consumes(groups=None if text == "-" else text))
             for name, text in zip(names, spelled, strict=False)
         ]
 
-    return pool_of(*made("abcd", memberships), elsewhere=made("wxyz", elsewhere))  # type: ignore[arg-type]
+    return pool_of(*build("abcd", memberships), elsewhere=build("wxyz", elsewhere))  # type: ignore[arg-type]
 
 
 def used(pool: Pool, *names: str) -> Usage:

@@ -133,15 +133,15 @@ def test_the_limit_is_named(limit: ConsumerLimit, detail: str) -> None:
 def test_nodes_with_equal_free_devices_differ_by_their_consumers() -> None:
     """The verdict about one is not taken for the other."""
     names = ("busy", "idle")
-    held = allocated_claim(result("spare", pool="busy"), name="held")
+    claim_ = allocated_claim(result("spare", pool="busy"), name="held")
     pools = {"busy": ("a", "spare"), "idle": ("a",)}
     cluster = Cluster(
         slices=[
-            slice_of(*(device(each) for each in pools[name]), pool=name, node=name)
+            slice_of(*(device(name_) for name_ in pools[name]), pool=name, node=name)
             for name in names
         ],
         nodes=[node(name) for name in names],
-        claims=[held],
+        claims=[claim_],
         classes=classes(),
         options=AllocatorOptions(consumer_limits={DRIVER: ConsumerLimit(per_node=1)}),
     )

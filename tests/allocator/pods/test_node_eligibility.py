@@ -19,10 +19,10 @@ ZONE_A = {"key": "zone", "operator": "In", "values": ["a"]}
 def affine(*terms: Document, when: str = "required") -> Document:
     ends = "DuringSchedulingIgnoredDuringExecution"
     if when == "preferred":
-        wanted: Any = [{"weight": 1, "preference": term} for term in terms]
+        terms_: Any = [{"weight": 1, "preference": term} for term in terms]
     else:
-        wanted = {"nodeSelectorTerms": list(terms)}
-    return {"affinity": {"nodeAffinity": {f"{when}{ends}": wanted}}}
+        terms_ = {"nodeSelectorTerms": list(terms)}
+    return {"affinity": {"nodeAffinity": {f"{when}{ends}": terms_}}}
 
 
 class Case(NamedTuple):

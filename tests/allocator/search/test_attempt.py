@@ -69,7 +69,7 @@ SHARE = DeviceUse(share_ids=frozenset("1"), capacity=quantities({"m": "1"}))
 # --- who may serve what ---------------------------------------------------------------------------
 
 
-class Looks(NamedTuple):
+class Masks(NamedTuple):
     """Masks as texts, the last device first: those to try, those refused, those that match."""
 
     want: tuple[str, str, str]
@@ -118,36 +118,36 @@ SKIPPING = node_with(
 )
 ANY, ADMIN = request(), request(admin_access=True)
 LOOKS = (
-    Looks(("111", "0", "111"), "all of a class that selects everything", THREE, ANY),
-    Looks(("101", "0", "101"), "those that a selector selects", SOME_X, request("r", ONLY_X)),
-    Looks(("101", "10", "111"), "a device held as a whole matches, and is not tried", THREE, ANY,
+    Masks(("111", "0", "111"), "all of a class that selects everything", THREE, ANY),
+    Masks(("101", "0", "101"), "those that a selector selects", SOME_X, request("r", ONLY_X)),
+    Masks(("101", "10", "111"), "a device held as a whole matches, and is not tried", THREE, ANY,
           usage(THREE, y=WHOLE)),
-    Looks(("1", "110", "111"), "so do several", THREE, ANY, usage(THREE, y=WHOLE, z=WHOLE)),
-    Looks(("111", "0", "111"), "an admin may have what is held", THREE, ADMIN, usage(THREE, y=WHOLE)),
-    Looks(("111", "0", "111"), "of what is shared a further share is tried", SIZES, ANY,
+    Masks(("1", "110", "111"), "so do several", THREE, ANY, usage(THREE, y=WHOLE, z=WHOLE)),
+    Masks(("111", "0", "111"), "an admin may have what is held", THREE, ADMIN, usage(THREE, y=WHOLE)),
+    Masks(("111", "0", "111"), "of what is shared a further share is tried", SIZES, ANY,
           usage(SIZES, x=SHARE)),
-    Looks(("101", "10", "111"), "a tainted device matches, and is not tried", TAINTED, ANY),
-    Looks(("1", "110", "111"), "so do several that are tainted", TAINTED_TWICE, ANY),
-    Looks(("0", "0", "0"), "what does not match is not refused", TAINTED, request("r", NOT_HERE)),
-    Looks(("111", "0", "111"), "who tolerates a taint is not refused", TAINTED,
+    Masks(("101", "10", "111"), "a tainted device matches, and is not tried", TAINTED, ANY),
+    Masks(("1", "110", "111"), "so do several that are tainted", TAINTED_TWICE, ANY),
+    Masks(("0", "0", "0"), "what does not match is not refused", TAINTED, request("r", NOT_HERE)),
+    Masks(("111", "0", "111"), "who tolerates a taint is not refused", TAINTED,
           request(tolerations=(tolerates(),))),
-    Looks(("1", "0", "111"), "no device whose whole capacity is too little", SIZES,
+    Masks(("1", "0", "111"), "no device whose whole capacity is too little", SIZES,
           request(capacity={"m": 3})),
-    Looks(("101", "0", "101"), "a device for another node does not match", CHOOSY, ANY),
-    Looks(("1", "0", "1"), "nor one for another node that no selector selects", CHOOSY_X,
+    Masks(("101", "0", "101"), "a device for another node does not match", CHOOSY, ANY),
+    Masks(("1", "0", "1"), "nor one for another node that no selector selects", CHOOSY_X,
           request("r", ONLY_X)),
-    Looks(("1", "10", "11"), "no partitions while their gate is off", COUNTED, ANY,
+    Masks(("1", "10", "11"), "no partitions while their gate is off", COUNTED, ANY,
           None, Features(partitionable_devices=False)),
-    Looks(("11", "0", "11"), "partitions while it is on", COUNTED, ANY),
-    Looks(("101", "0", "101"), "devices with conditions do not match while their gate is off", BOUND, ANY,
+    Masks(("11", "0", "11"), "partitions while it is on", COUNTED, ANY),
+    Masks(("101", "0", "101"), "devices with conditions do not match while their gate is off", BOUND, ANY,
           None, Features(device_status=False)),
-    Looks(("10", "1", "11"), "a node that cannot do without its operations", SKIPPING, ANY,
+    Masks(("10", "1", "11"), "a node that cannot do without its operations", SKIPPING, ANY,
           None, Features(optional_node_operations=True)),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LOOKS, ids=lambda case: case.name)
-def test_candidates(case: Looks) -> None:
+def test_candidates(case: Masks) -> None:
     attempt = laid_out(case.node, claim(case.request), usage=case.usage, features=case.features)
 
     ((((table,),),)) = attempt.requests
@@ -307,23 +307,23 @@ def test_mode_all_fails_with_the_first_failing_selector() -> None:
 # --- what may be looked ahead ---------------------------------------------------------------------
 
 
-class Treacherous(NamedTuple):
+class MayAbortCase(NamedTuple):
     want: bool
     name: str
     claim: ResourceClaim
 
 
 TREACHEROUS = (
-    Treacherous(False, "constraints on counted devices", claim(ANY, constraints=[match(ROOT)])),
-    Treacherous(False, "all devices without constraints", claim(ALL)),
-    Treacherous(True, "constraints on all devices", claim(ALL, constraints=[match(ROOT)])),
-    Treacherous(False, "constraints on others than all", claim(
+    MayAbortCase(False, "constraints on counted devices", claim(ANY, constraints=[match(ROOT)])),
+    MayAbortCase(False, "all devices without constraints", claim(ALL)),
+    MayAbortCase(True, "constraints on all devices", claim(ALL, constraints=[match(ROOT)])),
+    MayAbortCase(False, "constraints on others than all", claim(
         ALL, request("r", count=0), constraints=[match(ROOT, "r")])),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", TREACHEROUS, ids=lambda case: case.name)
-def test_may_abort(case: Treacherous) -> None:
+def test_may_abort(case: MayAbortCase) -> None:
     assert case.want == laid_out(THREE, case.claim).may_abort
 
 
@@ -343,7 +343,7 @@ def test_no_devices_are_symmetric_in_mode_all_with_constraints() -> None:
     assert (0, 1, 2) == attempt.symmetry_classes
 
 
-class Hopeless(NamedTuple):
+class InfeasibleCase(NamedTuple):
     want: Reason | None
     name: str
     requests: Sequence[DeviceRequest]
@@ -354,23 +354,23 @@ ROOTS = node_with(
     pool_of(*(device(name, attributes={ROOT: name[0]}) for name in ("a0", "a1", "b0", "b1")))
 )
 HOPELESS = (
-    Hopeless(None, "as many as there are", (request(count=4),)),
-    Hopeless(Reason.TOO_FEW_DEVICES, "one more", (request(count=5),)),
-    Hopeless(Reason.TOO_FEW_DEVICES, "the last of several", (ANY, request("r", count=5))),
-    Hopeless(None, "one alternative is enough", (
+    InfeasibleCase(None, "as many as there are", (request(count=4),)),
+    InfeasibleCase(Reason.TOO_FEW_DEVICES, "one more", (request(count=5),)),
+    InfeasibleCase(Reason.TOO_FEW_DEVICES, "the last of several", (ANY, request("r", count=5))),
+    InfeasibleCase(None, "one alternative is enough", (
         first_of("r", alternative("many", count=5), alternative("few")),)),
-    Hopeless(Reason.TOO_FEW_DEVICES, "no alternative is", (
+    InfeasibleCase(Reason.TOO_FEW_DEVICES, "no alternative is", (
         first_of("r", alternative("many", count=5), alternative("none", NOT_HERE)),)),
-    Hopeless(Reason.TOO_FEW_DEVICES, "all of nothing", (request("r", NOT_HERE, count=None),)),
-    Hopeless(None, "two of a root", (request(count=2),), constraint=True),
-    Hopeless(Reason.CONSTRAINT, "three of a root", (request(count=3),), constraint=True),
-    Hopeless(None, "alternatives are left to the search", (
+    InfeasibleCase(Reason.TOO_FEW_DEVICES, "all of nothing", (request("r", NOT_HERE, count=None),)),
+    InfeasibleCase(None, "two of a root", (request(count=2),), constraint=True),
+    InfeasibleCase(Reason.CONSTRAINT, "three of a root", (request(count=3),), constraint=True),
+    InfeasibleCase(None, "alternatives are left to the search", (
         first_of("r", alternative("many", count=3), alternative("few")),), constraint=True),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("case", HOPELESS, ids=lambda case: case.name)
-def test_infeasibility(case: Hopeless) -> None:
+def test_infeasibility(case: InfeasibleCase) -> None:
     constraints = [match(ROOT)] if case.constraint else []
 
     infeasibility = laid_out(ROOTS, claim(*case.requests, constraints=constraints)).infeasibility()

@@ -64,7 +64,7 @@ def template(count: int = 2) -> ResourceClaimTemplate:
 
 
 def by_name(made_values: Sequence[Any]) -> Mapping[tuple[str, str], Any]:
-    return {(each.metadata.namespace, each.metadata.name): each for each in made_values}
+    return {(value.metadata.namespace, value.metadata.name): value for value in made_values}
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +180,7 @@ def test_an_extended_resource_of_a_class_counts() -> None:
     assert "only 2 suitable devices, 3 requested" in answer_.note
 
 
-def test_replicas_are_told_the_same() -> None:
+def test_replicas_get_the_same_explanation() -> None:
     """Also once their claims exist, whose names are different for each."""
     first, second = (pod(name, f"={TEMPLATE}") for name in ("first", "second"))
     of_second = msgspec.structs.replace(
@@ -266,7 +266,7 @@ def test_a_note_is_no_longer_than_an_event_holds() -> None:
     assert "more groups. Closest fit: " in answer_.note
 
 
-def test_names_of_other_namespaces_are_not_told() -> None:
+def test_names_of_other_namespaces_are_not_shown() -> None:
     foreign = msgspec.structs.replace(
         held_claim("gpu-0", "gpu-1"), metadata=ObjectMeta(name="secret", namespace="hidden")
     )

@@ -472,7 +472,7 @@ def test_reasons_of_devices_come_from_whoever_explains() -> None:
 
 
 def _strategy(name: str) -> Strategy:
-    return next(one for one in registry.ALL if one.name == name)
+    return next(strategy for strategy in registry.ALL if strategy.name == name)
 
 
 HALF_FULL = [held_claim("gpu-0", "node-2")]
@@ -596,7 +596,7 @@ def test_together_the_strategy_of_the_first_pod_chooses_devices() -> None:
     assert placements(answer) == ["pod: node-1", "a: node-1 gpu-1"]
 
 
-def test_together_an_error_is_told() -> None:
+def test_together_an_error_is_reported() -> None:
     claim_ = claim(request(device_class_name="lost"), name="lost")
 
     answer = simulated_result(claims=[claim_], on="node-1")
@@ -623,7 +623,7 @@ def test_share_ids_are_the_same_in_every_run_and_differ_within_one() -> None:
     assert len(set(ids[0])) == 2
 
 
-def test_what_is_asked_stays_as_it_is() -> None:
+def test_the_request_stays_as_it_is() -> None:
     requested = named_claim("a")
 
     simulated_result(claims=[requested])

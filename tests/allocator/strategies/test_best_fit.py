@@ -129,5 +129,5 @@ ROWS = (
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_placed(row: Row) -> None:
+def test_placements(row: Row) -> None:
     assert (row.devices, row.score) == placed(BEST_FIT, row.node, [claim(row.pending)], row.held)

@@ -93,7 +93,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_placed(row: Row) -> None:
+def test_placements(row: Row) -> None:
     claims = [claim(row.pending)]
 
     compact = placed(COMPACT_FIRST, row.node, claims, row.held)

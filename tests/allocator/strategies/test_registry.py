@@ -12,12 +12,12 @@ KNOWN = (
 )
 
 
-def wants(word: str) -> dict[str, str]:
+def strategy_annotations(word: str) -> dict[str, str]:
     """Annotations that choose."""
     return {STRATEGY_ANNOTATION: word, "example.com/other": "x"}
 
 
-@pytest.mark.parametrize("first_value", ALL, ids=lambda each: each.name)
+@pytest.mark.parametrize("first_value", ALL, ids=lambda strategy: strategy.name)
 def test_strategies_are_named_like_their_classes(first_value: object) -> None:
     assert find_strategy(type(first_value).__name__) is first_value
 
@@ -45,22 +45,29 @@ class Row(NamedTuple):
 ROWS = (
     Row("nobody says anything", {}, {}, DEFAULT),
     Row("the configuration is the last word", {}, {"gpu": {}}, "FirstFit"),
-    Row("the class comes before it", {}, {"gpu": wants("BestFit")}, "BestFit"),
+    Row("the class comes before it", {}, {"gpu": strategy_annotations("BestFit")}, "BestFit"),
     Row(
-        "the pod before the class", wants("LowLoadFirst"), {"gpu": wants("BestFit")}, "LowLoadFirst"
+        "the pod before the class",
+        strategy_annotations("LowLoadFirst"),
+        {"gpu": strategy_annotations("BestFit")},
+        "LowLoadFirst",
     ),
-    Row("the pod alone", wants("TopologyPacked"), {}, "TopologyPacked"),
+    Row("the pod alone", strategy_annotations("TopologyPacked"), {}, "TopologyPacked"),
     Row(
         "of several classes the first that says something",
         {},
-        {"nic": {}, "gpu": wants("BestFit"), "fpga": wants("CompactFirst")},
+        {
+            "nic": {},
+            "gpu": strategy_annotations("BestFit"),
+            "fpga": strategy_annotations("CompactFirst"),
+        },
         "BestFit",
     ),
-    Row("space around a word is nothing", wants(" BestFit\n"), {}, "BestFit"),
+    Row("space around a word is nothing", strategy_annotations(" BestFit\n"), {}, "BestFit"),
     Row(
         "a wrong word of a class that is outvoted does no harm",
-        wants("BestFit"),
-        {"gpu": wants("x")},
+        strategy_annotations("BestFit"),
+        {"gpu": strategy_annotations("x")},
         "BestFit",
     ),
 )
@@ -82,16 +89,22 @@ class Wrong(NamedTuple):
 WRONG = (
     Wrong(
         "of the pod",
-        wants("bestfit"),
+        strategy_annotations("bestfit"),
         {},
         DEFAULT,
         "metadata.annotations[drawbridge.internal/strategy]",
     ),
-    Wrong("empty", wants(""), {}, DEFAULT, "metadata.annotations[drawbridge.internal/strategy]"),
+    Wrong(
+        "empty",
+        strategy_annotations(""),
+        {},
+        DEFAULT,
+        "metadata.annotations[drawbridge.internal/strategy]",
+    ),
     Wrong(
         "of a class",
         {},
-        {"nic": {}, "gpu": wants("spread")},
+        {"nic": {}, "gpu": strategy_annotations("spread")},
         DEFAULT,
         "deviceClass[gpu].metadata.annotations[drawbridge.internal/strategy]",
     ),
