@@ -24,8 +24,8 @@ class ToldSource:
     def discover(self) -> Inventory:
         return self._inventory
 
-    async def run(self, found: Callable[[Inventory], None]) -> None:
-        self.tell = found
+    async def run(self, publish: Callable[[Inventory], None]) -> None:
+        self.tell = publish
 
     def problem(self) -> str:
         return self._problem
@@ -68,19 +68,19 @@ async def test_a_change_of_one_source_leaves_the_devices_of_the_others() -> None
         ToldSource(inventory("eth0", pool="nics")),
     )
     source = CombinedSource([source_changes, nics])
-    seen = [source.discover()]
-    await source.run(seen.append)
+    inventories = [source.discover()]
+    await source.run(inventories.append)
 
     nics.tell(inventory("eth0", pool="nics"))
-    assert 1 == len(seen), "nothing has changed"
+    assert 1 == len(inventories), "nothing has changed"
     nics.tell(inventory("eth0", "eth1", pool="nics"))
     source_changes.tell(inventory())
 
-    assert {"": ["gpu-0"], "nics": ["eth0", "eth1"]} == names(seen[1])
-    assert {"": [], "nics": ["eth0", "eth1"]} == names(seen[2])
+    assert {"": ["gpu-0"], "nics": ["eth0", "eth1"]} == names(inventories[1])
+    assert {"": [], "nics": ["eth0", "eth1"]} == names(inventories[2])
 
 
-def test_problems_of_all_sources_are_told() -> None:
+def test_problems_of_all_sources_are_reported() -> None:
     source = CombinedSource([ToldSource(inventory(), "a"), ToldSource(inventory(), "b")])
 
     assert "a; b" == source.problem()

@@ -56,7 +56,7 @@ async def prepare(preparer: Preparer, *claims: ResourceClaim) -> list[str]:
     outcomes = await preparer.prepare([ref_of(claim) for claim in claims])
     assert {claim.metadata.uid for claim in claims} == outcomes.keys()
     return [
-        found.message if isinstance(found := outcomes[claim.metadata.uid], Refusal) else ""
+        outcome.message if isinstance(outcome := outcomes[claim.metadata.uid], Refusal) else ""
         for claim in claims
     ]
 
@@ -100,8 +100,8 @@ async def test_every_claim_of_a_call_has_an_answer(node: FolderNode, client: Cli
     )
 
     reasons = [
-        each.reason.value if isinstance(each, Refusal) else "prepared"
-        for each in (outcomes[uid] for uid in (UID, conflict.metadata.uid, unknown.uid))
+        outcome.reason.value if isinstance(outcome, Refusal) else "prepared"
+        for outcome in (outcomes[uid] for uid in (UID, conflict.metadata.uid, unknown.uid))
     ]
     assert ["prepared", "allocated", "claimGone"] == reasons
     assert isinstance(outcomes[B.metadata.uid], Preparation)
@@ -209,7 +209,7 @@ async def test_without_the_api_server_nothing_is_changed(
     assert [""] == await prepare(preparer, A)
 
 
-async def test_a_checkpoint_that_cannot_be_written_is_told(
+async def test_a_checkpoint_that_cannot_be_written_is_reported(
     node: FolderNode, client: Client
 ) -> None:
     preparer = node.preparer(client)
@@ -254,7 +254,9 @@ async def test_a_spec_that_cannot_be_written_is_no_other_claims_trouble(
     assert {"a": "Completed", "b": "Completed"} == node.states
 
 
-async def test_a_lock_that_another_process_holds_is_told(node: FolderNode, client: Client) -> None:
+async def test_a_lock_that_another_process_holds_is_reported(
+    node: FolderNode, client: Client
+) -> None:
     from driver.node.lock import file_lock  # noqa: PLC0415
 
     async with file_lock(node.state / "lock", timeout_s=None):

@@ -78,9 +78,9 @@ async def publishing(node: FolderNode, client: Client) -> AsyncIterator[Publishe
 def devices(server: FakeApiServer) -> dict[str, Any]:
     """Device to what is published of it."""
     return {
-        each["name"]: each
+        device_["name"]: device_
         for object_ in server.objects(RESOURCE_SLICES)
-        for each in object_["spec"].get("devices", ())
+        for device_ in object_["spec"].get("devices", ())
     }
 
 
@@ -210,7 +210,7 @@ async def test_unhealthy_devices_are_tainted_until_they_recover(
         await until(lambda: "taints" not in devices(server)["gpu-0"])
 
 
-async def test_a_failure_is_told_and_repeated(
+async def test_a_failure_is_reported_and_repeated(
     node: FolderNode, client: Client, server: FakeApiServer
 ) -> None:
     server.fail(503, times=3, matches=lambda call: call.method == "PATCH")

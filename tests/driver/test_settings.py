@@ -39,24 +39,24 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_without_a_node_it_does_not_start() -> None:
-    done = run()
+    completed = run()
 
-    assert (2, "") == (done.returncode, done.stdout)
-    assert "set DRAWBRIDGE_NODE_NAME" in done.stderr
+    assert (2, "") == (completed.returncode, completed.stdout)
+    assert "set DRAWBRIDGE_NODE_NAME" in completed.stderr
 
 
 def test_with_a_broken_inventory_it_does_not_start(tmp_path: Path) -> None:
     file = tmp_path / "inventory.yaml"
     file.write_text("kind: Nothing\napiVersion: v1\n")
 
-    done = run(DRAWBRIDGE_NODE_NAME="node-1", DRAWBRIDGE_INVENTORY=str(file))
+    completed = run(DRAWBRIDGE_NODE_NAME="node-1", DRAWBRIDGE_INVENTORY=str(file))
 
-    assert 2 == done.returncode
-    assert f"{file}: the document is no inventory" in done.stderr
+    assert 2 == completed.returncode
+    assert f"{file}: the document is no inventory" in completed.stderr
 
 
 def test_settings_are_printed() -> None:
-    done = run("--print-settings")
+    completed = run("--print-settings")
 
-    assert 0 == done.returncode
-    assert "claimCheckPeriod: 10s" in done.stdout
+    assert 0 == completed.returncode
+    assert "claimCheckPeriod: 10s" in completed.stdout

@@ -69,12 +69,12 @@ def test_the_first_file_must_be_good(tmp_path: Path, content: str, words: str) -
     assert words in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"default\.yaml: No such file"):
         source(tmp_path).discover()
 
 
-def test_many_faults_are_told_in_part(tmp_path: Path) -> None:
+def test_of_many_faults_some_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "inventory.yaml"
     write(file, *(f"GPU-{number}" for number in range(30)))
 
@@ -91,21 +91,21 @@ async def test_a_broken_file_keeps_the_last_good_one_and_says_so(tmp_path: Path)
     write(file, "gpu-0")
     source_ = source(file)
     assert ["gpu-0"] == names(source_.discover())
-    found: list[list[str]] = []
+    inventories: list[list[str]] = []
 
     async def run() -> None:
-        await source_.run(lambda inventory: found.append(names(inventory)))
+        await source_.run(lambda inventory: inventories.append(names(inventory)))
 
     async with running(run):
         write(file, "gpu-0", "gpu-1")
-        await until(lambda: found == [["gpu-0", "gpu-1"]])
+        await until(lambda: inventories == [["gpu-0", "gpu-1"]])
 
         file.write_text("broken: [")
         await until(lambda: "inventory.yaml" in source_.problem())
         file.unlink()
         await until(lambda: "No such file" in source_.problem())
-        assert [["gpu-0", "gpu-1"]] == found
+        assert [["gpu-0", "gpu-1"]] == inventories
 
         write(file, "gpu-2")
-        await until(lambda: found[-1] == ["gpu-2"])
+        await until(lambda: inventories[-1] == ["gpu-2"])
         assert source_.problem() == ""

@@ -323,7 +323,7 @@ def test_a_gpu_that_is_lost_stays_published_with_a_fault(machine: Machine) -> No
     assert {} == source.read()
 
 
-def test_a_gpu_without_events_is_told_to_be_unmonitored(machine: Machine) -> None:
+def test_a_gpu_without_events_is_unmonitored(machine: Machine) -> None:
     source = machine.source(FakeNvml(whole(has_events=False)))
     source.discover()
 

@@ -77,10 +77,12 @@ def test_one_of_them_is_prepared(source: NvmlGpus) -> None:
 
     assert isinstance(preparation, Preparation)
     (entry,) = cdi_spec(node.driver, preparation, BOOT)["devices"]
-    assert any(each.startswith("DRAWBRIDGE_DEVICE_GPU_") for each in entry["containerEdits"]["env"])
+    assert any(
+        variable.startswith("DRAWBRIDGE_DEVICE_GPU_") for variable in entry["containerEdits"]["env"]
+    )
 
 
-def test_their_health_can_be_asked(source: NvmlGpus) -> None:
+def test_their_health_can_be_read(source: NvmlGpus) -> None:
     source.discover()
 
     assert {fault.kind for fault in source.read().values()} <= {"unmonitored"}

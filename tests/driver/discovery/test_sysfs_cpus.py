@@ -93,7 +93,7 @@ def test_some_cpus_are_for_the_system(machine: Machine) -> None:
     ]
 
 
-def test_a_container_is_told_which_cpus_are_near(machine: Machine) -> None:
+def test_a_container_gets_the_cpus_that_are_near(machine: Machine) -> None:
     machine.add(0, "0-3,8")
 
     (device,) = machine.devices().values()
@@ -101,7 +101,7 @@ def test_a_container_is_told_which_cpus_are_near(machine: Machine) -> None:
     assert {"DRAWBRIDGE_DEVICE_CPU_NUMA_0_CPU_LIST": "0-3,8"} == device.injection.environment
 
 
-def test_a_machine_that_tells_nothing_is_told(tmp_path: Path) -> None:
+def test_a_machine_that_publishes_nothing_is_reported(tmp_path: Path) -> None:
     source = SysfsCpus(tmp_path, reserved_cpus=0, period_s=60)
 
     assert [] == list(source.discover().devices())

@@ -40,7 +40,7 @@ def values(device: NodeDevice) -> Mapping[str, Any]:
     }
 
 
-def told(tree: SysfsTree, attribute: str) -> dict[str, Any]:
+def values_by_device(tree: SysfsTree, attribute: str) -> dict[str, Any]:
     """Device to the value of an attribute; None where it is not published."""
     return {name: values(device).get(attribute) for name, device in nics(tree).items()}
 
@@ -52,10 +52,10 @@ def test_a_root_for_each_device(tree: SysfsTree) -> None:
     tree.add_nic("pci0000:16/0000:16:01.0/0000:17:00.0", "eth0", numa_node=0)
     tree.add_nic("pci0000:3a/0000:3a:01.0/0000:3b:00.0", "eth1", numa_node=0)
 
-    assert {"nic-0000-17-00-0": "pci0000:16", "nic-0000-3b-00-0": "pci0000:3a"} == told(
+    assert {"nic-0000-17-00-0": "pci0000:16", "nic-0000-3b-00-0": "pci0000:3a"} == values_by_device(
         tree, PCIE_ROOT
     )
-    assert {None} == set(told(tree, PCIE_SWITCH).values())
+    assert {None} == set(values_by_device(tree, PCIE_SWITCH).values())
 
 
 def test_two_switches_under_one_root(tree: SysfsTree) -> None:
@@ -65,26 +65,26 @@ def test_two_switches_under_one_root(tree: SysfsTree) -> None:
     other = "pci0000:16/0000:16:02.0/0000:20:00.0"
     tree.add_nic(f"{other}/0000:21:00.0/0000:22:00.0", "eth2")
 
-    assert {"pci0000:16"} == set(told(tree, PCIE_ROOT).values())
+    assert {"pci0000:16"} == set(values_by_device(tree, PCIE_ROOT).values())
     assert {
         "nic-0000-19-00-0": "0000:17:00.0",
         "nic-0000-1a-00-0": "0000:17:00.0",
         "nic-0000-22-00-0": "0000:20:00.0",
-    } == told(tree, PCIE_SWITCH)
+    } == values_by_device(tree, PCIE_SWITCH)
 
 
 def test_of_nested_switches_the_nearest_counts(tree: SysfsTree) -> None:
     ports = "0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0/0000:1a:00.0"
     tree.add_nic(f"pci0000:16/{ports}/0000:1b:00.0", "eth0")
 
-    assert {"nic-0000-1b-00-0": "0000:19:00.0"} == told(tree, PCIE_SWITCH)
+    assert {"nic-0000-1b-00-0": "0000:19:00.0"} == values_by_device(tree, PCIE_SWITCH)
 
 
 def test_two_sockets(tree: SysfsTree) -> None:
     tree.add_nic("pci0000:16/0000:16:01.0/0000:17:00.0", "eth0", numa_node=0)
     tree.add_nic("pci0000:97/0000:97:01.0/0000:98:00.0", "eth1", numa_node=1)
 
-    assert {"nic-0000-17-00-0": 0, "nic-0000-98-00-0": 1} == told(tree, NUMA_NODE)
+    assert {"nic-0000-17-00-0": 0, "nic-0000-98-00-0": 1} == values_by_device(tree, NUMA_NODE)
 
 
 @pytest.mark.parametrize("numa_node", [-1, "", "none", 4096])
@@ -164,12 +164,13 @@ def test_virtual_functions_are_published_in_place_of_their_parent(tree: SysfsTre
     tree.add_virtual_function(parent, "0000:17:00.1", "eth1")
     tree.add_virtual_function(parent, "0000:17:00.2")
 
-    assert {"nic-0000-17-00-1": "0000:17:00.0", "nic-0000-17-00-2": "0000:17:00.0"} == told(
-        tree, "physicalFunction"
-    )
-    assert {True} == set(told(tree, "virtualFunction").values())
-    assert {"pci0000:16"} == set(told(tree, PCIE_ROOT).values())
-    assert {1} == set(told(tree, NUMA_NODE).values())
+    assert {
+        "nic-0000-17-00-1": "0000:17:00.0",
+        "nic-0000-17-00-2": "0000:17:00.0",
+    } == values_by_device(tree, "physicalFunction")
+    assert {True} == set(values_by_device(tree, "virtualFunction").values())
+    assert {"pci0000:16"} == set(values_by_device(tree, PCIE_ROOT).values())
+    assert {1} == set(values_by_device(tree, NUMA_NODE).values())
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -202,12 +203,12 @@ def test_infiniband_without_a_link_is_a_fault(tree: SysfsTree) -> None:
 # --- over time ------------------------------------------------------------------------------------
 
 
-async def test_devices_that_come_and_go_are_told(tree: SysfsTree) -> None:
+async def test_devices_that_come_and_go_are_reported(tree: SysfsTree) -> None:
     tree.add_nic("pci0000:16/0000:16:01.0/0000:17:00.0", "eth0")
-    seen: list[Inventory] = []
+    inventories: list[Inventory] = []
     looking = source(tree, period_s=0.01)
     looking.discover()
 
-    async with running(partial(looking.run, seen.append)):
+    async with running(partial(looking.run, inventories.append)):
         tree.add_nic("pci0000:16/0000:16:02.0/0000:18:00.0", "eth1")
-        await until(lambda: bool(seen) and len(list(seen[-1].devices())) == 2)
+        await until(lambda: bool(inventories) and len(list(inventories[-1].devices())) == 2)

@@ -90,8 +90,8 @@ async def connected(folder: Path) -> AsyncIterator[Kubelet]:
         injected_device(device("gpu-0"), cdi_devices=("nvidia.com/gpu=0",)), shared_gpu("shared")
     )
     node = FolderNode(folder, nodes)
-    for each in ("registry", "plugins"):
-        (folder / each).mkdir()
+    for name in ("registry", "plugins"):
+        (folder / name).mkdir()
     paths = sockets(DRIVER, "", folder / "registry", folder / "plugins")
     async with FakeApiServer() as server, server.client() as client:
         server.put(RESOURCE_CLAIMS, document_of(CLAIM))
@@ -126,8 +126,8 @@ async def connected(folder: Path) -> AsyncIterator[Kubelet]:
 
 @pytest.fixture
 async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
-    async with connected(tmp_path) as made:
-        yield made
+    async with connected(tmp_path) as kubelet_:
+        yield kubelet_
 
 
 async def test_registration(kubelet: Kubelet) -> None:
@@ -165,7 +165,7 @@ async def test_a_claim_that_is_prepared_comes_with_its_devices(kubelet: Kubelet)
     assert not whole.HasField("share_id")
     uid = CLAIM.metadata.uid
     assert [f"gpu.example.com/claim={uid}-1", "nvidia.com/gpu=0"] == list(whole.cdi_device_ids)
-    assert [CLAIM.metadata.uid] == [each.record.uid for each in kubelet.prepared]
+    assert [CLAIM.metadata.uid] == [preparation.record.uid for preparation in kubelet.prepared]
 
 
 async def test_every_claim_has_an_answer(kubelet: Kubelet) -> None:
@@ -193,7 +193,7 @@ async def health_stream(kubelet: Kubelet) -> AsyncIterator[Any]:
             yield cast(Any, call(health_api.NodeWatchResourcesRequest()))
 
 
-async def test_the_health_of_all_devices_is_told(kubelet: Kubelet) -> None:
+async def test_the_health_of_all_devices_is_reported(kubelet: Kubelet) -> None:
     async with health_stream(kubelet) as stream:
         report = await stream.read()
 

@@ -31,7 +31,7 @@ async def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert all(order[i][0] == order[i + 1][0] for i in (0, 2, 4))
 
 
-async def test_who_waits_too_long_is_told(tmp_path: Path) -> None:
+async def test_a_wait_that_takes_too_long_is_reported(tmp_path: Path) -> None:
     async with file_lock(tmp_path / "lock", timeout_s=None):
         with pytest.raises(LockTimeout, match=r"lock has been locked for 0\.01 s"):
             async with file_lock(tmp_path / "lock", timeout_s=0.01):

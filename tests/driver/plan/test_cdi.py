@@ -30,8 +30,10 @@ def preparation(
     return preparation
 
 
-def edits(*results: DeviceRequestAllocationResult, of: NodeDevice, **fields: Any) -> dict[str, Any]:
-    spec = cdi_spec(DRIVER, preparation(*results, node=node_state(of), **fields), BOOT)
+def edits(
+    *results: DeviceRequestAllocationResult, device_: NodeDevice, **fields: Any
+) -> dict[str, Any]:
+    spec = cdi_spec(DRIVER, preparation(*results, node=node_state(device_), **fields), BOOT)
     container_edits: dict[str, Any] = spec["devices"][0]["containerEdits"]
     return container_edits
 
@@ -59,10 +61,10 @@ def test_names_of_the_vendors_own_devices_come_after_ours() -> None:
     assert (f"gpu.example.com/claim={UID}-0", "nvidia.com/gpu=0") == names
 
 
-def test_a_share_is_told_what_it_may_use() -> None:
+def test_a_share_gets_variables_with_what_it_may_use() -> None:
     share_ = share("gpu-0", "10Gi", 25)
 
-    environment = edits(share_, of=NodeDevice(device=shared_gpu()))["env"]
+    environment = edits(share_, device_=NodeDevice(device=shared_gpu()))["env"]
 
     assert [
         "DRAWBRIDGE_DEVICE_GPU_0=uuid-of-gpu-0",
@@ -72,12 +74,12 @@ def test_a_share_is_told_what_it_may_use() -> None:
     ] == environment
 
 
-def test_a_whole_device_is_told_all_of_it() -> None:
+def test_a_whole_device_gets_variables_with_all_of_it() -> None:
     capacity = {"memory": "80Gi", "example.com/tflops": "989500m"}
 
-    environment = edits(result("gpu-0"), of=NodeDevice(device=device("gpu-0", capacity=capacity)))[
-        "env"
-    ]
+    environment = edits(
+        result("gpu-0"), device_=NodeDevice(device=device("gpu-0", capacity=capacity))
+    )["env"]
 
     assert [
         "DRAWBRIDGE_DEVICE_GPU_0=gpu-0",
@@ -86,10 +88,10 @@ def test_a_whole_device_is_told_all_of_it() -> None:
     ] == environment
 
 
-def test_configuration_and_admin_access_are_told() -> None:
+def test_configuration_and_admin_access_become_variables() -> None:
     environment = edits(
         result("gpu-0", admin_access=True),
-        of=NodeDevice(device=device("gpu-0")),
+        device_=NodeDevice(device=device("gpu-0")),
         config=[configured_configuration(sharing={"timeSlice": "Short"})],
     )["env"]
 
@@ -98,14 +100,14 @@ def test_configuration_and_admin_access_are_told() -> None:
 
 
 def test_what_was_declared_is_injected() -> None:
-    made = injected_device(
+    with_devices = injected_device(
         device("gpu-0"),
         environment={"VENDOR": "1"},
         device_nodes=(DeviceNode(path="/dev/a"), DeviceNode(path="/dev/b", host_path="/dev/c")),
         mounts=(Mount(host_path="/lib/a", container_path="/lib/b"),),
     )
 
-    edits_ = edits(result("gpu-0"), of=made)
+    edits_ = edits(result("gpu-0"), device_=with_devices)
 
     assert "VENDOR=1" in edits_["env"]
     assert [

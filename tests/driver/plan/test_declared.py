@@ -176,10 +176,10 @@ def test_a_fault_names_the_field_and_the_cure(fault: Fault) -> None:
     document = copy.deepcopy(inventory(SHARED))
     fault.change(document, document["pools"][0]["devices"][0])
 
-    found = {fault.path: f"{fault.message}; {fault.fix}" for fault in faults(document)}
+    messages = {fault.path: f"{fault.message}; {fault.fix}" for fault in faults(document)}
 
-    assert fault.path in found
-    assert fault.words in found[fault.path]
+    assert fault.path in messages
+    assert fault.words in messages[fault.path]
 
 
 @pytest.mark.parametrize("document", [None, [], "gpu-0", {"kind": "DeviceInventory"}], ids=repr)

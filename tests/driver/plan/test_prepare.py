@@ -297,7 +297,7 @@ def test_a_policy_is_obeyed() -> None:
     mode = 'device.attributes["gpu.example.com"].mode'
     apart = policy(rule("whole", f'{mode} == "whole"', only=f'{mode} == "whole"'))
     node = node_state(
-        *(device(each, attributes={"mode": each, "uuid": "1"}) for each in ("whole", "part")),
+        *(device(mode_, attributes={"mode": mode_, "uuid": "1"}) for mode_ in ("whole", "part")),
         policies=[apart],
     )
 

@@ -154,7 +154,7 @@ def test_one_changed_slice_is_written_in_place() -> None:
 
     writes_ = writes(stored, gpus(130), taints={"gpu-129": (IN_USE,)})
 
-    assert [stored[2].metadata.name] == [one.metadata.name for one in writes_.to_apply]
+    assert [stored[2].metadata.name] == [slice_.metadata.name for slice_ in writes_.to_apply]
     assert [1] == generations(writes_.to_apply)
 
 
@@ -174,7 +174,9 @@ def test_a_new_generation_that_was_cut_short_is_completed() -> None:
     writes_ = writes(half, gpus(130, version=1))
 
     assert [2, 2] == generations(writes_.to_apply)
-    assert [one.metadata.name for one in old[1:]] == [one.metadata.name for one in writes_.to_apply]
+    assert [slice_.metadata.name for slice_ in old[1:]] == [
+        slice_.metadata.name for slice_ in writes_.to_apply
+    ]
 
 
 def test_a_new_generation_that_was_cut_short_and_changed_is_left_behind() -> None:
@@ -210,7 +212,7 @@ def test_a_pool_that_is_gone_is_deleted() -> None:
     writes_ = writes(stored, gpus(1))
 
     assert not writes_.to_apply
-    assert ["node-1/nics"] == [one.spec.pool.name for one in writes_.to_delete]
+    assert ["node-1/nics"] == [slice_.spec.pool.name for slice_ in writes_.to_delete]
 
 
 def test_slices_of_another_version_under_other_names_are_replaced() -> None:
@@ -220,7 +222,7 @@ def test_slices_of_another_version_under_other_names_are_replaced() -> None:
 
     writes_ = writes([stored], gpus(1))
 
-    assert [own.metadata.name] == [one.metadata.name for one in writes_.to_apply]
+    assert [own.metadata.name] == [slice_.metadata.name for slice_ in writes_.to_apply]
     assert [stored] == list(writes_.to_delete)
 
 
@@ -257,27 +259,29 @@ Content = frozenset[tuple[str, object]]
 
 def _content(devices: Iterable[NodeDevice | Device]) -> Content:
     plain = (device_.device if isinstance(device_, NodeDevice) else device_ for device_ in devices)
-    return frozenset((one.name, (one.attributes or {})["version"].int_) for one in plain)
+    return frozenset(
+        (device_.name, (device_.attributes or {})["version"].int_) for device_ in plain
+    )
 
 
-def _steps(found: Writes) -> Iterator[Callable[[dict[str, ResourceSlice]], object]]:
-    for one in found.to_apply:
-        yield partial(_put, one)
-    for one in found.to_delete:
-        yield partial(_remove, one)
+def _steps(writes_: Writes) -> Iterator[Callable[[dict[str, ResourceSlice]], object]]:
+    for slice_ in writes_.to_apply:
+        yield partial(_put, slice_)
+    for slice_ in writes_.to_delete:
+        yield partial(_remove, slice_)
 
 
-def _put(one: ResourceSlice, stored: dict[str, ResourceSlice]) -> None:
-    (stored[one.metadata.name],) = _stored([one])
+def _put(slice_: ResourceSlice, stored: dict[str, ResourceSlice]) -> None:
+    (stored[slice_.metadata.name],) = _stored([slice_])
 
 
-def _remove(one: ResourceSlice, stored: dict[str, ResourceSlice]) -> None:
-    del stored[one.metadata.name]
+def _remove(slice_: ResourceSlice, stored: dict[str, ResourceSlice]) -> None:
+    del stored[slice_.metadata.name]
 
 
 def _check(stored: Mapping[str, ResourceSlice], whole: set[Content]) -> None:
-    seen = _read(stored)
-    assert seen is None or seen in whole
+    published = _read(stored)
+    assert published is None or published in whole
 
 
 def _read(stored: Mapping[str, ResourceSlice]) -> Content | None:
@@ -297,5 +301,7 @@ def _stored(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
     return [decode(encode(slice_), ResourceSlice) for slice_ in slices]
 
 
-def _with_devices(one: ResourceSlice, *devices: Device) -> ResourceSlice:
-    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices))
+def _with_devices(slice_: ResourceSlice, *devices: Device) -> ResourceSlice:
+    return msgspec.structs.replace(
+        slice_, spec=msgspec.structs.replace(slice_.spec, devices=devices)
+    )
