@@ -52,8 +52,8 @@ class Scene(NamedTuple):
 
     async def code(self) -> str:
         """Return code or verdict of PreFilter."""
-        told = await self.scheduler.prefilter(self.pod)
-        return str(told.get("code") or told["verdict"])
+        answer = await self.scheduler.prefilter(self.pod)
+        return str(answer.get("code") or answer["verdict"])
 
     async def bind(self, node_name: str) -> Document:
         """Bind the pod to a node."""
@@ -89,8 +89,8 @@ async def test_a_tainted_device_goes_to_those_that_tolerate_it(
     tmp_path: Path, tolerations: tuple[Any, ...], code: str
 ) -> None:
     published = {"node-1": devices("gpu-0", taints=(taint(),))}
-    async with scene(tmp_path, published, tolerations=tolerations) as made:
-        assert await made.code() == code
+    async with scene(tmp_path, published, tolerations=tolerations) as scene_:
+        assert await scene_.code() == code
 
 
 async def test_a_taint_rule_that_comes_and_goes(tmp_path: Path) -> None:
@@ -101,44 +101,44 @@ async def test_a_taint_rule_that_comes_and_goes(tmp_path: Path) -> None:
             "taint": {"key": "maintenance", "effect": "NoSchedule"},
         },
     }
-    async with scene(tmp_path, {"node-1": devices("gpu-0")}) as made:
-        assert await made.code() == "fits"
-        server, state = made.server, made.sidecar.state
+    async with scene(tmp_path, {"node-1": devices("gpu-0")}) as scene_:
+        assert await scene_.code() == "fits"
+        server, state = scene_.server, scene_.sidecar.state
 
         server.put(DEVICE_TAINT_RULES, rule)
         await until(lambda: state._feed.has(Kind.TAINT_RULE))
-        assert await made.code() == "noDevices"
+        assert await scene_.code() == "noDevices"
 
         server.remove(DEVICE_TAINT_RULES, "maintenance")
         await until(lambda: state._feed.has(Kind.TAINT_RULE))
-        assert await made.code() == "fits"
+        assert await scene_.code() == "fits"
 
 
 async def test_all_devices_of_a_node_or_none(tmp_path: Path) -> None:
     published = {"node-1": devices("gpu-0", "gpu-1"), "node-2": devices("gpu-0", "gpu-1")}
-    async with scene(tmp_path, published, count=None) as made:
-        put_claim(made.server, "gpu-b")
-        other = put_pod(made.server, "b", "gpu-b")
-        await made.scheduler.prefilter(other)
-        made.scheduler.reserve(other, "node-1")
+    async with scene(tmp_path, published, count=None) as scene_:
+        put_claim(scene_.server, "gpu-b")
+        other = put_pod(scene_.server, "b", "gpu-b")
+        await scene_.scheduler.prefilter(other)
+        scene_.scheduler.reserve(other, "node-1")
 
-        assert (await made.bind("node-2"))["verdict"] == "ok"
+        assert (await scene_.bind("node-2"))["verdict"] == "ok"
 
-        assert made.sidecar.devices_of("gpu-a") == ["node-2/gpu-0", "node-2/gpu-1"]
+        assert scene_.sidecar.devices_of("gpu-a") == ["node-2/gpu-0", "node-2/gpu-1"]
 
 
 async def test_admin_access_takes_nothing_from_others(tmp_path: Path) -> None:
-    async with scene(tmp_path, {"node-1": devices("gpu-0")}, admin_access=True) as made:
-        assert (await made.bind("node-1"))["verdict"] == "ok"
-        put_claim(made.server, "gpu-b")
-        other = put_pod(made.server, "b", "gpu-b")
+    async with scene(tmp_path, {"node-1": devices("gpu-0")}, admin_access=True) as scene_:
+        assert (await scene_.bind("node-1"))["verdict"] == "ok"
+        put_claim(scene_.server, "gpu-b")
+        other = put_pod(scene_.server, "b", "gpu-b")
 
-        assert (await made.scheduler.prefilter(other))["verdict"] == "fits"
-        made.scheduler.reserve(other, "node-1")
-        assert (await made.scheduler.prebind(other))["verdict"] == "ok"
+        assert (await scene_.scheduler.prefilter(other))["verdict"] == "fits"
+        scene_.scheduler.reserve(other, "node-1")
+        assert (await scene_.scheduler.prebind(other))["verdict"] == "ok"
 
-        assert made.sidecar.devices_of("gpu-a") == made.sidecar.devices_of("gpu-b")
-        (result,) = made.sidecar.claim("gpu-a")["status"]["allocation"]["devices"]["results"]
+        assert scene_.sidecar.devices_of("gpu-a") == scene_.sidecar.devices_of("gpu-b")
+        (result,) = scene_.sidecar.claim("gpu-a")["status"]["allocation"]["devices"]["results"]
         assert result["adminAccess"] is True
 
 
@@ -151,16 +151,16 @@ async def test_prebind_waits_for_binding_conditions(
     attached = device(
         binding_conditions=(READY,), binding_failure_conditions=(FAILED,), binds_to_node=True
     )
-    async with scene(tmp_path, {"node-1": (attached,)}) as made:
+    async with scene(tmp_path, {"node-1": (attached,)}) as scene_:
         async with asyncio.TaskGroup() as group:
-            binding = group.create_task(made.bind("node-1"))
-            await until(lambda: bool(made.sidecar.devices_of("gpu-a")))
+            binding = group.create_task(scene_.bind("node-1"))
+            await until(lambda: bool(scene_.sidecar.devices_of("gpu-a")))
             assert not binding.done()
-            stored = made.sidecar.claim("gpu-a")
+            stored = scene_.sidecar.claim("gpu-a")
             (result,) = stored["status"]["allocation"]["devices"]["results"]
             report = {key: result[key] for key in ("driver", "pool", "device")}
             report["conditions"] = [{"type": condition, "status": "True"}]
-            made.server.put(
+            scene_.server.put(
                 RESOURCE_CLAIMS, {**stored, "status": {**stored["status"], "devices": [report]}}
             )
 

@@ -58,7 +58,7 @@ def put_waiting(server: FakeApiServer, *names: str, count: int = 2) -> list[Docu
     return [put_pod(server, name, f"gpu-{name}") for name in names]
 
 
-def told(server: FakeApiServer) -> Sequence[tuple[str, str]]:
+def event_notes(server: FakeApiServer) -> Sequence[tuple[str, str]]:
     """The pods that events are about, and what these say."""
     return sorted((event["regarding"]["name"], event["note"]) for event in server.objects(EVENTS))
 
@@ -78,9 +78,9 @@ async def test_equal_pods_get_an_event_each(tmp_path: Path) -> None:
             for pod in pods:
                 await scheduler.prefilter(pod)
 
-            await until(lambda: len(told(server)) == 2)
+            await until(lambda: len(event_notes(server)) == 2)
 
-            assert told(server) == [("a", FEW), ("b", FEW)]
+            assert event_notes(server) == [("a", FEW), ("b", FEW)]
 
 
 async def test_where_the_condition_says_all_the_event_says_the_same(tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ async def test_where_the_condition_says_all_the_event_says_the_same(tmp_path: Pa
             answer = await (await greeted(sidecar)).prefilter(pod)
             assert answer["code"] == "driverNotOwned"
 
-            await until(lambda: bool(told(server)))
+            await until(lambda: bool(event_notes(server)))
 
-            assert told(server) == [("a", answer["message"])]
+            assert event_notes(server) == [("a", answer["message"])]
 
 
 async def test_pods_that_do_not_wait_for_devices_any_more_get_no_event(tmp_path: Path) -> None:

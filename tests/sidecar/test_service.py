@@ -289,10 +289,10 @@ async def test_the_claims_that_the_scheduler_has_seen_are_waited_for(tmp_path: P
 
             answer = await scheduler.prefilter(pod, claimVersions=ahead)
             assert (answer["verdict"], answer["code"]) == ("error", "claimsBehind")
-            seen = {"default/gpu-a": str(version)}
+            versions = {"default/gpu-a": str(version)}
             assert names(
                 await scheduler.prefilter(
-                    pod, claimVersions=seen, newestClaimVersion=str(version + 100)
+                    pod, claimVersions=versions, newestClaimVersion=str(version + 100)
                 )
             )
 
@@ -368,7 +368,7 @@ async def test_verdicts_that_are_known_are_not_searched_again(tmp_path: Path) ->
         assert counted("search_steps") == steps
 
 
-async def test_a_pod_is_told_once_why_it_waits(tmp_path: Path) -> None:
+async def test_a_waiting_pod_gets_one_event_with_the_reason(tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=1)
         put_claim(server, "gpu-a", count=2)
@@ -514,7 +514,9 @@ async def test_what_is_reserved_can_be_read(tmp_path: Path) -> None:
             "reserved",
             ("gpu.example.com/node-1/gpu-0",),
         )
-        assert [one.pod_uid for one in view.reservations] == [pod["metadata"]["uid"]]
+        assert [reservation.pod_uid for reservation in view.reservations] == [
+            pod["metadata"]["uid"]
+        ]
 
 
 async def test_devices_that_are_counted_wrongly_are_counted_anew(tmp_path: Path) -> None:

@@ -51,7 +51,10 @@ def pod(*claims: str, name: str = "a", priority: int = 0, nominated: str = "", *
             "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
             "status": {"nominatedNodeName": nominated},
             "spec": {
-                "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+                "resourceClaims": [
+                    {"name": claim_name_, "resourceClaimName": claim_name_}
+                    for claim_name_ in claims
+                ],
                 "priority": priority,
                 **spec,
             },
@@ -68,39 +71,39 @@ def snapshot(
     pods: Sequence[Pod] = (),
     drivers: Sequence[str] = (DRIVER,),
 ) -> Snapshot:
-    names = [each.metadata.name for each in nodes]
+    names = [node_.metadata.name for node_ in nodes]
     claims_of: dict[str, frozenset[Name]] = {}
-    for each in claims:
-        for user in (each.status.reserved_for if each.status else None) or ():
-            claims_of[user.uid] = claims_of.get(user.uid, frozenset()) | {claim_name(each)}
-    by_name: Mapping[str, DeviceClass] = {each.metadata.name: each for each in classes}
+    for claim_ in claims:
+        for user in (claim_.status.reserved_for if claim_.status else None) or ():
+            claims_of[user.uid] = claims_of.get(user.uid, frozenset()) | {claim_name(claim_)}
+    by_name: Mapping[str, DeviceClass] = {class_.metadata.name: class_ for class_ in classes}
     if slices is None:
         slices = [slice_of(*devices("gpu-0", "gpu-1"), pool=name, node=name) for name in names]
     return Snapshot(
         cluster=Cluster(
             slices=slices, nodes=nodes, claims=claims, classes=by_name, options=AllocatorOptions()
         ),
-        claims={claim_name(each): each for each in claims},
+        claims={claim_name(claim_): claim_ for claim_ in claims},
         classes=by_name,
         extended_resources=extended_resources(classes),
-        pods={each.metadata.uid: each for each in pods},
+        pods={pod_.metadata.uid: pod_ for pod_ in pods},
         nominated={
-            each.metadata.uid: each
-            for each in pods
-            if each.status is not None and each.status.nominated_node_name
+            pod_.metadata.uid: pod_
+            for pod_ in pods
+            if pod_.status is not None and pod_.status.nominated_node_name
         },
         claims_of=claims_of,
-        lowest_priority=min((each.spec.priority or 0 for each in pods), default=None),
+        lowest_priority=min((pod_.spec.priority or 0 for pod_ in pods), default=None),
         drivers=frozenset(drivers),
     )
 
 
-def used_by(held: ResourceClaim, *uids: str) -> ResourceClaim:
-    status = held.status or ResourceClaimStatus()
+def used_by(claim_: ResourceClaim, *uids: str) -> ResourceClaim:
+    status = claim_.status or ResourceClaimStatus()
     users = tuple(
         ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid) for uid in uids
     )
-    return replace(held, status=replace(status, reserved_for=users))
+    return replace(claim_, status=replace(status, reserved_for=users))
 
 
 def full(*uids: str) -> ResourceClaim:
@@ -115,7 +118,7 @@ def full(*uids: str) -> ResourceClaim:
 
 def names(outcome: object) -> list[str]:
     assert isinstance(outcome, Fits), outcome
-    return [each.name for each in outcome.nodes]
+    return [node_.name for node_ in outcome.nodes]
 
 
 def rejected(outcome: object) -> tuple[Verdict, Code]:
@@ -205,9 +208,9 @@ def test_an_allocated_claim_limits_the_nodes() -> None:
     cluster = snapshot(claim(request(), name="gpu"))
     placement = place(pod("gpu"), "node-2", cluster)
     assert isinstance(placement, Placement)
-    held = with_allocation(*placement.allocations[0])
+    allocated = with_allocation(*placement.allocations[0])
 
-    cluster = snapshot(held)
+    cluster = snapshot(allocated)
 
     assert names(find_nodes(pod("gpu"), cluster)) == ["node-2"]
     assert rejected(place(pod("gpu"), "node-1", cluster))[1] is Code.CLAIM_NOT_AVAILABLE
@@ -258,7 +261,7 @@ def test_a_claim_that_is_being_deleted_is_not_used() -> None:
 
 
 def test_a_generated_claim_must_belong_to_the_pod() -> None:
-    made = convert(
+    owner = convert(
         {
             "metadata": {"name": "a", "namespace": "default", "uid": "uid-a"},
             "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]},
@@ -266,11 +269,11 @@ def test_a_generated_claim_must_belong_to_the_pod() -> None:
         },
         Pod,
     )
-    waiting = replace(made, status=None)
+    waiting = replace(owner, status=None)
 
     cluster = snapshot(claim(request(), name="a-gpu-x"))
 
-    assert rejected(find_nodes(made, cluster))[1] is Code.CLAIM_NOT_OWNED
+    assert rejected(find_nodes(owner, cluster))[1] is Code.CLAIM_NOT_OWNED
     assert rejected(find_nodes(waiting, cluster))[1] is Code.CLAIM_NOT_CREATED
 
 
@@ -295,16 +298,16 @@ def test_victims_free_their_devices() -> None:
         claim(request(), name="gpu"),
     )
 
-    kept = fits_with(pod("gpu"), "node-1", cluster, removed_pods=(), added_pods=())
+    unchanged = fits_with(pod("gpu"), "node-1", cluster, removed_pods=(), added_pods=())
     freed = fits_with(pod("gpu"), "node-1", cluster, removed_pods=("uid-low",), added_pods=())
 
-    assert rejected(kept)[1] is Code.NO_DEVICES
+    assert rejected(unchanged)[1] is Code.NO_DEVICES
     assert isinstance(freed, Placement)
 
 
 def test_a_victim_that_shares_its_claim_with_a_survivor_frees_nothing() -> None:
-    held = allocated_claim(result("gpu-0"), result("gpu-1"), name="held")
-    cluster = snapshot(used_by(held, "uid-low", "uid-other"), claim(request(), name="gpu"))
+    claim_ = allocated_claim(result("gpu-0"), result("gpu-1"), name="held")
+    cluster = snapshot(used_by(claim_, "uid-low", "uid-other"), claim(request(), name="gpu"))
 
     alone = fits_with(pod("gpu"), "node-1", cluster, removed_pods=("uid-low",), added_pods=())
     both = fits_with(

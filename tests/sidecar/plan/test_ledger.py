@@ -16,7 +16,7 @@ from sidecar.plan.ledger import (
 ALLOCATION = AllocationResult(allocation_timestamp="ours")
 
 
-def seen(version: str, *, uid: str = "claim", allocation: str = "") -> ResourceClaim:
+def claim(version: str, *, uid: str = "claim", allocation: str = "") -> ResourceClaim:
     status = ResourceClaimStatus(allocation=AllocationResult(allocation_timestamp=allocation))
     return ResourceClaim(
         metadata=ObjectMeta(name="gpu", namespace="default", uid=uid, resource_version=version),
@@ -27,7 +27,7 @@ def seen(version: str, *, uid: str = "claim", allocation: str = "") -> ResourceC
 def reserved(*pods: str) -> Hold:
     hold = None
     for pod in pods or ("pod",):
-        hold = reserve(hold, seen("5"), ALLOCATION, pod)
+        hold = reserve(hold, claim("5"), ALLOCATION, pod)
     assert hold is not None
     return hold
 
@@ -44,13 +44,13 @@ def test_pods_that_share_a_claim_share_what_is_promised_to_it() -> None:
 
 
 def test_a_claim_that_is_seen_allocated_is_the_api_s_business() -> None:
-    assert observe(begin(reserved(), "5"), seen("6", allocation="ours")) is None
-    assert observe(reserved(), seen("6", allocation="of somebody else")) is None
+    assert observe(begin(reserved(), "5"), claim("6", allocation="ours")) is None
+    assert observe(reserved(), claim("6", allocation="of somebody else")) is None
 
 
 def test_a_claim_that_was_deleted_or_recreated_ends_the_promise() -> None:
     assert observe(unanswered_hold(begin(reserved(), "5")), None) is None
-    assert observe(reserved(), seen("9", uid="another")) is None
+    assert observe(reserved(), claim("9", uid="another")) is None
 
 
 def test_a_write_without_an_answer_is_not_settled_by_reading_the_same_version() -> None:
@@ -58,24 +58,24 @@ def test_a_write_without_an_answer_is_not_settled_by_reading_the_same_version() 
     given_up = unreserve(hold, "pod")
 
     assert given_up is not None
-    assert observe(given_up, seen("5")) == given_up
+    assert observe(given_up, claim("5")) == given_up
 
 
 def test_a_write_without_an_answer_is_settled_once_the_version_has_changed() -> None:
     hold = unanswered_hold(begin(reserved(), "5"))
-    settled = observe(hold, seen("6"))
+    settled = observe(hold, claim("6"))
 
     assert settled is not None
     assert settled.step is Step.RESERVED
     given_up = unreserve(hold, "pod")
     assert given_up is not None
-    assert observe(given_up, seen("6")) is None
+    assert observe(given_up, claim("6")) is None
 
 
 def test_versions_are_compared_as_numbers() -> None:
     hold = unanswered_hold(begin(reserved(), "10"))
 
-    assert observe(hold, seen("9")) == hold
+    assert observe(hold, claim("9")) == hold
 
 
 def test_a_refused_write_leaves_the_reservation() -> None:

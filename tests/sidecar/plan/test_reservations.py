@@ -16,19 +16,19 @@ def request(*numbers: int, unreserved: tuple[int, ...] = ()) -> Request:
 
 def after(*requests: Request) -> Reservations:
     known = Reservations(scheduler="scheduler")
-    for each in requests:
-        known, _ = accept(known, each)
+    for request_ in requests:
+        known, _ = accept(known, request_)
     return known
 
 
 def in_force(known: Reservations) -> set[int]:
-    return {each.number for each in known.by_pod.values()}
+    return {reservation_.number for reservation_ in known.by_pod.values()}
 
 
 def test_a_reservation_counts_once_however_often_it_arrives() -> None:
     known, difference = accept(after(request(1)), request(1, 2))
 
-    assert [each.number for each in difference.begun] == [2]
+    assert [reservation_.number for reservation_ in difference.begun] == [2]
     assert known.acknowledged == 2
 
 
@@ -51,7 +51,7 @@ def test_a_pod_that_is_reserved_again_gives_up_the_reservation_before() -> None:
 
     known, difference = accept(known, again)
 
-    assert [each.number for each in difference.ended] == [1]
+    assert [reservation_.number for reservation_ in difference.ended] == [1]
     assert in_force(known) == {2}
 
 
@@ -77,8 +77,8 @@ def test_a_new_scheduler_replaces_the_reservations_of_the_one_before() -> None:
     known, difference = greet(known, hello)
 
     assert in_force(known) == {1, 4}
-    assert [each.pod_uid for each in difference.ended] == ["pod-1"]
-    assert [each.pod_uid for each in difference.begun] == ["pod-4"]
+    assert [reservation_.pod_uid for reservation_ in difference.ended] == ["pod-1"]
+    assert [reservation_.pod_uid for reservation_ in difference.begun] == ["pod-4"]
     assert known.acknowledged == 4
 
 

@@ -27,7 +27,7 @@ HERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n
 ELSEWHERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
 
 
-def seen(
+def claim_with(
     *, finalizers: tuple[str, ...] = (FINALIZER,), uid: str = "claim", **status: Any
 ) -> ResourceClaim:
     metadata = {"name": "gpu", "namespace": "default", "uid": uid, "resourceVersion": "7"}
@@ -38,7 +38,7 @@ def seen(
 
 def allocated(where: object = HERE, *users: object) -> ResourceClaim:
     allocation = {"nodeSelector": {"nodeSelectorTerms": [where]}}
-    return seen(allocation=allocation, reservedFor=list(users))
+    return claim_with(allocation=allocation, reservedFor=list(users))
 
 
 def hold(step: Step = Step.RESERVED, pod: str = "uid-a") -> Hold:
@@ -62,15 +62,15 @@ def bind(claim: ResourceClaim | None, promised: Hold | None = None) -> Kind | Co
 @pytest.mark.parametrize(
     ("name", "claim", "promised", "want"),
     [
-        ("the finalizer comes first", seen(finalizers=()), hold(), Kind.PROTECT),
-        ("then the devices", seen(), hold(), Kind.ALLOCATE),
+        ("the finalizer comes first", claim_with(finalizers=()), hold(), Kind.PROTECT),
+        ("then the devices", claim_with(), hold(), Kind.ALLOCATE),
         ("of another pod's allocation only the reservation", allocated(), None, Kind.RESERVE),
         ("nothing is left", allocated(HERE, {"uid": "uid-a"}), None, None),
         ("it is gone", None, hold(), Code.CLAIM_NOT_FOUND),
-        ("it is another one", seen(uid="other"), hold(), Code.CLAIM_NOT_FOUND),
+        ("it is another one", claim_with(uid="other"), hold(), Code.CLAIM_NOT_FOUND),
         ("somebody allocated it elsewhere", allocated(ELSEWHERE), hold(), Code.CLAIM_NOT_AVAILABLE),
-        ("nothing is promised any more", seen(), None, Code.DEVICES_GONE),
-        ("it is promised for another pod", seen(), hold(pod="uid-b"), Code.DEVICES_GONE),
+        ("nothing is promised any more", claim_with(), None, Code.DEVICES_GONE),
+        ("it is promised for another pod", claim_with(), hold(pod="uid-b"), Code.DEVICES_GONE),
     ],
 )
 def test_next_bind_step(
@@ -97,17 +97,17 @@ def test_the_last_pod_takes_the_devices_with_it() -> None:
 
 def test_others_keep_the_devices() -> None:
     claim = allocated(HERE, {"uid": "uid-a"}, OTHER)
-    left = {"reservedFor": [convert(OTHER, ResourceClaimConsumerReference)]}
+    remaining = {"reservedFor": [convert(OTHER, ResourceClaimConsumerReference)]}
 
-    assert release(claim, deallocate=True) == left
+    assert release(claim, deallocate=True) == remaining
     assert release(allocated(HERE, OTHER), deallocate=True) is None
-    assert release(seen(), deallocate=True) is None
+    assert release(claim_with(), deallocate=True) is None
 
 
 def test_only_a_write_that_may_land_is_settled() -> None:
-    assert next_settle_step(seen(), hold()) is None
+    assert next_settle_step(claim_with(), hold()) is None
     assert next_settle_step(None, hold(Step.UNKNOWN)) is None
-    step = next_settle_step(seen(), hold(Step.UNKNOWN))
+    step = next_settle_step(claim_with(), hold(Step.UNKNOWN))
     assert step is not None
     assert patch_of(step, now="", number=3)["metadata"] == {
         "uid": "claim",
