@@ -672,10 +672,10 @@ def test_a_patch_of_rules_does_not_damage_a_list_that_changed_in_between() -> No
     document = dict(generated_configuration([]))
     webhooks = project_webhooks(msgspec.json.encode(document))
     steps = rules_patch(webhooks, RULES, {PODS_WEBHOOK, UPDATES_WEBHOOK})
-    done = jsonpatch.apply_patch(document, steps)
+    patched = jsonpatch.apply_patch(document, steps)
 
     assert not any(
-        lacks_rules(webhook, RULES) for webhook in project_webhooks(msgspec.json.encode(done))
+        lacks_rules(webhook, RULES) for webhook in project_webhooks(msgspec.json.encode(patched))
     )
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
         jsonpatch.apply_patch(configuration(None), steps)
@@ -794,13 +794,13 @@ def test_match_conditions_get_the_keys_of_the_profiles_in_force() -> None:
     expected = _conditions("vendor.example/npu")
 
     steps = conditions_patch(webhooks, expected)
-    done = jsonpatch.apply_patch(document, steps)
+    patched = jsonpatch.apply_patch(document, steps)
 
     assert all(
-        webhook["matchConditions"] == expected[webhook["name"]] for webhook in done["webhooks"]
+        webhook["matchConditions"] == expected[webhook["name"]] for webhook in patched["webhooks"]
     )
     assert len(steps) > 0
-    assert conditions_patch(project_webhooks(msgspec.json.encode(done)), expected) == []
+    assert conditions_patch(project_webhooks(msgspec.json.encode(patched)), expected) == []
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -236,16 +236,16 @@ async def keeping(
 
 
 def stored(server: FakeApiServer) -> PathKeys:
-    found = server.find(SECRETS, SETTINGS.certificates.path_secret, SETTINGS.namespace)
-    value = msgspec.convert(found, Secret).values().get(PATH_KEYS) if found else None
+    secret = server.find(SECRETS, SETTINGS.certificates.path_secret, SETTINGS.namespace)
+    value = msgspec.convert(secret, Secret).values().get(PATH_KEYS) if secret else None
     return decode_path_keys(value) if value else ()
 
 
 def webhooks(server: FakeApiServer) -> list[RegisteredWebhook]:
     return [
-        found
+        registered
         for resource in WEBHOOK_CONFIGURATIONS
-        for found in project_webhooks(msgspec.json.encode(server.find(resource, NAME)))
+        for registered in project_webhooks(msgspec.json.encode(server.find(resource, NAME)))
     ]
 
 
@@ -253,15 +253,19 @@ def are_accepted(server: FakeApiServer, keys: PathKeys | None = None) -> bool:
     """Return whether a webhook with these keys, or the present ones, accepts the API server's reviews."""
     keys = stored(server) if keys is None else keys
     return all(
-        find_path(urlsplit(found.path).path, keys) == WEBHOOK_PATHS[found.name]
-        for found in webhooks(server)
+        find_path(urlsplit(registered.path).path, keys) == WEBHOOK_PATHS[registered.name]
+        for registered in webhooks(server)
     )
 
 
 async def test_all_paths_get_a_key_before_there_are_rules(server: FakeApiServer) -> None:
     async with keeping(server):
         await until(
-            lambda: all(found.rules for found in webhooks(server) if found.name != ROUTING_WEBHOOK)
+            lambda: all(
+                registered.rules
+                for registered in webhooks(server)
+                if registered.name != ROUTING_WEBHOOK
+            )
         )
 
     assert len(stored(server)) == 1

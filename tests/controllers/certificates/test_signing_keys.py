@@ -105,7 +105,7 @@ async def test_an_old_key_gets_a_successor_and_still_verifies(server: FakeApiSer
     assert stored(server)[1].created == NOW
 
 
-async def test_the_withdrawal_of_a_key_is_told(server: FakeApiServer) -> None:
+async def test_the_withdrawal_of_a_key_is_reported(server: FakeApiServer) -> None:
     olds = [
         SigningKey(id=f"0000001{n}", created=NOW - timedelta(days=200 - n), secret=b"a" * 32)
         for n in range(SETTINGS.signing.max_keys)

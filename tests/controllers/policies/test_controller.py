@@ -137,7 +137,9 @@ async def test_what_is_published_after_a_policy_is_in_its_status(server: FakeApi
         await until(lambda: conditions(server) == VALID and summary(server) == TWO_KINDS)
 
 
-async def test_a_policy_that_comes_after_devices_is_judged_at_once(server: FakeApiServer) -> None:
+async def test_a_policy_that_comes_after_devices_is_evaluated_at_once(
+    server: FakeApiServer,
+) -> None:
     publish(server, "node-1", "node-2")
     async with controlled(
         server, msgspec.structs.replace(FAST, policy_sync_period=PositiveDuration(600.0))
@@ -148,7 +150,7 @@ async def test_a_policy_that_comes_after_devices_is_judged_at_once(server: FakeA
         await until(lambda: conditions(server) == VALID)
 
 
-async def test_what_is_already_said_is_not_written(server: FakeApiServer) -> None:
+async def test_a_status_that_is_already_there_is_not_written(server: FakeApiServer) -> None:
     publish(server, "node-1")
     server.put(DEVICE_COMPATIBILITY_POLICIES, policy())
     async with controlled(server):
@@ -203,7 +205,7 @@ async def test_slices_of_other_drivers_cost_nothing(server: FakeApiServer) -> No
     assert 0 == controller.inspected
 
 
-async def test_a_new_text_is_judged_anew(server: FakeApiServer) -> None:
+async def test_a_new_text_is_evaluated_anew(server: FakeApiServer) -> None:
     publish(server, "node-1")
     server.put(DEVICE_COMPATIBILITY_POLICIES, policy())
     async with controlled(server):

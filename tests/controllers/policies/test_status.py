@@ -308,7 +308,7 @@ def test_everything_is_bounded() -> None:
 # --- what is in use -------------------------------------------------------------------------------
 
 
-def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
+def test_devices_in_use_that_exclude_each_other_are_reported_in_pairs() -> None:
     allocated_claims = (allocated_claim(result("g0-a"), name="a"), allocated_claim(result("g0-b"), name="b"),
             allocated_claim(result("g1-a"), name="c"))  # fmt: skip
 
@@ -326,7 +326,7 @@ def test_devices_in_use_that_exclude_each_other_are_told_in_pairs() -> None:
     ) == status(report(claims=allocated_claims)).conflicts  # fmt: skip
 
 
-def test_groups_that_only_all_of_them_lack_are_told_as_one() -> None:
+def test_groups_that_only_all_of_them_lack_are_reported_as_one() -> None:
     groups = {"g0-a": "ab", "g0-b": "bc", "g0-c": "ac"}
     devices = [device(name, consumes("g0", x=1, groups=own)) for name, own in groups.items()]
     claim_ = allocated_claim(*(result(name) for name in groups))

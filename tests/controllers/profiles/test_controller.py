@@ -54,7 +54,9 @@ async def controlled(server: FakeApiServer) -> AsyncIterator[ProfileCache]:
             now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
         )
         async with running(
-            informers.run, recorder.run, *(one.run for one in controller.controllers)
+            informers.run,
+            recorder.run,
+            *(subcontroller.run for subcontroller in controller.controllers),
         ):
             yield cache
 
@@ -73,8 +75,8 @@ def document(
     }
 
 
-def profile(of: Document) -> Profile:
-    return profile_of(of["spec"])
+def profile(object_: Document) -> Profile:
+    return profile_of(object_["spec"])
 
 
 def using_pod(name: str, used: Profile) -> Document:
@@ -124,10 +126,10 @@ async def test_an_object_is_in_force_once_it_is_stored_and_its_status_tells_it(
         await until(lambda: DRIVER in cache.profiles)
         await until(lambda: "Accepted" in conditions(server))
 
-    told = conditions(server)
-    assert told["Accepted"] == ("True", "Accepted")
-    assert told["DevicesFound"] == ("False", "NoDevices")
-    assert told["NoConflicts"] == ("True", "ServesItsNames")
+    conditions_ = conditions(server)
+    assert conditions_["Accepted"] == ("True", "Accepted")
+    assert conditions_["DevicesFound"] == ("False", "NoDevices")
+    assert conditions_["NoConflicts"] == ("True", "ServesItsNames")
     status = status_of(server)
     assert status["keys"] == ["example.com/npu"]
     assert status["version"] == profile(document()).content_hash
@@ -165,7 +167,7 @@ async def test_a_shipped_profile_is_back_when_the_object_is_gone(server: FakeApi
     assert replaces == "shipped"
 
 
-async def test_what_cannot_be_accepted_is_told_with_the_version_that_stays(
+async def test_what_cannot_be_accepted_is_reported_with_the_version_that_stays(
     server: FakeApiServer,
 ) -> None:
     async with controlled(server) as cache:
@@ -177,7 +179,9 @@ async def test_what_cannot_be_accepted_is_told_with_the_version_that_stays(
 
         status = status_of(server)
         assert cache.profiles[DRIVER] == profile(document())
-    (accepted,) = [each for each in status["conditions"] if each["type"] == "Accepted"]
+    (accepted,) = [
+        condition for condition in status["conditions"] if condition["type"] == "Accepted"
+    ]
     assert f"version {profile(document()).content_hash} stays in force" in accepted["message"]
     assert "list the name as pods request it" in accepted["message"]
 

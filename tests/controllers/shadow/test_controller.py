@@ -18,7 +18,7 @@ from translation.arbiter import VOCABULARIES
 from translation.snapshot import ClaimUnawareComponent, Mode, TranslationOptions
 
 FAST: Final = ControllerSettings(audit_period=PositiveDuration(0.02))
-DEPLOYMENTS: Final = next(each for each in WORKLOADS if each.plural == "deployments")
+DEPLOYMENTS: Final = next(resource for resource in WORKLOADS if resource.plural == "deployments")
 NAMESPACE: Final = "team"
 
 
@@ -48,10 +48,10 @@ async def shadowing(server: FakeApiServer) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer() as made:
-        made.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        made.put(DEPLOYMENTS, workload("good", pod(gpus(1))))
-        yield made
+    async with FakeApiServer() as server_:
+        server_.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        server_.put(DEPLOYMENTS, workload("good", pod(gpus(1))))
+        yield server_
 
 
 def reasons(server: FakeApiServer) -> dict[str, str]:
@@ -59,7 +59,7 @@ def reasons(server: FakeApiServer) -> dict[str, str]:
     return {event["regarding"]["name"]: event["reason"] for event in events}
 
 
-async def test_each_workload_is_told_once(server: FakeApiServer) -> None:
+async def test_each_workload_has_one_event(server: FakeApiServer) -> None:
     server.put(DEPLOYMENTS, workload("bad", pod(gpus("500m"))))
     server.put(PODS, pod(gpus(1)))
 

@@ -41,7 +41,7 @@ def event_about(document: Document, kind: tuple[str, str] = DEPLOYMENT) -> Event
     return None if answer is None else shadow_event(stored, answer)
 
 
-class Told(NamedTuple):
+class EventCase(NamedTuple):
     name: str
     document: Document
     kind: tuple[str, str]
@@ -55,8 +55,8 @@ RUNNING = with_changes(
     metadata={"name": "a", "namespace": "team", "uid": "u-2"},
     status={"conditions": [{"type": "PodScheduled", "status": "True"}]},
 )
-TOLD = (
-    Told(
+EVENT_CASES = (
+    EventCase(
         "a workload that would be translated",
         workload(pod(gpus(1))),
         DEPLOYMENT,
@@ -64,7 +64,7 @@ TOLD = (
         "Normal",
         "Deployment/team/train",
     ),
-    Told(
+    EventCase(
         "one that would be rejected",
         workload(pod(gpus("500m"))),
         DEPLOYMENT,
@@ -72,7 +72,7 @@ TOLD = (
         "Warning",
         "Deployment/team/train",
     ),
-    Told(
+    EventCase(
         "one of a foreign scheduler",
         workload(pod(gpus(1), schedulerName="hami-scheduler")),
         DEPLOYMENT,
@@ -80,7 +80,7 @@ TOLD = (
         "Normal",
         "Deployment/team/train",
     ),
-    Told(
+    EventCase(
         "a pod that runs, as it was created",
         RUNNING,
         POD_KIND,
@@ -88,7 +88,7 @@ TOLD = (
         "Normal",
         "Pod/team/a",
     ),
-    Told(
+    EventCase(
         "a pod of another project's workload is told there",
         with_changes(RUNNING, metadata__ownerReferences=owner("ray.io/v1", "RayCluster")),
         POD_KIND,
@@ -99,8 +99,8 @@ TOLD = (
 )
 
 
-@pytest.mark.parametrize("case", TOLD, ids=lambda case: case.name)
-def test_told(case: Told) -> None:
+@pytest.mark.parametrize("case", EVENT_CASES, ids=lambda case: case.name)
+def test_the_event_says_what_would_become_of_it(case: EventCase) -> None:
     event = event_about(case.document, case.kind)
 
     assert event is not None
@@ -110,7 +110,7 @@ def test_told(case: Told) -> None:
 
 
 def test_the_event_names_the_class_and_the_fix() -> None:
-    translated, rejected = (event_about(TOLD[index].document) for index in (0, 1))
+    translated, rejected = (event_about(EVENT_CASES[index].document) for index in (0, 1))
 
     assert translated is not None
     assert "claims of DeviceClass gpu.nvidia.com" in translated.note
@@ -146,7 +146,9 @@ def test_the_event_names_the_class_and_the_fix() -> None:
         ),
     ],
 )
-def test_not_told(name: str, document: Document, kind: tuple[str, str]) -> None:
+def test_no_event_where_nothing_would_change(
+    name: str, document: Document, kind: tuple[str, str]
+) -> None:
     assert event_about(document, kind) is None, name
 
 
@@ -160,7 +162,7 @@ def test_an_owner_whose_name_a_terminal_would_obey_is_in_no_event() -> None:
 
 
 def test_replicas_of_one_answer_are_one_event() -> None:
-    first, again = event_about(TOLD[0].document), event_about(TOLD[0].document)
+    first, again = event_about(EVENT_CASES[0].document), event_about(EVENT_CASES[0].document)
 
     assert first is not None
     assert again is not None

@@ -296,7 +296,7 @@ def test_what_is_made_is_what_was_derived() -> None:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
-class Kept(NamedTuple):
+class ProjectionCase(NamedTuple):
     name: str
     document: Document
     is_kept: bool
@@ -307,24 +307,28 @@ def with_metadata(document: Document, **fields: Any) -> Document:
 
 
 KEPT_PODS = (
-    Kept("a translated pod", PLAIN, is_kept=True),
-    Kept("a pod without claims", pod(), is_kept=False),
-    Kept(
+    ProjectionCase("a translated pod", PLAIN, is_kept=True),
+    ProjectionCase("a pod without claims", pod(), is_kept=False),
+    ProjectionCase(
         "a pod with our annotation alone", pod(annotations={REQUEST_ANNOTATION: ""}), is_kept=True
     ),
-    Kept(
+    ProjectionCase(
         "a pod that names a template itself",
         pod(resourceClaims=[{"name": "a", "resourceClaimTemplateName": "t"}]),
         is_kept=True,
     ),
-    Kept(
+    ProjectionCase(
         "a pod that names a claim",
         pod(resourceClaims=[{"name": "a", "resourceClaimName": "c"}]),
         is_kept=False,
     ),
-    Kept("a pod that has succeeded", {**PLAIN, "status": {"phase": "Succeeded"}}, is_kept=False),
-    Kept("a pod that has failed", {**PLAIN, "status": {"phase": "Failed"}}, is_kept=False),
-    Kept(
+    ProjectionCase(
+        "a pod that has succeeded", {**PLAIN, "status": {"phase": "Succeeded"}}, is_kept=False
+    ),
+    ProjectionCase(
+        "a pod that has failed", {**PLAIN, "status": {"phase": "Failed"}}, is_kept=False
+    ),
+    ProjectionCase(
         "a pod that is going",
         with_metadata(PLAIN, deletionTimestamp="2026-11-20T00:00:00Z"),
         is_kept=False,
@@ -333,7 +337,7 @@ KEPT_PODS = (
 
 
 @pytest.mark.parametrize("row", KEPT_PODS, ids=lambda row: row.name)
-def test_project_pod(row: Kept) -> None:
+def test_project_pod(row: ProjectionCase) -> None:
     assert row.is_kept == (project_pod(msgspec.json.encode(row.document), str) is not None)
 
 
@@ -392,7 +396,7 @@ MANAGED: Final = TemplateState(uid="u", digest="d", is_managed=True)
 FOREIGN: Final = TemplateState(uid="u", digest="d", is_managed=False)
 
 
-class Look(NamedTuple):
+class UnusedCase(NamedTuple):
     name: str
     want: Mapping[str, UnusedTemplate]
     templates: Mapping[str, TemplateState]
@@ -404,23 +408,23 @@ LATEST: Final = UnusedTemplate(uid="u", since_s=100.0)
 LONG_AGO: Final = UnusedTemplate(uid="u", since_s=1.0)
 
 LOOKS = (
-    Look("a template that nobody uses is noted", {"a": LATEST}, {"a": MANAGED}),
-    Look("one that a pod uses is not", {}, {"a": MANAGED}, used=("a",)),
-    Look("one that we did not make is not", {}, {"a": FOREIGN}),
-    Look("the first look counts", {"a": LONG_AGO}, {"a": MANAGED}, before={"a": LONG_AGO}),
-    Look(
+    UnusedCase("a template that nobody uses is noted", {"a": LATEST}, {"a": MANAGED}),
+    UnusedCase("one that a pod uses is not", {}, {"a": MANAGED}, used=("a",)),
+    UnusedCase("one that we did not make is not", {}, {"a": FOREIGN}),
+    UnusedCase("the first look counts", {"a": LONG_AGO}, {"a": MANAGED}, before={"a": LONG_AGO}),
+    UnusedCase(
         "a template made again begins anew",
         {"a": LATEST},
         {"a": MANAGED},
         before={"a": UnusedTemplate(uid="old", since_s=1.0)},
     ),
-    Look("use in between forgets", {}, {"a": MANAGED}, used=("a",), before={"a": LONG_AGO}),
-    Look("a template that is gone is forgotten", {}, {}, before={"a": LONG_AGO}),
+    UnusedCase("use in between forgets", {}, {"a": MANAGED}, used=("a",), before={"a": LONG_AGO}),
+    UnusedCase("a template that is gone is forgotten", {}, {}, before={"a": LONG_AGO}),
 )
 
 
 @pytest.mark.parametrize("case", LOOKS, ids=lambda case: case.name)
-def test_unused(case: Look) -> None:
+def test_unused(case: UnusedCase) -> None:
     template_names = unused_templates(
         {named(name): template for name, template in case.templates.items()},
         {named(name) for name in case.used},

@@ -197,7 +197,9 @@ async def test_an_allocated_claim_is_left_alone(server: FakeApiServer) -> None:
     assert len(server.objects(RESOURCE_CLAIMS)) == 1
 
 
-async def test_a_forged_annotation_makes_nothing_and_is_told_once(server: FakeApiServer) -> None:
+async def test_a_forged_annotation_makes_nothing_and_is_reported_once(
+    server: FakeApiServer,
+) -> None:
     live_pod = live()
     live_pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "mine"}]
 
@@ -211,7 +213,9 @@ async def test_a_forged_annotation_makes_nothing_and_is_told_once(server: FakeAp
     assert not server.objects(RESOURCE_CLAIM_TEMPLATES)
 
 
-async def test_an_annotation_that_changes_all_the_time_is_told_once(server: FakeApiServer) -> None:
+async def test_an_annotation_that_changes_all_the_time_is_reported_once(
+    server: FakeApiServer,
+) -> None:
     async with controlled(server):
         for number in range(100):
             pod = live()
