@@ -219,7 +219,7 @@ def test_a_running_pod_of_another_scheduler_is_assessed_as_if_it_were_adopted(
     assert "adoptSchedulers" in answer["workloads"][0]["fix"]
 
 
-def test_an_owner_of_an_unknown_kind_is_told_by_its_pods(tmp_path: Path) -> None:
+def test_an_owner_of_an_unknown_kind_is_known_by_its_pods(tmp_path: Path) -> None:
     answer = assessed(
         tmp_path, pod("a", SHARE, "Trainer/t"), pod("b", {GPU: "1.5"}, "Trainer/broken")
     )

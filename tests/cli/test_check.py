@@ -113,7 +113,7 @@ def test_a_wrong_value_of_a_known_kind_is_a_finding() -> None:
     ]
 
 
-def test_legacy_pods_are_translated_and_judged() -> None:
+def test_legacy_pods_are_translated_and_validated() -> None:
     assert finding_lines(answer(pod(gpus(1, mem="8Gi")))) == [
         "error wrongUnit Pod/default/train spec.containers[0].resources.limits[nvidia.com/gpumem]"
     ]
@@ -127,7 +127,7 @@ def test_pods_of_a_controller_are_only_warned_of() -> None:
     assert finding["severity"] == "warning"
 
 
-def test_pods_of_workloads_are_judged_in_their_place() -> None:
+def test_pods_of_workloads_are_validated_in_their_place() -> None:
     wrong = cases.pod({"name": "gpu"})
 
     assert finding_lines(answer(deployment(wrong))) == [
@@ -143,12 +143,12 @@ GPUS = (
 """A node with one GPU."""
 
 
-def wanting(count: int, name: str = "train") -> Document:
+def pod_with_gpus(count: int, name: str = "train") -> Document:
     return pod(gpus(count)) | {"metadata": {"name": name}}
 
 
-def test_every_pod_is_told_though_all_share_a_template() -> None:
-    many = [owned(wanting(9, "of-a-set")), wanting(9, "one"), wanting(9, "other")]
+def test_every_pod_has_findings_though_all_share_a_template() -> None:
+    many = [owned(pod_with_gpus(9, "of-a-set")), pod_with_gpus(9, "one"), pod_with_gpus(9, "other")]
 
     assert finding_lines(answer(*GPUS, *many)) == [
         f"{severity} exceedsLargestNode Pod/default/{name}"
@@ -181,17 +181,17 @@ def test_every_pod_is_told_though_all_share_a_template() -> None:
         "the pods of a workload ask for too many",
     ],
 )
-def test_what_never_fits_is_told_where_it_was_asked_for(path: str, asking: Document) -> None:
+def test_what_never_fits_is_reported_where_it_was_asked_for(path: str, asking: Document) -> None:
     finding = answer(*GPUS, asking)["findings"][0]
 
     assert ("error", path) == (finding["severity"], finding["path"])
     assert "requests" not in finding["message"].partition("(")[0]
 
 
-def test_a_template_that_is_written_out_is_judged_in_its_place(tmp_path: Path) -> None:
+def test_a_template_that_is_written_out_is_validated_in_its_place(tmp_path: Path) -> None:
     state = tmp_path / "cluster.yaml"
     state.write_text(dump_yaml([cases.device_class()]))
-    template, translated = yaml.safe_load_all(translate(wanting(1)).stdout)
+    template, translated = yaml.safe_load_all(translate(pod_with_gpus(1)).stdout)
 
     assert finding_lines(answer(template, translated, options=["--snapshot", state])) == [
         (
@@ -302,7 +302,7 @@ def test_a_slice_of_an_old_version_is_the_inventory() -> None:
     )
 
 
-def test_what_is_wrong_with_the_snapshot_is_told(tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_snapshot_is_reported(tmp_path: Path) -> None:
     state = tmp_path / "cluster.yaml"
     state.write_text(dump_yaml([cases.claim(cases.exactly(count="many"))]))
 

@@ -175,7 +175,7 @@ def workload(api_version: str, kind: str, *path: str) -> Document:
         ),
     ],
 )
-def test_what_uses_a_template_is_judged_with_it(kind: str, document: Document) -> None:
+def test_what_uses_a_template_is_validated_with_it(kind: str, document: Document) -> None:
     path = "spec.jobTemplate.spec.template." if kind == "CronJob" else "spec.template."
     path = "" if kind == "Pod" else path
 

@@ -146,9 +146,9 @@ def test_junit_has_a_test_per_object(fail_on: str, failures: list[str]) -> None:
 
 
 def test_github_has_a_command_per_finding() -> None:
-    given = (named(WRONG, "a", "t"), named(DOUBTFUL, "b", "t"))
+    objects = (named(WRONG, "a", "t"), named(DOUBTFUL, "b", "t"))
 
-    lines = check(*given, options=("-o", "github")).stdout.splitlines()
+    lines = check(*objects, options=("-o", "github")).stdout.splitlines()
 
     assert [line.partition(" ")[0] for line in lines] == ["::error", "::warning"]
     assert lines[0].startswith(

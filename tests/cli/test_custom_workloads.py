@@ -224,7 +224,7 @@ STEP: Final = {
 }
 
 
-def test_steps_of_a_workflow_are_told_by_their_fields() -> None:
+def test_steps_of_a_workflow_are_named_by_their_fields() -> None:
     findings = answer(STEP)["findings"]
 
     errors = [finding["path"] for finding in findings if finding["severity"] == "error"]

@@ -295,7 +295,7 @@ def test_a_namespace_is_refused() -> None:
     assert 2 == inventory(*STATE, options=("-n", "team")).exit_code
 
 
-def test_pools_that_give_nothing_and_slices_that_nobody_sees_are_told() -> None:
+def test_pools_that_give_nothing_and_slices_that_nobody_sees_are_reported() -> None:
     slice_ = slice_of("node-a", pool={"name": "node-a", "generation": 1, "resourceSliceCount": 2})
 
     result = inventory(device_class(), node("node-a"), slice_, slice_of("node-z"))
@@ -347,7 +347,7 @@ def plugged(name: str, **allocatable: str) -> Document:
     return node(name) | {"status": {"allocatable": {"nvidia.com/gpu": "2", **allocatable}}}
 
 
-def test_a_resource_of_a_device_plugin_and_of_slices_is_told() -> None:
+def test_a_resource_of_a_device_plugin_and_of_slices_is_reported() -> None:
     mapping = device_class()
     mapping["spec"]["extendedResourceName"] = "nvidia.com/gpu"
     state = [mapping, *(plugged(name) for name in ("node-a", "node-b")), *STATE[3:]]

@@ -228,7 +228,7 @@ def test_values_become_settings(
     assert case.comment in comments(result.stdout)
 
 
-def test_documents_that_differ_are_told(tmp_path: Path) -> None:
+def test_documents_that_differ_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(dump_yaml([HAMI_VALUES]))
 
@@ -269,7 +269,7 @@ def test_a_text_of_anybody_ends_no_command(text: str) -> None:
     )
 
 
-def test_nothing_to_import_is_told() -> None:
+def test_nothing_to_import_is_reported() -> None:
     objects = [config_map("other", "a.yaml", "b: c")]
 
     result = drawbridge("settings", "import", "-f", "-", stdin=dump_yaml(objects))

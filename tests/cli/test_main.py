@@ -33,7 +33,7 @@ def test_documents_are_utf8_whatever_the_locale_says() -> None:
     assert (0, dump_yaml([WORDS]).encode()) == (result.returncode, result.stdout)
 
 
-def test_a_full_disk_is_told_in_one_line() -> None:
+def test_a_full_disk_is_reported_in_one_line() -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(
             [*DRAWBRIDGE, "inventory", "--snapshot", CLUSTER],

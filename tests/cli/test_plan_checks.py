@@ -56,11 +56,11 @@ def problems(result: Result) -> dict[str, list[str]]:
     """Object to the messages of checks that are not right."""
     document = json.loads(result.stdout)
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
-    found: dict[str, list[str]] = {}
+    messages: dict[str, list[str]] = {}
     for check in document["checks"]:
         if check["state"] not in {"ok", "note"}:
-            found.setdefault(check["object"], []).append(check["message"])
-    return found
+            messages.setdefault(check["object"], []).append(check["message"])
+    return messages
 
 
 # --- after a wave ---------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def test_the_example_is_translated_by_the_profile_of_the_cluster() -> None:
 def test_a_profile_among_the_manifests_is_in_force_too() -> None:
     result = drawbridge("translate", "-f", PROFILE, "-f", POD, "-o", "json")
 
-    kinds = [each["kind"] for each in json.loads(result.stdout)["objects"]]
+    kinds = [object_["kind"] for object_ in json.loads(result.stdout)["objects"]]
     assert kinds == ["DeviceTranslationProfile", "ResourceClaimTemplate", "Pod"]
 
 

@@ -52,14 +52,14 @@ def test_the_first_interrupt_ends_a_run_after_the_current_object(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    done = []
+    letters = []
     with LongRun("tried", 5) as run:
         for letter in run.track("abcde"):
             if letter == "b":
                 os.kill(os.getpid(), signal.SIGINT)
-            done.append(letter)
+            letters.append(letter)
 
-    assert (done, run.is_interrupted) == (["a", "b"], True)
+    assert (letters, run.is_interrupted) == (["a", "b"], True)
     assert signal.getsignal(signal.SIGINT) is before
     assert "interrupted: tried 2 of 5" in capsys.readouterr().err
 

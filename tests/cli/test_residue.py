@@ -46,7 +46,7 @@ def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("objects", "code", "left"),
+    ("objects", "code", "leftover"),
     [
         ([*DONE, *moved(), hami_node("b")], "devicePluginLeft", "Node//b"),
         ([*DONE[:2], namespace("team"), *moved()], "namespaceNotOptedIn", "Namespace//team"),
@@ -61,12 +61,12 @@ def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_left_is_named(tmp_path: Path, objects: Objects, code: str, left: str) -> None:
+def test_what_is_left_is_named(tmp_path: Path, objects: Objects, code: str, leftover: str) -> None:
     exit_code, text = residue(tmp_path, objects)
 
     (entry,) = json.loads(text)["residue"]
-    assert (1, code, [left]) == (exit_code, entry["code"], entry["objects"])
-    assert f"[{code}]: {left}" in " ".join(residue(tmp_path, objects, "text")[1].split())
+    assert (1, code, [leftover]) == (exit_code, entry["code"], entry["objects"])
+    assert f"[{code}]: {leftover}" in " ".join(residue(tmp_path, objects, "text")[1].split())
 
 
 def test_pods_that_kubernetes_serves_need_no_claims_of_ours(tmp_path: Path) -> None:

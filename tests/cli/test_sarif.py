@@ -93,7 +93,7 @@ def log(*inputs: dict[str, Any]) -> Log:
     return msgspec.json.decode(result.stdout, type=Log)
 
 
-def test_whatever_is_said_is_sarif() -> None:
+def test_all_findings_are_valid_sarif() -> None:
     rows = (*cases.CLAIMS, *cases.SELECTORS, *cases.CONFIGS, *cases.PODS)
     documents = [
         {**case.document, "metadata": {**case.document["metadata"], "name": f"judged-{number}"}}

@@ -57,11 +57,11 @@ def test_a_removed_pod_leaves_its_devices_free(owner: str) -> None:
 
 def test_a_claim_of_two_pods_is_free_without_both() -> None:
     objects = state("one", "two")
-    one, two = ("--without", "pod/team/one"), ("--without", "po/team/two")
+    first, second = ("--without", "pod/team/one"), ("--without", "po/team/two")
 
-    assert 1 == simulate(WANTED, snapshot=objects, options=one).exit_code
-    assert 1 == simulate(WANTED, snapshot=objects, options=two).exit_code
-    assert 0 == simulate(WANTED, snapshot=objects, options=(*one, *two)).exit_code
+    assert 1 == simulate(WANTED, snapshot=objects, options=first).exit_code
+    assert 1 == simulate(WANTED, snapshot=objects, options=second).exit_code
+    assert 0 == simulate(WANTED, snapshot=objects, options=(*first, *second)).exit_code
 
 
 def test_the_key_is_there_only_with_the_flag() -> None:

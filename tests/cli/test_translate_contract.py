@@ -667,7 +667,7 @@ def test_a_wrong_value_in_a_known_kind_is_a_finding(want: str, document: Documen
         ),
     ],
 )
-def test_a_wrong_value_is_told_in_words_of_kubernetes(want: str, document: Document) -> None:
+def test_a_wrong_value_is_reported_in_words_of_kubernetes(want: str, document: Document) -> None:
     (finding,) = answer(document)["findings"]
 
     assert finding["message"] == want

@@ -17,14 +17,14 @@ from tests.cli.test_simulate import DRIVER, STATE, claim, device_class, holding,
 Document = dict[str, Any]
 
 
-def why(*call: str, state: tuple[Document, ...]) -> Result:
+def run_why(*call: str, state: tuple[Document, ...]) -> Result:
     return drawbridge(
         "why", *call, "-n", "team", "--snapshot", "-", stdin=dump_yaml((*STATE, *state))
     )
 
 
-def why_answer(*call: str, state: tuple[Document, ...]) -> Document:
-    result = why(*call, "-o", "json", state=state)
+def explain_as_json(*call: str, state: tuple[Document, ...]) -> Document:
+    result = run_why(*call, "-o", "json", state=state)
     assert result.exit_code == 0, result.output
     document: Document = json.loads(result.stdout)
     return document
@@ -37,7 +37,7 @@ BIG = claim("waits", 3)
 
 
 def test_a_pod_that_is_bound_holds_its_claims() -> None:
-    result = why("pod", "bound", state=(BOUND, HELD))
+    result = run_why("pod", "bound", state=(BOUND, HELD))
 
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -51,7 +51,7 @@ def test_a_pod_that_is_bound_holds_its_claims() -> None:
 
 
 def test_a_pod_that_waits_is_tried_everywhere() -> None:
-    result = why("pod", "pending", state=(PENDING, BIG, HELD))
+    result = run_why("pod", "pending", state=(PENDING, BIG, HELD))
 
     assert result.exit_code == 0
     assert "status    pending: no node can take it now" in result.stdout
@@ -64,7 +64,7 @@ def test_a_pod_that_waits_is_tried_everywhere() -> None:
     ids=" ".join,
 )
 def test_a_pod_may_be_named_as_for_kubectl(call: tuple[str, ...]) -> None:
-    assert "Pod team/bound" in why(*call, state=(BOUND, HELD)).stdout
+    assert "Pod team/bound" in run_why(*call, state=(BOUND, HELD)).stdout
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_pod_may_be_named_as_for_kubectl(call: tuple[str, ...]) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_what_is_no_pod_and_no_claim_is_a_wrong_call(call: tuple[str, ...], want: str) -> None:
-    result = why(*call, state=(BOUND, HELD))
+    result = run_why(*call, state=(BOUND, HELD))
 
     assert 2 == result.exit_code
     assert want in result.stderr
@@ -89,18 +89,20 @@ def test_what_the_scheduler_says_of_a_pending_pod_is_repeated() -> None:
     condition = {"type": "PodScheduled", "status": "False", "message": message}
     waiting = PENDING | {"status": {"conditions": [condition]}}
 
-    assert f"scheduler {message}" in why("pod", "pending", state=(waiting, BIG)).stdout
-    assert message == why_answer("pod", "pending", state=(waiting, BIG))["scheduler"]
+    assert f"scheduler {message}" in run_why("pod", "pending", state=(waiting, BIG)).stdout
+    assert message == explain_as_json("pod", "pending", state=(waiting, BIG))["scheduler"]
 
 
 def test_a_translated_pod_says_what_it_was_written_with() -> None:
     (*_, translated) = answer(pod(gpus(1, mem=3000)))["objects"]
     translated["metadata"]["namespace"] = "team"
 
-    status = why_answer("pod", "train", state=(translated,))
+    status = explain_as_json("pod", "train", state=(translated,))
 
     assert status["requested"] == ["main: nvidia.com/gpu 1, nvidia.com/gpumem 3000"]
-    assert f"requested {status['requested'][0]}" in why("pod", "train", state=(translated,)).stdout
+    assert (
+        f"requested {status['requested'][0]}" in run_why("pod", "train", state=(translated,)).stdout
+    )
 
 
 def test_an_annotation_that_cannot_be_read_says_nothing_of_keys() -> None:
@@ -108,11 +110,11 @@ def test_an_annotation_that_cannot_be_read_says_nothing_of_keys() -> None:
         "metadata": PENDING["metadata"] | {"annotations": {REQUEST_ANNOTATION: "?"}}
     }
 
-    assert why_answer("pod", "pending", state=(forged, BIG))["requested"] == []
+    assert explain_as_json("pod", "pending", state=(forged, BIG))["requested"] == []
 
 
 def test_a_pod_that_could_go_somewhere_says_so() -> None:
-    answer_ = why_answer("pod", "pending", state=(PENDING, claim("waits")))
+    answer_ = explain_as_json("pod", "pending", state=(PENDING, claim("waits")))
 
     assert answer_["condition"] == "pending"
     assert answer_["simulation"]["pods"] == [
@@ -120,46 +122,46 @@ def test_a_pod_that_could_go_somewhere_says_so() -> None:
     ]
 
 
-def test_what_would_have_to_change_is_told() -> None:
-    simulation = why_answer("pod", "pending", state=(PENDING, BIG, HELD))["simulation"]
+def test_what_would_have_to_change_is_reported() -> None:
+    simulation = explain_as_json("pod", "pending", state=(PENDING, BIG, HELD))["simulation"]
 
     assert simulation["closestFit"] == "request 2 devices to fit node node-b"
     assert simulation["closestFitWhenIdle"].startswith("request 2 devices to fit node ")
 
 
 def test_a_pod_that_lacks_a_claim_says_which() -> None:
-    answer_ = why_answer("pod", "pending", state=(PENDING,))
+    answer_ = explain_as_json("pod", "pending", state=(PENDING,))
 
     assert [entry["code"] for entry in answer_["missing"]] == ["claimNotFound"]
 
 
-def test_a_pod_that_asks_a_device_plugin_is_told_of_that() -> None:
+def test_a_pod_that_requests_devices_of_a_plugin_gets_that_reason() -> None:
     legacy = pod(gpus(1, mem=3000)) | {"metadata": {"name": "legacy", "namespace": "team"}}
     mapping = device_class("all")
     mapping["spec"]["extendedResourceName"] = "nvidia.com/gpu"
 
     assert (
         "hint: Pod team/legacy: nvidia.com/gpu, nvidia.com/gpumem can only come from a device plugin"
-    ) in why("pod", "legacy", state=(legacy,)).stderr
+    ) in run_why("pod", "legacy", state=(legacy,)).stderr
     assert "team/legacy: nvidia.com/gpumem can only" in (
-        why("pod", "legacy", state=(legacy, mapping)).stderr
+        run_why("pod", "legacy", state=(legacy, mapping)).stderr
     )
 
 
 def test_a_paragraph_without_rows_leaves_no_gap() -> None:
     plain = using("plain")
 
-    assert "\n\n\n" not in why("pod", "plain", state=(plain,)).stdout
+    assert "\n\n\n" not in run_why("pod", "plain", state=(plain,)).stdout
 
 
 def test_a_pod_that_ended_needs_nothing() -> None:
     done = {**using("done", "waits"), "status": {"phase": "Succeeded"}}
 
-    assert why_answer("pod", "done", state=(done, BIG))["condition"] == "finished"
+    assert explain_as_json("pod", "done", state=(done, BIG))["condition"] == "finished"
 
 
 def test_an_allocated_claim_says_where_and_who_uses_it() -> None:
-    answer_ = why_answer("claim", "held", state=(BOUND, HELD))
+    answer_ = explain_as_json("claim", "held", state=(BOUND, HELD))
 
     assert (answer_["condition"], answer_["node"]) == ("allocated", "node-a")
     assert answer_["consumers"] == ["pods/bound"]
@@ -167,13 +169,13 @@ def test_an_allocated_claim_says_where_and_who_uses_it() -> None:
 
 
 def test_a_claim_that_nobody_uses_says_so() -> None:
-    assert "used by   no pod" in why("claim", "held", state=(HELD,)).stdout
+    assert "used by   no pod" in run_why("claim", "held", state=(HELD,)).stdout
 
 
 def test_a_claim_that_waits_goes_where_its_pod_can_go() -> None:
     picky = using("pending", "waits", nodeSelector={"kubernetes.io/hostname": "node-b"})
 
-    answer_ = why_answer("claim", "waits", state=(picky, claim("waits")))
+    answer_ = explain_as_json("claim", "waits", state=(picky, claim("waits")))
 
     assert answer_["simulation"]["claims"][0]["node"] == "node-b"
 
@@ -223,20 +225,20 @@ CONFLICT = (
 
 @pytest.mark.parametrize("call", [("pod", "bound"), ("claim", "held")], ids=" ".join)
 def test_devices_in_use_against_a_policy_are_a_conflict(call: tuple[str, str]) -> None:
-    (conflict,) = why_answer(*call, state=(BOUND, HELD, OTHER_HELD, APART))["conflicts"]
+    (conflict,) = explain_as_json(*call, state=(BOUND, HELD, OTHER_HELD, APART))["conflicts"]
 
     assert f"{CONFLICT} The policy is not enforced: kube-scheduler ignores policies." == conflict
-    assert "conflict  Device gpu-0" in why(*call, state=(BOUND, HELD, OTHER_HELD, APART)).stdout
+    assert "conflict  Device gpu-0" in run_why(*call, state=(BOUND, HELD, OTHER_HELD, APART)).stdout
 
 
 def test_a_conflict_with_an_enforced_policy_says_only_what_it_is() -> None:
     aware = ("--policy-aware-scheduler", "aware")
 
-    assert [CONFLICT] == why_answer("pod", "bound", *aware, state=(BOUND, HELD, OTHER_HELD, APART))[
-        "conflicts"
-    ]
-    assert [] == why_answer("pod", "bound", state=(BOUND, HELD, APART))["conflicts"]
-    assert [] == why_answer("pod", "bound", state=(BOUND, HELD, OTHER_HELD))["conflicts"]
+    assert [CONFLICT] == explain_as_json(
+        "pod", "bound", *aware, state=(BOUND, HELD, OTHER_HELD, APART)
+    )["conflicts"]
+    assert [] == explain_as_json("pod", "bound", state=(BOUND, HELD, APART))["conflicts"]
+    assert [] == explain_as_json("pod", "bound", state=(BOUND, HELD, OTHER_HELD))["conflicts"]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_the_scheduler_of_a_pod_decides_whether_policies_count(
     on_every_node = [holding(f"held-{node}", "gpu-0", node) for node in ("node-a", "node-b")]
     state = (waiting, claim("waits"), *on_every_node, APART)
 
-    answer_ = why_answer("pod", "pending", "--policy-aware-scheduler", "aware", state=state)
+    answer_ = explain_as_json("pod", "pending", "--policy-aware-scheduler", "aware", state=state)
 
     assert is_placed is (answer_["simulation"]["pods"][0]["node"] is not None)
 
@@ -257,7 +259,7 @@ def test_the_scheduler_of_a_pod_decides_whether_policies_count(
 def test_a_disabled_gate_is_named_for_a_pending_pod() -> None:
     (_, *slices) = partitions(partition("a", "mig", ["mig"]))
 
-    result = why("pod", "pending", state=(PENDING, BIG, *renamed(slices)))
+    result = run_why("pod", "pending", state=(PENDING, BIG, *renamed(slices)))
 
     assert (
         f"note: pool grouped of driver {DRIVER} cannot be used: compatibilityGroups need feature gate "
@@ -298,9 +300,9 @@ def test_devices_that_the_bridge_holds_back_are_named() -> None:
     }
     sentence = f"{DRIVER}/node-a/gpu-0 until 2026-11-21T00:05:00Z"
 
-    status = why_answer("pod", "pending", state=(PENDING, BIG, ownership))
+    status = explain_as_json("pod", "pending", state=(PENDING, BIG, ownership))
 
     assert sentence in status["heldBack"][0]
     assert "pod team/forced on node node-a was deleted by force" in status["heldBack"][0]
-    assert "held back" in why("pod", "pending", state=(PENDING, BIG, ownership)).stdout
-    assert why_answer("pod", "bound", state=(BOUND, HELD, ownership))["heldBack"] == []
+    assert "held back" in run_why("pod", "pending", state=(PENDING, BIG, ownership)).stdout
+    assert explain_as_json("pod", "bound", state=(BOUND, HELD, ownership))["heldBack"] == []

@@ -28,7 +28,7 @@ def event_note(pod: str, state: Path | str, stdin: str | None = None) -> str | N
 
 
 @pytest.mark.parametrize("pod", PODS)
-def test_the_page_shows_what_a_pod_is_told(pod: str) -> None:
+def test_the_page_shows_the_event_of_a_pod(pod: str) -> None:
     line = f"Warning   DevicesMissing   Pod/{pod}   {event_note(pod, WAITING)}"
 
     assert line in PAGE.read_text().splitlines()
@@ -38,7 +38,7 @@ def test_the_page_has_ten_examples() -> None:
     assert len(PODS) == 10
 
 
-def test_who_has_a_place_is_told_nothing() -> None:
+def test_a_pod_with_a_place_gets_no_explanation() -> None:
     state = dump_yaml((*STATE, claim("small", 1), using("lucky", "small")))
 
     assert event_note("lucky", "-", stdin=state) is None
