@@ -70,7 +70,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         limits: Of a single container; else `containers`.
         legacy: What is granted for each GPU, or "refused".
         nics: The number of NICs that are granted.
-        told: The codes of the findings that say how ours differs; empty where it does not.
+        findings: The codes of the findings that say how ours differs; empty where it does not.
     """
 
     limits: Mapping[str, Any] = {}
@@ -81,7 +81,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     privileged: bool = False
     legacy: str | list[tuple[int, int]]
     nics: int = 0
-    told: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,19 +214,19 @@ def _amounts(result: Any, slices: Sequence[ResourceSlice]) -> Amounts:
 
 
 def _document(asked_pod: LegacyPod, name: str) -> Document:
-    def made(key: str, limits: Mapping[str, Any]) -> Document:
+    def legacy_container(key: str, limits: Mapping[str, Any]) -> Document:
         fields = {"securityContext": {"privileged": True}} if asked_pod.privileged else {}
         return container(key, limits, **fields)
 
     document = pod(
         *(
-            made(key, limits)
+            legacy_container(key, limits)
             for key, limits in (asked_pod.containers or {"main": asked_pod.limits}).items()
         ),
         init=(
-            *(made(key, limits) for key, limits in asked_pod.init.items()),
+            *(legacy_container(key, limits) for key, limits in asked_pod.init.items()),
             *(
-                made(key, limits) | {"restartPolicy": "Always"}
+                legacy_container(key, limits) | {"restartPolicy": "Always"}
                 for key, limits in asked_pod.sidecars.items()
             ),
         ),

@@ -87,6 +87,6 @@ _SILENT: Final = re.compile(
 )
 
 
-def lines_that_tell(answer: bytes) -> list[bytes]:
-    """Return the lines of an answer that tell anything but whether the request was HTTP."""
+def revealing_lines(answer: bytes) -> list[bytes]:
+    """Return the lines of an answer that reveal anything but whether the request was HTTP."""
     return [line for line in answer.split(b"\r\n") if line and not _SILENT.fullmatch(line)]

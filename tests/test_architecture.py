@@ -201,10 +201,10 @@ def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
 )
 def test_a_process_loads_nothing_of_its_neighbours(process: str, foreign: tuple[str, ...]) -> None:
     program = f"import sys, {process}.__main__; print(*sorted(sys.modules), sep=chr(10))"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    modules = set(done.stdout.split())
+    modules = set(completed.stdout.split())
     loaded = {name.partition(".")[0] for name in modules}
 
     assert process in modules

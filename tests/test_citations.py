@@ -47,14 +47,14 @@ def texts() -> dict[str, str]:
 
 
 def test_documents_that_are_cited_are_in_the_repository(texts: dict[str, str]) -> None:
-    found = [
+    citations = [
         f"{path}: {cited}"
         for path, text in texts.items()
         for cited in (*NOTES.findall(text), *DOCUMENT.findall(UPSTREAM.sub("", text)))
         if cited not in OWN
     ]
 
-    assert [] == found
+    assert [] == citations
 
 
 def test_files_that_are_cited_exist(texts: dict[str, str]) -> None:

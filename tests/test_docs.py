@@ -41,7 +41,7 @@ def _run_console(example: Example) -> str | None:
 def _output(command: str) -> str:
     assert shlex.split(command)[0] in {"drawbridge", "cat", "kubectl-drawbridge"}, command
     bin_folder = str(Path(sys.executable).parent)
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,
         env={"PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "110", "HOME": "/nowhere"},
@@ -51,7 +51,7 @@ def _output(command: str) -> str:
         check=False,
         timeout=60,
     )
-    return done.stdout
+    return completed.stdout
 
 
 def _check_profile(example: Example) -> str | None:

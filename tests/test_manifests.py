@@ -120,7 +120,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "devicecompatibilitypolicies/status": ("patch",),
         "devicetranslationprofiles": FOLLOW,
         "devicetranslationprofiles/status": ("patch",),
-        **{each.plural: ("list",) for each in WORKLOADS},
+        **{kind.plural: ("list",) for kind in WORKLOADS},
         "events": ("create",),
         "limitranges": FOLLOW,
         "network-attachment-definitions": FOLLOW,
@@ -134,7 +134,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "drawbridge-certificates": {
         "allocatorownerships": FOLLOW,
         "configmaps": FOLLOW,
-        **{each.plural: (*FOLLOW, "patch") for each in WEBHOOK_CONFIGURATIONS},
+        **{kind.plural: (*FOLLOW, "patch") for kind in WEBHOOK_CONFIGURATIONS},
         "events": ("create",),
         "secrets": (*FOLLOW, "create", "get", "patch"),
         "leases": ("create", "get", "patch"),
@@ -191,7 +191,7 @@ def test_a_role_that_may_create_is_bound_by_a_policy() -> None:
         account = f"system:serviceaccount:{NAMESPACE}:{policy['metadata']['name']}"
         assert condition["expression"] == f'request.userInfo.username == "{account}"'
         assert policy["spec"]["failurePolicy"] == "Fail"
-    assert [each["spec"] for each in of_kind("ValidatingAdmissionPolicyBinding")] == [
+    assert [binding["spec"] for binding in of_kind("ValidatingAdmissionPolicyBinding")] == [
         {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
         for policy in of_kind("ValidatingAdmissionPolicy")
     ]
@@ -379,7 +379,7 @@ def replaced(document: Document, path: tuple[str, ...], text: str) -> str:
 
 
 def test_an_overlay_changes_every_place_of_the_namespace() -> None:
-    left = [
+    remaining = [
         f"{document['kind']} {document['metadata']['name']}: {'.'.join(path)}: {text}"
         for document in objects()
         if document["kind"] != "Kustomization"
@@ -388,7 +388,7 @@ def test_an_overlay_changes_every_place_of_the_namespace() -> None:
         and NAMESPACE in replaced(document, path, text)
     ]
 
-    assert left == []
+    assert remaining == []
 
 
 def test_the_configurations_of_another_namespace_are_known() -> None:

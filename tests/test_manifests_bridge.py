@@ -28,8 +28,8 @@ def of_kind(kind: str, folder: Path = BRIDGE) -> Iterator[Document]:
 
 def containers() -> dict[str, Document]:
     (deployment,) = of_kind("Deployment")
-    made = deployment["spec"]["template"]["spec"]["containers"]
-    return {container["name"]: container for container in made}
+    entries = deployment["spec"]["template"]["spec"]["containers"]
+    return {container["name"]: container for container in entries}
 
 
 def data(file: str) -> Any:
@@ -107,7 +107,9 @@ def test_one_account_has_all_rights() -> None:
 def test_both_containers_are_hardened_as_the_webhook_is() -> None:
     (deployment,) = of_kind("Deployment")
     (webhook,) = (
-        each for each in of_kind("Deployment", BASE) if each["metadata"]["name"].endswith("webhook")
+        deployment_
+        for deployment_ in of_kind("Deployment", BASE)
+        if deployment_["metadata"]["name"].endswith("webhook")
     )
     pod = deployment["spec"]["template"]["spec"]
     like = webhook["spec"]["template"]["spec"]
@@ -133,7 +135,11 @@ def test_plugin_and_sidecar_meet_at_one_socket() -> None:
 
     assert plugin == {"name": "Drawbridge", "args": {"socket": SETTINGS.socket}}
     for container in containers().values():
-        (mount,) = (each for each in container["volumeMounts"] if each["name"] == folder)
+        (mount,) = (
+            volume_mount
+            for volume_mount in container["volumeMounts"]
+            if volume_mount["name"] == folder
+        )
         assert SETTINGS.socket.startswith(f"{mount['mountPath']}/")
 
 

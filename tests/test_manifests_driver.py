@@ -178,7 +178,7 @@ def test_the_restriction_is_of_its_account_and_denies() -> None:
 @pytest.mark.parametrize("node", ["node-a", "a.b", "n" * 253, "n" * 235 + ".-" + "n" * 16])
 def test_the_restriction_knows_the_names_of_slices(node: str) -> None:
     (policy,) = of_kind("ValidatingAdmissionPolicy")
-    (variable,) = (each for each in policy["spec"]["variables"] if each["name"] == "nodeOfName")
+    (variable,) = (entry for entry in policy["spec"]["variables"] if entry["name"] == "nodeOfName")
     (pattern,) = re.findall(r'matches\("(.*?)"\)', variable["expression"])
     (tail,) = re.findall(r"size\(\) - (\d+)", variable["expression"])
 
@@ -226,9 +226,9 @@ def test_it_sees_the_folders_that_it_writes() -> None:
     assert settings.inventory in mounts
 
 
-def test_it_is_told_its_node_and_its_pod() -> None:
+def test_it_knows_its_node_and_its_pod() -> None:
     fields = {
-        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container()["env"]
+        entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container()["env"]
     }
 
     assert {
@@ -245,7 +245,7 @@ def test_the_inventory_that_comes_with_it_is_good_and_empty() -> None:
 
 
 def test_its_classes_compile_and_are_those_of_the_profile() -> None:
-    classes = {each["metadata"]["name"]: each for each in of_kind("DeviceClass")}
+    classes = {class_["metadata"]["name"]: class_ for class_ in of_kind("DeviceClass")}
     for class_ in classes.values():
         (selector,) = class_["spec"]["selectors"]
         compile_selector(selector["cel"]["expression"], Environment.STORED)

@@ -87,7 +87,7 @@ def review_workload(
     )
 
 
-def test_every_kind_of_workload_is_judged() -> None:
+def test_every_kind_of_workload_is_validated() -> None:
     assert {(entry.group, entry.version, entry.plural) for entry in WORKLOADS} == {
         (*api_version.split("/"), plural) for (api_version, _), plural in VALIDATED_KINDS.items()
     }
@@ -213,7 +213,7 @@ def test_judged(case: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_told_where_in_it_the_mistake_is(kind: str) -> None:
+def test_a_finding_says_where_in_each_kind_the_mistake_is(kind: str) -> None:
     answer = review_workload(workload(BYTES, kind))
 
     (finding,) = answer.findings
@@ -273,7 +273,7 @@ def test_an_update_of_anything_but_the_template_is_never_denied(kind: str) -> No
     assert review_workload(new, old) == UNTOUCHED
 
 
-def test_an_update_of_the_template_is_judged() -> None:
+def test_an_update_of_the_template_is_validated() -> None:
     old = workload(BYTES)
 
     assert not review_workload(with_changes(old, spec__template__spec__priority=1), old).allowed
@@ -336,10 +336,10 @@ def test_an_annotation_of_another_profile_may_be_right_when_the_pods_come() -> N
     )
 
 
-# --- onlookers ------------------------------------------------------------------------------------
+# --- claim-unaware components ---------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class ComponentCase(NamedTuple):
     name: str
     claim_unaware_components: dict[ClaimUnawareComponent, frozenset[str]]
     want: tuple[str, ...]
@@ -356,35 +356,37 @@ AUTOSCALER: Final = (
 )
 ALL_SEE: Final = TranslationOptions(claim_aware_components=frozenset(ClaimUnawareComponent))
 
-SEEN: Final = (
-    Seen("nobody looks", {}, ()),
-    Seen(
+COMPONENT_CASES: Final = (
+    ComponentCase("nobody looks", {}, ()),
+    ComponentCase(
         "Kueue, with the mapping to add",
         {ClaimUnawareComponent.KUEUE: NONE},
         (f"{ADD}{MAPPING}",),
     ),
-    Seen("Kueue that has the mapping", {ClaimUnawareComponent.KUEUE: frozenset({HAMI})}, ()),
-    Seen(
+    ComponentCase(
+        "Kueue that has the mapping", {ClaimUnawareComponent.KUEUE: frozenset({HAMI})}, ()
+    ),
+    ComponentCase(
         "Kueue that has one mapping of two",
         {ClaimUnawareComponent.KUEUE: frozenset({HAMI})},
         (f"{ADD}{{name: nvidia.com/gpu, deviceClassNames: [mig.nvidia.com]}}",),
         pod(gpus(1, mem=1000, mig_1g_5gb=1)),
     ),
-    Seen(
+    ComponentCase(
         "the cluster autoscaler",
         {ClaimUnawareComponent.CLUSTER_AUTOSCALER: NONE},
         (AUTOSCALER,),
     ),
-    Seen(
+    ComponentCase(
         "Karpenter",
         {ClaimUnawareComponent.KARPENTER: NONE},
         ("Karpenter adds no node for claims, unless IGNORE_DRA_REQUESTS is false",),
     ),
-    Seen(
+    ComponentCase(
         "all of them, known to see", dict.fromkeys(ClaimUnawareComponent, NONE), (), options=ALL_SEE
     ),
-    Seen("pods without devices", dict.fromkeys(ClaimUnawareComponent, NONE), (), pod()),
-    Seen(
+    ComponentCase("pods without devices", dict.fromkeys(ClaimUnawareComponent, NONE), (), pod()),
+    ComponentCase(
         "pods that are left alone",
         dict.fromkeys(ClaimUnawareComponent, NONE),
         (),
@@ -393,8 +395,8 @@ SEEN: Final = (
 )
 
 
-@pytest.mark.parametrize("case", SEEN, ids=lambda case: case.name)
-def test_unseen(case: Seen) -> None:
+@pytest.mark.parametrize("case", COMPONENT_CASES, ids=lambda case: case.name)
+def test_components_that_see_no_claims_are_reported(case: ComponentCase) -> None:
     snapshot = msgspec.structs.replace(SOME, claim_unaware_components=case.claim_unaware_components)
 
     answer = review_workload(workload(case.pod), snapshot=snapshot, options=case.options)

@@ -17,7 +17,7 @@ REQUIREMENT: Final = re.compile(r"^\s*(k8s\.io/\S+) (v\S+)$", re.MULTILINE)
 
 def run(*arguments: str | Path) -> str:
     """Run a program in the module and return what it wrote; a failure shows all of it."""
-    done = subprocess.run(
+    completed = subprocess.run(
         arguments,
         cwd=BRIDGE_FOLDER,
         env={**os.environ, **BUILD_ENVIRONMENT},
@@ -26,8 +26,8 @@ def run(*arguments: str | Path) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    assert completed.returncode == 0, completed.stdout
+    return completed.stdout
 
 
 @pytest.mark.oracle

@@ -63,7 +63,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 @asynccontextmanager
-async def judging(server: FakeApiServer, **settings: float) -> AsyncIterator[RuleEvaluator]:
+async def evaluating(server: FakeApiServer, **settings: float) -> AsyncIterator[RuleEvaluator]:
     async with server.client() as client:
         informers = quick_informers(client)
         rule_evaluator = RuleEvaluator(
@@ -76,20 +76,20 @@ async def judging(server: FakeApiServer, **settings: float) -> AsyncIterator[Rul
             yield rule_evaluator
 
 
-def codes(wanted: ResourceClaim, context: Context) -> list[str]:
-    target = Target(view=wanted, namespace=NAMESPACE)
+def codes(requested: ResourceClaim, context: Context) -> list[str]:
+    target = Target(view=requested, namespace=NAMESPACE)
     return [f"{finding.severity} {finding.code}" for finding in validate(target, context)]
 
 
-async def codes_of(evaluator: RuleEvaluator, wanted: ResourceClaim = THREE) -> list[str]:
-    return await evaluator.evaluate(lambda context: codes(wanted, context))
+async def codes_of(evaluator: RuleEvaluator, requested: ResourceClaim = THREE) -> list[str]:
+    return await evaluator.evaluate(lambda context: codes(requested, context))
 
 
-async def until_said(
-    evaluator: RuleEvaluator, *expected: str, wanted: ResourceClaim = THREE
+async def until_codes(
+    evaluator: RuleEvaluator, *expected: str, requested: ResourceClaim = THREE
 ) -> None:
     async with asyncio.timeout(5):
-        while await codes_of(evaluator, wanted) != list(expected):  # noqa: ASYNC110 - the answer is what counts
+        while await codes_of(evaluator, requested) != list(expected):  # noqa: ASYNC110 - the answer is what counts
             await asyncio.sleep(0.01)
 
 
@@ -100,51 +100,51 @@ async def test_the_inventory_counts_once_it_is_synced(server: FakeApiServer) -> 
         )
         assert await codes_of(rule_evaluator) == []
 
-    async with judging(server) as rule_evaluator:
+    async with evaluating(server) as rule_evaluator:
         assert await codes_of(rule_evaluator) == ["error exceedsLargestNode"]
         assert await codes_of(rule_evaluator, TWO) == []
 
 
 async def test_changes_count_with_the_next_review(server: FakeApiServer) -> None:
-    async with judging(server) as evaluator_:
+    async with evaluating(server) as evaluator_:
         server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="held")))
-        await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
+        await until_codes(evaluator_, "warning doesNotFitNow", requested=TWO)
 
         server.remove(RESOURCE_CLAIMS, "held", NAMESPACE)
-        await until_said(evaluator_, wanted=TWO)
+        await until_codes(evaluator_, requested=TWO)
 
 
 async def test_marks_autoscalers_and_namespaces_count(server: FakeApiServer) -> None:
-    async with judging(server) as evaluator_:
+    async with evaluating(server) as evaluator_:
         (driver,) = (await evaluator_.query(lambda cache: cache.stocks(), timeout_s=None))["gpu"]
         more = HighWaterMark(classes={"gpu": {driver: DriverStock(nodes=2)}})
         high_water_mark = dict(
             config_map_document(more, namespace=names.NAMESPACE, name="drawbridge-inventory")
         )
         server.put(CONFIG_MAPS, high_water_mark)
-        await until_said(evaluator_, "warning exceedsLargestNode")
+        await until_codes(evaluator_, "warning exceedsLargestNode")
         assert evaluator_.high_water_marks.seen == more
 
         server.put(CONFIG_MAPS, {**high_water_mark, "data": {}})
-        await until_said(evaluator_, "error exceedsLargestNode")
+        await until_codes(evaluator_, "error exceedsLargestNode")
 
         server.put(CONFIG_MAPS, {**high_water_mark, "data": {"declared": "["}})
-        await until_said(evaluator_, "warning exceedsLargestNode")
+        await until_codes(evaluator_, "warning exceedsLargestNode")
         server.remove(CONFIG_MAPS, "drawbridge-inventory", names.NAMESPACE)
-        await until_said(evaluator_, "error exceedsLargestNode")
+        await until_codes(evaluator_, "error exceedsLargestNode")
 
         named = {"name": "cluster-autoscaler-status", "namespace": "kube-system"}
         server.put(CONFIG_MAPS, {"metadata": named})
-        await until_said(evaluator_, "warning exceedsLargestNode")
+        await until_codes(evaluator_, "warning exceedsLargestNode")
 
         labels = {"drawbridge.internal/enforcement": "off"}
         server.put(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": labels}})
-        await until_said(evaluator_)
+        await until_codes(evaluator_)
 
 
 async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer) -> None:
     busy = threading.Event()
-    async with judging(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
+    async with evaluating(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
         slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
@@ -157,12 +157,12 @@ async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer)
             await codes_of(evaluator_)
         busy.set()
         assert await slow
-        await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
+        await until_codes(evaluator_, "warning doesNotFitNow", requested=TWO)
 
 
 async def test_only_so_many_reviews_wait(server: FakeApiServer) -> None:
     busy = threading.Event()
-    async with judging(server, max_queued=1) as evaluator_, asyncio.TaskGroup() as group:
+    async with evaluating(server, max_queued=1) as evaluator_, asyncio.TaskGroup() as group:
         waiting = group.create_task(evaluator_.evaluate(lambda _: busy.wait(5)))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
@@ -184,7 +184,7 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
             began.set()
             timed_out.wait(5)
 
-    async with judging(server, timeout=0.05) as evaluator_:
+    async with evaluating(server, timeout=0.05) as evaluator_:
         with pytest.raises(TimeoutError):
             await evaluator_.evaluate(rules)
         timed_out.set()
@@ -196,7 +196,7 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
 
 async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> None:
     busy, event = threading.Event(), threading.Event()
-    async with judging(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
+    async with evaluating(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
         slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
@@ -211,7 +211,7 @@ async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> N
 async def test_a_busy_inventory_leaves_a_thread_for_the_other_rules(server: FakeApiServer) -> None:
     busy = threading.Event()
     invalid = claim(request("gpu", "device.driver =="))
-    async with judging(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
+    async with evaluating(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
         slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
         evaluate_without_inventory = await evaluator_.evaluate_without_inventory(
             lambda context: codes(invalid, context)
@@ -254,7 +254,7 @@ async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied
             raise fault
         apply(self, changes)
 
-    async with judging(server) as evaluator_:
+    async with evaluating(server) as evaluator_:
         monkeypatch.setattr(RuleCache, "apply", fails_once)
         evaluator_.changed.clear()
         server.put(RESOURCE_CLAIMS, document(allocated_claim(result("gpu-0"), name="held")))
@@ -264,7 +264,7 @@ async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied
         await asyncio.sleep(0)
 
         assert await codes_of(evaluator_) == []  # Nothing is known, so nothing is refused.
-        await until_said(evaluator_, "warning doesNotFitNow", wanted=TWO)
+        await until_codes(evaluator_, "warning doesNotFitNow", requested=TWO)
         assert await codes_of(evaluator_) == ["error exceedsLargestNode"]
 
 
@@ -272,7 +272,7 @@ async def test_a_bug_in_a_rule_fails_one_review_only(server: FakeApiServer) -> N
     def broken(_: Context) -> None:
         raise ZeroDivisionError
 
-    async with judging(server) as evaluator_:
+    async with evaluating(server) as evaluator_:
         with pytest.raises(ZeroDivisionError):
             await evaluator_.evaluate(broken)
 

@@ -26,11 +26,11 @@ REFUSED: Document = {
 }
 
 
-def answer(code: int = 200, body: bytes | None = None, **said: Any) -> Answer:
-    response = {"uid": UID, "allowed": True} | said
+def answer(code: int = 200, body: bytes | None = None, **fields: Any) -> Answer:
+    response = {"uid": UID, "allowed": True} | fields
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-    told = json.dumps(review).encode() if body is None else body
-    return Answer(status=code, closes=False, body=told, cost=Cost())
+    content = json.dumps(review).encode() if body is None else body
+    return Answer(status=code, closes=False, body=content, cost=Cost())
 
 
 def patching(*steps: object, kind: str = "JSONPatch") -> Document:
@@ -144,7 +144,7 @@ def test_nothing_is_wrong(case: Right) -> None:
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
-def test_what_is_wrong_is_told(case: Wrong) -> None:
+def test_what_is_wrong_is_reported(case: Wrong) -> None:
     assert case.complaint in "\n".join(complaints(case.call, case.answer, case.log))
 
 
@@ -159,6 +159,6 @@ def test_what_is_wrong_is_told(case: Wrong) -> None:
     ],
     ids=repr,
 )
-def test_what_costs_too_much_is_told(cost: Cost, wrong: list[str]) -> None:
+def test_what_costs_too_much_is_reported(cost: Cost, wrong: list[str]) -> None:
     assert list(cost_complaints(CALL, cost)) == wrong
     assert cost.exceeds(LIMITS) == bool(wrong)

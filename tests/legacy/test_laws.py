@@ -35,7 +35,7 @@ class Card(NamedTuple):
     consumers: int = 0
 
 
-class Asked(NamedTuple):
+class DeviceRequest(NamedTuple):
     """The request of one container for each card."""
 
     devices: int
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
     cores: int
 
 
-def asked_by(limits: Mapping[str, int]) -> Asked:
+def read_request(limits: Mapping[str, int]) -> DeviceRequest:
     """Read the keys of one container as HAMi does."""
     count = limits.get(GPU, 1 if limits else 0)
     memory, percent = limits.get(MEMORY, 0), limits.get(PERCENT, 0)
@@ -54,28 +54,28 @@ def asked_by(limits: Mapping[str, int]) -> Asked:
         cores = 100 if percent == 100 else 0
     else:
         cores = 0 if MEMORY in limits else 100
-    return Asked(count, memory, 0 if memory else percent or 100, cores)
+    return DeviceRequest(count, memory, 0 if memory else percent or 100, cores)
 
 
-def with_consumer(card: Card, asked_asked: Asked) -> tuple[Card, Amounts] | None:
+def with_consumer(card: Card, request: DeviceRequest) -> tuple[Card, Amounts] | None:
     """Return the card with one more consumer and what that gets; None where it does not fit."""
-    memory = asked_asked.memory or card.total * asked_asked.percent // 100
+    memory = request.memory or card.total * request.percent // 100
     does_not_fit = (
         card.consumers >= SPLIT_COUNT
         or card.total - card.memory < memory
-        or 100 - card.cores < asked_asked.cores
-        or (asked_asked.cores == 100 and card.consumers > 0)
-        or (asked_asked.cores == 0 and card.cores == 100)
+        or 100 - card.cores < request.cores
+        or (request.cores == 100 and card.consumers > 0)
+        or (request.cores == 0 and card.cores == 100)
     )
     if does_not_fit:
         return None
-    used = Card(
-        card.total, card.memory + memory, card.cores + asked_asked.cores, card.consumers + 1
-    )
-    return used, (memory, asked_asked.cores)
+    used = Card(card.total, card.memory + memory, card.cores + request.cores, card.consumers + 1)
+    return used, (memory, request.cores)
 
 
-def grants(cards: Sequence[Card], containers: Sequence[Asked]) -> Iterator[tuple[Amounts, ...]]:
+def grants(
+    cards: Sequence[Card], containers: Sequence[DeviceRequest]
+) -> Iterator[tuple[Amounts, ...]]:
     """Yield every combination of grants of a pod on the cards of one node."""
     if not containers:
         yield ()
@@ -112,7 +112,7 @@ nodes = st.dictionaries(
 def test_ours_grants_nothing_that_hami_would_not_without_a_word(
     cards: dict[str, list[int]], containers: list[dict[str, int]]
 ) -> None:
-    askeds = [asked_by(limits) for limits in containers]
+    askeds = [read_request(limits) for limits in containers]
     possible = {
         tuple(sorted(amounts))
         for totals in cards.values()
@@ -138,7 +138,7 @@ def test_ours_grants_nothing_that_hami_would_not_without_a_word(
 
 
 def test_the_reference_refuses_and_grants() -> None:
-    share, rest = asked_by({GPU: 1, MEMORY: 6000}), asked_by({GPU: 1})
+    share, rest = read_request({GPU: 1, MEMORY: 6000}), read_request({GPU: 1})
 
     assert [((6000, 0),)] == list(grants([Card(10000)], [share]))
     assert list(grants([Card(10000)], [share, share])) == []

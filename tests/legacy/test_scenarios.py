@@ -22,9 +22,9 @@ def test_ours_grants_the_same_or_says_why_not(scenario: Scenario, driver: str) -
     ):
         texts |= result.codes
         want = legacy_grant(pod)
-        if pod.told:
+        if pod.findings:
             assert want != result.grant, f"pod {index} no longer differs"
-            assert texts >= set(pod.told), f"pod {index}"
+            assert texts >= set(pod.findings), f"pod {index}"
         else:
             assert want == result.grant, f"pod {index}: {sorted(result.codes)}"
 

@@ -11,7 +11,7 @@ from process import connections, probes
 from process.probes import ProbeServer
 from process.settings import ServerSettings
 from testing.fake_api_server import running
-from testing.malformed_http import MALFORMED, WORD, Malformed, lines_that_tell
+from testing.malformed_http import MALFORMED, WORD, Malformed, revealing_lines
 
 HONEST = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
@@ -47,6 +47,6 @@ async def test_an_answer_to_malformed_http_is_empty(
     with capture_logs() as log:
         answer = await every_byte(getattr(server, port), malformed.request)
 
-    assert lines_that_tell(answer) == []
+    assert revealing_lines(answer) == []
     assert WORD not in str(log)
     assert (await every_byte(server.port, HONEST)).endswith(b"\r\n\r\nok")

@@ -63,7 +63,7 @@ async def test_a_snapshot_follows_profiles_and_reads_the_slices_again() -> None:
     assert cache.profiles == profiles()
 
 
-async def test_only_other_profiles_are_told() -> None:
+async def test_only_other_profiles_are_reported() -> None:
     published = encode_published(plan_profiles([read_spec(SPEC, DRIVER)]).published)
     changes: list[object] = []
     async with FakeApiServer() as server, server.client() as client:

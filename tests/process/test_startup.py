@@ -26,8 +26,8 @@ print(gc.isenabled(), gc.get_freeze_count() > 0)
 def test_a_process_imports_nothing_that_it_does_not_use(process: str) -> None:
     program = IMPORTS.format(process=process, unused=UNUSED)
 
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
     )
 
-    assert ["[] False", "True True"] == done.stdout.splitlines()
+    assert ["[] False", "True True"] == completed.stdout.splitlines()

@@ -122,7 +122,7 @@ def tried_chosen(
 
 
 @given(devices=devices(size=2), source=policies())
-def test_a_pair_is_judged_alike_from_both_sides(
+def test_a_pair_is_evaluated_alike_from_both_sides(
     devices: list[Device], source: DeviceCompatibilityPolicy
 ) -> None:
     by, pool = compile_policy(source), pool_of(*devices)

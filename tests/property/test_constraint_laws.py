@@ -254,11 +254,11 @@ MAKERS: Final[dict[str, Callable[[World], Constraint | None]]] = {
 
 def answers(setting: World, constraint: Constraint, steps: Sequence[Step]) -> Iterator[str]:
     """Play a history and check on the way that what is undone or refused leaves no trace."""
-    done: list[tuple[Step, object]] = []
+    applied: list[tuple[Step, object]] = []
     for step in steps:
         if step.is_undo:
-            if done:
-                latest, before = done.pop()
+            if applied:
+                latest, before = applied.pop()
                 constraint.remove(
                     setting.requests[latest.request],
                     latest.position,
@@ -276,7 +276,7 @@ def answers(setting: World, constraint: Constraint, steps: Sequence[Step]) -> It
             continue
         assert is_added == (refusal is None)
         if is_added:
-            done.append((step, before))
+            applied.append((step, before))
         else:
             assert before == constraint.state_key()
         yield "added" if is_added else "refused"

@@ -43,14 +43,14 @@ FOREIGN: Final = "secret-team"
 class Attempt(NamedTuple):
     """A scenario that can be asked."""
 
-    given: Objects
-    wanted: PendingClaims
+    objects: Objects
+    pending: PendingClaims
     nodes: Sequence[NodeDevices]
-    held: Usage
+    in_use: Usage
     rules: AllocatorOptions
 
     def ask(self, claims: Sequence[ResourceClaim]) -> PendingClaims:
-        return resolve_requests(claims, self.given.classes, self.given.features)
+        return resolve_requests(claims, self.objects.classes, self.objects.features)
 
 
 def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
@@ -61,10 +61,10 @@ def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
         index = pools.build_index(objects_.slices, objects_.features)
         try:
             yield Attempt(
-                given=objects_,
-                wanted=resolve_requests(objects_.claims, objects_.classes, objects_.features),
+                objects=objects_,
+                pending=resolve_requests(objects_.claims, objects_.classes, objects_.features),
                 nodes=[pools.node_devices(index, node) for node in objects_.nodes],
-                held=usage.gather_usage(held_claims, objects_.features),
+                in_use=usage.gather_usage(held_claims, objects_.features),
                 rules=AllocatorOptions(
                     features=objects_.features, uniform_config_drivers=frozenset({DRIVER})
                 ),
@@ -84,7 +84,7 @@ def unfit(attempt: Attempt) -> Iterator[NodeDevices]:
     """The nodes of which it is proved that the claims do not fit."""
     for node in attempt.nodes:
         try:
-            outcome = allocate(node, attempt.wanted, attempt.held, attempt.rules, budget=BUDGET)
+            outcome = allocate(node, attempt.pending, attempt.in_use, attempt.rules, budget=BUDGET)
         except AttemptFailed:
             continue
         if isinstance(outcome, DoesNotFit):
@@ -96,7 +96,7 @@ def test_every_rejection_has_a_detail(block: int) -> None:
     number = 0
     for attempt in attempts(block):
         for node in unfit(attempt):
-            explanation = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
+            explanation = explain_node(node, attempt.pending, attempt.in_use, attempt.rules)
 
             text = summarize(explanation, len(node.devices))
             assert explanation
@@ -114,7 +114,7 @@ def test_devices_are_counted_once_per_request(block: int) -> None:
     for attempt in attempts(block):
         for node in unfit(attempt):
             counts: dict[tuple[str, str], int] = {}
-            for shortage in explain_node(node, attempt.wanted, attempt.held, attempt.rules):
+            for shortage in explain_node(node, attempt.pending, attempt.in_use, attempt.rules):
                 key = shortage.claim, shortage.request
                 counts[key] = counts.get(key, 0) + shortage.devices
             assert all(count <= len(node.devices) for count in counts.values())
@@ -123,14 +123,14 @@ def test_devices_are_counted_once_per_request(block: int) -> None:
 @pytest.mark.parametrize("block", range(0, BLOCKS, 2))
 def test_asking_why_changes_nothing(block: int) -> None:
     for attempt in attempts(block):
-        before = encode([*attempt.given.claims, *attempt.given.slices]), repr(attempt.held)
+        before = encode([*attempt.objects.claims, *attempt.objects.slices]), repr(attempt.in_use)
         for node in unfit(attempt):
-            first = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
-            again = explain_node(node, attempt.wanted, attempt.held, attempt.rules)
-            outcome = allocate(node, attempt.wanted, attempt.held, attempt.rules, budget=BUDGET)
+            first = explain_node(node, attempt.pending, attempt.in_use, attempt.rules)
+            again = explain_node(node, attempt.pending, attempt.in_use, attempt.rules)
+            outcome = allocate(node, attempt.pending, attempt.in_use, attempt.rules, budget=BUDGET)
             assert first == again
             assert isinstance(outcome, DoesNotFit)
-        after = encode([*attempt.given.claims, *attempt.given.slices]), repr(attempt.held)
+        after = encode([*attempt.objects.claims, *attempt.objects.slices]), repr(attempt.in_use)
         assert before == after
 
 
@@ -139,19 +139,19 @@ def test_asking_why_changes_nothing(block: int) -> None:
 def test_applying_a_nearest_miss_fits(block: int, *, is_emptied: bool) -> None:
     missed = 0
     for attempt in attempts(block):
-        held_usage = Usage() if is_emptied else attempt.held
+        held_usage = Usage() if is_emptied else attempt.in_use
         if len(list(unfit(attempt))) < len(attempt.nodes):
             continue
-        before = encode(attempt.given.claims)
+        before = encode(attempt.objects.claims)
         closest_fit = find_closest_fit(
             attempt.nodes,
-            attempt.given.claims,
+            attempt.objects.claims,
             attempt.ask,
             held_usage,
             attempt.rules,
             searches=200,
         )
-        assert encode(attempt.given.claims) == before
+        assert encode(attempt.objects.claims) == before
         if closest_fit is None:
             continue
         missed += 1
@@ -172,14 +172,19 @@ def test_without_a_change_it_fits_already_and_else_it_does_not(block: int) -> No
         nodes = list(unfit(attempt))
         if nodes:
             closest_fit = find_closest_fit(
-                nodes, attempt.given.claims, attempt.ask, attempt.held, attempt.rules, searches=200
+                nodes,
+                attempt.objects.claims,
+                attempt.ask,
+                attempt.in_use,
+                attempt.rules,
+                searches=200,
             )
             assert closest_fit is None or closest_fit.changes
 
 
 def cluster_of(attempt: Attempt) -> Cluster:
     """The whole scenario, with as many nodes of each kind again."""
-    given_objects = attempt.given
+    given_objects = attempt.objects
     return Cluster(
         slices=given_objects.slices,
         nodes=[*given_objects.nodes, *map(_twin, given_objects.nodes)],
@@ -196,20 +201,20 @@ def _twin(node: Node) -> Node:
 
 
 @pytest.mark.parametrize("block", range(0, BLOCKS, 2))
-def test_nodes_that_are_told_together_would_be_told_the_same_alone(block: int) -> None:
+def test_nodes_that_are_explained_together_have_the_same_explanation_alone(block: int) -> None:
     for attempt in attempts(block):
         cluster = cluster_of(attempt)
         try:
-            verdicts = cluster.verdicts(attempt.wanted)
+            verdicts = cluster.verdicts(attempt.pending)
         except AttemptFailed:
             continue
-        for divide_class_ in divide_classes(verdicts, attempt.wanted):
+        for divide_class_ in divide_classes(verdicts, attempt.pending):
             if isinstance(divide_class_.outcome, DoesNotFit):
                 told_values = [
                     _gist(
                         explain_node(
                             cluster.node_devices(name),
-                            attempt.wanted,
+                            attempt.pending,
                             cluster.usage,
                             cluster.options,
                         )
@@ -232,7 +237,7 @@ def test_applying_what_is_nearest_in_a_cluster_fits(block: int) -> None:
     answered = 0
     for attempt in attempts(block):
         cluster = cluster_of(attempt)
-        closest_fit = closest_fit_now(cluster, attempt.given.claims, searches=100)
+        closest_fit = closest_fit_now(cluster, attempt.objects.claims, searches=100)
         if closest_fit is not None:
             answered += 1
             pending = cluster.resolve(closest_fit.claims)

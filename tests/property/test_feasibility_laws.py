@@ -106,7 +106,7 @@ def test_what_fits_some_node_is_never_denied(start: int) -> None:
 
 
 @pytest.mark.parametrize("start", CHUNKS)
-def test_what_is_denied_is_told_with_a_change_that_fits(start: int) -> None:
+def test_a_denial_comes_with_a_change_that_fits(start: int) -> None:
     number = 0
     for seed, objects in worlds(start):
         idle = emptied_of(objects)
@@ -152,7 +152,7 @@ def test_slices_may_come_in_any_order(start: int) -> None:
 
 @given_by(mutated_document())
 @settings(deadline=None)
-def test_no_object_is_too_strange_to_be_judged(document: Document) -> None:
+def test_no_object_is_too_strange_to_be_validated(document: Document) -> None:
     for there in (CLUSTER, WITH_CLAIMS, BUSY):
         try:
             findings = findings_of(document, there)

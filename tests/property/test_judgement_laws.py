@@ -25,7 +25,7 @@ options = operators_options()
 kinds = st.sampled_from(sorted(VALIDATED_KINDS))
 
 
-def judged_answer(
+def validated_answer(
     document: Document,
     published: list[ResourceSlice],
     chosen_options: TranslationOptions,
@@ -63,7 +63,7 @@ def test_a_workload_is_denied_for_what_its_pods_are_denied_and_does_not_pass(
 ) -> None:
     _, of_pod = admit(document, translation_snapshot(*published), chosen_options)
 
-    answer = judged_answer(workload(document, kind[1]), published, chosen_options)
+    answer = validated_answer(workload(document, kind[1]), published, chosen_options)
 
     lasting = [
         finding
@@ -86,13 +86,13 @@ def test_what_was_translated_passes(
     translated_document, of_pod = admit(document, translation_snapshot(*published), chosen_options)
 
     if of_pod.decision is Decision.TRANSLATED:
-        assert judged_answer(
+        assert validated_answer(
             workload(translated_document, kind[1]), published, chosen_options
         ).allowed
 
 
 @given(any_pod, slices, options, kinds)
-def test_what_does_not_change_its_pods_is_not_judged(
+def test_what_does_not_change_its_pods_is_not_validated(
     document: Document,
     published: list[ResourceSlice],
     chosen_options: TranslationOptions,
@@ -102,7 +102,7 @@ def test_what_does_not_change_its_pods_is_not_judged(
     again = msgspec.json.decode(msgspec.json.encode(old))
     again["metadata"]["labels"] = {"a": "b"}
 
-    assert judged_answer(again, published, chosen_options, old) == UNTOUCHED
+    assert validated_answer(again, published, chosen_options, old) == UNTOUCHED
 
 
 @given(any_pod, slices, slices, options, kinds)
@@ -116,6 +116,6 @@ def test_what_is_denied_is_denied_whatever_the_inventory(
     workload_ = workload(document, kind[1])
 
     assert (
-        judged_answer(workload_, published, chosen_options).allowed
-        == judged_answer(workload_, later, chosen_options).allowed
+        validated_answer(workload_, published, chosen_options).allowed
+        == validated_answer(workload_, later, chosen_options).allowed
     )

@@ -74,7 +74,7 @@ def mutated_document(draw: st.DrawFn) -> Document:
 
 
 @given(document=mutated_document(), known_context=st.sampled_from(CONTEXTS))
-def test_whatever_can_be_read_is_judged_alike_each_time(
+def test_whatever_can_be_read_is_validated_alike_each_time(
     document: Document, known_context: Context
 ) -> None:
     before = msgspec.json.encode(document)
@@ -120,7 +120,7 @@ def test_the_order_of_slices_does_not_matter(order: list[int]) -> None:
 
 
 @given(names=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=6))
-def test_a_name_is_told_once_however_often_it_stands(names: list[str]) -> None:
+def test_a_name_is_reported_once_however_often_it_stands(names: list[str]) -> None:
     lines = finding_lines(claim(*(exactly(name) for name in names)))
 
     doubled = {name for name in names if names.count(name) > 1}

@@ -194,14 +194,14 @@ def test_names_are_labels_and_contents_are_within_limits(
         assert sum(most_devices(request) for request in requests) <= MAX_RESULTS
         for request in requests:
             assert len(request.get("firstAvailable", ())) <= MAX_ALTERNATIVES
-        for asked_document in asked_of(claim):
+        for asked_document in alternatives_of(claim):
             every = asked_document["allocationMode"] == "All"
             assert ("count" not in asked_document) if every else asked_document["count"] >= 1
             assert len(asked_document.get("selectors", ())) <= 32
             assert LABEL.fullmatch(asked_document.get("name", "x"))
 
 
-def asked_of(claim: Claim) -> Iterator[Document]:
+def alternatives_of(claim: Claim) -> Iterator[Document]:
     for request in devices_of(claim)["requests"]:
         yield from request.get("firstAvailable") or [request["exactly"]]
 
@@ -216,7 +216,7 @@ def test_every_selector_compiles(
     document: Document, published: list[ResourceSlice], chosen_options: TranslationOptions
 ) -> None:
     for claim in claims_of(document, published, chosen_options):
-        for asked_document in asked_of(claim):
+        for asked_document in alternatives_of(claim):
             for selector in asked_document.get("selectors", ()):
                 expression = selector["cel"]["expression"]
                 assert len(expression.encode()) <= MAX_SELECTOR_BYTES

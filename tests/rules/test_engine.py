@@ -27,7 +27,7 @@ from testing.rule_cases import (
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_judge(case: Case) -> None:
+def test_validate(case: Case) -> None:
     assert case.expected_lines == finding_lines(case.document)
 
 
@@ -70,7 +70,7 @@ def test_one_mistake_many_times_does_not_fill_the_answer() -> None:
     assert len(finding_lines(claim(exactly(tolerations=tolerations)))) == MAX_FINDINGS
 
 
-def test_what_is_beyond_the_bound_is_let_pass_and_told() -> None:
+def test_what_is_beyond_the_bound_is_allowed_with_a_warning() -> None:
     selectors = [cel(f'device.driver == "{number}"') for number in range(MAX_EXPRESSIONS)]
     broken_document = cel("device.")
     ways = [sub(f"a{number}", selectors=selectors[:32]) for number in range(8)]
@@ -100,7 +100,7 @@ def test_unknown_fields_are_looked_for_in_no_more_than_there_may_be() -> None:
     assert "unknownField" not in str(finding_lines(device_class(selectors=[*rest, odd])))
 
 
-def test_long_expressions_are_judged_until_there_is_no_room() -> None:
+def test_long_expressions_are_validated_until_there_is_no_room() -> None:
     long = cel("device.driver == 'a'" + " " * 10_000)
 
     assert finding_lines(claim(exactly(selectors=[long]))) == ()

@@ -249,7 +249,7 @@ CONFIGS = (
 # --- policies of a driver -------------------------------------------------------------------------
 
 
-def policies(**made: str | None) -> Context:
+def policies(**creation_times: str | None) -> Context:
     """A cluster with policies of these names, made at these times."""
     return context(
         policies=tuple(
@@ -257,7 +257,7 @@ def policies(**made: str | None) -> Context:
                 {**policy(_RULE), "metadata": {"name": name, "creationTimestamp": time}},
                 DeviceCompatibilityPolicy,
             )
-            for name, time in made.items()
+            for name, time in creation_times.items()
         )
     )
 
@@ -336,7 +336,7 @@ POLICIES = (
 
 
 @pytest.mark.parametrize("case", [*SLICES, *PODS, *CONFIGS, *POLICIES], ids=lambda case: case.name)
-def test_judge(case: Case) -> None:
+def test_validate(case: Case) -> None:
     assert case.expected_findings == finding_lines(case.document, case.there)
 
 

@@ -66,7 +66,7 @@ def test_a_release_names_its_base_by_digest(tmp_path: Path) -> None:
     assert f"--build-arg BASE={DIGEST} " in by_digest.stdout
 
 
-def test_the_containerfile_stands_on_the_base_that_it_is_told() -> None:
+def test_the_containerfile_uses_the_base_that_the_script_names() -> None:
     text = (ROOT / "Containerfile").read_text()
 
     assert "ARG BASE=python:3.13-slim\n" in text

@@ -9,7 +9,7 @@ from admission.webhook_configuration import MUTATE_PATH
 from certs.serving import client_tls_context
 from process import connections
 from process.durations import PositiveDuration
-from testing.malformed_http import MALFORMED, WORD, Malformed, lines_that_tell
+from testing.malformed_http import MALFORMED, WORD, Malformed, revealing_lines
 from testing.webhook_endpoint import LEAF, REVIEW, StartEndpoint, WebhookEndpoint
 
 UNKNOWN_PATH = f"POST /{WORD} HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n"
@@ -40,7 +40,7 @@ async def test_an_answer_to_malformed_http_is_empty(
     with capture_logs() as log:
         answer = await every_byte(endpoint, malformed.request)
 
-    assert lines_that_tell(answer) == []
+    assert revealing_lines(answer) == []
     assert WORD not in str(log)
     assert (await endpoint.client.post(MUTATE_PATH, json=REVIEW)).status == 200
 
@@ -53,7 +53,7 @@ async def test_a_stranger_is_not_invited_to_send_a_body(start: StartEndpoint) ->
     answers = [await every_byte(endpoint, request) for request in (waiting, plain)]
 
     assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 404 Not Found"] * 2
-    assert [lines_that_tell(answer) for answer in answers] == [[], []]
+    assert [revealing_lines(answer) for answer in answers] == [[], []]
 
 
 async def test_who_knows_the_path_is_invited(start: StartEndpoint) -> None:

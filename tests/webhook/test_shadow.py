@@ -26,25 +26,25 @@ REVIEWED: Final = "drawbridge_reviews_total"
 async def test_a_pod_is_admitted_as_it_is(
     document: Document, decision: str, start: StartEndpoint
 ) -> None:
-    made = await start(options=SHADOW)
+    endpoint = await start(options=SHADOW)
 
     with capture_logs() as logs:
-        response = await mutate_pod(made, document)
+        response = await mutate_pod(endpoint, document)
 
     labels = {"kind": "Pod", "operation": "CREATE"}
     assert response["allowed"]
     assert apply_patch(document, response) == document
     assert not response.get("warnings")
-    assert made.sample(SHADOWED, decision=decision, **labels) == 1
-    assert made.sample(REVIEWED, decision="untouched", **labels) == 1
+    assert endpoint.sample(SHADOWED, decision=decision, **labels) == 1
+    assert endpoint.sample(REVIEWED, decision="untouched", **labels) == 1
     (line,) = [line for line in logs if line["event"] == "pod.reviewed"]
     assert (line["decision"], line["shadow"]) == (decision, True)
 
 
-async def test_a_dry_run_is_told(start: StartEndpoint) -> None:
-    made = await start(options=SHADOW)
+async def test_a_dry_run_is_counted(start: StartEndpoint) -> None:
+    endpoint = await start(options=SHADOW)
 
-    response = await mutate_pod(made, pod(gpus("500m")), dryRun=True)
+    response = await mutate_pod(endpoint, pod(gpus("500m")), dryRun=True)
 
     assert response["allowed"]
     assert "would be rejected" in response["warnings"][0]
@@ -52,7 +52,7 @@ async def test_a_dry_run_is_told(start: StartEndpoint) -> None:
 
 
 async def test_a_pod_that_was_translated_before_is_updated_as_ever(start: StartEndpoint) -> None:
-    made = await start(options=SHADOW)
+    endpoint = await start(options=SHADOW)
     legacy = pod(gpus(1, mem=1000))
     live, _ = admit(legacy)
     applied = with_changes(live)
@@ -60,32 +60,32 @@ async def test_a_pod_that_was_translated_before_is_updated_as_ever(start: StartE
         "resources"
     ]["limits"]
 
-    response = await mutate_pod(made, applied, live)
+    response = await mutate_pod(endpoint, applied, live)
 
     stripped = apply_patch(applied, response)["spec"]["containers"][0]["resources"]
     assert "nvidia.com/gpu" not in stripped.get("limits", {})
 
 
 async def test_a_workload_is_never_rejected(start: StartEndpoint) -> None:
-    made = await start(options=SHADOW)
+    endpoint = await start(options=SHADOW)
     document = workload(pod(gpus("500m")))
 
     refused = await validate_workload(await start(), document)
-    response = await validate_workload(made, document)
-    dry = await validate_workload(made, document, dryRun=True)
+    response = await validate_workload(endpoint, document)
+    dry = await validate_workload(endpoint, document, dryRun=True)
 
     assert not refused["allowed"]
     assert response["allowed"]
     assert not response.get("warnings")
     assert "would be rejected" in dry["warnings"][0]
     labels = {"kind": "Deployment", "operation": "CREATE", "decision": "refused"}
-    assert made.sample(SHADOWED, **labels) == 2
+    assert endpoint.sample(SHADOWED, **labels) == 2
 
 
 async def test_other_modes_count_no_shadow(start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
-    await mutate_pod(made, pod(gpus(1)))
+    await mutate_pod(endpoint, pod(gpus(1)))
 
     labels = {"kind": "Pod", "operation": "CREATE", "decision": "translated"}
-    assert (made.sample(REVIEWED, **labels), made.sample(SHADOWED, **labels)) == (1, 0)
+    assert (endpoint.sample(REVIEWED, **labels), endpoint.sample(SHADOWED, **labels)) == (1, 0)

@@ -111,13 +111,13 @@ async def validate_object(
 async def test_an_object_is_answered_as_the_rules_say(case: Case, start: StartEndpoint) -> None:
     response = await validate_object(await start(), case.document)
 
-    errors = [each.split()[2] for each in case.expected_lines if each.startswith("error")]
-    warnings = [each for each in case.expected_lines if each.startswith("warning")]
-    said = [line for line in response.get("warnings", []) if "]: fix: " not in line]
+    errors = [line.split()[2] for line in case.expected_lines if line.startswith("error")]
+    warnings = [line for line in case.expected_lines if line.startswith("warning")]
+    summaries = [line for line in response.get("warnings", []) if "]: fix: " not in line]
     causes = response.get("status", {}).get("details", {}).get("causes", [])
     assert response["allowed"] is not bool(errors)
     assert errors == [cause["field"] for cause in causes]
-    assert len(warnings) == len(said)
+    assert len(warnings) == len(summaries)
 
 
 async def test_a_denial_of_an_object_reads_well(start: StartEndpoint) -> None:
@@ -133,12 +133,12 @@ async def test_a_denial_of_an_object_reads_well(start: StartEndpoint) -> None:
 async def test_an_admitted_object_can_be_changed_outside_its_spec(
     start: StartEndpoint,
 ) -> None:
-    made, wrong = await start(), template(exactly(count=33))
+    endpoint, wrong = await start(), template(exactly(count=33))
     labelled = {**wrong, "metadata": {"name": "judged", "labels": {"a": "b"}}}
 
-    assert (await validate_object(made, labelled, wrong))["allowed"]
-    assert not (await validate_object(made, wrong, template(exactly())))["allowed"]
-    assert (await validate_object(made, template(exactly()), wrong))["allowed"]
+    assert (await validate_object(endpoint, labelled, wrong))["allowed"]
+    assert not (await validate_object(endpoint, wrong, template(exactly())))["allowed"]
+    assert (await validate_object(endpoint, template(exactly()), wrong))["allowed"]
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
@@ -183,8 +183,8 @@ def inventory(**more: Any) -> Document:
     emptied = IdleCluster(
         slices=[SMALL], nodes=[NODE], classes={EXAMPLE: CLASS}, rules=AllocatorOptions()
     )
-    wanted = convert(template(TWO), ResourceClaimTemplate).spec.spec.devices
-    templates = {(NAMESPACE, "two"): wanted}
+    devices = convert(template(TWO), ResourceClaimTemplate).spec.spec.devices
+    templates = {(NAMESPACE, "two"): devices}
     return {"classes": {EXAMPLE: CLASS}, "idle_cluster": emptied, "templates": templates, **more}
 
 
@@ -221,11 +221,11 @@ async def validate_pod(
 async def test_what_can_never_fit_is_denied(
     document: Document, path: str, start: StartEndpoint
 ) -> None:
-    made = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
     is_dra = document["kind"] == "ResourceClaim"
     ask = validate_object if is_dra else validate_pod
 
-    response = await ask(made, document)
+    response = await ask(endpoint, document)
 
     assert not response["allowed"]
     assert f"{document['kind']} rejected: {path}: " in response["status"]["message"]
@@ -234,46 +234,50 @@ async def test_what_can_never_fit_is_denied(
 
 
 async def test_a_pod_of_a_controller_is_not_validated(start: StartEndpoint) -> None:
-    made = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
     owned = naming("two")
     owner = {"kind": "Job", "name": "j", "uid": "u", "controller": True, "apiVersion": "batch/v1"}
     owned["metadata"]["ownerReferences"] = [owner]
 
-    response = await validate_pod(made, owned)
+    response = await validate_pod(endpoint, owned)
 
     assert response["allowed"]
     assert "warnings" not in response
 
 
 async def test_a_workload_without_new_requests_can_be_changed(start: StartEndpoint) -> None:
-    made = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **inventory()))
     old = workload(naming("two"))
     mended = workload(naming("two"))
     mended["spec"]["template"]["spec"]["containers"] = [{"name": "main", "image": "fixed:2"}]
 
-    response = await validate_pod(made, mended, old=old)
-    worse = await validate_pod(made, old, old=workload(pod()))
+    response = await validate_pod(endpoint, mended, old=old)
+    worse = await validate_pod(endpoint, old, old=workload(pod()))
 
     assert response["allowed"]
     assert not worse["allowed"]
 
 
 async def test_a_validation_that_times_out_is_a_warning(start: StartEndpoint) -> None:
-    made = await start(rules=FixedEvaluator(translation_snapshot, times_out=True, **inventory()))
+    endpoint = await start(
+        rules=FixedEvaluator(translation_snapshot, times_out=True, **inventory())
+    )
 
-    response = await validate_object(made, claim(TWO))
+    response = await validate_object(endpoint, claim(TWO))
 
     assert response["allowed"]
-    (said,) = response["warnings"]
-    assert "the webhook is busy" in said
-    assert made.sample("drawbridge_findings_total", severity="warning", code="notEvaluated") == 1
-    assert made.sample("drawbridge_validation_timeouts_total") == 1
+    (warning,) = response["warnings"]
+    assert "the webhook is busy" in warning
+    assert (
+        endpoint.sample("drawbridge_findings_total", severity="warning", code="notEvaluated") == 1
+    )
+    assert endpoint.sample("drawbridge_validation_timeouts_total") == 1
 
 
 async def test_a_malformed_object_is_denied_even_after_a_timeout(start: StartEndpoint) -> None:
-    made = await start(rules=FixedEvaluator(translation_snapshot, times_out=True))
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, times_out=True))
 
-    response = await validate_object(made, claim(exactly(count=33)))
+    response = await validate_object(endpoint, claim(exactly(count=33)))
 
     assert not response["allowed"]
 
@@ -282,12 +286,12 @@ async def test_translated_pods_are_validated_by_their_future_claims(
     start: StartEndpoint,
 ) -> None:
     """Of a legacy pod the webhook knows what its templates will be."""
-    made = await start(rules=FixedEvaluator(translation_snapshot, **hami_inventory()))
+    endpoint = await start(rules=FixedEvaluator(translation_snapshot, **hami_inventory()))
     document, _ = admit(pod(gpus(3)))
 
-    alone = await validate_pod(made, document)
-    deployed = await validate_workload(made, workload(pod(gpus(3))))
-    fitting = await validate_workload(made, workload(pod(gpus(1))))
+    alone = await validate_pod(endpoint, document)
+    deployed = await validate_workload(endpoint, workload(pod(gpus(3))))
+    fitting = await validate_workload(endpoint, workload(pod(gpus(1))))
 
     limit = "spec.containers[0].resources.limits[nvidia.com/gpu]: drawbridge[exceedsLargestNode]: "
     assert not alone["allowed"]
@@ -299,8 +303,8 @@ async def test_translated_pods_are_validated_by_their_future_claims(
 
 def hami_inventory() -> Document:
     """One GPU of the driver that translated pods ask in these tests."""
-    _, made = admit(pod(gpus(1)))
-    (name,) = {class_name for one in made.claims for class_name in one.class_names()}
+    _, answer = admit(pod(gpus(1)))
+    (name,) = {class_name for claim_ in answer.claims for class_name in claim_.class_names()}
     published = convert(resource_slice(device(), driver="any.example.com"), ResourceSlice)
     every = convert({"metadata": {"name": name}}, DeviceClass)
     emptied = IdleCluster(
@@ -321,9 +325,11 @@ OBJECT_CALLS: Final = (
 
 @pytest.mark.parametrize("call", OBJECT_CALLS, ids=lambda call: call.name)
 async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoint) -> None:
-    made = await start()
+    endpoint = await start()
 
-    answer = await made.client.post(VALIDATE_OBJECTS_PATH, data=call.body, headers=call.headers)
+    answer = await endpoint.client.post(VALIDATE_OBJECTS_PATH, data=call.body, headers=call.headers)
 
     assert call.status == answer.status
-    assert not made.sample("controller_runtime_webhook_panics_total", webhook=VALIDATE_OBJECTS_PATH)
+    assert not endpoint.sample(
+        "controller_runtime_webhook_panics_total", webhook=VALIDATE_OBJECTS_PATH
+    )

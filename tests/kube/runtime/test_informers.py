@@ -285,7 +285,7 @@ async def test_a_handler_that_raises_ends_the_loop() -> None:
 
 async def test_an_event_that_makes_no_sense_is_answered_by_a_new_list() -> None:
     queries: list[str] = []
-    async with of_a_server_that_has(nested("a", 0), b'"nonsense"', queries) as client:
+    async with client_of_raw_server(nested("a", 0), b'"nonsense"', queries) as client:
         factory = InformerFactory(client, settings=QUICK)
         factory.subscribe(PODS, len)
         async with running(factory.run):
@@ -293,7 +293,7 @@ async def test_an_event_that_makes_no_sense_is_answered_by_a_new_list() -> None:
 
 
 @asynccontextmanager
-async def of_a_server_that_has(
+async def client_of_raw_server(
     listed: bytes, changed: bytes, queries: list[str]
 ) -> AsyncIterator[Client]:
     """A server of one page and one event, as bytes that no fake with values in it could hold."""
@@ -334,7 +334,7 @@ async def test_an_object_nested_too_deeply_hides_no_other(levels: int) -> None:
         return depth_of(meta.decode(raw, dict[str, Any])["spec"])
 
     listed = b",".join([nested("a", levels), nested("b", 2)])
-    async with of_a_server_that_has(listed, nested("c", levels), []) as client:
+    async with client_of_raw_server(listed, nested("c", levels), []) as client:
         factory = InformerFactory(client, settings=QUICK)
         pods = factory.subscribe(PODS, depth)
         async with running(factory.run):

@@ -236,7 +236,7 @@ def test_a_worker_that_does_not_start_is_no_fault_of_the_expression() -> None:
     )
 
 
-def test_nothing_is_asked_when_nobody_waits(worker: WorkerEngine) -> None:
+def test_nothing_is_evaluated_when_nobody_waits(worker: WorkerEngine) -> None:
     with (
         evaluating_with(worker),
         while_wanted(lambda: False),

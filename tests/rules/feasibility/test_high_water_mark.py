@@ -17,7 +17,7 @@ CLASS = "gpu"
 DRIVER = "gpu.example.com"
 
 
-def seen(
+def class_stock(
     nodes: int = 1, devices: int = 8, on_one_node: int = 8, memory: str = "80Gi"
 ) -> ClassStock:
     return {
@@ -30,7 +30,7 @@ def seen(
     }
 
 
-MARK = HighWaterMark(classes={CLASS: seen()})
+MARK = HighWaterMark(classes={CLASS: class_stock()})
 
 
 class Case(NamedTuple):
@@ -40,23 +40,23 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("as much", "", seen()),
-    Case("more", "", seen(nodes=2, devices=16, on_one_node=16, memory="96Gi")),
+    Case("as much", "", class_stock()),
+    Case("more", "", class_stock(nodes=2, devices=16, on_one_node=16, memory="96Gi")),
     Case("nothing", "class gpu had 1 nodes with devices of gpu.example.com and has 0 now", {}),
     Case(
         "fewer devices",
         "class gpu had 8 devices of gpu.example.com and has 7 now",
-        seen(devices=7),
+        class_stock(devices=7),
     ),
     Case(
         "smaller nodes",
         "class gpu had 8 devices of gpu.example.com on one node and has 4 now",
-        seen(nodes=2, on_one_node=4),
+        class_stock(nodes=2, on_one_node=4),
     ),
     Case(
         "smaller devices",
         "class gpu had a device of gpu.example.com with memory 80Gi",
-        seen(memory="40Gi"),
+        class_stock(memory="40Gi"),
     ),
 )
 
@@ -80,4 +80,4 @@ def test_a_class_that_was_never_seen_has_no_shortfall() -> None:
 
 
 def test_classes_that_are_gone_keep_their_mark() -> None:
-    assert raise_mark(MARK, {"other": seen()}).classes.keys() == {CLASS, "other"}
+    assert raise_mark(MARK, {"other": class_stock()}).classes.keys() == {CLASS, "other"}

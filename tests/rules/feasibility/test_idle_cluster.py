@@ -40,7 +40,7 @@ def emptied_idle_cluster(
     )
 
 
-def wanted(count: int) -> tuple[ResourceClaim]:
+def claims_of(count: int) -> tuple[ResourceClaim]:
     document: Document = claim(exactly(deviceClassName=EXAMPLE, count=count))
     return (convert(document, ResourceClaim),)
 
@@ -51,7 +51,7 @@ def most(there: IdleCluster) -> int:
         (
             count
             for count in range(1, 9)
-            if there.feasibility(wanted(count)) is Feasibility.FEASIBLE
+            if there.feasibility(claims_of(count)) is Feasibility.FEASIBLE
         ),
         default=0,
     )
@@ -74,13 +74,13 @@ def test_a_slice_that_comes_and_goes_is_noticed() -> None:
 
 def test_a_node_that_comes_and_goes_is_noticed() -> None:
     there = emptied_idle_cluster(published_slice("a"), nodes=())
-    assert there.feasibility(wanted(1)) is Feasibility.NOT_EVALUATED
+    assert there.feasibility(claims_of(1)) is Feasibility.NOT_EVALUATED
 
     there.replace_node("node-a", Node(metadata=ObjectMeta(name="node-a")))
     assert most(there) == 1
 
     there.replace_node("node-a", None)
-    assert there.feasibility(wanted(1)) is Feasibility.NOT_EVALUATED
+    assert there.feasibility(claims_of(1)) is Feasibility.NOT_EVALUATED
 
 
 def test_what_is_there_of_a_pool_counts_and_is_no_proof() -> None:

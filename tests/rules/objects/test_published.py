@@ -150,7 +150,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_judge(case: Case) -> None:
+def test_validate(case: Case) -> None:
     assert case.expected_findings == finding_lines(case.document, case.there)
 
 
