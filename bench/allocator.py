@@ -89,8 +89,8 @@ def measure() -> Iterator[Result]:
     """Yield the results; the Go program is built if it does not exist."""
     with tempfile.TemporaryDirectory() as folder, Oracle() as oracle:
         upstream = Upstream(oracle, Path(folder))
-        for name, what, goal in CLUSTERS:
-            yield from _cluster(upstream, name, what, goal)
+        for name, description, goal in CLUSTERS:
+            yield from _cluster(upstream, name, description, goal)
         yield from _cold_node(upstream)
         for case in CASES:
             yield from _node(upstream, case)
@@ -101,7 +101,7 @@ def measure() -> Iterator[Result]:
         )
 
 
-def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[Result]:
+def _cluster(upstream: Upstream, name: str, description: str, goal: float) -> Iterator[Result]:
     """Yield how many verdicts about all nodes of a cluster are possible per second."""
     scenario = workloads.WORKLOADS[name][0](NODES)
     file = upstream.write(name, scenario)
@@ -113,7 +113,7 @@ def _cluster(upstream: Upstream, name: str, what: str, goal: float) -> Iterator[
         run.cold_selectors,
         rounds=ROUNDS,
     )
-    title = f"F({NODES:,}) evaluated per s, {what}"
+    title = f"F({NODES:,}) evaluated per s, {description}"
     yield times(f"{title}: new request", 1 / new, 1 / sixteen_workers, at_least=goal)
     yield times(f"{title}: after a change", 1 / changed_cluster, 1 / sixteen_workers, at_least=goal)
     yield informative(f"{title}: cold selectors", 1 / cold, 1 / sixteen_workers)

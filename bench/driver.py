@@ -85,13 +85,13 @@ def _calls(count: int, *, on_disk: bool) -> Iterator[Result]:
         first_ms = times.prepare_s[0] * MS
         yield below(f"ms to prepare the first claim of a process, {disk}", first_ms, None)
     bound = None if on_disk else OWN_MS
-    for what, seconds, bound_ms in (
+    for verb, seconds, bound_ms in (
         ("prepare", times.prepare_s, None),
         ("prepare, the driver's own part of", times.own_s, bound),
         ("unprepare", times.unprepare_s, bound),
     ):
         cuts = quantiles(seconds[1:], n=100)
-        name = f"ms to {what} {count} claims in one call, {disk}"
+        name = f"ms to {verb} {count} claims in one call, {disk}"
         yield below(f"{name}, p50", cuts[49] * MS, None)
         yield below(f"{name}, p99", cuts[98] * MS, bound_ms)
 
@@ -200,7 +200,7 @@ def _ref(claim: ResourceClaim) -> api.Claim:
 # --- inventories ----------------------------------------------------------------------------------
 
 
-def _measure_publishing(what: str, pools: list[Document], bound_s: float) -> Result:
+def _measure_publishing(pools_in_words: str, pools: list[Document], bound_s: float) -> Result:
     """Return how long it takes from the document to the slices as they are sent."""
     document = {"apiVersion": API_VERSION, "kind": "DeviceInventory", "pools": pools}
     publication = Publication(driver=DRIVER, node="node-1", node_uid="uid")
@@ -210,7 +210,7 @@ def _measure_publishing(what: str, pools: list[Document], bound_s: float) -> Res
     writes = plan_writes(plan_pools(publication, inventory), ())
     bodies = [encode(slice_document(slice_)) for slice_ in writes.to_apply]
     took_s = time.process_time() - began
-    return below(f"CPU seconds to make {len(bodies)} slices of {what}", took_s, bound_s)
+    return below(f"CPU seconds to make {len(bodies)} slices of {pools_in_words}", took_s, bound_s)
 
 
 def cards(count: int) -> list[Document]:

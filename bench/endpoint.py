@@ -53,8 +53,8 @@ def measure() -> Iterator[Result]:
         )
         yield against(
             f"reviews/s, translating, pods of {WORKLOADS} workloads, {MANY} connections",
-            _of(ours, "rate"),
-            _of(anchor, "rate"),
+            _median_of(ours, "rate"),
+            _median_of(anchor, "rate"),
             at_least=0.3,
         )
         fresh, fresh_anchor = _alternately(
@@ -62,17 +62,17 @@ def measure() -> Iterator[Result]:
         )
         yield informative(
             f"reviews/s, translating, no two pods alike, {MANY} connections",
-            _of(fresh, "rate"),
-            _of(fresh_anchor, "rate"),
+            _median_of(fresh, "rate"),
+            _median_of(fresh_anchor, "rate"),
         )
         single, one_anchor = _alternately(
             lambda: load("ours", translating, 1), lambda: load("anchor", translating, 1)
         )
-        yield below("p99 in ms, translating, 1 connection", _of(single, "p99"), 1.0)
+        yield below("p99 in ms, translating, 1 connection", _median_of(single, "p99"), 1.0)
         yield informative(
             "p50 in ms, translating, 1 connection, against a no-op server",
-            _of(single, "p50"),
-            _of(one_anchor, "p50"),
+            _median_of(single, "p50"),
+            _median_of(one_anchor, "p50"),
         )
         under_attack, quiet_rounds = _alternately(
             lambda: _under_attack(ports["ours"], folder, lambda: load("ours", translating, 1)),
@@ -80,16 +80,16 @@ def measure() -> Iterator[Result]:
         )
         yield informative(
             f"p99 in ms, honest, under {ATTACKS_PER_SECOND} hostile reviews/s, against none",
-            _of(under_attack, "p99"),
-            _of(quiet_rounds, "p99"),
+            _median_of(under_attack, "p99"),
+            _median_of(quiet_rounds, "p99"),
         )
         still, still_anchor = _alternately(
             lambda: load("ours", quiet, MANY), lambda: load("anchor", quiet, MANY)
         )
         yield informative(
             f"reviews/s, nothing to translate, {MANY} connections, against a no-op server",
-            _of(still, "rate"),
-            _of(still_anchor, "rate"),
+            _median_of(still, "rate"),
+            _median_of(still_anchor, "rate"),
         )
     yield below("CPU in us of a review that needs no translation", _cpu_us(quiet), 100.0)
     yield below("CPU in us of a review that is translated anew", _cpu_us(different[:500]), 250.0)
@@ -102,8 +102,8 @@ def _alternately(
     return [first for first, _ in rounds], [second for _, second in rounds]
 
 
-def _of(rounds: Sequence[Measured], what: str) -> float:
-    return float(median(getattr(round_, what) for round_ in rounds))
+def _median_of(rounds: Sequence[Measured], field: str) -> float:
+    return float(median(getattr(round_, field) for round_ in rounds))
 
 
 def _under_attack(port: int, folder: str, measure_load: Callable[[], Measured]) -> Measured:

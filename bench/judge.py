@@ -53,7 +53,7 @@ class Case(NamedTuple):
     Attributes:
         goal: Milliseconds at p99; None where we only want to know.
         claim: The claim of a number.
-        told: The code that each of them gets, as a check of what is measured; empty for none.
+        expected_code: What each of them gets, as a check of what is measured; empty for none.
         present: What is known of the present use of devices.
     """
 
@@ -67,18 +67,20 @@ class Case(NamedTuple):
 
 def measure() -> Iterator[Result]:
     """Yield the results."""
-    for name, what in (
+    for name, description in (
         ("full", "nodes alike"),
         ("different", "each node with other amounts and another half in use"),
     ):
         objects, context = context_of(workloads.WORKLOADS[name][0](NODES))
         for case in _cases(objects, build_cluster(objects)):
             took = _times(case, structs.replace(context, current_cluster=case.present))
-            title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {what}"
+            title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {description}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)
             yield below(f"{title}, p50 in ms", took[0], None)
         p50, p99 = _times_under_churn(workloads.WORKLOADS[name][0](NODES))
-        title = f"judging a claim after a slice changed, {NODES:,} nodes of 8 devices, {what}"
+        title = (
+            f"judging a claim after a slice changed, {NODES:,} nodes of 8 devices, {description}"
+        )
         yield below(f"{title}, p99 in ms", p99, None)
         yield below(f"{title}, p50 in ms", p50, None)
     with TemporaryDirectory() as folder:

@@ -128,9 +128,11 @@ def _publishing(cluster: Cluster, driver: NodeDriver) -> Iterator[Result]:
     driver.stop()
     driver.start(inventoryReloadPeriod="100ms")  # The figure is not about looking at a file.
     driver.wait_ready()
-    for what, pools, bound_s in INVENTORIES:
+    for pools_in_words, pools, bound_s in INVENTORIES:
         yield below(
-            f"s until {what} are published whole", _publish_s(cluster, driver, pools), bound_s
+            f"s until {pools_in_words} are published whole",
+            _publish_s(cluster, driver, pools),
+            bound_s,
         )
     driver.stop()
 
@@ -202,9 +204,9 @@ def _calls(cluster: Cluster, driver: NodeDriver, count: int) -> Iterator[Result]
     cluster.kubectl("delete", "resourceclaims", *names)
     for operation, took in seconds.items():
         cuts = quantiles(took, n=100, method="inclusive")
-        what = "prepare" if operation == "PrepareResources" else "unprepare"
+        verb = "prepare" if operation == "PrepareResources" else "unprepare"
         for percentile in (50, 99):
-            name = f"ms of the kubelet to {what} {count} claims of a pod, p{percentile}"
+            name = f"ms of the kubelet to {verb} {count} claims of a pod, p{percentile}"
             yield below(name, cuts[percentile - 1] * MS, None)
 
 

@@ -32,9 +32,9 @@ CLUSTERS: Final = (
 def measure() -> Iterator[Result]:
     """Yield p50 and p99 of questions that were asked before, and of new ones."""
     for nodes, goal_ms in SIZES:
-        for name, what in CLUSTERS:
+        for name, title in CLUSTERS:
             yield from _ranking_results(
-                name, f"best {MAX_NODES} of {nodes:,} nodes, {what}", nodes, goal_ms
+                name, f"best {MAX_NODES} of {nodes:,} nodes, {title}", nodes, goal_ms
             )
 
 

@@ -116,7 +116,7 @@ class Change:
 class Fault:
     """An answer that the next matching calls get instead of the true one; None drops them."""
 
-    left: int
+    remaining: int
     status: int | None
     cause: str
     matches: Callable[[Call], bool]
@@ -255,7 +255,7 @@ class FakeApiServer:
         Args:
             cause: The reason of a cause that the status has.
         """
-        self._faults.append(Fault(left=times, status=status, cause=cause, matches=matches))
+        self._faults.append(Fault(remaining=times, status=status, cause=cause, matches=matches))
 
     def delay(self, matches: Callable[[Call], bool]) -> asyncio.Event:
         """Do what matching calls ask for and answer them only when the event is set."""
@@ -306,7 +306,7 @@ class FakeApiServer:
         )
         self.calls.append(call)
         try:
-            self._fail_if_told(call, request)
+            self._fail_if_planned(call, request)
             await self._running.wait()
             if call.is_watch:
                 return await self._watch(request, call)
@@ -318,10 +318,10 @@ class FakeApiServer:
                 await delay.over.wait()
         return web.json_response(document, status=status)
 
-    def _fail_if_told(self, call: Call, request: web.Request) -> None:
+    def _fail_if_planned(self, call: Call, request: web.Request) -> None:
         for fault in self._faults:
-            if fault.left and fault.matches(call):
-                fault.left -= 1
+            if fault.remaining and fault.matches(call):
+                fault.remaining -= 1
                 if fault.status is None and request.transport is not None:
                     request.transport.close()
                 raise Refusal(

@@ -1,6 +1,6 @@
 """Objects and what is said of them: one table for the rules and for a real API server.
 
-Each object has one fault, or two where the row says so. `told` is `severity code path`.
+Each object has one fault, or two where the row says so. A line is `severity code path`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ NAMESPACE: Final = "team-a"
 
 
 class Case(NamedTuple):
-    """Attributes: told: Sorted as `validate` sorts; empty for an object that is right."""
+    """Attributes: expected_lines: Sorted as `validate` sorts; empty for an object that is right."""
 
     name: str
     document: Document

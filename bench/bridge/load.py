@@ -131,13 +131,13 @@ async def in_parallel(
     """Make a call for each object, some at a time."""
     slots = asyncio.Semaphore(IN_FLIGHT)
 
-    async def one(document: Object) -> None:
+    async def call_in_slot(document: Object) -> None:
         async with slots:
             await call(document)
 
     async with asyncio.TaskGroup() as group:
         for document in objects:
-            group.create_task(one(document))
+            group.create_task(call_in_slot(document))
 
 
 async def store(client: Client, resource: Resource, documents: Iterable[Object]) -> None:

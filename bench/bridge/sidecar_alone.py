@@ -44,10 +44,10 @@ def measure() -> Iterator[Result]:
 
 async def _measure(nodes: int, goal_ms: float) -> list[Result]:
     scenario = workloads.varied_document(nodes)
-    (wanted,) = scenario["claims"]
+    (claim_,) = scenario["claims"]
     async with FakeApiServer() as server:
         fill(server, scenario, ALLOCATED)
-        pods = [_put_pod(server, wanted, number) for number in range(CALLS)]
+        pods = [_put_pod(server, claim_, number) for number in range(CALLS)]
         with TemporaryDirectory() as folder:
             socket = Path(folder) / "sidecar.sock"
             settings = Path(folder) / "settings.yaml"
@@ -73,11 +73,11 @@ async def _measure(nodes: int, goal_ms: float) -> list[Result]:
     ]
 
 
-def _put_pod(server: FakeApiServer, wanted: Document, number: int) -> Document:
+def _put_pod(server: FakeApiServer, claim_: Document, number: int) -> Document:
     """Store a pod with a claim like the scenario's."""
     name = f"pod-{number}"
     metadata = {"name": name, "namespace": "default", "uid": f"claim-{number}"}
-    server.put(RESOURCE_CLAIMS, {**wanted, "metadata": metadata})
+    server.put(RESOURCE_CLAIMS, {**claim_, "metadata": metadata})
     pod = {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{number}"},
         "spec": {"resourceClaims": [{"name": "devices", "resourceClaimName": name}]},

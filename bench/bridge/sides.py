@@ -135,13 +135,13 @@ def quantile(metrics: Sequence[Sample], name: str, share: float, **labels: str) 
             bound = float(sample.labels["le"])
             counts[bound] = counts.get(bound, 0) + sample.value
     bounds = sorted(counts)
-    wanted = share * counts[bounds[-1]] if bounds else 0
+    rank = share * counts[bounds[-1]] if bounds else 0
     lower = below = 0.0
     for bound in bounds:
-        if counts[bound] >= wanted and counts[bound] > below:
+        if counts[bound] >= rank and counts[bound] > below:
             if bound == float("inf"):
                 return lower
-            return lower + (bound - lower) * (wanted - below) / (counts[bound] - below)
+            return lower + (bound - lower) * (rank - below) / (counts[bound] - below)
         lower, below = bound, counts[bound]
     return lower
 

@@ -128,7 +128,7 @@ class Calls:
     def _workload(self) -> Call:
         """Return a review of what makes pods, for the endpoint that judges."""
         chance = self._chance
-        review_, old = self._judged(), self._judged()
+        review_, old = self._validation(), self._validation()
         if chance.random() < 0.7:
             mutate({"object": review_["request"]["object"]}, chance, chance.choice((1, 1, 2, 4)))
         if chance.random() < 0.3:
@@ -143,7 +143,7 @@ class Calls:
         body = bent(body, self._chance) if self._chance.random() < 0.1 else body
         return post_call(body, "object", VALIDATE_OBJECTS_PATH)
 
-    def _judged(self) -> Document:
+    def _validation(self) -> Document:
         """Return a review of a workload of some kind."""
         (api_version, kind), resource = self._chance.choice(list(VALIDATED_KINDS.items()))
         group, _, version = api_version.rpartition("/")

@@ -190,8 +190,8 @@ def _review_complaints(call: Call, body: bytes) -> Iterator[str]:
         yield "another uid"
     if "patch" in response and not call.head.startswith(_MUTATING):
         yield "a patch of what is only judged"
-    yield from _told(response)
-    yield from _where(response)
+    yield from _faults_of_texts(response)
+    yield from _faults_of_patch(response)
     if not response["allowed"]:
         yield from _refusal(response)
     elif "status" in response:
@@ -212,7 +212,7 @@ def body_of(call: Call) -> bytes:
     return head
 
 
-def _told(response: Mapping[str, Any]) -> Iterator[str]:
+def _faults_of_texts(response: Mapping[str, Any]) -> Iterator[str]:
     warnings = response.get("warnings", [])
     if sum(map(len, warnings)) > MAX_WARNINGS_RUNES:
         yield "warnings beyond what the API server passes on"
@@ -225,7 +225,7 @@ def _told(response: Mapping[str, Any]) -> Iterator[str]:
             yield f"an audit annotation {text[:100]!r}"
 
 
-def _where(response: Mapping[str, Any]) -> Iterator[str]:
+def _faults_of_patch(response: Mapping[str, Any]) -> Iterator[str]:
     if "patch" in response:
         for step in json.loads(b64decode(response["patch"])):
             if not _CHANGEABLE.fullmatch(step["path"]):

@@ -230,12 +230,12 @@ def _graft(parent: Any, key: Any, chance: Random, places: Places) -> None:
 
 def _double_key(parent: Any, key: Any, chance: Random, _places: Places) -> None:
     """Write an object with one of its keys twice."""
-    found = parent[key]
-    if not isinstance(found, dict) or not found or _holds_raw(found):
+    object_ = parent[key]
+    if not isinstance(object_, dict) or not object_ or _holds_raw(object_):
         return
-    again = chance.choice(list(found))
+    again = chance.choice(list(object_))
     other = value(chance)
-    pairs = [*found.items(), (again, other)]
+    pairs = [*object_.items(), (again, other)]
     chance.shuffle(pairs)
     parent[key] = raw(
         b"{"
@@ -315,7 +315,7 @@ def _cut(body: bytes, chance: Random) -> bytes:
     return body[: chance.randrange(len(body))]
 
 
-def _lost(body: bytes, chance: Random) -> bytes:
+def _shortened(body: bytes, chance: Random) -> bytes:
     start = chance.randrange(len(body))
     return body[:start] + body[start + chance.randint(1, 50) :]
 
@@ -346,7 +346,7 @@ def _noise(_body: bytes, chance: Random) -> bytes:
     return chance.randbytes(chance.choice((0, 1, 2, 30, 1000)))
 
 
-ACCIDENTS: Final = (_flipped, _flipped, _flipped, _cut, _lost, _doubled, _put, _noise)
+ACCIDENTS: Final = (_flipped, _flipped, _flipped, _cut, _shortened, _doubled, _put, _noise)
 
 
 # --- the request annotation -----------------------------------------------------------------------

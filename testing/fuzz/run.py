@@ -212,7 +212,7 @@ def _has_wrong_names(pod: Mapping[str, Any]) -> bool:
 
 def _function_caches() -> "Sequence[_lru_cache_wrapper[Any]]":
     """Return the caches of functions."""
-    return [found for found in gc.get_objects() if isinstance(found, _lru_cache_wrapper)]
+    return [object_ for object_ in gc.get_objects() if isinstance(object_, _lru_cache_wrapper)]
 
 
 class _Mallinfo(ctypes.Structure):

@@ -148,7 +148,7 @@ def _device_with(key: str) -> Callable[[Scenario], bool]:
     return lambda scenario: any(device.get(key) for device in devices(scenario))
 
 
-def _asked_with(key: str) -> Callable[[Scenario], bool]:
+def _request_with(key: str) -> Callable[[Scenario], bool]:
     return lambda scenario: any(request.get(key) for request in alternatives_of(scenario))
 
 
@@ -196,7 +196,7 @@ def _fraction(scenario: Scenario) -> bool:
     return any("share" in device["capacity"] for device in devices(scenario))
 
 
-def _most_asked(scenario: Scenario) -> int:
+def _largest_count(scenario: Scenario) -> int:
     return max((request.get("count", 0) for request in alternatives_of(scenario)), default=0)
 
 
@@ -216,7 +216,7 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
     "incomplete pools": _wrong_count,
     "invalid pools": _broken_pool,
     "devices held": lambda scenario: any("shareID" not in result for result in results(scenario)),
-    "request selectors": _asked_with("selectors"),
+    "request selectors": _request_with("selectors"),
     "careless selectors": lambda scenario: any(
         text in BARE_SELECTORS for text in expressions(scenario)
     ),
@@ -226,7 +226,7 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
     "mode All": lambda scenario: any(
         request["allocationMode"] == "All" for request in alternatives_of(scenario)
     ),
-    "several devices per request": lambda scenario: _most_asked(scenario) > 1,
+    "several devices per request": lambda scenario: _largest_count(scenario) > 1,
     "firstAvailable": lambda scenario: any("firstAvailable" in r for r in requests(scenario)),
     "matchAttribute": lambda scenario: any("matchAttribute" in c for c in constraints(scenario)),
     "distinctAttribute": lambda scenario: any(
@@ -236,8 +236,8 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
         "requests" in c for c in constraints(scenario)
     ),
     "list attributes": _gate("DRAListTypeAttributes"),
-    "derived attributes": _asked_with("derivedAttributes"),
-    "admin access": _asked_with("adminAccess"),
+    "derived attributes": _request_with("derivedAttributes"),
+    "admin access": _request_with("adminAccess"),
     "shared counters": _slice_with("sharedCounters"),
     "compatibility groups": lambda scenario: any(
         "compatibilityGroups" in used
@@ -245,7 +245,7 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
         for used in d.get("consumesCounters", ())
     ),
     "multiple allocations": _device_with("allowMultipleAllocations"),
-    "capacity requests": _asked_with("capacity"),
+    "capacity requests": _request_with("capacity"),
     "capacity: only a default": lambda scenario: any(
         policy.keys() == {"default"} for policy in policies(scenario)
     ),
@@ -256,7 +256,7 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
     "shares held": lambda scenario: any("shareID" in result for result in results(scenario)),
     "taints": _device_with("taints"),
     "taint rules": lambda scenario: bool(scenario.get("taintRules")),
-    "tolerations": _asked_with("tolerations"),
+    "tolerations": _request_with("tolerations"),
     "binding conditions": _device_with("bindingConditions"),
     "bindsToNode": _device_with("bindsToNode"),
     "class configuration": lambda scenario: any("config" in c["spec"] for c in scenario["classes"]),
@@ -264,7 +264,7 @@ FEATURES: Final[Mapping[str, Callable[[Scenario], bool]]] = {
         "config" in c["spec"]["devices"] for c in scenario["claims"]
     ),
     "skipped node operations": _slice_with("skipNodeOperations"),
-    "16 devices asked or more": lambda scenario: _most_asked(scenario) >= 16,
+    "16 devices asked or more": lambda scenario: _largest_count(scenario) >= 16,
     "gates off": lambda scenario: any(not on for on in scenario["features"].values()),
     "experimental forced": lambda scenario: scenario.get("implementation") == "experimental",
 }

@@ -103,7 +103,7 @@ class Draft:
         """Each claim's requests."""
         return [(c, r) for c in self.claims for r in c["spec"]["devices"]["requests"]]
 
-    def asked(self) -> list[Json]:
+    def device_requests(self) -> list[Json]:
         """The requests for devices: `exactly` of each request, or each of its alternatives."""
         return [
             alternative

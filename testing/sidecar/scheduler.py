@@ -212,7 +212,7 @@ async def sidecar_beside(
             may_write=lambda: True,
         )
         times = {"write_deadline_s": 5.0, "binding_timeout_s": 5.0, **binder}
-        made = Binder(
+        binder_ = Binder(
             state,
             writer,
             BinderSettings(**times),
@@ -227,7 +227,7 @@ async def sidecar_beside(
         )
         service = Service(
             state,
-            made,
+            binder_,
             ServiceSettings(own_claims_s=1.0, other_claims_s=0.2),
             instance=instance,
             metrics=metrics,
@@ -251,10 +251,10 @@ async def sidecar_beside(
             await reporter.run()
 
         async with running(
-            informers.run, recorder.run, made.run, listener.run, explainer.run, report
+            informers.run, recorder.run, binder_.run, listener.run, explainer.run, report
         ):
             await until(lambda: not state.check() and sidecar.socket.exists())
-            await until(lambda: all(each.synced.is_set() for each in informers.informers))
+            await until(lambda: all(informer.synced.is_set() for informer in informers.informers))
             yield sidecar
 
 
@@ -276,7 +276,9 @@ def pod_with(name: str, *claims: str, **spec: Any) -> Document:
     return {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
         "spec": {
-            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+            "resourceClaims": [
+                {"name": claim_name, "resourceClaimName": claim_name} for claim_name in claims
+            ],
             **spec,
         },
         "status": {"phase": "Pending"},
@@ -295,9 +297,9 @@ def publish(server: FakeApiServer, *nodes: str, per_node: int = 2) -> None:
 
 def put_claim(server: FakeApiServer, name: str, **fields: Any) -> Document:
     """Store a claim for one device."""
-    made = document(claim(request(**fields), name=name))
-    del made["metadata"]["uid"]
-    return server.put(RESOURCE_CLAIMS, made)
+    document_ = document(claim(request(**fields), name=name))
+    del document_["metadata"]["uid"]
+    return server.put(RESOURCE_CLAIMS, document_)
 
 
 def put_pod(server: FakeApiServer, name: str, *claims: str, **spec: Any) -> Document:

@@ -90,7 +90,7 @@ def capacity(draft: Draft) -> None:
         device["capacity"] |= {"memory": {"value": "80Gi"}, "cores": {"value": "100"}}
         if device["allowMultipleAllocations"]:
             _share(draft, device)
-    for request in draft.sample(draft.asked(), 0.8):
+    for request in draft.sample(draft.device_requests(), 0.8):
         amounts = {
             "memory": draft.pick(_MEMORY),
             "cores": draft.pick(("10", "25", "50", "60", "101")),
@@ -107,7 +107,7 @@ def capacity(draft: Draft) -> None:
         selector = draft.pick(
             ("device.allowMultipleAllocations", "!device.allowMultipleAllocations")
         )
-        draft.pick(draft.asked())["selectors"] = chosen_documents(selector)
+        draft.pick(draft.device_requests())["selectors"] = chosen_documents(selector)
 
 
 _MEMORY: Final = ("1Gi", "10Gi", "16Gi", "20Gi", "30000Mi", "40Gi", "80Gi", "0")
@@ -157,7 +157,7 @@ def fractions(draft: Draft) -> None:
         ):
             share["value"] = "4"
         device["capacity"]["share"] = share | ({"requestPolicy": policy} if policy else {})
-    for request in draft.sample(draft.asked(), 0.8):
+    for request in draft.sample(draft.device_requests(), 0.8):
         amount = draft.weighted(
             {
                 "200m": 20,
@@ -186,7 +186,7 @@ def lists(draft: Draft) -> None:
     for claim in draft.sample(draft.claims):
         constrain(draft, claim, NUMAS)
     if draft.maybe(0.25):
-        draft.pick(draft.asked())["selectors"] = chosen_documents(draft.pick(_OF_LISTS))
+        draft.pick(draft.device_requests())["selectors"] = chosen_documents(draft.pick(_OF_LISTS))
 
 
 _NUMAS: Final = f'device.attributes["{GPU}"].numas'
@@ -222,7 +222,7 @@ _TOLERATIONS: Final[tuple[Json, ...]] = (
 
 def tolerate(draft: Draft) -> None:
     """Let some of what is asked tolerate some taints."""
-    for request in draft.sample(draft.asked()):
+    for request in draft.sample(draft.device_requests()):
         request["tolerations"] = [
             dict(toleration) for toleration in draft.sample(_TOLERATIONS, 0.25)
         ]

@@ -27,7 +27,7 @@ DERIVED: Final = "derived.example.com/group"
 def selectors(draft: Draft) -> None:
     """Selectors in classes and requests, as careful as people write them."""
     careless = draft.maybe(0.75)
-    for request in draft.sample(draft.asked(), 0.6):
+    for request in draft.sample(draft.device_requests(), 0.6):
         texts = draft.sample(SELECTORS, 0.1)
         if careless and draft.maybe(0.5):
             texts.insert(draft.rng.randrange(len(texts) + 1), draft.pick(BARE_SELECTORS))
@@ -38,7 +38,7 @@ def selectors(draft: Draft) -> None:
 
 def broken_selectors(draft: Draft) -> None:
     """Selectors that end the attempt where they are evaluated."""
-    request = draft.pick(draft.asked())
+    request = draft.pick(draft.device_requests())
     text = draft.pick(BROKEN_SELECTORS)
     guard = draft.pick((SELECTORS[1], SELECTORS[3], f'device.driver == "{NIC}"'))
     request["selectors"] = (
@@ -48,7 +48,7 @@ def broken_selectors(draft: Draft) -> None:
 
 def all_devices(draft: Draft) -> None:
     """Requests for all devices that match."""
-    for request in draft.sample(draft.asked(), 0.2):
+    for request in draft.sample(draft.device_requests(), 0.2):
         request["allocationMode"] = "All"
         del request["count"]
         if draft.maybe(0.5):
@@ -192,7 +192,7 @@ def limits(draft: Draft) -> None:
 
 def missing_class(draft: Draft) -> None:
     """A class that nobody has made."""
-    draft.pick(draft.asked())["deviceClassName"] = "nothing"
+    draft.pick(draft.device_requests())["deviceClassName"] = "nothing"
 
 
 def no_requests(draft: Draft) -> None:
