@@ -91,7 +91,7 @@ class Access:
             check: Whether a failure is the test's failure.
             kubeconfig: Somebody else's rights, such as what `kubeconfig_for` gives.
         """
-        done = subprocess.run(
+        completed = subprocess.run(
             [self.kubectl_binary, *arguments],
             env=self.environment(kubeconfig),
             input=input,
@@ -99,12 +99,12 @@ class Access:
             text=True,
             check=False,
         )
-        if check and done.returncode != 0:
+        if check and completed.returncode != 0:
             words = " ".join(str(argument) for argument in arguments)
             raise AssertionError(
-                f"kubectl {words} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+                f"kubectl {words} ended with {completed.returncode}\n{completed.stdout}{completed.stderr}"
             )
-        return done
+        return completed
 
     def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
         """An environment in which kubectl, and any other client, speaks to this cluster."""
@@ -236,13 +236,15 @@ class Access:
         )
 
     def wait_until(
-        self, condition: Callable[[], object], what: str, *, timeout_s: float = TIMEOUT_S
+        self, condition: Callable[[], object], description: str, *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Return when `condition` is true; `what` is awaited, in words."""
+        """Return when `condition` is true; `description` says in words what is awaited."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
-                raise AssertionError(f"not after {timeout_s:.0f} s: {what}\n{self.complaints()}")
+                raise AssertionError(
+                    f"not after {timeout_s:.0f} s: {description}\n{self.complaints()}"
+                )
             time.sleep(POLL_S)
 
     def wait_gone(

@@ -77,13 +77,13 @@ class Balancer:
             is_ready = False
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    is_ready = await self._asked(probes)
+                    is_ready = await self._probe(probes)
             except (OSError, TimeoutError):
                 pass
             self._ready = self._ready | {port} if is_ready else self._ready - {port}
             await asyncio.sleep(LOOK_S)
 
-    async def _asked(self, probes: int) -> bool:
+    async def _probe(self, probes: int) -> bool:
         reader, writer = await asyncio.open_connection(self._host, probes)
         try:
             writer.write(b"GET /readyz HTTP/1.1\r\nHost: balancer\r\nConnection: close\r\n\r\n")
@@ -98,11 +98,11 @@ class Balancer:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            found = await self._connected()
-            if found is not None:
+            connection = await self._connected()
+            if connection is not None:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_piped(reader, found[1]))
-                    group.create_task(_piped(found[0], writer))
+                    group.create_task(_piped(reader, connection[1]))
+                    group.create_task(_piped(connection[0], writer))
         except* OSError:
             pass  # Who broke it off is known to the other side by what follows.
         finally:

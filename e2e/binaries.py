@@ -182,13 +182,13 @@ def cache_directory() -> Path:
 
 def binaries() -> Binaries:
     """The programs, built first where the cache does not have them."""
-    found = {
+    paths = {
         name: folder / name
         for module in MODULES
         for folder in [_built(module)]
         for name in module.names
     }
-    return Binaries(**{name.replace("-", "_"): path for name, path in found.items()})
+    return Binaries(**{name.replace("-", "_"): path for name, path in paths.items()})
 
 
 def node_programs() -> Path:

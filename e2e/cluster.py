@@ -238,9 +238,11 @@ class Cluster(Access):
         deadline = time.monotonic() + READY_TIMEOUT_S
         context = self._client_context()
         while not _answers(port, "/readyz", context):
-            for each in self.children.values():
-                if each.exit_status is not None:
-                    raise AssertionError(f"{each.name} ended:\n{each.tail()}\n({each.log})")
+            for process in self.children.values():
+                if process.exit_status is not None:
+                    raise AssertionError(
+                        f"{process.name} ended:\n{process.tail()}\n({process.log})"
+                    )
             if time.monotonic() > deadline:
                 raise AssertionError(f"{name} is not ready:\n{child.tail()}\n({child.log})")
             time.sleep(0.05)

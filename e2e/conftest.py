@@ -102,8 +102,10 @@ def cluster(
     existing = os.environ.get("DRAWBRIDGE_E2E_KUBECONFIG")
     if existing and options:
         pytest.skip(f"needs a control plane started with {options}")
-    made = ExistingCluster(Path(existing), directory) if existing else Cluster(directory, **options)
-    with made as running:
+    cluster_ = (
+        ExistingCluster(Path(existing), directory) if existing else Cluster(directory, **options)
+    )
+    with cluster_ as running:
         request.session.stash[_CLUSTER] = running
         yield running
         del request.session.stash[_CLUSTER]
@@ -147,8 +149,8 @@ def owned_bridge(cluster: Access) -> Iterator[Owned]:
     """The bridge on a cluster of its own, `e2e.owned.AUDITED`, where it owns drivers by the fence."""
     if not isinstance(cluster, Cluster):
         pytest.skip("needs a control plane of its own")
-    with owned(cluster) as made:
-        yield made
+    with owned(cluster) as owned_stage:
+        yield owned_stage
 
 
 @pytest.fixture(scope="session")

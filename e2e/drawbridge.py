@@ -143,17 +143,17 @@ class Drawbridge:
             name: The Deployment's.
             replica: What to call the process, where there are several.
             command: In place of the container's.
-            environment: What it is told besides.
+            environment: Further variables.
         """
         deployment = self._deployments[name]
         spec = deployment["spec"]["template"]["spec"]
         (container,) = spec["containers"]
-        told = {
+        variables = {
             **dict(_declared_environment(container, deployment)),
             **self._environment(spec["serviceAccountName"]),
             **(environment or {}),
         }
-        return self._cluster.run(replica or name, command or command_of(container), told)
+        return self._cluster.run(replica or name, command or command_of(container), variables)
 
     def stop(self, name: str) -> None:
         """End the process that stands for a Deployment; fine when it has ended."""
@@ -192,8 +192,8 @@ class Drawbridge:
         """Return the number of such decisions about pods since the webhook started."""
         labels = re.escape(f'{{decision="{decision}",kind="Pod",operation="{operation}"}}')
         line = rf"^drawbridge_reviews_total{labels} (\S+)$"
-        found = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
-        return int(float(found[1])) if found else 0
+        match = re.search(line, self.metrics(WEBHOOK), re.MULTILINE)
+        return int(float(match[1])) if match else 0
 
     def memory_limit(self, name: str) -> int:
         """Return the memory limit of a Deployment's container, in bytes."""
@@ -203,12 +203,12 @@ class Drawbridge:
     @property
     def settings(self) -> Mapping[str, Any]:
         """The settings in the file of the processes."""
-        told: Mapping[str, Any] = json.loads(self._settings_file.read_text())
-        return told
+        settings: Mapping[str, Any] = json.loads(self._settings_file.read_text())
+        return settings
 
     def webhook_configurations(self) -> list[Object]:
         """The webhook configurations as they are applied here."""
-        return [each for each in self.applied() if each["kind"] in _WEBHOOKS]
+        return [object_ for object_ in self.applied() if object_["kind"] in _WEBHOOKS]
 
     def url(self, path: str = "/") -> str:
         """A path of the webhook, as the API server reaches it."""
@@ -239,9 +239,9 @@ class Drawbridge:
     def client_config(self, webhook: str = PODS_WEBHOOK) -> Object:
         """Return how the API server reaches a webhook of ours now."""
         for configuration in self._webhook_configurations():
-            for found in self._read(configuration)["webhooks"]:
-                if found["name"] == webhook:
-                    config: Object = found["clientConfig"]
+            for registered in self._read(configuration)["webhooks"]:
+                if registered["name"] == webhook:
+                    config: Object = registered["clientConfig"]
                     return config
         raise AssertionError(f"no webhook {webhook}")
 

@@ -474,7 +474,10 @@ def _mig_devices(node: str, minor: int, model: Model, layout: Sequence[str]) -> 
                 "encoders": {"value": "0"},
                 "jpegEngines": {"value": str(profile.jpeg)},
                 "ofaEngines": {"value": str(profile.jpeg)},
-                **{f"memorySlice{place + each}": {"value": "1"} for each in range(profile.slices)},
+                **{
+                    f"memorySlice{place + offset}": {"value": "1"}
+                    for offset in range(profile.slices)
+                },
             },
         }
 
@@ -485,12 +488,12 @@ def _placed(profiles: Iterable[MigProfile]) -> Iterator[tuple[MigProfile, int]]:
     Raises:
         ValueError: The profiles do not fit on one GPU.
     """
-    taken: set[int] = set()
+    occupied: set[int] = set()
     for profile in profiles:
         for start in profile.starts:
-            wanted = set(range(start, start + profile.slices))
-            if not wanted & taken:
-                taken |= wanted
+            slice_numbers = set(range(start, start + profile.slices))
+            if not slice_numbers & occupied:
+                occupied |= slice_numbers
                 yield profile, start
                 break
         else:

@@ -29,7 +29,7 @@ class Who(StrEnum):
     WEBHOOK = "webhook"
 
 
-def who_refuses(code: int, message: str) -> Who:
+def refusing_party(code: int, message: str) -> Who:
     """Return who refused a request, as its status tells."""
     if code < http.client.BAD_REQUEST:
         return Who.NOBODY

@@ -73,11 +73,11 @@ class Load:
     @property
     def failures(self) -> list[Created]:
         """The requests that failed."""
-        return [each for each in self.created if each.failed]
+        return [request for request in self.created if request.failed]
 
-    def told(self, event: str) -> str:
+    def describe_event(self, event: str) -> str:
         """Describe what an event cost."""
-        took = sorted(each.took_s for each in self.created)
+        took = sorted(request.took_s for request in self.created)
         slowest = f"median {took[len(took) // 2] * 1e3:.0f} ms, slowest {took[-1] * 1e3:.0f} ms"
         return f"{event}: {len(self.failures)} of {len(took)} creations failed; {slowest}"
 

@@ -36,8 +36,8 @@ def pod(
         "claims": [{"name": claim} for claim in claims or ()],
     }
     sources = [
-        {"name": each, "resourceClaimTemplateName": template}
-        for each, template in (claims or {}).items()
+        {"name": entry_name, "resourceClaimTemplateName": template}
+        for entry_name, template in (claims or {}).items()
     ]
     metadata = {"annotations": dict(annotations or {}), "labels": dict(labels or {})}
     return {

@@ -55,22 +55,22 @@ class Owned:
 
     def waiting(self, name: str) -> str:
         """Wait until a pod waits for devices, and return why."""
-        told = self.cluster.wait_for("pods", name, TEAM, until=is_waiting, timeout_s=TIMEOUT_S)
-        return str(told["status"]["conditions"][0]["message"])
+        pod_ = self.cluster.wait_for("pods", name, TEAM, until=is_waiting, timeout_s=TIMEOUT_S)
+        return str(pod_["status"]["conditions"][0]["message"])
 
     def uids(self) -> dict[str, str]:
         """Return the pods, by name."""
         pods = self.cluster.objects("pods", TEAM)
-        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in pods}
+        return {pod_["metadata"]["name"]: pod_["metadata"]["uid"] for pod_ in pods}
 
     def command(self, *words: str) -> str:
-        done = command_line(self.cluster, *words)
-        assert done.returncode == 0, done.stderr
-        return str(done.stdout)
+        completed = command_line(self.cluster, *words)
+        assert completed.returncode == 0, completed.stderr
+        return str(completed.stdout)
 
     def status(self) -> Object:
-        found = self.cluster.find("aown", "default")
-        return dict(found.get("status", {})) if found else {}
+        ownership = self.cluster.find("aown", "default")
+        return dict(ownership.get("status", {})) if ownership else {}
 
     def clear(self) -> None:
         """Delete all pods in good order, and wait until no device is in use."""

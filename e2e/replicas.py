@@ -80,7 +80,9 @@ class Replicas:
         began = time.monotonic()
         self._cluster.wait_until(
             lambda: (
-                self._balancer.ready() == set(self.ports) and self.is_told() and self.has_keys()
+                self._balancer.ready() == set(self.ports)
+                and self.has_current_bundles()
+                and self.has_keys()
             ),
             "all replicas are ready",
             timeout_s=TIMEOUT_S,
@@ -127,7 +129,7 @@ class Replicas:
             return 0
         return base64.b64decode(bundles.pop()).count(b"BEGIN CERTIFICATE")
 
-    def is_told(self) -> bool:
+    def has_current_bundles(self) -> bool:
         """Return whether caBundles are those of the Secret."""
         return self.bundles() == {self.secret().get("bundle.crt", "")}
 

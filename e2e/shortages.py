@@ -61,12 +61,14 @@ def driver(slug: str) -> str:
 def gpu(name: str = "gpu-0", *, memory: str = "", **attributes: str | int | bool) -> Object:
     """A device with plain attributes."""
     kinds = {str: "string", bool: "bool", int: "int"}
-    made: Object = {"name": name}
+    device: Object = {"name": name}
     if attributes:
-        made["attributes"] = {key: {kinds[type(value)]: value} for key, value in attributes.items()}
+        device["attributes"] = {
+            key: {kinds[type(value)]: value} for key, value in attributes.items()
+        }
     if memory:
-        made["capacity"] = {"memory": {"value": memory}}
-    return made
+        device["capacity"] = {"memory": {"value": memory}}
+    return device
 
 
 def shared(name: str = "gpu-0", memory: str = "40Gi", **policy: Any) -> Object:
@@ -94,9 +96,9 @@ def where(slug: str, expression: str, **fields: Any) -> Object:
     return asks(slug, selectors=[{"cel": {"expression": text}}], **fields)
 
 
-def requests(*each: Object, **fields: Any) -> Object:
+def requests(*entries: Object, **fields: Any) -> Object:
     """The `devices` of a claim."""
-    return {"requests": list(each), **fields}
+    return {"requests": list(entries), **fields}
 
 
 def memory(amount: str) -> Object:
@@ -209,72 +211,74 @@ SHORTAGES: Final = (
 # --- objects --------------------------------------------------------------------------------------
 
 
-def inventory_of(each: Shortage) -> Iterator[Object]:
+def inventory_of(shortage: Shortage) -> Iterator[Object]:
     """The class and the slices of a kind, and what else it needs."""
-    expression = f'device.driver == "{each.driver}"'
+    expression = f'device.driver == "{shortage.driver}"'
     spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
-    if each.slug == "extended":
+    if shortage.slug == "extended":
         spec["extendedResourceName"] = "example.com/extended"
     yield {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": {"name": each.slug},
+        "metadata": {"name": shortage.slug},
         "spec": spec,
     }
-    yield from each.extra
-    if not each.devices:
+    yield from shortage.extra
+    if not shortage.devices:
         return
-    (resource_slice,) = inventory.resource_slices(each.driver, node_name(each), each.devices)
-    over = dict(each.slices)
+    (resource_slice,) = inventory.resource_slices(
+        shortage.driver, node_name(shortage), shortage.devices
+    )
+    over = dict(shortage.slices)
     resource_slice["spec"]["pool"] |= {"resourceSliceCount": over.pop("resourceSliceCount", 1)}
     if "nodeSelector" in over:
         del resource_slice["spec"]["nodeName"]
     resource_slice["spec"] |= over
-    if each.slug == "counters":
-        counted = inventory.resource_slices(each.driver, node_name(each), [])[0]
+    if shortage.slug == "counters":
+        counted = inventory.resource_slices(shortage.driver, node_name(shortage), [])[0]
         counted["metadata"]["name"] += "-counters"
         counted["spec"] |= {"sharedCounters": COUNTERS}
         del counted["spec"]["devices"]
-        for one in (resource_slice, counted):
-            one["spec"]["pool"]["resourceSliceCount"] = 2
+        for slice_ in (resource_slice, counted):
+            slice_["spec"]["pool"]["resourceSliceCount"] = 2
         yield counted
     yield resource_slice
 
 
-def node_of(each: Shortage) -> Object:
+def node_of(shortage: Shortage) -> Object:
     """The node of a kind."""
-    node = inventory.kwok_node(node_name(each))
-    node["metadata"]["labels"][LABEL] = each.slug
-    return {**node, "spec": dict(each.node)} if each.node else node
+    node = inventory.kwok_node(node_name(shortage))
+    node["metadata"]["labels"][LABEL] = shortage.slug
+    return {**node, "spec": dict(shortage.node)} if shortage.node else node
 
 
-def node_name(each: Shortage) -> str:
+def node_name(shortage: Shortage) -> str:
     """Of the node of a kind."""
-    return f"lack-{each.slug}"
+    return f"lack-{shortage.slug}"
 
 
-def holders_of(each: Shortage) -> Iterator[Object]:
+def holders_of(shortage: Shortage) -> Iterator[Object]:
     """Pods that hold devices of a kind, with their templates."""
-    for number, devices in enumerate(each.held):
-        name = f"holder-{each.slug}-{number}"
+    for number, devices in enumerate(shortage.held):
+        name = f"holder-{shortage.slug}-{number}"
         yield _template(name, devices)
-        yield objects.pod(name, claims={"gpu": name}, nodeSelector={LABEL: each.slug})
+        yield objects.pod(name, claims={"gpu": name}, nodeSelector={LABEL: shortage.slug})
 
 
-def waiting_of(each: Shortage) -> Iterator[Object]:
+def waiting_of(shortage: Shortage) -> Iterator[Object]:
     """The pod of a kind that finds no place, with its templates."""
     claims: dict[str, str] = {}
     limits: dict[str, str | int] = {}
-    if each.slug == "extended":
+    if shortage.slug == "extended":
         limits = {"example.com/extended": 1}
     else:
-        claim = each.claim or requests(asks(each.slug))
-        for number, devices in enumerate((claim, *each.more)):
-            name = f"{each.slug}-{number}"
+        claim = shortage.claim or requests(asks(shortage.slug))
+        for number, devices in enumerate((claim, *shortage.more)):
+            name = f"{shortage.slug}-{number}"
             claims["gpu" if not number else f"gpu-{number}"] = name
             yield _template(name, devices)
-    spec = {"nodeSelector": {LABEL: each.slug}, **each.pod}
-    yield objects.pod(each.slug, claims=claims, limits=limits, **spec)
+    spec = {"nodeSelector": {LABEL: shortage.slug}, **shortage.pod}
+    yield objects.pod(shortage.slug, claims=claims, limits=limits, **spec)
 
 
 def _template(name: str, devices: Object) -> Object:

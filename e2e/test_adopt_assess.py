@@ -41,8 +41,8 @@ def is_translated(live_pod: Object) -> bool:
 def test_workloads_become_what_the_assessment_says(
     cluster: Access, namespace: str, tmp_path: Path
 ) -> None:
-    taken = tmp_path / "cluster.json.gz"
-    result = command_line(cluster, "snapshot", "-o", taken)
+    snapshot = tmp_path / "cluster.json.gz"
+    result = command_line(cluster, "snapshot", "-o", snapshot)
     assert result.returncode == 0, result.stderr
     planned = tmp_path / "planned.json"
     manifests = {name: deployment(name, template) for name, template in WORKLOADS.items()}
@@ -51,7 +51,7 @@ def test_workloads_become_what_the_assessment_says(
     items = list(manifests.values())
     planned.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
-    answer = assessed(cluster, taken, planned)
+    answer = assessed(cluster, snapshot, planned)
 
     outcomes = {
         row["object"]: row["outcome"]
@@ -89,13 +89,13 @@ def test_workloads_become_what_the_assessment_says(
 def test_a_user_without_rights_gets_a_file_that_says_so(
     cluster: Access, namespace: str, tmp_path: Path
 ) -> None:
-    taken = tmp_path / "cluster.json"
+    snapshot = tmp_path / "cluster.json"
     kubeconfig = cluster.kubeconfig_for(namespace, "default")
 
-    result = command_line(cluster, "snapshot", "-o", taken, "--kubeconfig", kubeconfig)
+    result = command_line(cluster, "snapshot", "-o", snapshot, "--kubeconfig", kubeconfig)
 
     assert result.returncode == 0, result.stderr
-    origin, *objects = json.loads(taken.read_text())["items"]
+    origin, *objects = json.loads(snapshot.read_text())["items"]
     assert objects == []
     assert {"pods", "nodes", "resourceslices"} <= set(origin["unreadable"])
     assert "note: pods cannot be read" in result.stderr

@@ -108,12 +108,14 @@ def assert_nothing_was_made(cluster: Access, namespace: str) -> None:
 def test_a_printed_manifest_is_no_way_around_a_quota(cluster: Access, namespace: str) -> None:
     user = add_user(cluster, namespace, PODS_ONLY)
     for resource in ("resourceclaimtemplates", "resourceclaims"):
-        asked = ("auth", "can-i", "create", resource, "-n", namespace)
-        assert cluster.kubectl(*asked, check=False, kubeconfig=user).stdout.strip() == "no"
+        command = ("auth", "can-i", "create", resource, "-n", namespace)
+        assert cluster.kubectl(*command, check=False, kubeconfig=user).stdout.strip() == "no"
     forged = printed(cluster, namespace, SHARE)
     apply_quota(cluster, namespace, **{f"requests.{GPU}": "0"})
 
-    honest, attack = (create(cluster, namespace, each, user=user) for each in (SHARE, forged))
+    honest, attack = (
+        create(cluster, namespace, document, user=user) for document in (SHARE, forged)
+    )
 
     for status, words in (honest, attack):
         assert status == 1
@@ -361,12 +363,12 @@ def test_an_annotation_that_is_to_change_all_the_time_is_one_event(
         "the pod is told that nobody creates its template",
     )
 
-    told = [
+    events = [
         object_
         for object_ in cluster.objects("events", unreviewed)
         if object_["reason"] == "TranslationNotSigned"
     ]
-    assert len(told) == 1
+    assert len(events) == 1
 
 
 def test_an_annotation_that_a_binding_adds_gets_no_template(

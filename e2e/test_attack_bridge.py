@@ -143,23 +143,23 @@ def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fenced]:
         cluster.kubectl("create", "-f", BRIDGE / "fence.yaml")
         patch = ("patch", "validatingadmissionpolicy", FENCE, "--type=merge")
         cluster.kubectl(*patch, "-p", json.dumps(fence_patch([OWNED])))
-        made = Fenced(cluster, {**users, **ours})
+        fence = Fenced(cluster, {**users, **ours})
         cluster.wait_until(
-            lambda: "only its bridge" in made.allocate(SCHEDULER),
+            lambda: "only its bridge" in fence.allocate(SCHEDULER),
             "the fence stands",
             timeout_s=TIMEOUT_S,
         )
         cluster.wait_until(
-            lambda: "does not hold the Lease" in made.allocate(AS_BRIDGE, "sidecar-0"),
+            lambda: "does not hold the Lease" in fence.allocate(AS_BRIDGE, "sidecar-0"),
             "the Lease is checked",
             timeout_s=TIMEOUT_S,
         )
         cluster.wait_until(
-            lambda: "its to change" in made.patch_claim(BRIDGE_ACCOUNT, labelled("b")),
+            lambda: "its to change" in fence.patch_claim(BRIDGE_ACCOUNT, labelled("b")),
             "the account is bound",
             timeout_s=TIMEOUT_S,
         )
-        yield made
+        yield fence
 
 
 def labelled(value: str) -> Object:
@@ -196,15 +196,15 @@ OF_THE_BRIDGE: Final = {"take the Lease", "report what is held back"}
 
 @pytest.mark.parametrize("who", [PODS_ONLY, EDITOR, NOBODY, *OURS])
 def test_the_fence_is_nobodys_to_open(fenced: Fenced, who: str) -> None:
-    for what, words in ATTEMPTS.items():
-        if who != BRIDGE_ACCOUNT or what not in OF_THE_BRIDGE:
+    for attempt, words in ATTEMPTS.items():
+        if who != BRIDGE_ACCOUNT or attempt not in OF_THE_BRIDGE:
             refused = (
                 fenced.attempt(who, *words, "--dry-run=server")
                 if (words[0] == "delete")
                 else fenced.attempt(who, *words)
             )
             assert "orbidden" in refused or "does not hold the Lease" in refused, (
-                f"{what}: {refused}"
+                f"{attempt}: {refused}"
             )
 
     fenced.assert_stands()

@@ -26,14 +26,14 @@ pytestmark = pytest.mark.usefixtures("fleet")
 @contextmanager
 def attacking(connect: Callable[[], socket.socket]) -> Iterator[None]:
     """Open connections and hold them, about 40 in a second, until the end."""
-    held: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     over, in_place = threading.Event(), threading.Event()
 
     def hold() -> None:
         while not over.is_set():
             with suppress(OSError):
-                held.append(connect())
-            if len(held) >= HELD:
+                sockets.append(connect())
+            if len(sockets) >= HELD:
                 in_place.set()
                 time.sleep(0.025)
 
@@ -45,7 +45,7 @@ def attacking(connect: Callable[[], socket.socket]) -> Iterator[None]:
     finally:
         over.set()
         attacker.join()
-        for connection in held:
+        for connection in sockets:
             connection.close()
 
 

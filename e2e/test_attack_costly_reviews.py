@@ -71,7 +71,7 @@ def selecting(expression: str) -> Object:
 
 def assert_unnoticed(honest: Load, problems: list[str], attack: str) -> None:
     """No honest pod was refused, and no probe failed."""
-    print(honest.told(attack))
+    print(honest.describe_event(attack))
     assert honest.failures == []
     assert problems == []
     assert len(honest.created) > ATTACK_S
@@ -186,7 +186,7 @@ def test_expressions_are_evaluated_in_a_process_that_may_be_lost(
 
 def workers(parent: int) -> list[int]:
     """The processes that evaluate expressions for another."""
-    found = []
+    process_ids = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             try:
@@ -195,8 +195,8 @@ def workers(parent: int) -> list[int]:
             except OSError:
                 continue  # It has ended.
             if int(status[1]) == parent and b"process.selectors.worker" in command:
-                found.append(int(process.name))
-    return found
+                process_ids.append(int(process.name))
+    return process_ids
 
 
 # --- pods -----------------------------------------------------------------------------------------

@@ -85,8 +85,8 @@ def test_ten_costly_pods_a_second_delay_nobody_and_fit_into_the_memory_limit(
         time.sleep(ATTACK_S)
         kills, is_alive = group.kills(), cluster.children[WEBHOOK].exit_status is None
 
-    print(honest.told("costly pods"), f"; at most {max(sizes) / MEBIBYTE:.0f} MiB")
-    print(attack.told("the attacker's"))
+    print(honest.describe_event("costly pods"), f"; at most {max(sizes) / MEBIBYTE:.0f} MiB")
+    print(attack.describe_event("the attacker's"))
     assert len(attack.created) > ATTACK_S
     assert len(honest.created) > ATTACK_S
     assert honest.failures == []

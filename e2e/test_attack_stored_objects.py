@@ -143,7 +143,10 @@ def test_honest_pods_are_made_beside_what_is_stored(
         took_s = time.monotonic() - began
         used = {name: (cpu_s(cluster, name) - before[name]) / took_s for name in PROCESSES}
 
-    print(honest.told("hostile objects"), {name: round(part, 2) for name, part in used.items()})
+    print(
+        honest.describe_event("hostile objects"),
+        {name: round(part, 2) for name, part in used.items()},
+    )
     assert honest.failures == []
     assert len(honest.created) > WATCHED_S
     assert {name: part for name, part in used.items() if part > MAX_CPU} == {}
@@ -176,7 +179,7 @@ def test_parameters_of_many_values_take_little_memory(
         for _, path in stored:
             cluster.request("DELETE", path)
 
-    print(honest.told("claims with parameters of many values"), grown)
+    print(honest.describe_event("claims with parameters of many values"), grown)
     assert honest.failures == []
     assert {name: mib for name, mib in grown.items() if mib > MAX_GROWN_MIB} == {}
 
@@ -227,7 +230,7 @@ def test_a_hostile_namespace_harms_only_itself(
     ):
         time.sleep(10)
 
-    print(own.told(f"own pods beside {MANY} entries"), honest.told("others"))
+    print(own.describe_event(f"own pods beside {MANY} entries"), honest.describe_event("others"))
     assert honest.failures == []
 
 

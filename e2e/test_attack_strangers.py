@@ -38,8 +38,8 @@ def raw_answer(drawbridge: Drawbridge, request: bytes) -> bytes:
 def unread(drawbridge: Drawbridge) -> float:
     """How many requests were answered without being read."""
     name = "drawbridge_requests_to_unknown_paths_total"
-    found = re.search(rf"^{name} (\S+)$", drawbridge.metrics(WEBHOOK), re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    match = re.search(rf"^{name} (\S+)$", drawbridge.metrics(WEBHOOK), re.MULTILINE)
+    return float(match[1]) if match else 0.0
 
 
 def test_a_stranger_gets_one_answer_whatever_is_asked(drawbridge: Drawbridge) -> None:
@@ -105,17 +105,17 @@ def test_a_review_at_the_fixed_path_is_not_parsed(
 def test_an_apply_of_the_manifests_keeps_the_path(cluster: Access) -> None:
     # A copy of our configuration as the manifests have it; without rules it is never called.
     copied = {**configuration([]), "metadata": {"name": "copied"}}
-    kept = f"/mutate/{'a' * 32}"
+    own_path = f"/mutate/{'a' * 32}"
     cluster.apply(copied)
     try:
-        step = {"op": "add", "path": "/webhooks/0/clientConfig/service/path", "value": kept}
+        step = {"op": "add", "path": "/webhooks/0/clientConfig/service/path", "value": own_path}
         target = ("mutatingwebhookconfiguration", "copied", "--type=json")
         cluster.kubectl("patch", *target, "-p", json.dumps([step]))
         changed = {**copied, "metadata": {"name": "copied", "labels": {"changed": "yes"}}}
         cluster.apply(changed)
 
-        found = cluster.get("mutatingwebhookconfiguration", "copied")
-        assert found["metadata"]["labels"] == {"changed": "yes"}
-        assert found["webhooks"][0]["clientConfig"]["service"]["path"] == kept
+        stored = cluster.get("mutatingwebhookconfiguration", "copied")
+        assert stored["metadata"]["labels"] == {"changed": "yes"}
+        assert stored["webhooks"][0]["clientConfig"]["service"]["path"] == own_path
     finally:
         cluster.kubectl("delete", "mutatingwebhookconfiguration", "copied")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("bridge")
 
 def spec_of(requests: Mapping[str, Any], *, same: str = "") -> Object:
     """A claim's spec: name of each request to what it asks for exactly, `same` in an attribute."""
-    exactly = [{"name": name, "exactly": dict(wanted)} for name, wanted in requests.items()]
+    exactly = [{"name": name, "exactly": dict(fields)} for name, fields in requests.items()]
     constraints = [{"requests": list(requests), "matchAttribute": same}] if same else []
     return {"devices": {"requests": exactly, "constraints": constraints}}
 
@@ -58,10 +58,10 @@ def test_a_pod_with_several_claims_and_an_init_container(
 
     (running,) = run(cluster, namespace, "user")
 
-    held = devices(running, cluster.objects("resourceclaims", namespace))
-    assert len(set(held["main"])) == 3
-    assert {running["spec"]["nodeName"]} == {device.pool for device in held["main"]}
-    assert set(held["prepare"]) < set(held["main"])
+    allocated = devices(running, cluster.objects("resourceclaims", namespace))
+    assert len(set(allocated["main"])) == 3
+    assert {running["spec"]["nodeName"]} == {device.pool for device in allocated["main"]}
+    assert set(allocated["prepare"]) < set(allocated["main"])
 
 
 def test_two_pods_share_a_claim(cluster: Access, namespace: str, nodes: list[str]) -> None:
@@ -80,7 +80,7 @@ def test_two_pods_share_a_claim(cluster: Access, namespace: str, nodes: list[str
     first, second = run(cluster, namespace, "first", "second")
 
     claim = cluster.get("resourceclaims", "shared", namespace)
-    consumers = {each["uid"] for each in claim["status"]["reservedFor"]}
+    consumers = {consumer["uid"] for consumer in claim["status"]["reservedFor"]}
     assert {first["metadata"]["uid"], second["metadata"]["uid"]} == consumers
     assert first["spec"]["nodeName"] == second["spec"]["nodeName"]
 
@@ -90,7 +90,7 @@ def node(cluster: Access, namespace: str) -> Iterator[str]:
     """One node with GPUs of NVIDIA, NICs, and GPUs in shares, and their classes."""
     name = f"{namespace}-node"
     cluster.apply([*inventory.device_classes(), *inventory.nic_classes()])
-    made = cluster.add_nodes(
+    added = cluster.add_nodes(
         [inventory.kwok_node(name)],
         lambda node: [
             *inventory.nvidia_gpus(node, gpus=4),
@@ -100,7 +100,7 @@ def node(cluster: Access, namespace: str) -> Iterator[str]:
         ],
     )
     yield name
-    cluster.remove_nodes(made)
+    cluster.remove_nodes(added)
 
 
 def halves(node: str) -> list[Object]:
@@ -149,17 +149,19 @@ def test_a_gpu_and_a_nic_are_under_one_pcie_root(
     )
 
     roots = {
-        (each["spec"]["driver"], device["name"]): device["attributes"][PCIE_ROOT]["string"]
-        for each in cluster.objects("resourceslices")
-        if each["spec"].get("nodeName") == node
-        for device in each["spec"].get("devices", ())
+        (resource_slice["spec"]["driver"], device["name"]): device["attributes"][PCIE_ROOT][
+            "string"
+        ]
+        for resource_slice in cluster.objects("resourceslices")
+        if resource_slice["spec"].get("nodeName") == node
+        for device in resource_slice["spec"].get("devices", ())
         if PCIE_ROOT in device.get("attributes", {})
     }
     for running in run(cluster, namespace, *names):
         claims = cluster.objects("resourceclaims", namespace)
-        held = devices(running, claims)["main"]
-        assert {inventory.NVIDIA, inventory.DRANET} == {device.driver for device in held}
-        assert len({roots[device.driver, device.device] for device in held}) == 1
+        allocated = devices(running, claims)["main"]
+        assert {inventory.NVIDIA, inventory.DRANET} == {device.driver for device in allocated}
+        assert len({roots[device.driver, device.device] for device in allocated}) == 1
     assert [] == doubly_held(cluster)
 
 
@@ -177,9 +179,9 @@ def test_shares_of_a_device_add_up_to_what_it_has(
     cluster.wait_until(
         lambda: len(_running(cluster, namespace)) == 2, "two shares fit", timeout_s=TIMEOUT_S
     )
-    (left,) = set(names) - set(_running(cluster, namespace))
+    (waiting,) = set(names) - set(_running(cluster, namespace))
 
-    cluster.wait_for("pods", left, namespace, until=is_waiting, timeout_s=TIMEOUT_S)
+    cluster.wait_for("pods", waiting, namespace, until=is_waiting, timeout_s=TIMEOUT_S)
 
     results = [
         result
@@ -217,8 +219,8 @@ def test_partitions_count_on_one_memory(cluster: Access, namespace: str, node: s
     cluster.wait_until(
         lambda: len(_running(cluster, namespace)) == 2, "one more runs", timeout_s=TIMEOUT_S
     )
-    (left,) = {"any-0", "any-1"} - set(_running(cluster, namespace))
-    cluster.wait_for("pods", left, namespace, until=is_waiting, timeout_s=TIMEOUT_S)
+    (waiting,) = {"any-0", "any-1"} - set(_running(cluster, namespace))
+    cluster.wait_for("pods", waiting, namespace, until=is_waiting, timeout_s=TIMEOUT_S)
     assert ["half-0", "half-1"] == sorted(
         result["device"]
         for claim in cluster.objects("resourceclaims", namespace)
@@ -247,8 +249,8 @@ def test_a_strategy_decides_on_nodes_though_the_scheduler_prefers_empty_ones(
         name = f"pod-{number}"
         chosen = {STRATEGY_ANNOTATION: strategy}
         # Much of a node's CPU, so that NodeResourcesFit would take the other one.
-        wanted = pod(name, claims={"gpu": "one"}, limits={"cpu": "20"}, annotations=chosen)
-        apply(cluster, namespace, bridged(wanted, nodes))
+        waiting = pod(name, claims={"gpu": "one"}, limits={"cpu": "20"}, annotations=chosen)
+        apply(cluster, namespace, bridged(waiting, nodes))
         (running,) = run(cluster, namespace, name)
         placed[running["spec"]["nodeName"]] += 1
 
@@ -263,8 +265,8 @@ def test_a_pod_whose_best_node_lacks_cpu_goes_to_another(
     used = set()
     for number in range(2):
         name = f"pod-{number}"
-        wanted = pod(name, claims={"gpu": "one"}, limits={"cpu": "100"}, annotations=chosen)
-        apply(cluster, namespace, bridged(wanted, nodes))
+        waiting = pod(name, claims={"gpu": "one"}, limits={"cpu": "100"}, annotations=chosen)
+        apply(cluster, namespace, bridged(waiting, nodes))
         (running,) = run(cluster, namespace, name)
         used.add(running["spec"]["nodeName"])
 
@@ -277,15 +279,15 @@ def test_an_extended_resource_of_a_class_is_refused_with_the_reason(
     resource = inventory.NVIDIA_EXTENDED_RESOURCE
     apply(cluster, namespace, bridged(pod("legacy", limits={resource: 1}), nodes))
 
-    told = cluster.wait_for("pods", "legacy", namespace, until=is_waiting, timeout_s=TIMEOUT_S)
+    legacy = cluster.wait_for("pods", "legacy", namespace, until=is_waiting, timeout_s=TIMEOUT_S)
 
-    (condition,) = told["status"]["conditions"]
+    (condition,) = legacy["status"]["conditions"]
     assert resource in condition["message"]
 
 
 def _running(cluster: Access, namespace: str) -> list[str]:
     return [
-        each["metadata"]["name"]
-        for each in cluster.objects("pods", namespace)
-        if each["status"].get("phase") == "Running"
+        pod_["metadata"]["name"]
+        for pod_ in cluster.objects("pods", namespace)
+        if pod_["status"].get("phase") == "Running"
     ]

@@ -30,9 +30,11 @@ pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
 
 def serving(status: Object) -> dict[str, str]:
     """Return the reason of the condition Serving: of the whole under an empty name, and of drivers."""
-    told = {"": status.get("conditions", [])}
-    told |= {each["name"]: each["conditions"] for each in status.get("drivers", [])}
-    return {name: each[0]["reason"] for name, each in told.items() if each}
+    conditions = {"": status.get("conditions", [])}
+    conditions |= {driver["name"]: driver["conditions"] for driver in status.get("drivers", [])}
+    return {
+        name: conditions_[0]["reason"] for name, conditions_ in conditions.items() if conditions_
+    }
 
 
 @pytest.fixture(scope="module")
@@ -180,14 +182,14 @@ def test_devices_of_a_pod_that_is_deleted_by_force_are_held_back(stage: Owned) -
     stage.cluster.kubectl("delete", "pod", names[0], "-n", TEAM, "--force", "--grace-period=0")
     stage.apply(bridged(taker("next")))
     stage.cluster.wait_until(
-        lambda: [each["podUID"] for each in stage.status().get("heldBack", ())] == [victim],
+        lambda: [entry["podUID"] for entry in stage.status().get("heldBack", ())] == [victim],
         "its device is held back",
         timeout_s=TIMEOUT_S,
     )
     assert "no free devices" in stage.waiting("next") or "no node has" in stage.waiting("next")
-    told = stage.command("why", "pod", "next", "-n", TEAM, "--live")
-    assert f"{result['pool']}/{result['device']}" in told
-    assert "deleted by force" in told
+    explanation = stage.command("why", "pod", "next", "-n", TEAM, "--live")
+    assert f"{result['pool']}/{result['device']}" in explanation
+    assert "deleted by force" in explanation
 
     for part in ("scheduler", "sidecar"):
         stage.bridge.child(part).signal(signal.SIGKILL)
@@ -196,7 +198,7 @@ def test_devices_of_a_pod_that_is_deleted_by_force_are_held_back(stage: Owned) -
     stage.cluster.wait_until(
         lambda: stage.status()["holder"] != holder, "another one leads", timeout_s=TIMEOUT_S
     )
-    assert [victim] == [each["podUID"] for each in stage.status()["heldBack"]]
+    assert [victim] == [entry["podUID"] for entry in stage.status()["heldBack"]]
     assert "Pending" == stage.cluster.get("pods", "next", TEAM)["status"]["phase"]
 
     _taint(stage.cluster, result, {"key": IN_USE_TAINT, "effect": "NoSchedule"})
@@ -216,9 +218,9 @@ def test_devices_of_a_pod_that_is_deleted_by_force_are_held_back(stage: Owned) -
 def _taint(cluster: Access, result: Object, *taints: Object) -> None:
     """Publish a device with these taints, as its driver does."""
     (published,) = (
-        each
-        for each in cluster.objects("resourceslices")
-        if (each["spec"]["driver"], each["spec"]["pool"]["name"])
+        slice_
+        for slice_ in cluster.objects("resourceslices")
+        if (slice_["spec"]["driver"], slice_["spec"]["pool"]["name"])
         == (result["driver"], result["pool"])
     )
     for device in published["spec"]["devices"]:

@@ -27,12 +27,12 @@ def test_a_pod_goes_elsewhere_if_its_node_is_too_small_by_now(
         "metadata": {"name": "left"},
         "spec": claim_template("left", EXAMPLE)["spec"]["spec"],
     }
-    left = bridged(pod("left", requests={"cpu": 2}), nodes)
-    left["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "left"}]
-    left["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
-    left["spec"]["schedulingGates"] = [{"name": "drawbridge.test/later"}]
+    leftover = bridged(pod("left", requests={"cpu": 2}), nodes)
+    leftover["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "left"}]
+    leftover["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    leftover["spec"]["schedulingGates"] = [{"name": "drawbridge.test/later"}]
     filler = pod("filler", requests={"cpu": cpus - 1}, nodeName=small)
-    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([claim, left, filler]))
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([claim, leftover, filler]))
     cluster.wait_running("filler", namespace, timeout_s=TIMEOUT_S)
     _allocate(cluster, namespace, small)
 

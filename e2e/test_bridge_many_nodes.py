@@ -74,8 +74,8 @@ def test_a_pod_goes_to_another_node_if_the_hundred_best_lack_cpu(
 def _apply(
     cluster: Access, namespace: str, nodes: Sequence[str], name: str, **fields: Object
 ) -> None:
-    made = bridged(pod(name, claims={"gpu": "one"}, **fields), nodes)
-    objects = [claim_template("one", EXAMPLE), made]
+    pod_ = bridged(pod(name, claims={"gpu": "one"}, **fields), nodes)
+    objects = [claim_template("one", EXAMPLE), pod_]
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
 
 

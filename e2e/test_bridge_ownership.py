@@ -82,17 +82,17 @@ class Claims:
         words += [f"--as={user}"] if user else []
         words += ["--dry-run=server"] if dry_run else []
         account = None if user else self._account
-        done = self.cluster.kubectl(*words, check=False, kubeconfig=account)
-        return str(done.stderr) if done.returncode else ""
+        completed = self.cluster.kubectl(*words, check=False, kubeconfig=account)
+        return str(completed.stderr) if completed.returncode else ""
 
-    def wait(self, expected: str, name: str, what: str, **options: Any) -> None:
+    def wait(self, expected: str, name: str, description: str, **options: Any) -> None:
         """Wait until a dry run of an allocation is refused with these words, or not if empty."""
 
         def is_so() -> bool:
             refusal = self.write(name, allocation(), dry_run=True, **options)
             return expected in refusal if expected else not refusal
 
-        self.cluster.wait_until(is_so, what, timeout_s=WAIT_S)
+        self.cluster.wait_until(is_so, description, timeout_s=WAIT_S)
 
 
 def allocation(driver: str = OWNED, device: str = "device-0") -> Object:
@@ -164,9 +164,9 @@ def claims(cluster: Access) -> Iterator[Claims]:
     if cluster.find("validatingadmissionpolicy", FENCE) is None:
         cluster.kubectl("create", "-f", ROOT / "manifests" / "bridge" / "fence.yaml")
     patch_policy(cluster, fence_patch([OWNED]))
-    made = Claims(cluster)
-    made.wait("only its bridge", made.create(), "the fence stands", user=SCHEDULER)
-    yield made
+    claims_ = Claims(cluster)
+    claims_.wait("only its bridge", claims_.create(), "the fence stands", user=SCHEDULER)
+    yield claims_
     cluster.kubectl("delete", "-f", ROOT / "manifests" / "bridge" / "fence.yaml")
     cluster.kubectl("delete", "namespace", TEAM, "--wait=false")
     cluster.kubectl("delete", *LEASE, "-n", NAMESPACE, "--ignore-not-found")
@@ -189,8 +189,8 @@ def test_only_the_holder_of_the_lease_allocates_an_owned_driver(claims: Claims) 
 
 def _as_administrator(cluster: Access, name: str) -> str:
     words = ["patch", "resourceclaim", name, "-n", TEAM, "--subresource=status", "--type=merge"]
-    done = cluster.kubectl(*words, "-p", json.dumps({"status": allocation()}), check=False)
-    return str(done.stderr)
+    completed = cluster.kubectl(*words, "-p", json.dumps({"status": allocation()}), check=False)
+    return str(completed.stderr)
 
 
 def test_the_bridge_allocates_nothing_else_and_others_go_on(claims: Claims) -> None:
@@ -263,12 +263,12 @@ def test_a_device_that_was_allocated_twice_is_found(claims: Claims) -> None:
         status = allocation(device="planted")
         assert not claims.write(name, status, manager=manager("sidecar-1"))
 
-    done = command_line(claims.cluster, "verify", "--live", "-o", "json")
+    completed = command_line(claims.cluster, "verify", "--live", "-o", "json")
 
-    assert done.returncode == 1, done.stderr
+    assert completed.returncode == 1, completed.stderr
     (planted,) = (
         violation
-        for violation in json.loads(done.stdout)["violations"]
+        for violation in json.loads(completed.stdout)["violations"]
         if violation["device"].endswith("/planted")
     )
     assert {planted["claim"], *planted["others"]} == {f"{TEAM}/{first}", f"{TEAM}/{second}"}
@@ -316,11 +316,11 @@ def routing_rules(cluster: Access) -> list[Object]:
     raise AssertionError("there is no webhook that routes")
 
 
-def scheduler_of(cluster: Access, made: Object) -> str:
+def scheduler_of(cluster: Access, document: Object) -> str:
     """Return the schedulerName that a pod would get."""
     words = ("create", "--dry-run=server", "-n", HANDOVER, "-f", "-")
     return cluster.kubectl(
-        *words, "-o", "jsonpath={.spec.schedulerName}", input=stream(made)
+        *words, "-o", "jsonpath={.spec.schedulerName}", input=stream(document)
     ).stdout
 
 

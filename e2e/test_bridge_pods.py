@@ -61,8 +61,10 @@ def test_pods_that_fit_nowhere_wait_and_get_what_is_released(
     )
     waiting = [name for name in names if name not in _running(cluster, namespace)]
     for name in waiting:
-        told = cluster.wait_for("pods", name, namespace, until=is_waiting, timeout_s=TIMEOUT_S)
-        (condition,) = told["status"]["conditions"]
+        waiting_pod = cluster.wait_for(
+            "pods", name, namespace, until=is_waiting, timeout_s=TIMEOUT_S
+        )
+        (condition,) = waiting_pod["status"]["conditions"]
         assert "devices" in condition["message"]
     filtered = bridge.calls("filter")
 
@@ -73,7 +75,7 @@ def test_pods_that_fit_nowhere_wait_and_get_what_is_released(
         cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
     assert doubly_held(cluster) == []
     assert filtered == bridge.calls("filter")
-    pods = {each["metadata"]["name"]: each for each in cluster.objects("pods", namespace)}
+    pods = {pod_["metadata"]["name"]: pod_ for pod_ in cluster.objects("pods", namespace)}
     claims = cluster.objects("resourceclaims", namespace)
     for name in waiting:
         assert len(devices(pods[name], claims)["main"]) == 1
@@ -88,7 +90,7 @@ def _pods_with_a_device(names: Sequence[str], nodes: Sequence[str]) -> list[Obje
 
 def _running(cluster: Access, namespace: str) -> list[str]:
     return [
-        each["metadata"]["name"]
-        for each in cluster.objects("pods", namespace)
-        if each["status"].get("phase") == "Running"
+        pod_["metadata"]["name"]
+        for pod_ in cluster.objects("pods", namespace)
+        if pod_["status"].get("phase") == "Running"
     ]

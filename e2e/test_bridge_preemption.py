@@ -45,9 +45,9 @@ def test_an_important_pod_evicts_one_pod_and_gets_its_device(
 
     cluster.wait_running("high", namespace, timeout_s=TIMEOUT_S)
     # An attempt that came between the end of the victim and the release of its claim evicted none.
-    left = [each["metadata"] for each in cluster.objects("pods", namespace)]
-    assert [] == [each["name"] for each in left if "deletionTimestamp" in each]
-    assert len(left) == DEVICES
+    remaining = [pod_["metadata"] for pod_ in cluster.objects("pods", namespace)]
+    assert [] == [metadata["name"] for metadata in remaining if "deletionTimestamp" in metadata]
+    assert len(remaining) == DEVICES
     assert [] == doubly_held(cluster)
     assert bridge.calls("filter") > 0
 
@@ -65,9 +65,9 @@ def test_a_pod_of_equal_priority_evicts_nobody(
 
     cluster.wait_for("pods", "second", namespace, until=is_waiting, timeout_s=TIMEOUT_S)
     assert {"first", "second"} == {
-        each["metadata"]["name"]
-        for each in cluster.objects("pods", namespace)
-        if "deletionTimestamp" not in each["metadata"]
+        pod_["metadata"]["name"]
+        for pod_ in cluster.objects("pods", namespace)
+        if "deletionTimestamp" not in pod_["metadata"]
     }
 
 
@@ -97,10 +97,10 @@ def test_an_important_pod_evicts_one_pod_that_has_the_cpu_that_it_lacks(
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([high]))
 
     cluster.wait_running("high", namespace, timeout_s=TIMEOUT_S)
-    left = [
-        each["metadata"]["name"]
-        for each in cluster.objects("pods", namespace)
-        if "deletionTimestamp" not in each["metadata"]
+    remaining = [
+        pod_["metadata"]["name"]
+        for pod_ in cluster.objects("pods", namespace)
+        if "deletionTimestamp" not in pod_["metadata"]
     ]
-    assert len(left) == len(fillers)
+    assert len(remaining) == len(fillers)
     assert [] == doubly_held(cluster)

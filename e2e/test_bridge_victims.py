@@ -43,9 +43,9 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
         "metadata": {"name": "guarded"},
         "spec": {"minAvailable": len(guarded), "selector": {"matchLabels": label}},
     }
-    made = [bridged(pod(name, claims={"gpu": "one"}), nodes) for name in (*guarded, "other")]
-    for each in made[:-1]:
-        each["metadata"]["labels"] = {**each["metadata"].get("labels", {}), **label}
+    pods = [bridged(pod(name, claims={"gpu": "one"}), nodes) for name in (*guarded, "other")]
+    for pod_ in pods[:-1]:
+        pod_["metadata"]["labels"] = {**pod_["metadata"].get("labels", {}), **label}
     high = bridged(pod("high", priorityClassName=PRIORITY), nodes)
     high["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "of-high"}]
     high["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
@@ -55,7 +55,7 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
         "metadata": {"name": "of-high"},
         "spec": claim_template("one", EXAMPLE)["spec"]["spec"],
     }
-    objects = [claim_template("one", EXAMPLE), claim, budget, *made]
+    objects = [claim_template("one", EXAMPLE), claim, budget, *pods]
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
     for name in (*guarded, "other"):
         cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)
@@ -63,7 +63,7 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
         "poddisruptionbudgets",
         "guarded",
         namespace,
-        until=lambda found: found.get("status", {}).get("currentHealthy") == len(guarded),
+        until=lambda budget_: budget_.get("status", {}).get("currentHealthy") == len(guarded),
         timeout_s=TIMEOUT_S,
     )
     controllers = cluster.children["kube-controller-manager"]
@@ -78,16 +78,16 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
         # Each of these has the pod tried again, while no device is free and its victim is gone.
         for number in range(3):
             _wait_tried_again(cluster, bridge, nodes, number)
-        left = {each["metadata"]["name"] for each in cluster.objects("pods", namespace)}
-        assert left == {*guarded, "high"}
+        remaining = {pod_["metadata"]["name"] for pod_ in cluster.objects("pods", namespace)}
+        assert remaining == {*guarded, "high"}
     finally:
         controllers.signal(signal.SIGCONT)
 
     cluster.wait_running("high", namespace, timeout_s=TIMEOUT_S)
     assert {*guarded, "high"} == {
-        each["metadata"]["name"]
-        for each in cluster.objects("pods", namespace)
-        if "deletionTimestamp" not in each["metadata"]
+        pod_["metadata"]["name"]
+        for pod_ in cluster.objects("pods", namespace)
+        if "deletionTimestamp" not in pod_["metadata"]
     }
     assert [] == doubly_held(cluster)
 

@@ -26,7 +26,9 @@ def test_version_is_the_one_that_is_pinned(own_cluster: Cluster) -> None:
 def test_only_the_stable_version_of_resource_k8s_io_is_served(own_cluster: Cluster) -> None:
     parts = own_cluster.kubectl("api-versions").stdout.split()
 
-    assert [each for each in parts if each.startswith("resource.k8s.io")] == ["resource.k8s.io/v1"]
+    assert [version for version in parts if version.startswith("resource.k8s.io")] == [
+        "resource.k8s.io/v1"
+    ]
 
 
 def test_a_plain_pod_runs(cluster: Access, namespace: str, nodes: list[str]) -> None:
@@ -151,7 +153,7 @@ def test_an_existing_cluster_will_do(
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     existing = {"DRAWBRIDGE_E2E_KUBECONFIG": str(own_cluster.kubeconfig)}
 
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "e2e", "-k", stories, __file__],
         cwd=Path(__file__).parent.parent,
         env={**inherited, **existing, **environment},
@@ -160,6 +162,6 @@ def test_an_existing_cluster_will_do(
         check=False,
     )
 
-    summary = done.stdout.splitlines()[-1]
-    assert "1 passed" in summary, done.stdout
-    assert want in summary, done.stdout
+    summary = completed.stdout.splitlines()[-1]
+    assert "1 passed" in summary, completed.stdout
+    assert want in summary, completed.stdout

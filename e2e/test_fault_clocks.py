@@ -84,8 +84,8 @@ class Clocks(NamedTuple):
 
         self.wait_until(is_signed, "the webhook's certificate is signed and trusted")
 
-    def wait_until(self, condition: Callable[[], object], what: str) -> None:
-        self.cluster.wait_until(condition, what, timeout_s=TIMEOUT_S)
+    def wait_until(self, condition: Callable[[], object], description: str) -> None:
+        self.cluster.wait_until(condition, description, timeout_s=TIMEOUT_S)
 
     def skew_s(self) -> float:
         """Return how far the certificate controller sees its clock ahead."""
@@ -169,13 +169,13 @@ def test_what_is_created_half_an_hour_off_is_good_and_stays(
     clocks.wait_signed()
     clocks.wait_until(lambda: clocks.secret(PATHS), "there are keys of paths")
     run_pod(clocks, namespace, "early")
-    kept = [clocks.secret(name) for name in (AUTHORITY, SERVING)]
+    secrets = [clocks.secret(name) for name in (AUTHORITY, SERVING)]
 
     clocks.set(timedelta(), *PACKAGES)
     clocks.wait_skew(timedelta())
     run_pod(clocks, namespace, "late")
     clocks.drawbridge.wait_ready(TIMEOUT_S)
-    assert kept == [clocks.secret(name) for name in (AUTHORITY, SERVING)]
+    assert secrets == [clocks.secret(name) for name in (AUTHORITY, SERVING)]
     assert load.failures == []
 
 

@@ -98,8 +98,8 @@ class Stage:
 
     # --- the cluster -----------------------------------------------------------------------------
 
-    def wait_until(self, condition: Callable[[], object], what: str) -> None:
-        self.cluster.wait_until(condition, what, timeout_s=TIMEOUT_S)
+    def wait_until(self, condition: Callable[[], object], description: str) -> None:
+        self.cluster.wait_until(condition, description, timeout_s=TIMEOUT_S)
 
     def delete(self, kind: str, name: str, namespace: str | None = None) -> None:
         """Delete an object at once; fine when there is none."""

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("drawbridge")
 def documents(name: str) -> list[Object]:
     """The objects of an example, of our driver."""
     text = (EXAMPLES / name).read_text().replace("gpu.example.com", DRIVER)
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def policy(name: str = "story", **spec: Any) -> Object:
@@ -88,8 +88,8 @@ def classes(cluster: Access) -> Iterator[None]:
     own = [document for document in documents("cluster.yaml") if document["kind"] == "DeviceClass"]
     cluster.apply(own)
     yield
-    for each in own:
-        cluster.kubectl("delete", "deviceclass", each["metadata"]["name"])
+    for class_ in own:
+        cluster.kubectl("delete", "deviceclass", class_["metadata"]["name"])
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +98,9 @@ def _no_policy_stays(cluster: Access) -> Iterator[None]:
     cluster.kubectl("delete", "dcp", "--all")
 
 
-def told(found: Object) -> Mapping[str, str]:
+def conditions_of(policy_: Object) -> Mapping[str, str]:
     """Condition to status and reason."""
-    conditions = found.get("status", {}).get("conditions", ())
+    conditions = policy_.get("status", {}).get("conditions", ())
     return {
         condition["type"]: f"{condition['status']} {condition['reason']}"
         for condition in conditions
@@ -110,7 +110,10 @@ def told(found: Object) -> Mapping[str, str]:
 def awaited(cluster: Access, want: Mapping[str, str], name: str = "story") -> Object:
     """The policy, as soon as its conditions are these."""
     return cluster.wait_for(
-        "dcp", name, until=lambda found: want.items() <= told(found).items(), timeout_s=SECONDS
+        "dcp",
+        name,
+        until=lambda stored: want.items() <= conditions_of(stored).items(),
+        timeout_s=SECONDS,
     )
 
 
@@ -197,7 +200,7 @@ def test_the_api_server_refuses_by_itself(cluster: Access, case: Refused) -> Non
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: Case) -> None:
     """Rules whose table says that the definition says them, and no others."""
-    said = {one.code.value for one in RULES if one.no_cel_reason == CRD_VALIDATION}
+    from_schema = {rule_.code.value for rule_ in RULES if rule_.no_cel_reason == CRD_VALIDATION}
     errors = {
         expected_line.split()[1]
         for expected_line in case.expected_lines
@@ -208,7 +211,7 @@ def test_what_the_definition_stands_for_is_refused_by_it(cluster: Access, case: 
 
     # What else is wrong may be refused by our webhook, while it answers.
     by_itself = status == 422 and b"admission webhook" not in body
-    assert by_itself == bool(errors & said), body
+    assert by_itself == bool(errors & from_schema), body
     assert errors or status == 201, body
 
 
@@ -239,18 +242,18 @@ def test_the_status_follows_what_is_published(
     began = time.monotonic()
     request.getfixturevalue("published")
 
-    found = awaited(cluster, GOOD)
+    stored = awaited(cluster, GOOD)
 
     print(f"status after {time.monotonic() - began:.2f} s")
-    assert SUMMARY == found["status"]["summary"]
+    assert SUMMARY == stored["status"]["summary"]
     assert [
         {"name": "whole", "devices": 2},
         {"name": "fraction", "devices": 4, "compatibleWith": ["fraction", "mps"]},
         {"name": "mig", "devices": 6, "compatibleWith": ["mig"]},
         {"name": "mps", "devices": 4, "compatibleWith": ["fraction", "mps"]},
-    ] == found["status"]["matrix"]
-    assert {found["metadata"]["generation"]} == {
-        condition["observedGeneration"] for condition in found["status"]["conditions"]
+    ] == stored["status"]["matrix"]
+    assert {stored["metadata"]["generation"]} == {
+        condition["observedGeneration"] for condition in stored["status"]["conditions"]
     }
 
 
@@ -276,11 +279,11 @@ def test_a_doubt_is_told_with_its_code(cluster: Access) -> None:
     ]
     cluster.apply(policy(rules=one_way))
 
-    found = awaited(cluster, {"Valid": "True Valid", "Symmetric": "False AsymmetricRule"})
+    stored = awaited(cluster, {"Valid": "True Valid", "Symmetric": "False AsymmetricRule"})
 
     (message,) = [
         condition["message"]
-        for condition in found["status"]["conditions"]
+        for condition in stored["status"]["conditions"]
         if condition["type"] == "Symmetric"
     ]
     assert (
@@ -314,10 +317,10 @@ def test_the_oldest_policy_of_a_driver_counts(cluster: Access) -> None:
     time.sleep(1.1)  # Ages are told in seconds.
     cluster.apply(policy("a-younger-one", rules=ONE))
 
-    found = awaited(cluster, {"Accepted": "False DuplicatePolicyForDriver"}, "a-younger-one")
+    stored = awaited(cluster, {"Accepted": "False DuplicatePolicyForDriver"}, "a-younger-one")
     (message,) = [
         condition["message"]
-        for condition in found["status"]["conditions"]
+        for condition in stored["status"]["conditions"]
         if condition["type"] == "Accepted"
     ]
     assert "DeviceCompatibilityPolicy story is for driver" in message
@@ -330,7 +333,7 @@ def test_the_oldest_policy_of_a_driver_counts(cluster: Access) -> None:
 # --- what is in use ---------------------------------------------------------------------------------
 
 
-def held(cluster: Access, name: str, namespace: str, device: str) -> None:
+def allocate_by_hand(cluster: Access, name: str, namespace: str, device: str) -> None:
     """A claim that holds a device, as a scheduler that knows no policy would allocate it."""
     request = {"name": "gpu", "exactly": {"deviceClassName": f"mig.{DRIVER}"}}
     cluster.apply(
@@ -358,12 +361,12 @@ def test_an_audit_tells_what_would_have_been_refused(
 ) -> None:
     cluster.apply(policy(enforcement="Audit"))
     awaited(cluster, {"Accepted": "True Accepted", "Enforced": "False Audit"})
-    held(cluster, "secret-mig", namespace, "gpu-0-mig-0")
-    held(cluster, "secret-mps", workshop, "gpu-0-mps-0")
-    held(cluster, "elsewhere", namespace, "gpu-1-mps-0")
+    allocate_by_hand(cluster, "secret-mig", namespace, "gpu-0-mig-0")
+    allocate_by_hand(cluster, "secret-mps", workshop, "gpu-0-mps-0")
+    allocate_by_hand(cluster, "elsewhere", namespace, "gpu-1-mps-0")
 
     task_result = cluster.wait_for(
-        "dcp", "story", until=lambda one: one["status"].get("conflicts"), timeout_s=SECONDS
+        "dcp", "story", until=lambda stored: stored["status"].get("conflicts"), timeout_s=SECONDS
     )
 
     assert {
@@ -398,7 +401,7 @@ def test_an_audit_tells_what_would_have_been_refused(
 
     cluster.kubectl("delete", "resourceclaim", "secret-mps", "-n", workshop)
     cluster.wait_for(
-        "dcp", "story", until=lambda one: "conflicts" not in one["status"], timeout_s=SECONDS
+        "dcp", "story", until=lambda stored: "conflicts" not in stored["status"], timeout_s=SECONDS
     )
 
 
@@ -484,7 +487,7 @@ def _settled(cluster: Access) -> Object:
     """A good policy once claims of earlier stories, whose conflicts it counts, are gone."""
     awaited(cluster, GOOD)
     return cluster.wait_for(
-        "dcp", "story", until=lambda found: not found["status"].get("conflicts", {}).get("count")
+        "dcp", "story", until=lambda stored: not stored["status"].get("conflicts", {}).get("count")
     )
 
 

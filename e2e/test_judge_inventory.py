@@ -52,24 +52,24 @@ class Site:
         code, words = tried(self.cluster, document or self.too_many, self.namespace)
         return f"{code} {words}"
 
-    def wait_said(self, *words: str, document: Object | None = None) -> str:
+    def wait_for_words(self, *words: str, document: Object | None = None) -> str:
         """Return what kubectl says once it says all of it."""
-        said = ""
+        output = ""
 
-        def is_said() -> bool:
-            nonlocal said
-            said = self.words(document)
-            return all(word in said for word in words)
+        def has_words() -> bool:
+            nonlocal output
+            output = self.words(document)
+            return all(word in output for word in words)
 
         try:
-            self.cluster.wait_until(is_said, f"kubectl says {words}")
+            self.cluster.wait_until(has_words, f"kubectl says {words}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\nit says: {said}") from None
-        return said
+            raise AssertionError(f"{error}\nits output: {output}") from None
+        return output
 
     def wait_denied(self) -> None:
         """Return when three devices are more than any node has."""
-        self.wait_said("1 ", "count 3 is more than the 2")
+        self.wait_for_words("1 ", "count 3 is more than the 2")
 
     def publish(self, *slices: Object) -> None:
         """Publish slices in place of all others."""
@@ -130,14 +130,14 @@ def test_pods_and_workloads_are_denied_for_a_template_that_can_never_fit(site: S
     cluster, namespace = site.cluster, site.namespace
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
     template_ = template(asking(site.driver, count=3))
-    site.wait_said("0 ")
+    site.wait_for_words("0 ")
     assert created(cluster, template_, namespace)[0] == 0
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
     site.wait_denied()
     pod_ = pod("asks", claims={"gpu": "wanted"})
 
     for document in (pod_, deployment("asks", pod_), replica_set("asks", pod_)):
-        output = site.wait_said("1 ", "count 3 is more than the 2", document=document)
+        output = site.wait_for_words("1 ", "count 3 is more than the 2", document=document)
         assert "resourceClaims[0].resourceClaimTemplateName" in output
 
 
@@ -152,7 +152,7 @@ def test_an_amount_above_the_largest_device_is_denied(site: Site) -> None:
 def test_a_namespace_may_be_lenient(site: Site, label: str, code: str) -> None:
     site.cluster.kubectl("label", "namespace", site.namespace, f"{ENFORCEMENT_LABEL}={label}")
 
-    output = site.wait_said("0 ")
+    output = site.wait_for_words("0 ")
 
     assert output.startswith(code)
     assert ("the namespace is labelled to warn" in output) == (label == "warn")
@@ -198,7 +198,7 @@ def test_less_than_there_was_is_no_proof(
     assert created(cluster, serving, namespace)[0] == 0
 
     why = shrinks(site)
-    output = site.wait_said("0 ", why)
+    output = site.wait_for_words("0 ", why)
     cluster.kubectl("scale", "replicaset", "serving", "-n", namespace, "--replicas=3")
 
     assert not why or "]: spec.devices.requests[0]" in output
@@ -206,7 +206,7 @@ def test_less_than_there_was_is_no_proof(
         "replicasets",
         "serving",
         namespace,
-        until=lambda found: found.get("status", {}).get("replicas") == 3,
+        until=lambda set_: set_.get("status", {}).get("replicas") == 3,
     )
     again = replica_set("more", pod("more", claims={"gpu": "two"}), replicas=2)
     assert created(cluster, again, namespace)[0] == 0
@@ -226,7 +226,7 @@ def test_a_new_model_is_declared_before_it_comes(site: Site, drawbridge: Drawbri
 
     declared = {"nodes": 2, "devices": 10, "onOneNode": 8, "capacity": {"memory": "192Gi"}}
     _declare(site, drawbridge, {"classes": {site.driver: {site.driver: declared}}})
-    output = site.wait_said("0 ", "only a warning, since", document=large)
+    output = site.wait_for_words("0 ", "only a warning, since", document=large)
 
     assert "class" in output
     site.publish(published(site.driver, site.node, [*DEVICES, gpu("gpu-2", "192Gi")], generation=2))
@@ -240,7 +240,7 @@ def test_a_declaration_that_cannot_be_read_denies_nothing(
     _wait_marked(site.cluster, drawbridge, site.driver)
 
     _declare(site, drawbridge, {"classes": "many"})
-    site.wait_said("0 ", "a declaration that cannot be read may add nodes")
+    site.wait_for_words("0 ", "a declaration that cannot be read may add nodes")
 
     _declare(site, drawbridge, None)
     site.wait_denied()
@@ -265,7 +265,7 @@ def test_where_an_autoscaler_is_at_work_nothing_is_proof(site: Site) -> None:
         }
     )
     try:
-        site.wait_said("0 ", "a cluster autoscaler may add nodes")
+        site.wait_for_words("0 ", "a cluster autoscaler may add nodes")
     finally:
         site.cluster.kubectl("delete", "configmap", name, "-n", "kube-system")
     site.wait_denied()
@@ -280,7 +280,7 @@ def test_what_was_admitted_before_can_be_changed_finished_and_removed(
     """And the audit tells of it."""
     cluster, namespace = site.cluster, site.namespace
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}=off")
-    site.wait_said("0 ")
+    site.wait_for_words("0 ")
     old = claim(asking(site.driver, count=3), "old", finalizers=["drawbridge.internal/story"])
     cluster.apply({**old, "metadata": {**old["metadata"], "namespace": namespace}})
     template_ = template(asking(site.driver, count=3))
@@ -289,11 +289,11 @@ def test_what_was_admitted_before_can_be_changed_finished_and_removed(
     assert created(cluster, deployment_, namespace)[0] == 0
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
     site.wait_denied()
-    site.wait_said("1 ", document=deployment("new", pod("new", claims={"gpu": "wanted"})))
+    site.wait_for_words("1 ", document=deployment("new", pod("new", claims={"gpu": "wanted"})))
 
-    told = _audited(cluster, namespace, "old")
-    assert told["reason"] == "ExceedsLargestNode"
-    assert "count 3 is more than the 2" in told["note"]
+    event = _audited(cluster, namespace, "old")
+    assert event["reason"] == "ExceedsLargestNode"
+    assert "count 3 is more than the 2" in event["note"]
 
     cluster.kubectl("label", "resourceclaim", "old", "-n", namespace, "a=b")
     cluster.kubectl("annotate", "deployment", "old", "-n", namespace, "a=b")
@@ -311,20 +311,20 @@ def test_what_was_admitted_before_can_be_changed_finished_and_removed(
 
 def _audited(cluster: Access, namespace: str, name: str) -> Object:
     """The audit's event about an object."""
-    found: list[Object] = []
+    events: list[Object] = []
 
-    def is_told() -> bool:
+    def has_event() -> bool:
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         _, body = cluster.request("GET", path)
-        found[:] = [
+        events[:] = [
             item
             for item in json.loads(body)["items"]
             if item.get("action") == "Audit" and item["regarding"]["name"] == name
         ]
-        return bool(found)
+        return bool(events)
 
-    cluster.wait_until(is_told, f"the audit tells of {name}")
-    return found[0]
+    cluster.wait_until(has_event, f"the audit tells of {name}")
+    return events[0]
 
 
 def test_what_waits_for_others_is_told_so(site: Site) -> None:
@@ -342,7 +342,7 @@ def test_what_waits_for_others_is_told_so(site: Site) -> None:
     )
     cluster.wait_running("first", namespace)
 
-    output = site.wait_said(
+    output = site.wait_for_words(
         "0 ", "no node can satisfy this now", document=claim(asking(site.driver))
     )
 

@@ -31,7 +31,7 @@ IMPATIENT: Final = {
         "eventsPerSecond": 200,
     }
 }
-ALL_TOLD_S: Final = 60.0
+ALL_NOTES_S: Final = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -42,46 +42,54 @@ def observer(cluster: Access) -> Iterator[Drawbridge]:
 
 
 @pytest.fixture(scope="module")
-def told(cluster: Access, observer: Drawbridge, stage: str) -> Iterator[dict[str, str]]:
+def notes(cluster: Access, observer: Drawbridge, stage: str) -> Iterator[dict[str, str]]:
     """All kinds of shortage at once; slug to the note of the one event of its pod."""
     began = time.monotonic()
     # Where the webhook is installed, it would refuse most of them before they wait.
     cluster.kubectl("label", "namespace", stage, f"{ENFORCEMENT_LABEL}=off")
-    cluster.apply([made for each in SHORTAGES for made in shortages.inventory_of(each)])
-    names = cluster.add_nodes([shortages.node_of(each) for each in SHORTAGES])
-    holders = [made for shortage in SHORTAGES for made in shortages.holders_of(shortage)]
+    cluster.apply(
+        [object_ for shortage in SHORTAGES for object_ in shortages.inventory_of(shortage)]
+    )
+    names = cluster.add_nodes([shortages.node_of(shortage) for shortage in SHORTAGES])
+    holders = [object_ for shortage in SHORTAGES for object_ in shortages.holders_of(shortage)]
     applied(cluster, stage, holders)
     for holder in holders:
         if holder["kind"] == "Pod":
             cluster.wait_running(holder["metadata"]["name"], stage)
-    applied(cluster, stage, [made for each in SHORTAGES for made in shortages.waiting_of(each)])
+    applied(
+        cluster,
+        stage,
+        [object_ for shortage in SHORTAGES for object_ in shortages.waiting_of(shortage)],
+    )
     print(f"all pods are there after {time.monotonic() - began:.1f} s")
     began = time.monotonic()
-    found: dict[str, str] = {}
+    written: dict[str, str] = {}
 
-    def all_told() -> bool:
-        found.update(
+    def all_have_notes() -> bool:
+        written.update(
             {event["regarding"]["name"]: event["note"] for event in events(cluster, stage)}
         )
-        return {shortage.slug for shortage in SHORTAGES} <= found.keys()
+        return {shortage.slug for shortage in SHORTAGES} <= written.keys()
 
     try:
-        cluster.wait_until(all_told, "every pod is told", timeout_s=ALL_TOLD_S)
+        cluster.wait_until(all_have_notes, "every pod has an event", timeout_s=ALL_NOTES_S)
     except AssertionError as error:
-        missing = {each.slug for each in SHORTAGES} - found.keys()
-        raise AssertionError(f"never told: {sorted(missing)}\n{observer.log(OBSERVER)}") from error
-    print(f"and told {time.monotonic() - began:.1f} s later")
-    yield found
+        missing = {shortage.slug for shortage in SHORTAGES} - written.keys()
+        raise AssertionError(
+            f"without an event: {sorted(missing)}\n{observer.log(OBSERVER)}"
+        ) from error
+    print(f"and have events {time.monotonic() - began:.1f} s later")
+    yield written
     cluster.remove_nodes(names)
-    published = [made for each in SHORTAGES for made in shortages.inventory_of(each)]
+    published = [object_ for shortage in SHORTAGES for object_ in shortages.inventory_of(shortage)]
     flags = ("--ignore-not-found", "--wait=false")
     cluster.kubectl("delete", *flags, "-f", "-", input=stream(published))
 
 
-def applied(cluster: Access, namespace: str, made: list[Object]) -> None:
-    for each in made:
-        each["metadata"]["namespace"] = namespace
-    cluster.apply(made)
+def applied(cluster: Access, namespace: str, objects: list[Object]) -> None:
+    for object_ in objects:
+        object_["metadata"]["namespace"] = namespace
+    cluster.apply(objects)
 
 
 def events(cluster: Access, namespace: str) -> list[Object]:
@@ -93,25 +101,25 @@ def events(cluster: Access, namespace: str) -> list[Object]:
     ]
 
 
-@pytest.mark.parametrize("each", SHORTAGES, ids=lambda each: each.name)
-def test_a_shortage_is_told(told: dict[str, str], each: Shortage) -> None:
-    note = told[each.slug]
+@pytest.mark.parametrize("shortage", SHORTAGES, ids=lambda shortage: shortage.name)
+def test_each_shortage_has_its_words(notes: dict[str, str], shortage: Shortage) -> None:
+    note = notes[shortage.slug]
 
-    print(f"{each.slug}: {note}")
-    assert [] == [words for words in each.words if words not in note]
+    print(f"{shortage.slug}: {note}")
+    assert [] == [words for words in shortage.words if words not in note]
     assert len(note.encode()) <= 1024
 
 
-def test_the_command_line_says_the_same(cluster: Access, told: dict[str, str], stage: str) -> None:
+def test_the_command_line_says_the_same(cluster: Access, notes: dict[str, str], stage: str) -> None:
     for slug in ("taken", "small", "alike", "tainted"):
-        asked = ("why", "pod", slug, "-n", stage, "--live", "-o", "json")
-        command_line_ = command_line(cluster, *asked)
+        command = ("why", "pod", slug, "-n", stage, "--live", "-o", "json")
+        command_line_ = command_line(cluster, *command)
 
         assert command_line_.returncode == 0, command_line_.stderr
-        assert told[slug] == json.loads(command_line_.stdout)["event"]
+        assert notes[slug] == json.loads(command_line_.stdout)["event"]
 
 
-def test_each_pod_is_told_once(cluster: Access, told: dict[str, str], stage: str) -> None:
+def test_each_pod_has_one_event(cluster: Access, notes: dict[str, str], stage: str) -> None:
     cluster.kubectl("annotate", "nodes", "-l", LABEL, "story=churn", "--overwrite")
     cluster.kubectl("label", "resourceslices", "--all", "story=churn", "--overwrite")
     time.sleep(3.0)
@@ -122,11 +130,11 @@ def test_each_pod_is_told_once(cluster: Access, told: dict[str, str], stage: str
         counts[name] = counts.get(name, 0) + 1
 
     assert {} == {name: count for name, count in counts.items() if count != 1}
-    assert told.keys() == counts.keys()
+    assert notes.keys() == counts.keys()
 
 
 def test_a_restart_repeats_nothing(
-    cluster: Access, observer: Drawbridge, told: dict[str, str], stage: str
+    cluster: Access, observer: Drawbridge, notes: dict[str, str], stage: str
 ) -> None:
     before = {event["metadata"]["name"] for event in events(cluster, stage)}
     observer.stop(OBSERVER)
@@ -135,7 +143,7 @@ def test_a_restart_repeats_nothing(
     existing = 'drawbridge_events_total{result="existing"}'
     cluster.wait_until(
         lambda: any(
-            line.startswith(existing) and float(line.split()[1]) >= len(told)
+            line.startswith(existing) and float(line.split()[1]) >= len(notes)
             for line in observer.metrics(OBSERVER).splitlines()
         ),
         "all pods were evaluated again",
@@ -144,8 +152,8 @@ def test_a_restart_repeats_nothing(
     assert before == {event["metadata"]["name"] for event in events(cluster, stage)}
 
 
-def test_a_pod_that_finds_its_place_is_told_no_more(
-    cluster: Access, told: dict[str, str], stage: str
+def test_a_pod_that_finds_its_place_gets_no_further_event(
+    cluster: Access, notes: dict[str, str], stage: str
 ) -> None:
     cluster.kubectl("delete", "pod", "holder-taken-0", "-n", stage)
 
@@ -153,32 +161,38 @@ def test_a_pod_that_finds_its_place_is_told_no_more(
 
     time.sleep(2.0)
     about = [event for event in events(cluster, stage) if event["regarding"]["name"] == "taken"]
-    assert [told["taken"]] == [each["note"] for each in about]
+    assert [notes["taken"]] == [event["note"] for event in about]
 
 
-def test_a_pod_is_told_what_has_changed_and_changed_back(
-    cluster: Access, told: dict[str, str], stage: str
+def test_an_event_says_what_has_changed_and_changed_back(
+    cluster: Access, notes: dict[str, str], stage: str
 ) -> None:
     cluster.kubectl("taint", "node", "lack-few", "example.com/closed=now:NoSchedule")
 
     def changed() -> Object | None:
-        found = [event for event in events(cluster, stage) if event["regarding"]["name"] == "few"]
-        return next((each for each in found if "example.com/closed" in each["note"]), None)
+        events_of_few = [
+            event for event in events(cluster, stage) if event["regarding"]["name"] == "few"
+        ]
+        return next(
+            (event for event in events_of_few if "example.com/closed" in event["note"]), None
+        )
 
-    cluster.wait_until(changed, "the pod is told of the taint", timeout_s=20)
-    assert "example.com/closed" not in told["few"]
+    cluster.wait_until(changed, "an event names the taint", timeout_s=20)
+    assert "example.com/closed" not in notes["few"]
 
     cluster.kubectl("taint", "node", "lack-few", "example.com/closed-")
 
     def repeated() -> list[Object]:
-        found = [event for event in events(cluster, stage) if event["note"] == told["few"]]
-        return [each for each in found if each.get("series", {}).get("count") == 2]
+        repeated_events = [
+            event for event in events(cluster, stage) if event["note"] == notes["few"]
+        ]
+        return [event for event in repeated_events if event.get("series", {}).get("count") == 2]
 
     cluster.wait_until(repeated, "the first event has happened again", timeout_s=20)
 
 
-def test_who_waits_for_a_cpu_is_told_nothing_of_devices(
-    cluster: Access, observer: Drawbridge, told: dict[str, str], stage: str
+def test_a_pod_that_waits_for_a_cpu_gets_no_event_about_devices(
+    cluster: Access, observer: Drawbridge, notes: dict[str, str], stage: str
 ) -> None:
     (few,) = [shortage for shortage in SHORTAGES if shortage.slug == "busy"]
     template = {"gpu": "holder-busy-0"}
@@ -189,9 +203,9 @@ def test_who_waits_for_a_cpu_is_told_nothing_of_devices(
         "pods",
         "greedy",
         stage,
-        until=lambda one: any(
+        until=lambda stored: any(
             condition["type"] == "PodScheduled" and condition["status"] == "False"
-            for condition in one.get("status", {}).get("conditions", ())
+            for condition in stored.get("status", {}).get("conditions", ())
         ),
     )
     time.sleep(2.0)
@@ -199,7 +213,7 @@ def test_who_waits_for_a_cpu_is_told_nothing_of_devices(
     assert not [event for event in events(cluster, stage) if event["regarding"]["name"] == "greedy"]
 
 
-def test_metrics_count_pods_by_reason(observer: Drawbridge, told: dict[str, str]) -> None:
+def test_metrics_count_pods_by_reason(observer: Drawbridge, notes: dict[str, str]) -> None:
     metrics = observer.metrics(OBSERVER)
 
     for reason in ("allocated", "selector", "taint", "capacity", "claimNotFound"):
@@ -220,7 +234,7 @@ def test_metrics_count_pods_by_reason(observer: Drawbridge, told: dict[str, str]
     ],
 )
 def test_it_may_read_what_counts_and_nothing_else(
-    cluster: Access, observer: Drawbridge, told: dict[str, str], command: str
+    cluster: Access, observer: Drawbridge, notes: dict[str, str], command: str
 ) -> None:
     output = cluster.kubectl(
         *command.split(),
@@ -238,14 +252,14 @@ def test_nothing_that_it_needs_was_forbidden(observer: Drawbridge) -> None:
     assert "failed" not in observer.log(OBSERVER).lower()
 
 
-def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
+def test_the_page_shows_the_events(tmp_path: Path) -> None:
     """Ten pods on a cluster of their own, since every node has a part in what they are told."""
     page = (ROOT / "docs" / "howto" / "read-a-denial.md").read_text()
     with Cluster(tmp_path / "page") as cluster:
         objects = list(documents("cluster.yaml"))
-        cluster.apply([each for each in objects if each["kind"] == "DeviceClass"])
-        names = [each["metadata"]["name"] for each in objects if each["kind"] == "Node"]
-        slices = [each for each in objects if each["kind"] == "ResourceSlice"]
+        cluster.apply([object_ for object_ in objects if object_["kind"] == "DeviceClass"])
+        names = [object_["metadata"]["name"] for object_ in objects if object_["kind"] == "Node"]
+        slices = [object_ for object_ in objects if object_["kind"] == "ResourceSlice"]
         cluster.add_nodes(
             map(inventory.kwok_node, names),
             lambda node: [slice_ for slice_ in slices if slice_["spec"]["nodeName"] == node],
@@ -261,13 +275,13 @@ def test_the_page_shows_what_is_told(tmp_path: Path) -> None:
         drawbridge_ = install_drawbridge(cluster, manifests=MANIFESTS, settings=IMPATIENT)
         waiting = list(documents("pods.yaml"))
         cluster.apply(waiting)
-        count = sum(each["kind"] == "Pod" for each in waiting)
-        cluster.wait_until(lambda: len(events(cluster, "team")) == count, "every pod is told")
+        count = sum(object_["kind"] == "Pod" for object_ in waiting)
+        cluster.wait_until(lambda: len(events(cluster, "team")) == count, "every pod has an event")
         print(cluster.kubectl("events", "-n", "team", "--types=Warning").stdout)
-        told = {event["regarding"]["name"]: event["note"] for event in events(cluster, "team")}
+        notes = {event["regarding"]["name"]: event["note"] for event in events(cluster, "team")}
         drawbridge_.uninstall()
 
-    assert {} == {name: note for name, note in told.items() if note not in page}
+    assert {} == {name: note for name, note in notes.items() if note not in page}
 
 
 def documents(file: str) -> Iterator[Object]:

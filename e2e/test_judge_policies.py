@@ -123,7 +123,7 @@ def test_the_server_refuses_what_rules_refuse(cluster: Access, workshop: str, ca
         assert DENIED not in words
     elif in_server:
         assert DENIED in words
-        assert any(f"[{each}]" in words for each in in_server), words
+        assert any(f"[{code_}]" in words for code_ in in_server), words
     else:
         assert code == http.client.CREATED, words
 
@@ -139,8 +139,8 @@ def test_the_server_warns_of_what_rules_warn_of(cluster: Access, workshop: str, 
     code, words = _tried(cluster, case.document, workshop)
 
     assert code == 0, words
-    told_of = {each for each in in_server if f"[{each}]" in words}
-    assert told_of == _codes(case, "warning") & in_server
+    warned_codes = {code_ for code_ in in_server if f"[{code_}]" in words}
+    assert warned_codes == _codes(case, "warning") & in_server
 
 
 def test_what_is_right_is_created_without_a_word(cluster: Access, workshop: str) -> None:
@@ -160,7 +160,7 @@ def test_a_policy_compiles_without_a_doubt(cluster: Access) -> None:
             task_result = cluster.wait_for(
                 "validatingadmissionpolicies",
                 object_["metadata"]["name"],
-                until=lambda found: "typeChecking" in found.get("status", {}),
+                until=lambda stored: "typeChecking" in stored.get("status", {}),
             )
             assert "expressionWarnings" not in task_result["status"]["typeChecking"], task_result[
                 "status"
@@ -193,9 +193,9 @@ def test_what_is_there_can_be_labelled_finished_and_removed(
 ) -> None:
     """An object that a rule would refuse, admitted before there was one."""
     _labelled(cluster, namespace, "off")
-    made = {**PROBE, "metadata": {"name": "old", "namespace": namespace}}
-    cluster.wait_until(lambda: not _tried(cluster, made, namespace)[0], "the label counts")
-    cluster.apply(made)
+    old = {**PROBE, "metadata": {"name": "old", "namespace": namespace}}
+    cluster.wait_until(lambda: not _tried(cluster, old, namespace)[0], "the label counts")
+    cluster.apply(old)
     cluster.kubectl("label", "namespace", namespace, f"{ENFORCEMENT_LABEL}-")
     cluster.wait_until(lambda: bool(_tried(cluster, PROBE, namespace)[0]), "the rules are back")
 
@@ -222,8 +222,8 @@ def _patch_status(cluster: Access, namespace: str, status: Mapping[str, Any]) ->
 @pytest.mark.usefixtures("nodes")
 def test_pods_get_their_claims_where_policies_are_in_force(cluster: Access, namespace: str) -> None:
     template_ = template(exactly(deviceClassName="gpu.example.com"))
-    made = {**template_, "metadata": {"name": "gpu", "namespace": namespace}}
-    cluster.apply(made)
+    document = {**template_, "metadata": {"name": "gpu", "namespace": namespace}}
+    cluster.apply(document)
     runs = pod("runs", claims={"gpu": "gpu"})
 
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(runs))
@@ -232,7 +232,7 @@ def test_pods_get_their_claims_where_policies_are_in_force(cluster: Access, name
 
 
 def test_every_rule_of_the_server_has_an_object_that_breaks_it() -> None:
-    told_of = {
+    warned_codes = {
         (case.document["kind"], finding_line.split()[1])
         for case in CASES
         for finding_line in finding_lines(case.document)
@@ -240,4 +240,6 @@ def test_every_rule_of_the_server_has_an_object_that_breaks_it() -> None:
 
     for rule in RULES:
         if rule.cel is not None and rule.category in {Category.INVALID, Category.ADVICE}:
-            assert any((kind, rule.code.value) in told_of for kind in KINDS[rule.scope]), rule.code
+            assert any((kind, rule.code.value) in warned_codes for kind in KINDS[rule.scope]), (
+                rule.code
+            )

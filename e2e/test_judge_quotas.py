@@ -41,14 +41,14 @@ def alternatives(*counts: int) -> Object:
     return {"devices": {"requests": [first(*ways)]}}
 
 
-def two_requests(one: int, other: int) -> Object:
+def two_requests(first_count: int, second_count: int) -> Object:
     """The spec of a claim with two requests."""
     exactly = {"deviceClassName": CLASS}
     return {
         "devices": {
             "requests": [
-                {"name": "one", "exactly": {**exactly, "count": one}},
-                {"name": "other", "exactly": {**exactly, "count": other}},
+                {"name": "one", "exactly": {**exactly, "count": first_count}},
+                {"name": "other", "exactly": {**exactly, "count": second_count}},
             ]
         }
     }
@@ -86,7 +86,7 @@ def _wait_used(cluster: Access, namespace: str, used: Object) -> None:
         "resourcequotas",
         "devices",
         namespace,
-        until=lambda found: found.get("status", {}).get("used") == used,
+        until=lambda stored: stored.get("status", {}).get("used") == used,
     )
 
 

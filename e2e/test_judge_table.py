@@ -22,10 +22,10 @@ from e2e.judged import (
     created,
     gpu,
     posted,
+    refusing_party,
     shared_gpu,
     template,
     tried,
-    who_refuses,
 )
 from e2e.objects import cron_job, daemon_set, deployment, job, pod, replica_set, stateful_set
 from kube.manifests.reader import read_paths
@@ -64,8 +64,8 @@ def named(name: str, document: Object) -> Object:
     return {**document, "metadata": {**document["metadata"], "name": name}}
 
 
-def requests(*wanted: Object, **devices: Any) -> Object:
-    return claim({"devices": {"requests": list(wanted), **devices}})
+def requests(*entries: Object, **devices: Any) -> Object:
+    return claim({"devices": {"requests": list(entries), **devices}})
 
 
 def ours(name: str = "gpu", /, **fields: Any) -> Object:
@@ -474,7 +474,7 @@ def place(cluster: Access, stage: str, inventory: None, policies: None) -> str:
 
 
 def _refuses(cluster: Access, document: Object, namespace: str, who: Who) -> bool:
-    return who_refuses(*posted(cluster, document, namespace)) is who
+    return refusing_party(*posted(cluster, document, namespace)) is who
 
 
 _DOTTED: Final = frozenset({"DeviceClass", "DeviceCompatibilityPolicy"})
@@ -505,7 +505,7 @@ def test_what_is_right_is_admitted_without_a_word(cluster: Access, place: str, r
 def test_what_drivers_document_is_admitted(cluster: Access, place: str, row: Row) -> None:
     code, words = posted(cluster, row.document, place)
 
-    assert who_refuses(code, words) is Who.NOBODY, words
+    assert refusing_party(code, words) is Who.NOBODY, words
 
 
 @pytest.mark.parametrize("row", NEVER, ids=lambda row: row.name)
@@ -514,7 +514,7 @@ def test_what_can_never_fit_is_refused_by_the_webhook(
 ) -> None:
     code, words = posted(cluster, row.document, place)
 
-    assert who_refuses(code, words) is row.who, words
+    assert refusing_party(code, words) is row.who, words
     assert row.words in words
     assert row.words in _both(cluster, row, place)
 
@@ -547,7 +547,7 @@ def test_what_is_wrong_by_itself_is_refused_by_who_is_asked_first(
 ) -> None:
     code, words = posted(cluster, case.document, place)
 
-    assert who_refuses(code, words) is WHO[case.name], words
+    assert refusing_party(code, words) is WHO[case.name], words
 
 
 def test_the_table_is_whole() -> None:

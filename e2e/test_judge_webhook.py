@@ -107,10 +107,10 @@ def test_the_command_line_says_the_same_and_knows_what_is_published(
     wrong = command_line(cluster, *arguments, input=stream([WRONG, renamed(claim(asking))]))
 
     assert (1, "") == (wrong.returncode, wrong.stderr)
-    told = {finding["code"]: finding for finding in json.loads(wrong.stdout)["findings"]}
-    assert WORDS in told["invalidConfig"]["message"]
-    assert told["capacityNotPublished"]["severity"] == "error"
-    assert told["capacityNotPublished"]["fix"] == 'known names: "compute", "memory"'
+    findings = {finding["code"]: finding for finding in json.loads(wrong.stdout)["findings"]}
+    assert WORDS in findings["invalidConfig"]["message"]
+    assert findings["capacityNotPublished"]["severity"] == "error"
+    assert findings["capacityNotPublished"]["fix"] == 'known names: "compute", "memory"'
 
 
 def renamed(document: Object) -> Object:

@@ -63,7 +63,7 @@ def test_the_events_of_the_page_come_in_its_cluster(state: Path) -> None:
     kubectl = state / "bin" / "kubectl"
 
     def answered(*words: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             [kubectl, *words],
             cwd=ROOT,
             env={**os.environ, name: path},
@@ -71,7 +71,7 @@ def test_the_events_of_the_page_come_in_its_cluster(state: Path) -> None:
             text=True,
             check=True,
         )
-        return done.stdout
+        return completed.stdout
 
     answered("apply", "-f", "examples/waiting/pods.yaml")
     page = (ROOT / "docs/howto/read-a-denial.md").read_text()

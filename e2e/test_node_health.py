@@ -140,7 +140,7 @@ def test_a_fault_that_evicts_nobody_is_in_the_status_of_the_pod(
 
     driver.report_fault("eth0", "linkDown", "the cable is out")
 
-    def is_told(pod: Object) -> bool:
+    def is_unhealthy(pod: Object) -> bool:
         return any(
             (health["health"], health.get("message")) == ("Unhealthy", "linkDown: the cable is out")
             for status in pod["status"]["containerStatuses"]
@@ -148,7 +148,7 @@ def test_a_fault_that_evicts_nobody_is_in_the_status_of_the_pod(
             for health in entry.get("resources") or ()
         )
 
-    cluster.wait_for("pods", "pod", namespace, until=is_told, timeout_s=TIMEOUT_S)
+    cluster.wait_for("pods", "pod", namespace, until=is_unhealthy, timeout_s=TIMEOUT_S)
     assert "deletionTimestamp" not in cluster.get("pods", "pod", namespace)["metadata"]
     driver.end_fault("eth0")
     cluster.wait_until(lambda: not driver.taints(), "the device has recovered")
@@ -174,13 +174,13 @@ def whole_pool(slices: list[Object]) -> list[Object]:
     current = [slice_ for slice_ in slices if slice_["spec"]["pool"]["generation"] == newest]
     if not current or len(current) != current[0]["spec"]["pool"]["resourceSliceCount"]:
         return []
-    return [device for each in current for device in each["spec"].get("devices") or ()]
+    return [device for slice_ in current for device in slice_["spec"].get("devices") or ()]
 
 
 @contextmanager
 def reading(driver: NodeDriver) -> Iterator[list[set[int]]]:
     """Read slices all the time; yields the versions that each whole pool had."""
-    seen: list[set[int]] = []
+    versions: list[set[int]] = []
     event = threading.Event()
 
     def read() -> None:
@@ -193,12 +193,12 @@ def reading(driver: NodeDriver) -> Iterator[list[set[int]]]:
             devices = whole_pool(slices)
             if devices and "version" in devices[0]["attributes"]:
                 assert len(devices) == len({device["name"] for device in devices})
-                seen.append({device["attributes"]["version"]["int"] for device in devices})
+                versions.append({device["attributes"]["version"]["int"] for device in devices})
 
     reader = threading.Thread(target=read, name="reader")
     reader.start()
     try:
-        yield seen
+        yield versions
     finally:
         event.set()
         reader.join()

@@ -54,7 +54,7 @@ def test_a_claim_ends_as_environment_and_device_node_of_a_container(
 
     # What was reserved is what Kubernetes tells of the claim.
     task_result = cluster.wait_for(
-        "resourceclaims", "share", namespace, until=lambda found: found["status"].get("devices")
+        "resourceclaims", "share", namespace, until=lambda claim_: claim_["status"].get("devices")
     )
     (status,) = task_result["status"]["devices"]
     assert ("Ready", "True") == tuple(
@@ -67,7 +67,7 @@ def test_a_claim_ends_as_environment_and_device_node_of_a_container(
         "resourceclaims",
         "share",
         namespace,
-        until=lambda found: "allocation" not in found.get("status", {}),
+        until=lambda claim_: "allocation" not in claim_.get("status", {}),
     )
 
 
@@ -169,7 +169,7 @@ def test_a_gpu_and_a_nic_under_one_root(
     assert "uuid-of-eth1" == environment_["DRAWBRIDGE_DEVICE_ETH1"]
     assert "uuid-of-gpu-1" == environment_["DRAWBRIDGE_DEVICE_GPU_1"]
     task_result = cluster.wait_for(
-        "resourceclaims", "pair", namespace, until=lambda found: found["status"].get("devices")
+        "resourceclaims", "pair", namespace, until=lambda claim_: claim_["status"].get("devices")
     )
     networks = [device.get("networkData") for device in task_result["status"]["devices"]]
     assert {"interfaceName": "eth1", "ips": ["192.0.2.5/24"]} in networks
@@ -249,8 +249,8 @@ def test_containers_get_the_devices_of_their_own_requests(
     delete_pods(cluster, namespace, driver, "pod")
 
 
-def _uses(name: str, of: str) -> dict[str, Any]:
-    return {"claims": [{"name": name, "request": of}]}
+def _uses(name: str, request_name: str) -> dict[str, Any]:
+    return {"claims": [{"name": name, "request": request_name}]}
 
 
 def test_a_claim_that_two_pods_share(

@@ -38,12 +38,12 @@ def test_a_device_node_that_the_node_does_not_have_is_told_by_the_container(
     only = request(where=named("uuid-of-gpu-9"))
     apply(cluster, namespace, claim("gpu", only), pod_with(real_node.name, "pod", ["gpu"]))
 
-    def is_told() -> bool:
+    def has_event() -> bool:
         return any(
             event["involvedObject"]["name"] == "pod" and "/dev/no-such-gpu" in event["message"]
             for event in cluster.objects("events", namespace)
         )
 
-    cluster.wait_until(is_told, "an event names the device node", timeout_s=TIMEOUT_S)
+    cluster.wait_until(has_event, "an event names the device node", timeout_s=TIMEOUT_S)
     assert "Pending" == cluster.get("pods", "pod", namespace)["status"]["phase"]
     delete_pods(cluster, namespace, driver, "pod")

@@ -91,7 +91,7 @@ def test_the_page_is_what_happens(state: Path) -> None:
     environment = {**os.environ, "KUBECONFIG": exported["KUBECONFIG"], "PATH": path}
 
     for line, output in steps[1:-1]:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["bash", "-c", line],
             cwd=ROOT,
             env=environment,
@@ -102,7 +102,7 @@ def test_the_page_is_what_happens(state: Path) -> None:
         )
         if "--for=delete" in line:
             continue  # It says which were there still, if any.
-        assert stable(output) == stable(done.stdout), line
+        assert stable(output) == stable(completed.stdout), line
 
     stopped = run_local("down", state)
     assert stable(steps[-1].output) == stable(stopped.stderr)

@@ -76,12 +76,12 @@ def test_a_token_of_another_node_writes_nothing_here(
         "make": ("create", "-f", "-"),
         "delete": ("delete", "resourceslice", name),
     }
-    for what, words in attempts.items():
+    for attempt, words in attempts.items():
         document = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **published}
-        if what == "make":
-            document["metadata"] = {"name": f"{what}-{name}"}
+        if attempt == "make":
+            document["metadata"] = {"name": f"{attempt}-{name}"}
         output = cluster.kubectl(*words, input=stream(document), kubeconfig=other_node, check=False)
-        assert refused in output.stderr, f"{what}: {output.stdout}{output.stderr}"
+        assert refused in output.stderr, f"{attempt}: {output.stdout}{output.stderr}"
 
     status = (
         f'{{"status":{{"devices":[{{"driver":"{DRIVER}","pool":"{real_node.name}",'

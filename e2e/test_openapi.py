@@ -60,8 +60,8 @@ ROOTS: Final = (
         "io.k8s.api.authentication.v1.UserInfo",
     ),
     *(
-        Root(each, "apis/resource.k8s.io/v1", f"io.k8s.api.resource.v1.{each.__name__}")
-        for each in (
+        Root(example, "apis/resource.k8s.io/v1", f"io.k8s.api.resource.v1.{example.__name__}")
+        for example in (
             kube.api.resource.DeviceClass,
             kube.api.resource.DeviceTaintRule,
             kube.api.resource.ResourceClaim,
@@ -112,13 +112,13 @@ class _Documents:
         schemas = self.schemas(root)
         start = msgspec.inspect.type_info(root.type)
         ways: list[tuple[msgspec.inspect.Type, Schema]] = [(start, schemas[root.schema])]
-        seen: set[str] = set()
+        names: set[str] = set()
         while ways:
             kind, schema = ways.pop()
             kind, schema = _inner(kind, schema, schemas)
-            if not isinstance(kind, msgspec.inspect.StructType) or kind.cls.__name__ in seen:
+            if not isinstance(kind, msgspec.inspect.StructType) or kind.cls.__name__ in names:
                 continue
-            seen.add(kind.cls.__name__)
+            names.add(kind.cls.__name__)
             yield kind, schema
             properties = schema.get("properties", {})
             ways += [

@@ -57,11 +57,11 @@ def edited() -> Object:
 def devices(cluster: Access) -> Iterator[str]:
     """The devices of the example on a simulated node; no profile before and after."""
     documents = list(yaml.safe_load_all((FOLDER / "cluster.yaml").read_text()))
-    (device_class,) = (each for each in documents if each["kind"] == "DeviceClass")
+    (device_class,) = (document for document in documents if document["kind"] == "DeviceClass")
     slices = [
-        json.loads(json.dumps(each).replace("npu-0-npu", f"{NODE}-npu"))
-        for each in documents
-        if each["kind"] == "ResourceSlice"
+        json.loads(json.dumps(document).replace("npu-0-npu", f"{NODE}-npu"))
+        for document in documents
+        if document["kind"] == "ResourceSlice"
     ]
     for slice_ in slices:
         slice_["spec"]["nodeName"] = slice_["spec"]["pool"]["name"] = NODE
@@ -149,8 +149,8 @@ def test_a_profile_is_in_force_within_seconds_and_an_edit_strands_nobody(
 
     first = create(cluster, namespace, "first", KEY)
     cluster.wait_running("first", namespace, timeout_s=SECONDS)
-    found = wait_status(cluster, "DevicesFound", "True")
-    assert "4 devices in 1 ResourceSlices" in found["message"]
+    condition = wait_status(cluster, "DevicesFound", "True")
+    assert "4 devices in 1 ResourceSlices" in condition["message"]
     status = cluster.get(PROFILES, DRIVER)["status"]
     assert status["keys"] == ["example.com/npu", KEY, "example.com/npu-slice"]
     assert status["version"] == version(first)
@@ -190,10 +190,10 @@ def test_conflicts_and_replaced_profiles_are_told(cluster: Access) -> None:
 
     other = profile({"example.com/npu": {}, "nvidia.com/gpu": {}}, "zpu.example.com")
     cluster.apply(other)
-    told = wait_status(cluster, "NoConflicts", "False", "zpu.example.com")
+    condition = wait_status(cluster, "NoConflicts", "False", "zpu.example.com")
 
-    assert "the profile of npu.example.com lists it too" in told["message"]
-    assert "belongs to the vocabulary" in told["message"]
+    assert "the profile of npu.example.com lists it too" in condition["message"]
+    assert "belongs to the vocabulary" in condition["message"]
     columns = cluster.kubectl("get", PROFILES).stdout
     assert "CONFLICTS" in columns
 

@@ -207,7 +207,7 @@ class Loss(NamedTuple):
 
     name: str
     pod: Object
-    lost: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 WARNED = (
@@ -349,16 +349,16 @@ def test_what_is_lost_is_told_in_one_line_each(cluster: Access, workshop: str, c
 
     # A fix that does not fit is a warning of its own.
     lines = [line for line in output.stderr.splitlines() if "]: fix: " not in line]
-    assert len(lines) == len(case.lost), output.stderr
+    assert len(lines) == len(case.warnings), output.stderr
     assert all(line.startswith("Warning: drawbridge[") for line in lines)
-    for text in case.lost:
+    for text in case.warnings:
         assert any(text in line for line in lines), output.stderr
 
 
 def test_what_is_right_is_silent(cluster: Access, workshop: str) -> None:
     pods = [
-        {**each, "metadata": {**each["metadata"], "name": f"pod-{number}"}}
-        for number, (_, each) in enumerate(SILENT)
+        {**spec, "metadata": {**spec["metadata"], "name": f"pod-{number}"}}
+        for number, (_, spec) in enumerate(SILENT)
     ]
 
     output = cluster.kubectl(*_dry_run(workshop), input=stream(pods))

@@ -27,7 +27,7 @@ def test_fifty_replicas_have_one_template_and_a_claim_each(
         "deployments",
         "serving",
         namespace,
-        until=lambda found: found["status"].get("readyReplicas") == REPLICAS,
+        until=lambda stored: stored["status"].get("readyReplicas") == REPLICAS,
         timeout_s=60,
     )
 
@@ -51,7 +51,7 @@ def test_a_job_and_a_stateful_set(cluster: Access, namespace: str, drawbridge: D
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
 
     cluster.wait_for(
-        "jobs", "batch", namespace, until=lambda found: found["status"].get("succeeded") == 3
+        "jobs", "batch", namespace, until=lambda stored: stored["status"].get("succeeded") == 3
     )
     for name in ("store-0", "store-1"):
         running = cluster.wait_running(name, namespace)
@@ -68,7 +68,7 @@ def quota(cluster: Access, namespace: str) -> None:
     name = {"name": "no-pods", "namespace": namespace}
     cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": name, "spec": spec})
     cluster.wait_for(
-        "resourcequotas", "no-pods", namespace, until=lambda found: found["status"].get("hard")
+        "resourcequotas", "no-pods", namespace, until=lambda stored: stored["status"].get("hard")
     )
 
 

@@ -35,10 +35,10 @@ def versions(cluster: Access, kinds: str) -> dict[str, str]:
     fields = "{.kind}/{.metadata.namespace}/{.metadata.name}={.metadata.resourceVersion}"
     lines = f'{{range .items[*]}}{fields}{{"\\n"}}{{end}}'
     output = cluster.kubectl("get", kinds, "-A", "--ignore-not-found", "-o", f"jsonpath={lines}")
-    found = dict(line.split("=") for line in output.stdout.splitlines())
+    versions_ = dict(line.split("=") for line in output.stdout.splitlines())
     return {
         name: version
-        for name, version in found.items()
+        for name, version in versions_.items()
         if name.split("/")[1] not in ending
         and not (name.startswith("Namespace/") and name.rpartition("/")[2] in ending)
     }
@@ -47,14 +47,14 @@ def versions(cluster: Access, kinds: str) -> dict[str, str]:
 @pytest.fixture
 def before(cluster: Access, kinds: str) -> dict[str, str]:
     """What there was, once an earlier story's traces have stopped to change."""
-    seen = [versions(cluster, kinds)]
+    readings = [versions(cluster, kinds)]
 
     def is_quiet() -> bool:
-        seen.append(versions(cluster, kinds))
-        return seen[-1] == seen[-2]
+        readings.append(versions(cluster, kinds))
+        return readings[-1] == readings[-2]
 
     cluster.wait_until(is_quiet, "nothing changes in the cluster")
-    return seen[-1]
+    return readings[-1]
 
 
 def test_a_dry_run_shows_the_translation_and_writes_nothing(

@@ -151,13 +151,13 @@ class Applied(NamedTuple):
     claims: list[Object]
     words: str
 
-    def of(self, name: str) -> list[Object]:
+    def pods_of(self, name: str) -> list[Object]:
         return [pod for pod in self.pods if is_of(pod, name)]
 
 
 def is_of(pod: Object, name: str) -> bool:
-    found = str(pod["metadata"]["name"])
-    return found == name or found.startswith(f"{name}-")
+    pod_name = str(pod["metadata"]["name"])
+    return pod_name == name or pod_name.startswith(f"{name}-")
 
 
 @pytest.fixture(scope="module")
@@ -218,11 +218,11 @@ def allocated_claims(watched: Path) -> list[Object]:
 # --- what becomes of them -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("example", EXAMPLES_THAT_BECOME_CLAIMS, ids=lambda each: each.name)
+@pytest.mark.parametrize("example", EXAMPLES_THAT_BECOME_CLAIMS, ids=lambda example: example.name)
 def test_an_example_gets_the_devices_that_its_author_meant(
     cluster: Access, applied: Applied, example: Example
 ) -> None:
-    pods = applied.of(example.name)
+    pods = applied.pods_of(example.name)
     published_devices_ = published_devices(cluster)
 
     assert len(pods) == example.pods
@@ -231,16 +231,19 @@ def test_an_example_gets_the_devices_that_its_author_meant(
         assert REQUEST_ANNOTATION in pod["metadata"]["annotations"]
         devices_ = devices(pod, applied.claims)
         assert {name: [w.driver for w in want] for name, want in example.containers.items()} == {
-            name: [each.driver for each in found] for name, found in devices_.items()
+            name: [device_.driver for device_ in allocated_devices]
+            for name, allocated_devices in devices_.items()
         }
         for name, want in example.containers.items():
             # No two of one container are on one device.
-            assert len({(each.pool, each.device) for each in devices_[name]}) == len(want)
-            for device, found in zip(want, devices_[name], strict=True):
-                assert found.pool == pod["spec"]["nodeName"]
-                on = published_devices_[found.driver, found.pool, found.device]
+            assert len({(device_.pool, device_.device) for device_ in devices_[name]}) == len(want)
+            for device, allocated_device in zip(want, devices_[name], strict=True):
+                assert allocated_device.pool == pod["spec"]["nodeName"]
+                on = published_devices_[
+                    allocated_device.driver, allocated_device.pool, allocated_device.device
+                ]
                 assert device.where(on)
-                assert device.taken_from(on) == found.amounts
+                assert device.taken_from(on) == allocated_device.amounts
         used = {
             use["name"] for container in containers(pod) for use in container["resources"]["claims"]
         }
@@ -249,8 +252,8 @@ def test_an_example_gets_the_devices_that_its_author_meant(
 
 def test_nothing_else_in_a_pod_changed(applied: Applied) -> None:
     pods, twins = (
-        sorted(map(compared, each), key=msgspec.json.encode)
-        for each in (applied.pods, applied.twins)
+        sorted(map(compared, pods_), key=msgspec.json.encode)
+        for pods_ in (applied.pods, applied.twins)
     )
 
     assert twins == pods
@@ -267,7 +270,7 @@ def compared(pod: Object) -> Object:
 
 @pytest.mark.parametrize("name", LEFT_ALONE)
 def test_an_example_that_is_left_alone(applied: Applied, name: str) -> None:
-    (pod,) = applied.of(name)
+    (pod,) = applied.pods_of(name)
 
     assert legacy_keys(pod) == {"nvidia.com/gpu"}
     assert REQUEST_ANNOTATION not in pod["metadata"].get("annotations", {})
@@ -275,7 +278,7 @@ def test_an_example_that_is_left_alone(applied: Applied, name: str) -> None:
     assert pod["spec"]["nodeName"] in {PLUGIN_NODE, "nvidia-0"}
 
 
-def test_what_is_lost_was_told(applied: Applied) -> None:
+def test_what_is_lost_is_reported(applied: Applied) -> None:
     lines = applied.words.splitlines()
 
     # Three pods and two workloads are lossy; a controller's pods have no eyes to warn.
@@ -305,8 +308,8 @@ def test_the_command_line_prints_what_the_webhook_made(
         if document["kind"] == "ResourceClaimTemplate"
     }
 
-    for document in (each for each in printed if each["kind"] not in NOT_WORKLOADS):
-        for pod in applied.of(document["metadata"]["name"]):
+    for document in (document_ for document_ in printed if document_["kind"] not in NOT_WORKLOADS):
+        for pod in applied.pods_of(document["metadata"]["name"]):
             assert translation_of(pod_template(document)) == translation_of(pod)
             templates = {
                 entry["name"]: entry["resourceClaimTemplateName"]
@@ -322,8 +325,8 @@ def test_only_templates_that_we_made_are_marked_as_such(
     objects = cluster.objects("resourceclaimtemplates", applied.namespace)
 
     assert objects
-    assert all(each["metadata"]["labels"][MANAGED_LABEL] == "true" for each in objects)
-    assert not any(MANAGED_LABEL in each["metadata"].get("labels", {}) for each in printed)
+    assert all(object_["metadata"]["labels"][MANAGED_LABEL] == "true" for object_ in objects)
+    assert not any(MANAGED_LABEL in object_["metadata"].get("labels", {}) for object_ in printed)
 
 
 def test_a_recorded_state_says_the_same_as_the_cluster(

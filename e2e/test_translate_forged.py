@@ -112,7 +112,7 @@ def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
     claim_template_ = claim_template(name, "dearer.internal")
     cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(claim_template_))
     waiting = cluster.wait_for(
-        "pods", "share", namespace, until=lambda found: "resourceClaimStatuses" in found["status"]
+        "pods", "share", namespace, until=lambda stored: "resourceClaimStatuses" in stored["status"]
     )
     (of_poison,) = cluster.objects("resourceclaims", namespace)
     assert of_poison["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
@@ -248,7 +248,7 @@ def honest(cluster: Access, workshop: str) -> Object:
     }
 
 
-@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda each: each.name)
+@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.name)
 def test_a_pod_made_with_a_forged_annotation_is_refused(
     cluster: Access, workshop: str, honest: Object, forgery: Forgery
 ) -> None:
@@ -426,7 +426,7 @@ def test_what_translate_prints_is_accepted_as_it_is_and_never_collected(
         "deployments",
         "serving",
         namespace,
-        until=lambda found: found["status"].get("readyReplicas") == 2,
+        until=lambda stored: stored["status"].get("readyReplicas") == 2,
     )
     cluster.wait_running("share", namespace)
 

@@ -62,7 +62,7 @@ def test_a_quota_that_would_stop_counting_is_named_with_its_replacement(
         "resourcequotas",
         "gpus",
         namespace,
-        until=lambda found: found["status"]["used"].get(COUNTED) == "1",
+        until=lambda stored: stored["status"]["used"].get(COUNTED) == "1",
     )
 
 
@@ -188,8 +188,8 @@ def test_a_whole_gpu_is_translated_where_no_class_maps_its_name(
 
     assert legacy_keys(running) == set()
     main_devices = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-    assert [each.driver for each in main_devices] == [NVIDIA] * 2
-    assert len({each.device for each in main_devices}) == 2
+    assert [device_.driver for device_ in main_devices] == [NVIDIA] * 2
+    assert len({device_.device for device_ in main_devices}) == 2
 
 
 # --- others who write in a pod --------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_a_claim_of_the_pod_s_own_stays_beside_ours(cluster: Access, namespace: 
     assert first == {"name": "gpu-main", "resourceClaimTemplateName": "own"}
     assert second["name"] == "gpu-main-2"
     main_devices = devices(running, cluster.objects("resourceclaims", namespace))["main"]
-    assert [HAMI, HAMI] == [each.driver for each in main_devices]
+    assert [HAMI, HAMI] == [device_.driver for device_ in main_devices]
 
 
 SAY_WHETHER_THERE_ARE_CLAIMS = {

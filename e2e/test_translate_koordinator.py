@@ -29,11 +29,11 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 APART = {"kubernetes.io/hostname": "apart-0"}
 
 
-def joint(name: str, gpus: int, wanted: object, **spec: Any) -> Object:
+def joint(name: str, gpus: int, policy: object, **spec: Any) -> Object:
     return pod(
         name,
         limits={"koordinator.sh/gpu": 100 * gpus, "koordinator.sh/rdma": 100},
-        annotations={JOINT: json.dumps(wanted)},
+        annotations={JOINT: json.dumps(policy)},
         **spec,
     )
 
@@ -58,7 +58,7 @@ def joint_nodes(cluster: Access, stage: str) -> Iterator[None]:
             cluster.kubectl("delete", "deviceclass", class_["metadata"]["name"])
 
 
-def got(cluster: Access, namespace: str, running: Object) -> dict[str, list[str]]:
+def roots_of(cluster: Access, namespace: str, running: Object) -> dict[str, list[str]]:
     """Driver to the PCIe root of each device that the pod's first container got."""
     roots = {
         (spec["driver"], spec["pool"]["name"], device["name"]): device["attributes"][ROOT]["string"]
@@ -66,11 +66,15 @@ def got(cluster: Access, namespace: str, running: Object) -> dict[str, list[str]
         for device in spec["devices"]
         if ROOT in device["attributes"]
     }
-    found: list[Allocated] = next(
+    allocated: list[Allocated] = next(
         iter(devices(running, cluster.objects("resourceclaims", namespace)).values())
     )
     return {
-        driver: sorted(roots[driver, one.pool, one.device] for one in found if one.driver == driver)
+        driver: sorted(
+            roots[driver, device_.pool, device_.device]
+            for device_ in allocated
+            if device_.driver == driver
+        )
         for driver in (HAMI, DRANET)
     }
 
@@ -78,7 +82,7 @@ def got(cluster: Access, namespace: str, running: Object) -> dict[str, list[str]
 def test_every_group_of_gpus_has_a_nic_under_its_root(cluster: Access, namespace: str) -> None:
     cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(joint("four", 4, SAME_PCIE)))
 
-    roots = got(cluster, namespace, cluster.wait_running("four", namespace))
+    roots = roots_of(cluster, namespace, cluster.wait_running("four", namespace))
 
     first, second = roots[DRANET]
     assert first != second
@@ -88,11 +92,11 @@ def test_every_group_of_gpus_has_a_nic_under_its_root(cluster: Access, namespace
 def test_where_no_nic_is_under_the_root_the_pod_waits(cluster: Access, namespace: str) -> None:
     strict = joint("strict", 2, SAME_PCIE, nodeSelector=APART)
     lenient = joint("lenient", 2, TOGETHER, nodeSelector=APART)
-    for each in (strict, lenient):
-        cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(each))
+    for document in (strict, lenient):
+        cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(document))
 
     # The later one runs on what the earlier one could not take.
-    roots = got(cluster, namespace, cluster.wait_running("lenient", namespace))
+    roots = roots_of(cluster, namespace, cluster.wait_running("lenient", namespace))
 
     assert not set(roots[HAMI]) & set(roots[DRANET])
     assert cluster.get("pods", "strict", namespace)["status"]["phase"] == "Pending"
@@ -102,7 +106,7 @@ def test_a_preference_is_kept_where_there_is_room(cluster: Access, namespace: st
     document = joint("near", 2, TOGETHER, nodeSelector={"kubernetes.io/hostname": "hami-rdma-0"})
     cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(document))
 
-    roots = got(cluster, namespace, cluster.wait_running("near", namespace))
+    roots = roots_of(cluster, namespace, cluster.wait_running("near", namespace))
 
     assert roots[HAMI] == roots[DRANET] * 2
 
@@ -124,6 +128,6 @@ def test_shares_are_divided_and_seen_by_every_container(cluster: Access, namespa
 
     devices_ = devices(running, cluster.objects("resourceclaims", namespace))
     assert devices_["train"] == devices_["watch"]
-    assert len({(one.pool, one.device) for one in devices_["train"]}) == 2
+    assert len({(device.pool, device.device) for device in devices_["train"]}) == 2
     half = {"cores": Quantity(50), "memory": Quantity("2Gi")}
-    assert [half, half] == [one.amounts for one in devices_["train"]]
+    assert [half, half] == [device.amounts for device in devices_["train"]]

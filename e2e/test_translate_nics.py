@@ -35,9 +35,9 @@ def applied(cluster: Access, namespace: str, example: str) -> Object:
         return [pod for pod in pods if pod["status"]["phase"] in ("Running", "Succeeded")]
 
     cluster.wait_until(started, f"the pod of {example} runs")
-    (made,) = started()
-    assert REQUEST_ANNOTATION in made["metadata"]["annotations"]
-    return made
+    (pod_,) = started()
+    assert REQUEST_ANNOTATION in pod_["metadata"]["annotations"]
+    return pod_
 
 
 def test_containers_with_shares_of_a_pool_use_one_nic(cluster: Access, namespace: str) -> None:
@@ -52,7 +52,8 @@ def test_efa_devices_come_beside_gpus(cluster: Access, namespace: str) -> None:
     pod = applied(cluster, namespace, "efa")
 
     drivers = [
-        each.driver for each in devices(pod, cluster.objects("resourceclaims", namespace))["nccl"]
+        device_.driver
+        for device_ in devices(pod, cluster.objects("resourceclaims", namespace))["nccl"]
     ]
     assert (8, 4) == (drivers.count(NVIDIA), drivers.count(DRANET))
 

@@ -64,23 +64,25 @@ def conditions_of(cluster: Access, settings: Mapping[str, Any], folder: Path) ->
         text=True,
         check=True,
     ).stdout
-    (wanted,) = (
+    (generated,) = (
         document
         for document in yaml.safe_load_all(printed)
         if document["kind"] == "MutatingWebhookConfiguration"
     )
-    name = wanted["metadata"]["name"]
+    name = generated["metadata"]["name"]
     before = cluster.get("mutatingwebhookconfigurations", name)
-    write_conditions(cluster, before, wanted)
+    write_conditions(cluster, before, generated)
     try:
         yield
     finally:
         write_conditions(cluster, before, before)
 
 
-def write_conditions(cluster: Access, stored: Object, wanted: Object) -> None:
+def write_conditions(cluster: Access, stored: Object, generated: Object) -> None:
     """Give the webhooks of a stored configuration the conditions of another one."""
-    conditions = {each["name"]: each["matchConditions"] for each in wanted["webhooks"]}
+    conditions = {
+        webhook_["name"]: webhook_["matchConditions"] for webhook_ in generated["webhooks"]
+    }
     patch = [
         {
             "op": "replace",

@@ -37,7 +37,10 @@ def started(cluster: Access, namespace: str, name: str) -> dict[str, list[str]]:
     running = cluster.wait_running(name, namespace)
     assert REQUEST_ANNOTATION in running["metadata"]["annotations"]
     devices_ = devices(running, cluster.objects("resourceclaims", namespace))
-    return {container: [device.driver for device in given] for container, given in devices_.items()}
+    return {
+        container: [device.driver for device in allocated]
+        for container, allocated in devices_.items()
+    }
 
 
 def test_whole_devices_of_other_vendors_are_allocated(cluster: Access, namespace: str) -> None:
@@ -104,8 +107,8 @@ def test_the_examples_of_further_systems_get_their_devices(cluster: Access, name
     for name, (container, driver, count, amounts) in SHARES.items():
         shares = devices(pods[name], claims)[container]
         assert [driver] * count == [share.driver for share in shares], name
-        wanted = {capacity: Quantity(amount) for capacity, amount in amounts.items()}
-        assert all(wanted.items() <= share.amounts.items() for share in shares), name
+        expected = {capacity: Quantity(amount) for capacity, amount in amounts.items()}
+        assert all(expected.items() <= share.amounts.items() for share in shares), name
     for name, (container, driver, count) in WHOLE.items():
         whole = devices(pods[name], claims)[container]
         assert [driver] * count == [device.driver for device in whole], name

@@ -55,7 +55,7 @@ def calls(cluster: Access) -> float:
     """How often the API server has called us, in vain or not."""
     names = f"({re.escape(NAME)}|{re.escape(UPDATES)})"
     line = rf'^apiserver_admission_webhook_request_total{{.*name="{names}".*}} (\S+)$'
-    return sum(float(each) for _, each in re.findall(line, cluster.api_metrics(), re.MULTILINE))
+    return sum(float(count) for _, count in re.findall(line, cluster.api_metrics(), re.MULTILINE))
 
 
 class Case(NamedTuple):
@@ -66,67 +66,82 @@ class Case(NamedTuple):
     metadata: Mapping[str, Any] = {}
 
 
-def one(**fields: Any) -> Object:
+def container_with(**fields: Any) -> Object:
     return {"name": "main", "image": "registry.internal/app:1", **fields}
 
 
-def wanting(**resources: Any) -> Object:
-    return {"containers": [one(resources=resources)]}
+def pod_spec_with(**resources: Any) -> Object:
+    return {"containers": [container_with(resources=resources)]}
 
 
 NOT_CALLED = (
-    Case("no resources", {"containers": [one()]}),
-    Case("resources that are null", {"containers": [one(resources=None)]}),
-    Case("limits and requests that are null", wanting(limits=None, requests=None)),
-    Case("limits that are empty", wanting(limits={})),
-    Case("other resources only", wanting(limits={"cpu": "1", "memory": "1Gi"})),
-    Case("another vendor's devices", wanting(limits={"mthreads.com/vgpu": 1})),
-    Case("a key that only begins like one of ours", wanting(limits={"nvidia.com/gpumemory": 1})),
-    Case("init containers that are null", {"initContainers": None, "containers": [one()]}),
+    Case("no resources", {"containers": [container_with()]}),
+    Case("resources that are null", {"containers": [container_with(resources=None)]}),
+    Case("limits and requests that are null", pod_spec_with(limits=None, requests=None)),
+    Case("limits that are empty", pod_spec_with(limits={})),
+    Case("other resources only", pod_spec_with(limits={"cpu": "1", "memory": "1Gi"})),
+    Case("another vendor's devices", pod_spec_with(limits={"mthreads.com/vgpu": 1})),
+    Case(
+        "a key that only begins like one of ours", pod_spec_with(limits={"nvidia.com/gpumemory": 1})
+    ),
+    Case(
+        "init containers that are null", {"initContainers": None, "containers": [container_with()]}
+    ),
     Case(
         "labels and annotations that are null",
-        {"containers": [one()]},
+        {"containers": [container_with()]},
         {"labels": None, "annotations": None},
     ),
-    Case("annotations of others", {"containers": [one()]}, {"annotations": {"a": "b"}}),
+    Case("annotations of others", {"containers": [container_with()]}, {"annotations": {"a": "b"}}),
     Case(
         "HAMi's annotations without keys",
-        {"containers": [one()]},
+        {"containers": [container_with()]},
         {"annotations": {"nvidia.com/use-gputype": "A100"}},
     ),
-    Case("a pod that opted out", wanting(limits={GPU: 1}), {"labels": {TRANSLATE_LABEL: "false"}}),
+    Case(
+        "a pod that opted out",
+        pod_spec_with(limits={GPU: 1}),
+        {"labels": {TRANSLATE_LABEL: "false"}},
+    ),
 )
 
 CALLED = (
-    Case("a limit", wanting(limits={GPU: 1})),
-    Case("a request without a limit", wanting(requests={GPU: 1})),
-    Case("a request beside limits that are null", wanting(limits=None, requests={GPU: 1})),
-    Case("a key of HAMi's", wanting(limits={"nvidia.com/gpumem": 100})),
-    Case("a key with a prefix", wanting(limits={"nvidia.com/mig-1g.5gb": 1})),
-    Case("a MIG profile that does not exist", wanting(limits={"nvidia.com/mig-": 1})),
+    Case("a limit", pod_spec_with(limits={GPU: 1})),
+    Case("a request without a limit", pod_spec_with(requests={GPU: 1})),
+    Case("a request beside limits that are null", pod_spec_with(limits=None, requests={GPU: 1})),
+    Case("a key of HAMi's", pod_spec_with(limits={"nvidia.com/gpumem": 100})),
+    Case("a key with a prefix", pod_spec_with(limits={"nvidia.com/mig-1g.5gb": 1})),
+    Case("a MIG profile that does not exist", pod_spec_with(limits={"nvidia.com/mig-": 1})),
     Case(
         "an init container only",
         {
-            "initContainers": [one(name="setup", resources={"limits": {GPU: 1}})],
-            "containers": [one()],
+            "initContainers": [container_with(name="setup", resources={"limits": {GPU: 1}})],
+            "containers": [container_with()],
         },
     ),
     Case(
         "the second container",
-        {"containers": [one(), one(name="second", resources={"limits": {GPU: 1}})]},
+        {
+            "containers": [
+                container_with(),
+                container_with(name="second", resources={"limits": {GPU: 1}}),
+            ]
+        },
     ),
-    Case("amounts of zero", wanting(limits={GPU: 0})),
+    Case("amounts of zero", pod_spec_with(limits={GPU: 0})),
     Case(
-        "a label that is not false", wanting(limits={GPU: 1}), {"labels": {TRANSLATE_LABEL: "no"}}
+        "a label that is not false",
+        pod_spec_with(limits={GPU: 1}),
+        {"labels": {TRANSLATE_LABEL: "no"}},
     ),
     Case(
         "our annotation without keys",
-        {"containers": [one()]},
+        {"containers": [container_with()]},
         {"annotations": {REQUEST_ANNOTATION: "{}"}},
     ),
     Case(
         "our annotation on a pod that opted out",
-        {"containers": [one()]},
+        {"containers": [container_with()]},
         {"annotations": {REQUEST_ANNOTATION: "{}"}, "labels": {TRANSLATE_LABEL: "false"}},
     ),
 )
@@ -172,7 +187,7 @@ def test_a_namespace_that_does_not_depend_on_us(cluster: Access, namespace: str)
     case = Case(
         "",
         {
-            **wanting(limits={GPU: 1, "cpu": "1"}),
+            **pod_spec_with(limits={GPU: 1, "cpu": "1"}),
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         },
     )

@@ -177,11 +177,11 @@ def test_a_replica_set_of_a_deployment_is_never_starved(
 
     cluster.kubectl("delete", "-n", namespace, "replicaset", first["metadata"]["name"])
 
-    def made() -> bool:
+    def is_replaced() -> bool:
         objects = cluster.objects("replicasets", namespace)
         return bool(objects) and objects[0]["metadata"]["uid"] != first["metadata"]["uid"]
 
-    cluster.wait_until(made, "the Deployment has a ReplicaSet again")
+    cluster.wait_until(is_replaced, "the Deployment has a ReplicaSet again")
 
 
 # --- pod templates that were translated before ----------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_deployment_made_without_us_completes_once_we_are_back(
             "deployments",
             "share",
             namespace,
-            until=lambda found: found["status"].get("readyReplicas") == 1,
+            until=lambda stored: stored["status"].get("readyReplicas") == 1,
         )
     finally:
         drawbridge.stop(WEBHOOK)

@@ -83,7 +83,9 @@ def create(cluster: Cluster) -> tuple[int, str]:
     return output.returncode, output.stdout or output.stderr
 
 
-def asked(guarded: Guarded, name: str | None, callers: Authority, path: str | None = None) -> int:
+def status_for(
+    guarded: Guarded, name: str | None, callers: Authority, path: str | None = None
+) -> int:
     """The status that a caller of that name gets who knows the path."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -120,9 +122,9 @@ def test_nobody_else_is_answered(guarded: Guarded) -> None:
     )
 
     for caller in (CALLER, "system:node:a"):
-        assert asked(guarded, caller, guarded.callers, MUTATE_PATH) == http.client.NOT_FOUND
-    assert asked(guarded, CALLER, guarded.callers) == http.client.BAD_REQUEST
-    assert asked(guarded, "system:node:a", guarded.callers) == http.client.FORBIDDEN
+        assert status_for(guarded, caller, guarded.callers, MUTATE_PATH) == http.client.NOT_FOUND
+    assert status_for(guarded, CALLER, guarded.callers) == http.client.BAD_REQUEST
+    assert status_for(guarded, "system:node:a", guarded.callers) == http.client.FORBIDDEN
     for name, authority in ((None, others), (CALLER, others)):
         with pytest.raises((OSError, http.client.HTTPException)):
-            asked(guarded, name, authority)
+            status_for(guarded, name, authority)

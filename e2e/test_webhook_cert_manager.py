@@ -84,16 +84,16 @@ def test_processes_know_whose_the_certificates_are(objects: list[Object]) -> Non
     for name in (CERTIFICATES, WEBHOOK):
         deployment = named(objects, "Deployment")[name]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        told = {each["name"]: each.get("value") for each in container["env"]}
-        assert told["DRAWBRIDGE_CERTIFICATES"] == "/certificate"
+        variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+        assert variables["DRAWBRIDGE_CERTIFICATES"] == "/certificate"
 
 
 def test_what_is_served_is_what_is_issued_and_believed(objects: list[Object]) -> None:
     certificate = named(objects, "Certificate")["drawbridge-webhook"]
     spec = named(objects, "Deployment")[WEBHOOK]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "certificate")
-    (volume,) = (each for each in spec["volumes"] if each["name"] == "certificate")
+    (mount,) = (entry for entry in container["volumeMounts"] if entry["name"] == "certificate")
+    (volume,) = (entry for entry in spec["volumes"] if entry["name"] == "certificate")
     service = f"{WEBHOOK}.{certificate['metadata']['namespace']}.svc"
 
     assert (mount["mountPath"], mount["name"]) == ("/certificate", volume["name"])

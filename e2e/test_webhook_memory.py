@@ -70,8 +70,8 @@ def test_many_large_bodies(cluster: Access, drawbridge: Drawbridge, name: str, b
     ]
     for thread in threads:
         thread.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.join()
 
     print(f"{name}: at most {peak(record.pid) / MEBIBYTE:.0f} MiB, {sorted(statuses)}")
     assert set(statuses) <= {0, 200, 400, 413, 503}
@@ -82,10 +82,10 @@ def test_many_large_bodies(cluster: Access, drawbridge: Drawbridge, name: str, b
 
 def many_containers() -> bytes:
     """A review as large as it may be, of a pod that asks for a device in each container."""
-    one = b'{"name":"a","image":"i","resources":{"limits":{"nvidia.com/gpu":1}}}'
+    container_ = b'{"name":"a","image":"i","resources":{"limits":{"nvidia.com/gpu":1}}}'
     review = (
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",'
         b'"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"default",'
         b'"operation":"CREATE","object":{"metadata":{"name":"p"},"spec":{"containers":['
     )
-    return review + b",".join([one] * ((SIZE - 1000) // (len(one) + 1))) + b"]}}}}"
+    return review + b",".join([container_] * ((SIZE - 1000) // (len(container_) + 1))) + b"]}}}}"

@@ -52,9 +52,9 @@ def rights(cluster: Access, account: tuple[str, str], namespace: str) -> set[Rig
 def granted(drawbridge: Drawbridge, kind: str, account: str) -> set[Right]:
     return flat(
         rule
-        for each in drawbridge.applied()
-        if each["kind"] == kind and each["metadata"]["name"] == account
-        for rule in each["rules"]
+        for object_ in drawbridge.applied()
+        if object_["kind"] == kind and object_["metadata"]["name"] == account
+        for rule in object_["rules"]
     )
 
 
@@ -76,9 +76,9 @@ def test_the_webhook_can_write_nothing(cluster: Access, drawbridge: Drawbridge) 
     account = (drawbridge.namespace, WEBHOOK)
     for namespace in (drawbridge.namespace, ELSEWHERE):
         everybodys = rights(cluster, (drawbridge.namespace, "default"), namespace)
-        found = rights(cluster, account, namespace) - everybodys
+        own_rights = rights(cluster, account, namespace) - everybodys
 
-        assert {verb for *_, verb in found} <= READ
+        assert {verb for *_, verb in own_rights} <= READ
 
 
 @pytest.mark.parametrize(

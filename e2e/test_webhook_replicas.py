@@ -95,7 +95,9 @@ def test_a_rolling_restart_loses_nothing(
         replicas.start(port)
         started_s = replicas.wait_ready()
         cluster.wait_until(has_work, "the new one gets its part")
-        print(load.told(f"drain in {drained_s:.1f} s, new replica after {started_s:.1f} s"))
+        print(
+            load.describe_event(f"drain in {drained_s:.1f} s, new replica after {started_s:.1f} s")
+        )
         assert replicas.answered(other) > before
     assert load.failures == []
     assert_serving(cluster, namespace)
@@ -113,7 +115,7 @@ def test_a_killed_replica_costs_the_calls_in_flight_and_no_deployment(
     replicas.stop(first)
     replicas.start(first)
     started_s = replicas.wait_ready()
-    print(load.told(f"SIGKILL, new replica after {started_s:.1f} s"))
+    print(load.describe_event(f"SIGKILL, new replica after {started_s:.1f} s"))
     assert len(load.failures) <= CALLERS
 
 
@@ -129,7 +131,7 @@ def test_a_replica_that_hangs_costs_the_calls_that_wait_for_it_and_no_deployment
         replicas.child(first).signal(signal.SIGCONT)
     replicas.wait_ready()
     assert_serving(cluster, namespace)
-    print(load.told("SIGSTOP for 6 s"))
+    print(load.describe_event("SIGSTOP for 6 s"))
     assert len(load.failures) <= CALLERS
     assert all("deadline exceeded" in failure.message for failure in load.failures)
 
@@ -149,10 +151,10 @@ def test_a_ca_bundle_that_was_taken_away_is_back_at_once(
             "--type=json",
         )
         cluster.kubectl("patch", *target, "-p", json.dumps(steps))
-    cluster.wait_until(replicas.is_told, "the controller has written it again")
+    cluster.wait_until(replicas.has_current_bundles, "the controller has written it again")
     healed_s = time.monotonic() - began
     time.sleep(0.5)
-    lines = load.told(f"caBundle removed, healed after {healed_s:.2f} s")
+    lines = load.describe_event(f"caBundle removed, healed after {healed_s:.2f} s")
     before = len(load.failures)
     time.sleep(0.5)
 
@@ -172,8 +174,8 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
     path = drawbridge.path()
     began = time.monotonic()
 
-    asked = ("annotate", "-n", drawbridge.namespace, "secret", "drawbridge-ca")
-    cluster.kubectl(*asked, f"{ROTATE_ANNOTATION}=now")
+    command = ("annotate", "-n", drawbridge.namespace, "secret", "drawbridge-ca")
+    cluster.kubectl(*command, f"{ROTATE_ANNOTATION}=now")
 
     cluster.wait_until(lambda: replicas.trusted() == 2, "a successor is trusted")
     assert replicas.secret()["ca.crt"] == old
@@ -185,7 +187,7 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
     assert drawbridge.path() != path
     time.sleep(0.5)  # And its leaves, and its path, are really gone.
     assert drawbridge.post(b"{}", path=path)[0] == http.client.NOT_FOUND
-    print(load.told(f"rotation in {took_s:.1f} s"))
+    print(load.describe_event(f"rotation in {took_s:.1f} s"))
     assert load.failures == []
     for port, before in leaves.items():
         assert replicas.child(port).log.read_text().count("certificate.replaced") >= before + 2
@@ -202,7 +204,7 @@ def test_a_deleted_secret_loses_nothing(
     cluster.wait_until(lambda: replicas.secret().get("ca.crt", old) != old, "another one signs")
     healed_s = time.monotonic() - began
     time.sleep(1)
-    print(load.told(f"Secret deleted, healed after {healed_s:.1f} s"))
+    print(load.describe_event(f"Secret deleted, healed after {healed_s:.1f} s"))
     assert load.failures == []
 
 
@@ -214,7 +216,7 @@ def test_no_controller_costs_no_admission(
         assert cluster.children[name].wait(5)
     try:
         time.sleep(0.5)  # Less than is left of a serving certificate of three seconds.
-        print(load.told("no controllers for half a second"))
+        print(load.describe_event("no controllers for half a second"))
         assert load.failures == []
     finally:
         drawbridge.stop(CONTROLLER)

@@ -21,16 +21,16 @@ def claims(cluster: Access, namespace: str) -> list[Object]:
     return cluster.objects("resourceclaims", namespace)
 
 
-def lasting(found: Object) -> Object:
+def lasting(object_: Object) -> Object:
     """Return what an uninstall must not touch; others may still write the rest of the status."""
     return {
-        "uid": found["metadata"]["uid"],
-        "annotations": found["metadata"].get("annotations"),
-        "spec": found["spec"],
-        "phase": found["status"]["phase"],
+        "uid": object_["metadata"]["uid"],
+        "annotations": object_["metadata"].get("annotations"),
+        "spec": object_["spec"],
+        "phase": object_["status"]["phase"],
         "restarts": [
             container_status["restartCount"]
-            for container_status in found["status"]["containerStatuses"]
+            for container_status in object_["status"]["containerStatuses"]
         ],
     }
 

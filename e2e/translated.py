@@ -135,9 +135,11 @@ def _without_devices(container: Object) -> None:
     resources = container.get("resources", {})
     resources.pop("claims", None)
     for amounts in ("limits", "requests"):
-        kept = {k: v for k, v in resources.pop(amounts, {}).items() if not k.startswith(LEGACY)}
-        if kept:
-            resources[amounts] = kept
+        remaining = {
+            k: v for k, v in resources.pop(amounts, {}).items() if not k.startswith(LEGACY)
+        }
+        if remaining:
+            resources[amounts] = remaining
 
 
 def _with_token_volumes_alike(rest: Object) -> Object:

@@ -30,12 +30,12 @@ def _folders(name: str) -> Iterator[Path]:
 
 
 def _is_removed(folder: Path) -> bool:
-    done = subprocess.run(
+    completed = subprocess.run(
         ["find", folder, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"],
         capture_output=True,
         check=False,
     )
-    return done.returncode == 0 and not folder.exists()
+    return completed.returncode == 0 and not folder.exists()
 
 
 if __name__ == "__main__":

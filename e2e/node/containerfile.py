@@ -164,13 +164,13 @@ def _run(root: Path, folder: str, command: str, wheels: Path) -> None:
     }
     assignments = [f"{name}={value}" for name, value in variables.items()]
     inside = ("/usr/bin/env", "-i", *assignments, "sh", "-ec", f"cd {folder}\n{command}")
-    done = subprocess.run(
+    completed = subprocess.run(
         ["unshare", "--mount", "--propagation", "private",
          "sh", "-c", _CHROOT, "sh", root, wheels, *inside],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if done.returncode:
-        raise BuildError(f"RUN {command}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    if completed.returncode:
+        raise BuildError(f"RUN {command}\n{completed.stdout[-2000:]}{completed.stderr[-4000:]}")
 
 
 def _copy(source: Path, target: Path, ignored: Ignored | None = None) -> None:

@@ -112,13 +112,13 @@ class NodeDriver:
         Args:
             name: What to call it, where there are several.
             command: In place of the DaemonSet's.
-            environment: What it is told besides.
+            environment: Further variables.
             settings: Of the section `driver`, over those of this driver.
         """
         spec = self._daemon_set["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         fields = {"spec.nodeName": self.node.name, "metadata.uid": str(uuid.uuid4())}
-        told = {
+        variables = {
             variable["name"]: fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
             for variable in container["env"]
         }
@@ -127,7 +127,7 @@ class NodeDriver:
         section = {"bindAddress": "127.0.0.1", "probePort": probes, "metricsPort": metrics}
         file = self.node.folder / f"{self._prefix}{name}.json"
         file.write_text(json.dumps({"driver": {**section, **self._settings, **settings}}))
-        told |= {
+        variables |= {
             "KUBECONFIG": str(self.kubeconfig()),
             "DRAWBRIDGE_CONFIG": str(file),
             "DRAWBRIDGE_INVENTORY": str(self._inventory),
@@ -135,7 +135,7 @@ class NodeDriver:
         }
         words = tuple(command) if command is not None else command_of(container)
         return self.node.run(
-            f"{self._prefix}{name}", *words, environment={**told, **(environment or {})}
+            f"{self._prefix}{name}", *words, environment={**variables, **(environment or {})}
         )
 
     def stop(self, name: str = "driver") -> None:
@@ -150,11 +150,11 @@ class NodeDriver:
             self.stop()
             self.start()
         self.wait_ready()
-        wanted = {
+        declared = {
             device["name"] for pool in pools or INVENTORY for device in pool.get("devices", ())
         }
         self._cluster.wait_until(
-            lambda: set(self.published()) == wanted, "the inventory of the story is published"
+            lambda: set(self.published()) == declared, "the inventory of the story is published"
         )
 
     def crash(self, name: str = "driver") -> None:

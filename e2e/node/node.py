@@ -176,12 +176,12 @@ class Node:
 
     def execute(self, *command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a program on the node and return what it said."""
-        done = subprocess.run(
+        completed = subprocess.run(
             self.namespaces.command(*command), capture_output=True, text=True, check=False
         )
-        if check and done.returncode:
-            raise AssertionError(f"{command} ended with {done.returncode}\n{done.stderr}")
-        return done
+        if check and completed.returncode:
+            raise AssertionError(f"{command} ended with {completed.returncode}\n{completed.stderr}")
+        return completed
 
     def path(self, path: str) -> Path:
         """Where a file of the node is, seen from here."""
@@ -190,8 +190,8 @@ class Node:
     @cached_property
     def snapshotter(self) -> str:
         """How containerd makes a container's files: as an overlay, or as a copy where none can be mounted."""
-        done = self.execute("sh", "-c", _TRY_OVERLAY, "sh", "/var/lib/overlay", check=False)
-        return "native" if done.returncode else "overlayfs"
+        completed = self.execute("sh", "-c", _TRY_OVERLAY, "sh", "/var/lib/overlay", check=False)
+        return "native" if completed.returncode else "overlayfs"
 
     # --- inside ----------------------------------------------------------------------------------
 

@@ -53,12 +53,12 @@ def missing() -> str:
 def write_product_image(archive: Path) -> None:
     """Write an archive of the image that `ctr images import` takes."""
     stages = read_stages(CONTAINERFILE.read_text())
-    base = _kept("root.tar", "\n".join((SUITE, platform.machine(), *_RECIPE)), _make_root)
+    base = _cached_path("root.tar", "\n".join((SUITE, platform.machine(), *_RECIPE)), _make_root)
     locked = "".join((ROOT / "requirements" / name).read_text() for name in _REQUIREMENTS)
-    wheels = _kept("wheels", f"{PYTHON} {platform.machine()} {locked}", _download_wheels)
+    wheels = _cached_path("wheels", f"{PYTHON} {platform.machine()} {locked}", _download_wheels)
     environment = Environment(context=ROOT, base=base, wheels=wheels)
     made_from = f"{base.name} {wheels.name} {_context_hash()}"
-    layer = _kept("layer.tar", made_from, partial(_make_layer, stages, environment))
+    layer = _cached_path("layer.tar", made_from, partial(_make_layer, stages, environment))
     for other in layer.parent.glob("*-layer.tar"):
         if other != layer:  # Of sources that have changed since.
             other.unlink()
@@ -82,17 +82,17 @@ def _make_layer(stages: tuple[Stage, ...], environment: Environment, target: Pat
     _run("tar", "-cf", target, "-C", layer, ".")
 
 
-def _kept(name: str, made_from: str, make: Callable[[Path], None]) -> Path:
+def _cached_path(name: str, made_from: str, make: Callable[[Path], None]) -> Path:
     """Return a file or folder of the cache, made if it is not there yet."""
     digest = hashlib.sha256(made_from.encode()).hexdigest()[:16]
-    kept = cache_directory() / "image" / f"{digest}-{name}"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            made = Path(folder) / name
-            make(made)
-            made.rename(kept)
-    return kept
+    cached = cache_directory() / "image" / f"{digest}-{name}"
+    if not cached.exists():
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+            unfinished = Path(folder) / name
+            make(unfinished)
+            unfinished.rename(cached)
+    return cached
 
 
 def _make_root(target: Path) -> None:
@@ -126,6 +126,8 @@ def _download_wheels(target: Path) -> None:
 
 
 def _run(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise AssertionError(f"{command[0]} ended with {done.returncode}\n{done.stderr[-4000:]}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise AssertionError(
+            f"{command[0]} ended with {completed.returncode}\n{completed.stderr[-4000:]}"
+        )
