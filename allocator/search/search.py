@@ -9,7 +9,7 @@ Branches that provably contain no solution are pruned (docs/search.md):
   (`Attempt.symmetry_classes`);
 * memoisation: a request that failed before in a state with the same residual key (`_failed`);
 * conflict-directed backjumping: other devices for a choice that had no part in the failure of a
-  later request (`_Conflict`), since a further choice never turns a later no into a yes;
+  later request (`Conflict`), since a further choice never turns a later no into a yes;
 * bounds: a request from which on more devices or counters are needed than are available
   (`Demand`).
 
@@ -24,8 +24,7 @@ ADR 3, ADR 14.
 """
 
 from collections.abc import Hashable, Sequence
-from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 from allocator.model.constraint import Constraint
 from allocator.model.devices import NodeDevices, reorder
@@ -35,6 +34,14 @@ from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions, Attempt, RequestCandidates, lay_out
 from allocator.search.bounds import Demand
+from allocator.search.frames import (
+    NOT_MEMOISED,
+    AlternativesFrame,
+    Conflict,
+    DeviceFrame,
+    Frame,
+    Result,
+)
 from kube.api.resource import MAX_RESULTS
 
 DEFAULT_BUDGET: Final = Budget()
@@ -87,76 +94,6 @@ def search(attempt: Attempt, budget: Budget) -> Plan | DoesNotFit | BudgetExhaus
     return _Search(attempt, budget.steps).run()
 
 
-_NOT_MEMOISED: Final = None
-"""The key of a frame that is not the first of its request."""
-
-
-class _Result(Enum):
-    """The result of a subtree of the search.
-
-    Upstream returns (false, nil), errAllocationResultMaxSizeExceeded and (true, nil).
-    """
-
-    FAILED = auto()
-    TOO_MANY = auto()
-    SOLVED = auto()
-
-
-class _Conflict(NamedTuple):
-    """The request that failed last, with the residual key of the state in which it failed."""
-
-    claim: int
-    request: int
-    key: Hashable
-
-
-class _AlternativesFrame:
-    """A stack frame that tries the alternatives of one `firstAvailable` request.
-
-    Attributes:
-        key: Residual key under which a failure is memoised.
-        opens_claim: It is the first of a claim; TOO_MANY of a later claim only means failed.
-    """
-
-    def __init__(self, claim: int, index: int, alternatives: tuple[RequestCandidates, ...]) -> None:
-        self.claim = claim
-        self.index = index
-        self.alternatives = alternatives
-        self.alternative = -1
-        self.all_too_many = True
-        self.key: Hashable = _NOT_MEMOISED
-        self.opens_claim = False
-
-
-class _DeviceFrame:
-    """A stack frame that tries the candidates for one device slot of a request.
-
-    Attributes:
-        untried: Mask of the positions still to try.
-        position: The position that is chosen now; -1 for none.
-        failed_classes: Symmetry classes of which an unchosen device failed here.
-        key: Residual key under which a failure is memoised.
-        opens_claim: See `_AlternativesFrame`.
-    """
-
-    def __init__(
-        self, claim: int, candidates: RequestCandidates, slot: int, untried_mask: int
-    ) -> None:
-        self.claim = claim
-        self.index = candidates.request.index
-        self.candidates = candidates
-        self.slot = slot
-        self.untried = untried_mask
-        self.position = -1
-        self.further_share = False
-        self.failed_classes: set[int] = set()
-        self.key: Hashable = _NOT_MEMOISED
-        self.opens_claim = False
-
-
-_Frame = _AlternativesFrame | _DeviceFrame
-
-
 class _Search:
     """The state of one search."""
 
@@ -165,28 +102,28 @@ class _Search:
         self._limit = steps
         self._steps = attempt.steps
         self._constraints: tuple[Constraint, ...] = attempt.constraints
-        self._stack: list[_Frame] = []
+        self._stack: list[Frame] = []
         self._choices: list[list[tuple[RequestCandidates, int]]] = [[] for _ in attempt.requests]
         # Masks of the dedicated devices that are chosen: by any claim, and by each claim.
         self._chosen = 0
         self._chosen_by = [0 for _ in attempt.requests]
         self._shares: dict[int, int] = {}
-        self._failed: dict[Hashable, _Result] = {}
-        self._conflict: _Conflict | None = None
+        self._failed: dict[Hashable, Result] = {}
+        self._conflict: Conflict | None = None
         self._symmetric, self._unique = _group_by_symmetry(attempt.symmetry_classes)
         self._demand = Demand(attempt)
 
     def run(self) -> Plan | DoesNotFit | BudgetExhausted:
         """Resume frames until the stack is empty or all claims have their devices."""
         result = self._enter_request(0, 0)
-        while result is not _Result.SOLVED:
+        while result is not Result.SOLVED:
             if self._steps > self._limit:
                 self._rewind()
                 return BudgetExhausted(steps=self._steps, progress=self._progress())
             if not self._stack:
                 return DoesNotFit(invalid_pools=self._attempt.has_invalid_pools, steps=self._steps)
             frame = self._stack[-1]
-            if isinstance(frame, _DeviceFrame):
+            if isinstance(frame, DeviceFrame):
                 result = self._resume_devices(frame, result)
             else:
                 result = self._resume_alternatives(frame, result)
@@ -196,14 +133,14 @@ class _Search:
 
     # --- descend ----------------------------------------------------------------------------------
 
-    def _enter_request(self, claim: int, index: int) -> _Result | None:
+    def _enter_request(self, claim: int, index: int) -> Result | None:
         """Enter a request; return None if a frame was pushed, else the result."""
         requests = self._attempt.requests
         opens_claim = False
         while claim < len(requests) and index >= len(requests[claim]):
             claim, index, opens_claim = claim + 1, 0, True
         if claim >= len(requests):
-            return _Result.SOLVED
+            return Result.SOLVED
         key = self._residual_key(claim, index)
         result = self._failed.get(key)
         if result is None:
@@ -214,26 +151,26 @@ class _Search:
                 self._stack[height].index = index
                 self._stack[height].opens_claim = opens_claim
                 return None
-            if result is _Result.SOLVED:
+            if result is Result.SOLVED:
                 return result
             self._failed[key] = result
-        self._conflict = _Conflict(claim, index, key)
-        return _Result.FAILED if opens_claim and result is _Result.TOO_MANY else result
+        self._conflict = Conflict(claim, index, key)
+        return Result.FAILED if opens_claim and result is Result.TOO_MANY else result
 
     def _push_request(
         self, claim: int, index: int, alternatives: tuple[RequestCandidates, ...]
-    ) -> _Result | None:
+    ) -> Result | None:
         self._steps += 1
         if not self._attempt.may_abort and self._demand.exceeds(claim, index, self._chosen):
-            return _Result.FAILED
+            return Result.FAILED
         if alternatives[0].request.parent is None:
             return self._enter_slot(claim, alternatives[0], 0, 0)
-        self._stack.append(_AlternativesFrame(claim, index, alternatives))
+        self._stack.append(AlternativesFrame(claim, index, alternatives))
         return None
 
     def _enter_slot(
         self, claim: int, candidates: RequestCandidates, slot: int, start: int
-    ) -> _Result | None:
+    ) -> Result | None:
         """Enter a device slot of a request; return None if a frame was pushed, else the result.
 
         Args:
@@ -243,11 +180,11 @@ class _Search:
             start: First position to try.
         """
         if candidates.all_positions is not None and not candidates.all_positions:
-            return _Result.FAILED
+            return Result.FAILED
         if slot >= candidates.count:
             return self._enter_request(claim, candidates.request.index + 1)
         if candidates.count - slot > MAX_RESULTS - len(self._choices[claim]):
-            return _Result.TOO_MANY
+            return Result.TOO_MANY
         if candidates.all_positions is not None:
             untried_mask = 1 << candidates.all_positions[slot]
         else:
@@ -256,49 +193,49 @@ class _Search:
             if not self._attempt.may_abort:
                 untried_mask = self._attempt.prune(candidates.request, untried_mask)
                 if untried_mask.bit_count() < candidates.count - slot:
-                    return _Result.FAILED
-        self._stack.append(_DeviceFrame(claim, candidates, slot, untried_mask))
+                    return Result.FAILED
+        self._stack.append(DeviceFrame(claim, candidates, slot, untried_mask))
         return None
 
     # --- backtrack --------------------------------------------------------------------------------
 
     def _resume_alternatives(
-        self, frame: _AlternativesFrame, result: _Result | None
-    ) -> _Result | None:
+        self, frame: AlternativesFrame, result: Result | None
+    ) -> Result | None:
         """Try the next alternative; `result` is that of the one before, None at first."""
         while True:
-            if result is not None and result is not _Result.TOO_MANY:
+            if result is not None and result is not Result.TOO_MANY:
                 frame.all_too_many = False
                 if self._can_backjump():
                     return self._leave(frame, result, explored=False)
             frame.alternative += 1
             if frame.alternative == len(frame.alternatives):
-                failure = _Result.TOO_MANY if frame.all_too_many else _Result.FAILED
+                failure = Result.TOO_MANY if frame.all_too_many else Result.FAILED
                 return self._leave(frame, failure)
             result = self._enter_slot(
                 frame.claim, frame.alternatives[frame.alternative], slot=0, start=0
             )
-            if result is None or result is _Result.SOLVED:
+            if result is None or result is Result.SOLVED:
                 return result
 
-    def _resume_devices(self, frame: _DeviceFrame, result: _Result | None) -> _Result | None:
+    def _resume_devices(self, frame: DeviceFrame, result: Result | None) -> Result | None:
         """Try the next device; `result` is that of the one before, None at first."""
         while True:
             if result is not None:
                 self._revert(frame)
-                if result is _Result.TOO_MANY or frame.candidates.all_positions is not None:
+                if result is Result.TOO_MANY or frame.candidates.all_positions is not None:
                     return self._leave(frame, result)
                 if self._can_backjump():
                     return self._leave(frame, result, explored=False)
             if not self._choose_next(frame):
-                return self._leave(frame, _Result.FAILED)
+                return self._leave(frame, Result.FAILED)
             result = self._enter_slot(
                 frame.claim, frame.candidates, slot=frame.slot + 1, start=frame.position + 1
             )
-            if result is None or result is _Result.SOLVED:
+            if result is None or result is Result.SOLVED:
                 return result
 
-    def _leave(self, frame: _Frame, result: _Result, *, explored: bool = True) -> _Result:
+    def _leave(self, frame: Frame, result: Result, *, explored: bool = True) -> Result:
         """Pop a frame that has failed.
 
         Args:
@@ -307,12 +244,12 @@ class _Search:
             explored: All of its values were tried. If not, an earlier conflict still applies.
         """
         self._stack.pop()
-        if frame.key is not _NOT_MEMOISED:
+        if frame.key is not NOT_MEMOISED:
             self._failed[frame.key] = result
         if explored:
-            is_request = frame.key is not _NOT_MEMOISED and result is _Result.FAILED
-            self._conflict = _Conflict(frame.claim, frame.index, frame.key) if is_request else None
-        return _Result.FAILED if frame.opens_claim and result is _Result.TOO_MANY else result
+            is_request = frame.key is not NOT_MEMOISED and result is Result.FAILED
+            self._conflict = Conflict(frame.claim, frame.index, frame.key) if is_request else None
+        return Result.FAILED if frame.opens_claim and result is Result.TOO_MANY else result
 
     def _can_backjump(self) -> bool:
         """Return whether the choice that was just reverted had no part in the current conflict.
@@ -330,7 +267,7 @@ class _Search:
 
     # --- one device -------------------------------------------------------------------------------
 
-    def _choose_next(self, frame: _DeviceFrame) -> bool:
+    def _choose_next(self, frame: DeviceFrame) -> bool:
         """Choose the next device that all constraints accept; return false if there is none."""
         attempt, candidates = self._attempt, frame.candidates
         while frame.untried and self._steps <= self._limit:
@@ -353,7 +290,7 @@ class _Search:
                 frame.failed_classes.add(symmetry_class)
         return False
 
-    def _choose(self, frame: _DeviceFrame, position: int) -> bool:
+    def _choose(self, frame: DeviceFrame, position: int) -> bool:
         """Choose one device if every constraint accepts it; otherwise change nothing."""
         request = frame.candidates.request
         can_share = self._attempt.shareable >> position & 1
@@ -378,7 +315,7 @@ class _Search:
         frame.further_share = further_share
         return True
 
-    def _lacks_capacity(self, frame: _DeviceFrame, position: int, *, further_share: bool) -> bool:
+    def _lacks_capacity(self, frame: DeviceFrame, position: int, *, further_share: bool) -> bool:
         """Return whether a device lacks capacity, if that has to be checked before all else."""
         capacity = self._attempt.capacity_constraint
         # Except in mode All, upstream checks capacity before constraints, whose derived attributes
@@ -391,7 +328,7 @@ class _Search:
             is not None
         )
 
-    def _revert(self, frame: _DeviceFrame) -> None:
+    def _revert(self, frame: DeviceFrame) -> None:
         """Revert the choice of a frame, which failed."""
         position, request = frame.position, frame.candidates.request
         self._choices[frame.claim].pop()
@@ -410,7 +347,7 @@ class _Search:
             frame.failed_classes.add(self._attempt.symmetry_classes[position])
         frame.position = -1
 
-    def _check_all_mode(self, frame: _DeviceFrame, constraint: Constraint, position: int) -> None:
+    def _check_all_mode(self, frame: DeviceFrame, constraint: Constraint, position: int) -> None:
         # Upstream: a claim whose constraints exclude one of all devices makes no sense.
         if (
             frame.candidates.all_positions is not None
@@ -423,7 +360,7 @@ class _Search:
                 "constraint would not be satisfied"
             )
 
-    def _is_chosen(self, frame: _DeviceFrame, bit: int) -> bool:
+    def _is_chosen(self, frame: DeviceFrame, bit: int) -> bool:
         is_admin = frame.candidates.request.admin
         return bool((self._chosen_by[frame.claim] if is_admin else self._chosen) & bit)
 
@@ -465,7 +402,7 @@ class _Search:
     def _rewind(self) -> None:
         """Revert all choices, so that the constraints are in their initial state."""
         for frame in reversed(self._stack):
-            if isinstance(frame, _DeviceFrame) and frame.position >= 0:
+            if isinstance(frame, DeviceFrame) and frame.position >= 0:
                 self._revert(frame)
 
     def _plan(self) -> Plan:
@@ -478,7 +415,7 @@ class _Search:
         )
         alternatives = [[0 for _ in claim_requests] for claim_requests in self._attempt.requests]
         for frame in self._stack:
-            if isinstance(frame, _AlternativesFrame):
+            if isinstance(frame, AlternativesFrame):
                 alternatives[frame.claim][frame.index] = frame.alternative
         return Plan(
             node=self._attempt.node.node,
