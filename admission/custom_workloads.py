@@ -31,7 +31,7 @@ def locate(finding: Finding, pod: EmbeddedPod) -> Finding:
 def check_kind(
     kind: WorkloadKind, embedded: EmbeddedPod, pod: Pod, vocabularies: Mapping[str, Vocabulary]
 ) -> Iterable[Finding]:
-    """Return what its kind means for a pod with device keys; paths start at the object."""
+    """Return the consequences of its kind for a pod with device keys; paths start at the object."""
     keys = {key for _, container in containers(pod) for key in device_keys(container, vocabularies)}
     if not keys:
         return ()

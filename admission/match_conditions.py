@@ -74,7 +74,7 @@ def differ_in_keys_only(expression: str, other: str) -> bool:
 
 
 def _around_keys(expression: str) -> tuple[str, str] | None:
-    """Return what is before and after the names of keys; None where there are none."""
+    """Return the text before and after the names of keys; None where there are none."""
     if expression.count(KEYS_BEGIN) != 1 or expression.count(KEYS_END) != 1:
         return None
     before, _, rest = expression.partition(KEYS_BEGIN)

@@ -81,7 +81,7 @@ def profile_findings(
     options: TranslationOptions,
     shipped_drivers: frozenset[str],
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with a DeviceTranslationProfile, and what it will not do here.
+    """Return the faults of a DeviceTranslationProfile, and the names that it will not serve here.
 
     Args:
         shipped_drivers: Those with a profile in the package.

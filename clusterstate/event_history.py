@@ -1,4 +1,4 @@
-"""Which pending pods to explain, when, and which events they get.
+"""The pending pods to explain, the time to do so, and the events that they get.
 
 A pod gets an event once, another one when something else is in the way, and rarely one in which only
 numbers have changed or nothing has. Clock, network and log belong to the caller.
@@ -22,7 +22,7 @@ MAX_EVENTS: Final = 16
 
 
 class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When pods are explained, and when they get an event. Times are in seconds.
+    """The times at which pods are explained and get an event, in seconds.
 
     Attributes:
         action: Of the events.

@@ -1,4 +1,4 @@
-"""What the scheduler says of a pod that has no node."""
+"""The scheduler's condition of a pod that has no node."""
 
 from typing import Final
 

@@ -76,7 +76,7 @@ class ProfileCache:
         await self.subscription.synced.wait()
 
     def check(self) -> str:
-        """Return why it is not known which profiles are in force, as a readiness check."""
+        """Check for readiness that the profiles in force are known."""
         return (
             "" if self.subscription.synced.is_set() else "the profiles of the cluster are not known"
         )

@@ -1,4 +1,4 @@
-"""What is promised and held back, for people: the debug endpoint of the socket."""
+"""Promised and held devices, for people: the debug endpoint of the socket."""
 
 from sidecar.plan.reservations import Reservations
 from sidecar.protocol import HoldView, ReservationsView
@@ -6,7 +6,7 @@ from sidecar.state import ClusterState
 
 
 def reservations_view(reservations: Reservations, state: ClusterState) -> ReservationsView:
-    """Return what is promised and not yet seen in the API, and what is held back."""
+    """Return the promises that the API does not show yet, and the devices that are held back."""
     return ReservationsView(
         scheduler=reservations.scheduler,
         reservations=tuple(

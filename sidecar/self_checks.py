@@ -1,4 +1,4 @@
-"""What the sidecar looks at in itself: how late its event loop is, and whether it counts correctly."""
+"""Self-checks of the sidecar: the lag of its event loop, and drift of the devices in use."""
 
 import asyncio
 import time

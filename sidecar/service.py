@@ -312,7 +312,7 @@ class Service:
         return has_drifted
 
     def show(self) -> ReservationsView:
-        """Return what is promised and not yet seen in the API."""
+        """Return the promises that the API does not show yet."""
         return reservations_view(self.reservations, self._state)
 
     # --- reservations -----------------------------------------------------------------------------

@@ -173,7 +173,7 @@ class KindWords(msgspec.Struct, frozen=True, kw_only=True):
                 raise TypeError(f"no schema for {kind}")
 
     def _map_schema(self, kind: inspect.DictType) -> Document:
-        """Return what a schema says of the values of a map."""
+        """Return the schema of the values of a map."""
         match kind:
             case inspect.DictType(value_type=inspect.AnyType()):
                 return {"x-kubernetes-preserve-unknown-fields": True}

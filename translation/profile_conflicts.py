@@ -1,4 +1,4 @@
-"""What a driver profile means in a cluster: the resource names that it serves, and those that others do.
+"""The resource names that a driver profile serves in a cluster, and those that others serve.
 
 The status of a DeviceTranslationProfile, admission warnings and `drawbridge check` tell the same.
 """
@@ -53,7 +53,7 @@ def _conflict(
     profiles: Mapping[str, Profile],
     options: TranslationOptions,
 ) -> KeyConflict | None:
-    """Return why a profile does not serve a name that it lists; None where it does."""
+    """Return the reason why a profile does not serve a name that it lists; None where it does."""
     if options.drivers.get(name, profile.driver) != profile.driver:
         return KeyConflict(
             key=name,
@@ -72,7 +72,7 @@ def _conflict(
 def _vocabulary_conflict(
     name: str, owner: str, kind: DeviceKind, profile: Profile, options: TranslationOptions
 ) -> KeyConflict | None:
-    """Return why a name of a vocabulary is not this profile's to serve."""
+    """Return the reason why this profile does not serve a name of a vocabulary."""
     driver = options.profiles.get(owner, "")
     if kind is not DeviceKind.DEVICE and driver == profile.driver:
         return None
@@ -90,7 +90,7 @@ def _vocabulary_conflict(
 def _other_kind_conflict(
     name: str, profile: Profile, options: TranslationOptions
 ) -> KeyConflict | None:
-    """Return why a name of a kind with a vocabulary of its own has no effect."""
+    """Return the reason why a name of a kind with a vocabulary of its own has no effect."""
     serving = [
         vocabulary
         for vocabulary, driver in options.profiles.items()

@@ -41,7 +41,7 @@ MAX_KEY_BYTES: Final = 64 * 2**20
 
 
 class SearchCosts:
-    """What answers have cost since the cluster was made; the counts only grow.
+    """The costs of answers since the cluster was made; the counts only grow.
 
     Attributes:
         cached: Verdicts that were known.

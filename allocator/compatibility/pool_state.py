@@ -215,7 +215,7 @@ def _consumed_amounts(device: PublishedDevice) -> Hashable:
 def _free(
     counter_set: CounterSet, counter: str, tenants: Iterable[PublishedDevice]
 ) -> Quantity | None:
-    """Return how much of a counter tenants leave free; None when the set has no such counter."""
+    """Return the amount of a counter that tenants leave free; None when the set lacks the counter."""
     total = (counter_set.counters or {}).get(counter)
     if total is None:
         return None

@@ -1,4 +1,4 @@
-"""How a pod or claim was placed, stage by stage: nodes, then the devices of each class of nodes.
+"""The placement of a pod or claim, stage by stage: nodes, then the devices of each class of nodes.
 
 The stages of devices are the checks of the search in their order, each request alone; what excludes
 devices only together is in the reasons of a failure.

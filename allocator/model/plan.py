@@ -24,7 +24,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_share(self) -> bool:
-        """It gets a share id, even if it consumes nothing."""
+        """Whether the device gets a share id, even if it consumes nothing."""
         return self.consumed is not None
 
 

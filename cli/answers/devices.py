@@ -110,7 +110,7 @@ def list_devices(
 
 
 def _free_capacity(device: PublishedDevice, usage: Usage) -> dict[str, Quantity]:
-    """Return what is left of each capacity of a device."""
+    """Return the free amount of each capacity of a device."""
     state = device_state(device, usage)
     use = usage.of(device.id)
     consumed = (use.capacity or {}) if use is not None else {}

@@ -71,7 +71,7 @@ def convert_quotas(
 
 
 def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary]) -> str:
-    """Return why no quota can count a line for claims; empty where one can."""
+    """Explain why no quota can count a line for claims; empty where one can."""
     spec = source.document["spec"]
     if spec.get("scopes") or spec.get("scopeSelector"):
         return "a quota with scopes counts no claims"

@@ -215,7 +215,7 @@ def _translate_custom(
     options: TranslationOptions,
     namespace: str,
 ) -> TranslatedObject:
-    """Return what becomes of a workload of another project: of each of its pods."""
+    """Translate a workload of another project: each of its pods."""
     source = untouched.source
     head = decode_object(source, ObjectHead)
     if isinstance(head, list):

@@ -33,7 +33,7 @@ def format_assessment(assessment: Assessment, width: int) -> str:
 
 
 def format_residue(residue: Sequence[Blocker], width: int) -> str:
-    """Return what is left of legacy systems as text."""
+    """Format the remains of legacy systems."""
     rows: list[Row] = []
     for entry in residue:
         text = f"{entry.message} [{entry.code}]: {_some_names(entry.objects)}"

@@ -329,7 +329,7 @@ class ProfileController:
 def replaced_source(
     driver: str, files: Mapping[str, Profile], shipped: Mapping[str, Profile]
 ) -> str:
-    """Return what the profile of an object is used instead of, in a word."""
+    """Return the source that the profile of an object replaces, in a word."""
     if driver not in files:
         return ""
     return "shipped" if files[driver] == shipped.get(driver) else "file"

@@ -55,7 +55,7 @@ class ConditionReason(StrEnum):
 
 
 class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cluster has that a status is about.
+    """The facts of the cluster that a status is about.
 
     Attributes:
         profiles: Driver to the profile in force.

@@ -1,4 +1,4 @@
-"""What mode Shadow says about a stored workload or pod. Pure.
+"""The event of mode Shadow about a stored workload or pod. Pure.
 
 Stored objects go through the pipeline of new ones: a live pod as its author created it, without a
 node and a status. The event is about the object that a person applied: the top-level owner.

@@ -269,13 +269,13 @@ def _entries(node: MappingNode) -> dict[str, tuple[Node, Node]]:
 
 
 def _pair_end(pair: tuple[Node, Node], text: str) -> int:
-    """Return where the text of a key and its value ends, without a comment behind it."""
+    """Return the end of the text of a key and its value, without a comment behind it."""
     key, value = pair
     return max(key.end_mark.index, _value_end(value, key.start_mark.index, text))
 
 
 def _value_end(node: Node, after: int, text: str) -> int:
-    """Return where the text of a value ends; `after` for an alias, whose text is elsewhere.
+    """Return the end of the text of a value; `after` for an alias, whose text is elsewhere.
 
     The end marks of block collections are not used: they lie behind comments and blank lines.
     """

@@ -43,7 +43,7 @@ def flatten(located_document: LocatedDocument, source: str) -> Iterator[SourceOb
 
 
 def _build_hint(source: str) -> str:
-    """Return what to do with a file from which another program builds manifests; or nothing."""
+    """Return advice for a file from which another program builds manifests; or nothing."""
     directory, _, name = source.rpartition("/")
     if name in KUSTOMIZATIONS:
         return f"; build it first: kubectl kustomize {directory or '.'} | drawbridge ... -f -"

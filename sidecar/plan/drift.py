@@ -1,4 +1,4 @@
-"""Whether the devices in use, counted change by change, are those that the claims say."""
+"""Comparison of the devices in use, counted change by change, with those of the claims."""
 
 from collections.abc import Mapping
 

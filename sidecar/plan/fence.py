@@ -1,4 +1,4 @@
-"""Whether the fence of the owned drivers keeps others out."""
+"""The state of the fence that keeps others from the devices of owned drivers."""
 
 from enum import StrEnum
 
@@ -38,7 +38,7 @@ class FenceState(StrEnum):
 
     @property
     def keeps_others_out(self) -> bool:
-        """Whether it does, as far as is known."""
+        """Whether the fence keeps others out, as far as is known."""
         return self not in {FenceState.OPEN, FenceState.MISSING}
 
 

@@ -17,7 +17,7 @@ MAX_WAITING: Final = 65_536
 
 
 class WaitingPods:
-    """Who waits for devices, and who of them was woken."""
+    """The pods that wait for devices, and those of them that were woken."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Begin without pods.

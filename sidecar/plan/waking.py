@@ -1,4 +1,4 @@
-"""Which of the pods that wait for devices could be placed now, all together.
+"""Choice of the waiting pods that could be placed now, all together.
 
 A release that woke all of them would cost a call for each, and all but a few would be turned away
 again. So those are tried again that could be placed: the most important first, each on what those

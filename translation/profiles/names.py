@@ -53,7 +53,7 @@ _QUOTA_PREFIX: Final = "requests."
 
 
 def name_fault(name: str) -> str | None:
-    """Return why a profile of the cluster cannot list a resource name; None where it can.
+    """Return the reason why a profile cannot list a resource name; None where it can.
 
     >>> name_fault("vendor.example/gpu"), name_fault("vendor.example/*"), name_fault("cpu")
     (None, None, 'has no domain, as in vendor.example/gpu')

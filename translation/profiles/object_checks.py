@@ -1,4 +1,4 @@
-"""What is wrong with a DeviceTranslationProfile by itself: one function per fault, in one table.
+"""The faults of a DeviceTranslationProfile by itself: one function per fault, in one table.
 
 The webhook, `drawbridge check` and the controllers use the same table. What depends on the cluster is
 in `translation.profile_conflicts`.

@@ -46,7 +46,7 @@ class ProfileObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedReason(StrEnum):
-    """Why a profile is accepted or not, as the reason of the condition."""
+    """The reason of the condition Accepted of a profile."""
 
     ACCEPTED = "Accepted"
     INVALID = "Invalid"
@@ -59,7 +59,7 @@ class AcceptedReason(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an object is accepted.
+    """The acceptance of an object.
 
     Attributes:
         version: The content hash of its version in force: of an earlier one where the present one is
@@ -80,7 +80,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfilePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be published, and the verdict on each object by its name."""
+    """The profiles to publish, and the verdict on each object by its name."""
 
     published: PublishedProfiles
     verdicts: Mapping[str, Verdict]

@@ -1,4 +1,4 @@
-"""What is left of legacy systems at the end of a migration."""
+"""The remains of legacy systems at the end of a migration."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ _OWN_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME})
 def find_residue(
     cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
 ) -> list[Blocker]:
-    """Return what keeps legacy systems from being removed.
+    """Find the objects that keep legacy systems from being removed.
 
     Args:
         cluster: The assessed cluster.

@@ -142,7 +142,7 @@ def build_plan(
 
 
 def misfit_of(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> str:
-    """Return why the pods of some nodes find no devices elsewhere now; empty where they do."""
+    """Explain why the pods of some nodes find no devices elsewhere now; empty where they do."""
     prepared = _prepare(question)
     policy = Policy(wave_nodes=len(nodes), keep_free=keep_free)
     return prepared.planner(policy, question.namespace).misfit(prepared.stage(), frozenset(nodes))

@@ -1,4 +1,4 @@
-"""Whether a cluster is what a wave expects, before it and after it, as values. Pure."""
+"""Checks of a cluster before and after a wave, as values. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum

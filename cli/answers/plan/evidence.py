@@ -1,4 +1,4 @@
-"""What a cluster tells about its nodes today: which pods run there, and which of them may be evicted. Pure."""
+"""The nodes of a cluster today: the pods that run there, and those that may be evicted. Pure."""
 
 import math
 import re
@@ -99,7 +99,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
-    """Return what objects tell.
+    """Read the evidence of objects.
 
     Args:
         namespace: Of objects that name none.

@@ -1,4 +1,4 @@
-"""Where the pods of a cluster with device plugins, DRA and draining nodes would be. Pure.
+"""Placement of the pods of a cluster with device plugins, DRA and draining nodes. Pure.
 
 Pods keep their node as long as it can serve them; the others are placed by the allocator's search.
 """

@@ -1,4 +1,4 @@
-"""How nodes of each vendor's system are taken to DRA, as labels, and what has to be prepared. Pure.
+"""The labels that take nodes of each vendor's system to DRA, and the preparations. Pure.
 
 A DRA driver must not share a node with the device plugin of the same devices, so the plugin leaves a
 node when the driver comes, and both follow labels.

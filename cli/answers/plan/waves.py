@@ -130,7 +130,7 @@ class Planner:
         return Waves(waves=tuple(waves), held=tuple(self._unplanned(remaining, pending)))
 
     def misfit(self, stage: Stage, draining: frozenset[str]) -> str:
-        """Return why pods find no devices while nodes are drained; empty where all do."""
+        """Explain why pods find no devices while nodes are drained; empty where all do."""
         before = self._placer.place(stage, self._located)
         self._pending_before = before.unplaced
         during = self._placer.place(
