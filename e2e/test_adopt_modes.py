@@ -5,7 +5,7 @@ its configurations as the overlay of the mode has them.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,11 +13,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access, Object, stream
 from e2e.binaries import binaries
 from e2e.cluster import Cluster
 from e2e.drawbridge import CERTIFICATES, ROOT, WEBHOOK, Drawbridge, command_line, rendered
+from e2e.modes import GENERATED, write_configurations
 from e2e.objects import deployment, pod
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
@@ -30,10 +30,6 @@ LIMITS: Final = {GPU: 1, MEMORY: 100}
 IN: Final = f"{TRANSLATE_LABEL}=true"
 OVERLAYS: Final = ROOT / "manifests" / "overlays"
 TIMEOUT_S: Final = 60.0
-GENERATED: Final[Mapping[str, Callable[..., Mapping[str, Any]]]] = {
-    "MutatingWebhookConfiguration": configuration,
-    "ValidatingWebhookConfiguration": validating_configuration,
-}
 
 
 @contextmanager
@@ -45,18 +41,6 @@ def in_mode(cluster: Access, drawbridge: Drawbridge, mode: Mode) -> Iterator[Non
             yield
     finally:
         write_configurations(cluster, Mode.OPT_OUT)
-
-
-def write_configurations(cluster: Access, mode: Mode) -> None:
-    """Give the stored configurations the fields that depend on the mode."""
-    for kind, generate in GENERATED.items():
-        webhooks = generate(VOCABULARIES.values(), mode=mode)["webhooks"]
-        patch = [
-            {"op": "replace", "path": f"/webhooks/{index}/{field}", "value": webhook[field]}
-            for index, webhook in enumerate(webhooks)
-            for field in ("failurePolicy", "namespaceSelector")
-        ]
-        cluster.kubectl("patch", kind, CONFIGURATION, "--type=json", "-p", json.dumps(patch))
 
 
 @pytest.fixture(scope="module")
