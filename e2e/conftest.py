@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("e2e")
+            # All stories are for one of `make test`'s two processes, since they share a cluster.
+            item.add_marker(pytest.mark.xdist_group("e2e"))
     items.sort(key=_turn)
 
 

@@ -3,6 +3,8 @@
 A fixed sample: 2,000 scenarios, 20,000 with HYPOTHESIS_PROFILE=oracle.
 """
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import settings
 
@@ -10,7 +12,7 @@ from testing.oracle.compare import Comparison, smallest
 from testing.oracle.coverage import FEATURES
 from testing.oracle.go import Oracle
 from testing.oracle.skips import SKIPS
-from tests.oracle.conftest import TOLD
+from tests.oracle.conftest import COVERAGE
 
 pytestmark = pytest.mark.oracle
 
@@ -19,15 +21,18 @@ SHOWN = 3
 
 
 @pytest.fixture(scope="module")
-def comparison(oracle: Oracle, request: pytest.FixtureRequest) -> Comparison:
-    """The whole sample, compared; what it reaches is told at the end of the run."""
+def comparison(oracle: Oracle) -> Comparison:
+    """The whole sample, compared."""
     comparison_ = Comparison()
     comparison_.add(oracle, range(max(2_000, settings().max_examples)))
-    request.config.stash[TOLD] = [*comparison_.coverage.table(), "", *comparison_.summary()]
     return comparison_
 
 
-def test_first_fit_gives_upstreams_verdicts(oracle: Oracle, comparison: Comparison) -> None:
+def test_first_fit_gives_upstreams_verdicts(
+    oracle: Oracle, comparison: Comparison, record_property: Callable[[str, str], None]
+) -> None:
+    reached = [*comparison.coverage.table(), "", *comparison.summary()]
+    record_property(COVERAGE, "\n".join(reached))
     differences = comparison.unexplained
     small = [smallest(oracle, difference) for difference in differences[:SHOWN]]
 
