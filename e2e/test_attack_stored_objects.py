@@ -186,7 +186,7 @@ def test_parameters_of_many_values_take_little_memory(
 
 def wide_parameters() -> Iterator[Object]:
     """Yield claims and templates with as many values as the API server lets anybody write."""
-    parameters: Object = {"a": [[] for _ in range(3000)]}
+    parameters: Object = {"a": [[] for _ in range(2400)]}
     entry = {"opaque": {"driver": "hostile.example.com", "parameters": parameters}}
     request = {"name": "gpu", "exactly": {"deviceClassName": "hostile.example.com"}}
     spec = {"devices": {"requests": [request], "config": [entry] * 32}}
