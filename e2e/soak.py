@@ -354,9 +354,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with _installed() as soak:
-        return 0 if soak.run(given.minutes) else 1
+        return 0 if soak.run(options.minutes) else 1
 
 
 if __name__ == "__main__":

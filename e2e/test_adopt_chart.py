@@ -145,7 +145,7 @@ def test_the_mode_is_in_all_places(mode: Mode) -> None:
 
 
 def test_a_first_installation_is_for_labelled_namespaces() -> None:
-    (settings,) = (each for each in template() if key_of(each) == _SETTINGS)
+    (settings,) = (document for document in template() if key_of(document) == _SETTINGS)
 
     assert "mode: OptIn" in settings["data"]["settings.yaml"]
 
@@ -154,14 +154,14 @@ def test_another_namespace_is_in_all_places() -> None:
     objects = template(*OPT_OUT, namespace="gpu-system")
 
     assert NAMESPACE not in json.dumps(objects)
-    (stored,) = (each for each in objects if each["kind"] == _CONFIGURATIONS[0])
+    (stored,) = (document for document in objects if document["kind"] == _CONFIGURATIONS[0])
     expected = configuration(VOCABULARIES.values(), "gpu-system")
     assert stored["webhooks"] == expected["webhooks"]
 
 
 def test_settings_are_merged_with_the_mode() -> None:
     flags = ("--set", "settings.translation.quota=warn", "--set", "settings.webhook.port=10250")
-    (settings,) = (each for each in template(*flags) if key_of(each) == _SETTINGS)
+    (settings,) = (document for document in template(*flags) if key_of(document) == _SETTINGS)
 
     assert yaml.safe_load(settings["data"]["settings.yaml"]) == {
         "translation": {"mode": "OptIn", "quota": "warn"},
@@ -247,9 +247,11 @@ def test_a_wrong_value_is_refused_and_named(flag: str, words: str) -> None:
 
 def test_the_bridge_is_refused_where_its_fence_does_not_reach() -> None:
     where = ("--namespace", "gpu-system", "--kube-version", "1.37.1")
-    said = run_helm("template", RELEASE, CHART, *where, "--set", "bridge.enabled=true", fails=True)
+    output = run_helm(
+        "template", RELEASE, CHART, *where, "--set", "bridge.enabled=true", fails=True
+    )
 
-    assert "drawbridge-system" in said
+    assert "drawbridge-system" in output
 
 
 def test_the_chart_has_no_faults_that_helm_sees() -> None:
@@ -289,8 +291,8 @@ def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
         webhook: Mapping[str, Any] = release.get(_CONFIGURATIONS[0], CONFIGURATION)["webhooks"][0]
         return webhook
 
-    said = run("install", RELEASE, CHART, "--create-namespace", "--set", "mode=Shadow")
-    assert "in mode Shadow" in said
+    output = run("install", RELEASE, CHART, "--create-namespace", "--set", "mode=Shadow")
+    assert "in mode Shadow" in output
     assert stored()["failurePolicy"] == "Ignore"
 
     # What drawbridge-certificates writes is not the chart's, and stays.

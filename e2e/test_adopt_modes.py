@@ -186,7 +186,7 @@ def test_the_command_line_knows_the_mode(cluster: Access, namespace: str, tmp_pa
         result = command_line(cluster, "translate", *flags)
         assert result.returncode == 0, result.stderr
         (printed,) = (
-            each for each in json.loads(result.stdout)["objects"] if each["kind"] == "Pod"
+            object_ for object_ in json.loads(result.stdout)["objects"] if object_["kind"] == "Pod"
         )
         return legacy_keys(printed)
 
@@ -204,15 +204,15 @@ def test_nothing_changes_and_everything_is_told(
 ) -> None:
     share, wrong = pod("share", limits=LIMITS), pod("wrong", limits={GPU: 1, MEMORY: "8Gi"})
 
-    said = apply(cluster, namespace, share, wrong, deployment("workers", share))
+    output = apply(cluster, namespace, share, wrong, deployment("workers", share))
 
-    assert "Warning" not in said
+    assert "Warning" not in output
     for name, keys in (("share", set(LIMITS)), ("wrong", set(LIMITS))):
         assert legacy_keys(cluster.get("pods", name, namespace)) == keys
     assert cluster.objects("resourceclaimtemplates", namespace) == []
-    told = apply(cluster, namespace, pod("dry", limits={GPU: 1, MEMORY: "8Gi"}), dry_run=True)
-    assert "would be rejected" in told
-    assert "drawbridge[wrongUnit]" in told
+    warnings = apply(cluster, namespace, pod("dry", limits={GPU: 1, MEMORY: "8Gi"}), dry_run=True)
+    assert "would be rejected" in warnings
+    assert "drawbridge[wrongUnit]" in warnings
     cluster.wait_until(
         lambda: (
             reasons(cluster, namespace)
@@ -233,12 +233,14 @@ def test_nothing_changes_and_everything_is_told(
 
 def reasons(cluster: Access, namespace: str) -> dict[str, list[str]]:
     """What our controllers say, by kind and name of the object."""
-    told: dict[str, list[str]] = {}
+    reasons_: dict[str, list[str]] = {}
     for event in cluster.objects("events.events.k8s.io", namespace):
         if event.get("reportingController") == "drawbridge.controller":
             regarding = event["regarding"]
-            told.setdefault(f"{regarding['kind']}/{regarding['name']}", []).append(event["reason"])
-    return told
+            reasons_.setdefault(f"{regarding['kind']}/{regarding['name']}", []).append(
+                event["reason"]
+            )
+    return reasons_
 
 
 @pytest.mark.usefixtures("shadow")
@@ -256,15 +258,15 @@ def test_an_overlay_is_of_its_mode_in_all_places(cluster: Access, overlay: str, 
     objects = rendered(cluster, OVERLAYS / overlay)
 
     for kind, generate in GENERATED.items():
-        (found,) = (each for each in objects if each["kind"] == kind)
+        (configuration_,) = (object_ for object_ in objects if object_["kind"] == kind)
         # kustomize puts those that it patches first.
-        assert by_name(found) == by_name(generate(VOCABULARIES.values(), mode=mode))
-    (settings,) = (each for each in objects if each["kind"] == "ConfigMap")
+        assert by_name(configuration_) == by_name(generate(VOCABULARIES.values(), mode=mode))
+    (settings,) = (object_ for object_ in objects if object_["kind"] == "ConfigMap")
     assert f"mode: {mode}\n" in settings["data"]["settings.yaml"]
-    deployments = [each for each in objects if each["kind"] == "Deployment"]
+    deployments = [object_ for object_ in objects if object_["kind"] == "Deployment"]
     assert {mode} == {
-        each["spec"]["template"]["metadata"]["annotations"]["drawbridge.internal/mode"]
-        for each in deployments
+        deployment_["spec"]["template"]["metadata"]["annotations"]["drawbridge.internal/mode"]
+        for deployment_ in deployments
     }
 
 
@@ -277,9 +279,9 @@ def test_the_manifest_of_a_release_is_the_overlay_with_its_image() -> None:
     assert text == overlay.replace(IMAGE, image)
     named = {
         container["image"]
-        for each in yaml.safe_load_all(text)
-        if each["kind"] == "Deployment"
-        for container in each["spec"]["template"]["spec"]["containers"]
+        for document in yaml.safe_load_all(text)
+        if document["kind"] == "Deployment"
+        for container in document["spec"]["template"]["spec"]["containers"]
     }
     assert named == {image}
 
@@ -290,9 +292,9 @@ def by_name(configuration_: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_overlay_with_the_observer_is_that_of_opt_in(cluster: Access) -> None:
     both = rendered(cluster, OVERLAYS / "observer")
-    names = [(each["kind"], each["metadata"]["name"]) for each in both]
+    names = [(object_["kind"], object_["metadata"]["name"]) for object_ in both]
 
-    assert all(each in both for each in rendered(cluster, OVERLAYS / "opt-in"))
+    assert all(object_ in both for object_ in rendered(cluster, OVERLAYS / "opt-in"))
     assert ("Deployment", "drawbridge-observer") in names
 
 
@@ -304,9 +306,9 @@ def test_the_overlay_with_the_observer_is_that_of_opt_in(cluster: Access) -> Non
 def test_an_image_that_does_not_start_blocks_nobody(cluster: Cluster, manifests: str) -> None:
     """Nothing of ours ever runs: pods with device keys are created as they are written."""
     objects = [
-        each
-        for each in rendered(cluster, ROOT / "manifests" / manifests)
-        if each["kind"] not in {"Deployment", "PodDisruptionBudget"}
+        object_
+        for object_ in rendered(cluster, ROOT / "manifests" / manifests)
+        if object_["kind"] not in {"Deployment", "PodDisruptionBudget"}
     ]
     cluster.apply(objects)
     try:
@@ -323,8 +325,8 @@ def test_an_image_that_does_not_start_blocks_nobody(cluster: Cluster, manifests:
         assert legacy_keys(cluster.get("pods", "share", "default")) == set(LIMITS)
         cluster.wait_until(
             lambda: any(
-                each["metadata"]["name"].startswith("d-")
-                for each in cluster.objects("pods", "default")
+                pod_["metadata"]["name"].startswith("d-")
+                for pod_ in cluster.objects("pods", "default")
             ),
             "the Deployment has its pod",
             timeout_s=TIMEOUT_S,

@@ -280,13 +280,13 @@ def test_commands_on_hostile_settings_and_objects_say_what_is_wrong(
     post(cluster, {**head, "metadata": metadata, "data": {"settings.yaml": settings}})
     try:
         arguments = ("translate", "--live", "-n", hostile, "-f", "-")
-        done = command_line(cluster, *arguments, input=stream(HONEST))
+        completed = command_line(cluster, *arguments, input=stream(HONEST))
     finally:
         cluster.kubectl("delete", "configmap", "drawbridge-settings", "-n", drawbridge.namespace)
 
-    assert done.returncode in {1, 2}
-    assert "Traceback" not in done.stderr
-    assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n"))
+    assert completed.returncode in {1, 2}
+    assert "Traceback" not in completed.stderr
+    assert all(line.isprintable() for line in (completed.stdout + completed.stderr).split("\n"))
 
 
 @pytest.mark.parametrize(
@@ -305,8 +305,8 @@ def test_commands_on_hostile_settings_and_objects_say_what_is_wrong(
 def test_commands_print_nothing_that_a_terminal_obeys(
     cluster: Access, hostile: str, arguments: tuple[str, ...]
 ) -> None:
-    done = command_line(cluster, *arguments, "--live", "-n", hostile)
+    completed = command_line(cluster, *arguments, "--live", "-n", hostile)
 
-    assert done.returncode in {0, 1, 2}
-    assert "Traceback" not in done.stderr
-    assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n"))
+    assert completed.returncode in {0, 1, 2}
+    assert "Traceback" not in completed.stderr
+    assert all(line.isprintable() for line in (completed.stdout + completed.stderr).split("\n"))

@@ -67,20 +67,20 @@ def test_until_full_with_two_replicas_and_a_restart_of_the_api_server(stage: Own
 
 def _running(stage: Owned) -> list[str]:
     return [
-        each["metadata"]["name"]
-        for each in stage.cluster.objects("pods", TEAM)
-        if each["status"].get("phase") == "Running"
+        pod["metadata"]["name"]
+        for pod in stage.cluster.objects("pods", TEAM)
+        if pod["status"].get("phase") == "Running"
     ]
 
 
-def _wait_running(stage: Owned, count: int, of: int = PODS) -> None:
+def _wait_running(stage: Owned, count: int, total: int = PODS) -> None:
     """Wait until so many pods run, while somebody restarts what has ended."""
 
     def running() -> bool:
         stage.bridge.tend()
         pods = stage.cluster.objects("pods", TEAM)
-        phases = [each["status"].get("phase") for each in pods]
-        return len(pods) == of and phases.count("Running") >= count
+        phases = [pod["status"].get("phase") for pod in pods]
+        return len(pods) == total and phases.count("Running") >= count
 
     stage.cluster.wait_until(running, f"{count} pods run", timeout_s=TIMEOUT_S)
 
@@ -113,11 +113,11 @@ def _writes(log: Path, offset: int) -> list[dict[str, Any]]:
 def _conflicts(writes: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Replay writes of claims; return device and claim of each that was allocated while in use."""
     users: dict[tuple[str, str, str], str] = {}
-    held: dict[str, list[tuple[str, str, str]]] = {}
-    found = []
+    devices_of: dict[str, list[tuple[str, str, str]]] = {}
+    conflicts = []
     for claim in writes:
         uid = claim["metadata"]["uid"]
-        for device in held.pop(uid, []):
+        for device in devices_of.pop(uid, []):
             users.pop(device, None)
         allocation = claim.get("status", {}).get("allocation") or {}
         devices = [
@@ -126,9 +126,9 @@ def _conflicts(writes: list[dict[str, Any]]) -> list[tuple[str, str]]:
         ]
         for device in devices:
             if users.setdefault(device, uid) != uid:
-                found.append((device[1], uid))
-        held[uid] = devices
-    return found
+                conflicts.append((device[1], uid))
+        devices_of[uid] = devices
+    return conflicts
 
 
 def _planted() -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class HeldBackDevices:
-    """What is held back, and what drivers say of it.
+    """The devices that are held back, and the reports of their drivers.
 
     Attributes:
         claims: By UID of the claim that had the devices.

@@ -75,7 +75,7 @@ class NetworkSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarize_network(definition: NetworkAttachmentDefinition) -> NetworkSummary:
-    """Return what translations read of a definition."""
+    """Return the fields of a definition that translations read."""
     annotations = definition.metadata.annotations or {}
     return NetworkSummary(
         config=definition.spec.config, resource=annotations.get(RESOURCE_NAME, "")

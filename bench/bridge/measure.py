@@ -292,8 +292,8 @@ def _shares(title: str, ours: Turn, anchor: Turn) -> Iterator[Result]:
     def per_pod(turn: Turn, metric: str, **labels: str) -> float:
         return total(turn.metrics, f"{metric}_sum", **labels) / turn.pods * 1000
 
-    def row(what: str, own: float, others: float) -> Result:
-        result = below(f"{title}: {what}, ms a pod", own, None)
+    def row(part: str, own: float, others: float) -> Result:
+        result = below(f"{title}: {part}, ms a pod", own, None)
         return informative(result.name, own, others) if others else result
 
     yield row("scheduling algorithm", per_pod(ours, _ALGORITHM), per_pod(anchor, _ALGORITHM))

@@ -1,4 +1,4 @@
-"""Whether manifests have the outcome that a suite expects. Pure."""
+"""Comparison of manifests' outcomes with those that a suite expects. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -45,7 +45,7 @@ class SuitesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_failures(expect: Expectation, inputs: Inputs, features: Features) -> tuple[str, ...]:
-    """Return what is not as expected."""
+    """Find the differences from what is expected."""
     failures: list[str] = []
     if expect.check is not None or expect.codes or expect.absent_codes:
         report = build_report(check_objects(inputs, features), inputs.faults)

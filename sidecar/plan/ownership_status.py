@@ -1,4 +1,4 @@
-"""What the bridge reports in the AllocatorOwnership: who serves, which drivers, what is held back."""
+"""The status of the AllocatorOwnership: leader, served drivers, devices that are held back."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -24,7 +24,7 @@ MAX_MESSAGE: Final = 1024
 
 
 class Report(NamedTuple):
-    """What the leading process knows.
+    """The knowledge of the leading process.
 
     Attributes:
         holder: Its identity.

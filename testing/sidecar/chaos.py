@@ -224,17 +224,17 @@ class World:
         for process in self._processes:
             self._at(0.0, f"{process.name} stands", partial(self._stand, process))
         for _ in range(EVENTS):
-            self._now, _, what, happen = heapq.heappop(self._events)
-            self.trace.append(f"{self._now:8.3f} {what}")
+            self._now, _, event, happen = heapq.heappop(self._events)
+            self.trace.append(f"{self._now:8.3f} {event}")
             happen()
             self._check()
 
-    def _at(self, when: float, what: str, happen: Callable[[], None]) -> None:
+    def _at(self, when: float, event: str, happen: Callable[[], None]) -> None:
         self._order += 1
-        heapq.heappush(self._events, (when, self._order, what, happen))
+        heapq.heappush(self._events, (when, self._order, event, happen))
 
-    def _later(self, least: float, most: float, what: str, happen: Callable[[], None]) -> None:
-        self._at(self._now + self._random.uniform(least, most), what, happen)
+    def _later(self, least: float, most: float, event: str, happen: Callable[[], None]) -> None:
+        self._at(self._now + self._random.uniform(least, most), event, happen)
 
     def _check(self) -> None:
         owners: dict[str, Name] = {}
@@ -377,11 +377,11 @@ class World:
 
     def _deallocate(self, _process: Process) -> None:
         """Release a claim, as kube-controller-manager does when its pods are gone."""
-        held = [
+        in_use = [
             name for name, claim in self._server.claims.items() if allocation_of(claim) is not None
         ]
-        if held:
-            name = self._random.choice(sorted(held))
+        if in_use:
+            name = self._random.choice(sorted(in_use))
             self._server.put(name, replace(self._server.claims[name], status=None))
 
     def _recreate(self, _process: Process) -> None:

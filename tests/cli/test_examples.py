@@ -286,8 +286,8 @@ def test_tflops_go_to_a_driver_that_publishes_them() -> None:
         *("--snapshot", EXAMPLES / "driver" / "cluster.yaml"),
     )
 
-    wanted = "with cores 0 (none reserved), memory 8Gi, tflops 40"
-    assert ([f"gpu: 1 device of class gpu.drawbridge.internal, {wanted}"], []) == (
+    allocation = "with cores 0 (none reserved), memory 8Gi, tflops 40"
+    assert ([f"gpu: 1 device of class gpu.drawbridge.internal, {allocation}"], []) == (
         words(answer_),
         codes(answer_),
     )

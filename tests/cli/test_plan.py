@@ -43,7 +43,7 @@ def waves(plan: Mapping[str, Any]) -> list[tuple[list[str], list[str]]]:
     ]
 
 
-def held(plan: Mapping[str, Any]) -> dict[str, str]:
+def held_objects(plan: Mapping[str, Any]) -> dict[str, str]:
     return {entry["object"]: entry["reason"] for entry in plan["held"]}
 
 
@@ -100,7 +100,9 @@ def test_if_no_wave_fits_it_says_what_has_to_be_free(tmp_path: Path) -> None:
     assert 1 == result.exit_code
     assert "no wave fits" in result.stdout
     assert "1 pod has no devices: 1 of Deployment/team/web" in " ".join(result.stdout.split())
-    assert {"Node//gpu-0", "Node//gpu-1", "Namespace//team"} == set(held(document(tmp_path)))
+    assert {"Node//gpu-0", "Node//gpu-1", "Namespace//team"} == set(
+        held_objects(document(tmp_path))
+    )
 
 
 def test_workloads_of_any_number_of_replicas_are_planned(tmp_path: Path) -> None:
@@ -116,15 +118,15 @@ def test_workloads_of_any_number_of_replicas_are_planned(tmp_path: Path) -> None
 
     plan = planned(tmp_path, [*nodes, *objects])
 
-    assert "Node//hami-0" in held(plan)
+    assert "Node//hami-0" in held_objects(plan)
 
 
-def test_devices_stay_free_as_asked(tmp_path: Path) -> None:
+def test_devices_stay_free_as_requested(tmp_path: Path) -> None:
     nodes = [plugin_node("gpu-0"), plugin_node("gpu-1")]
     half = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-1"])
 
     assert [] == planned(tmp_path, [*nodes, *half], "--keep-free", 25)["held"]
-    reasons = held(planned(tmp_path, [*nodes, *half], "--keep-free", "50%"))
+    reasons = held_objects(planned(tmp_path, [*nodes, *half], "--keep-free", "50%"))
     assert "1 of 4 devices are free, and --keep-free 50 asks for 2" in reasons["Node//gpu-0"]
 
 
@@ -146,8 +148,8 @@ def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> No
     plan = planned(tmp_path, [*nodes, *refused, *shares], "--wave-nodes", 1)
 
     assert [(["hami-1"], [])] == waves(plan)
-    assert "2 pods have no devices" in held(plan)["Node//hami-0"]
-    assert "Deployment/team/bad" in held(plan)["Namespace//team"]
+    assert "2 pods have no devices" in held_objects(plan)["Node//hami-0"]
+    assert "Deployment/team/bad" in held_objects(plan)["Namespace//team"]
 
 
 def test_what_is_switched_and_opted_in_already_has_no_wave(tmp_path: Path) -> None:
@@ -200,8 +202,8 @@ def test_a_budget_that_allows_no_eviction_holds_its_nodes(
 
     plan = planned(tmp_path, [*nodes, *web, budget(**spec)])
 
-    assert is_held is ("Node//gpu-0" in held(plan))
-    assert "Node//gpu-1" not in held(plan)
+    assert is_held is ("Node//gpu-0" in held_objects(plan))
+    assert "Node//gpu-1" not in held_objects(plan)
 
 
 def test_a_budget_of_another_namespace_or_of_other_pods_holds_nothing(tmp_path: Path) -> None:
@@ -216,7 +218,7 @@ def test_a_budget_of_another_namespace_or_of_other_pods_holds_nothing(tmp_path: 
         ),
     ]
 
-    assert {} == held(planned(tmp_path, [*nodes, *web, *budgets]))
+    assert {} == held_objects(planned(tmp_path, [*nodes, *web, *budgets]))
 
 
 def test_a_node_with_an_old_driver_is_held(tmp_path: Path) -> None:
@@ -224,7 +226,7 @@ def test_a_node_with_an_old_driver_is_held(tmp_path: Path) -> None:
 
     plan = planned(tmp_path, [plugin_node("old", 4, **labels), plugin_node("new")])
 
-    assert ["old"] == [name.removeprefix("Node//") for name in held(plan)]
+    assert ["old"] == [name.removeprefix("Node//") for name in held_objects(plan)]
     assert [(["new"], [])] == waves(plan)
 
 
@@ -239,7 +241,7 @@ def test_a_quota_that_is_converted_rejects_no_pods(tmp_path: Path) -> None:
 
     plan = planned(tmp_path, [*nodes, quota, *workload("web", SHARE, ["hami-0"])])
 
-    assert {} == held(plan)
+    assert {} == held_objects(plan)
     (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
     assert "deviceclass.resource.k8s.io/devices" in " ".join(source.document["spec"]["hard"])
     assert "quotas/" in script(tmp_path, "switch", plan["waves"].index(_wave_of(plan, "team")) + 1)
@@ -392,10 +394,10 @@ def scripts(folder: Path) -> list[Path]:
 def test_every_script_is_valid_and_executable(tmp_path: Path) -> None:
     planned(tmp_path, FLEET, "--wave-nodes", 1)
 
-    found = scripts(tmp_path / "plan")
+    paths = scripts(tmp_path / "plan")
 
-    assert len(found) > len(PHASES)
-    for path in found:
+    assert len(paths) > len(PHASES)
+    for path in paths:
         checked = subprocess.run(["bash", "-n", path], capture_output=True, check=False)
         assert (0, b"") == (checked.returncode, checked.stderr), path
         assert os.access(path, os.X_OK)
@@ -478,7 +480,7 @@ def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> No
     assert (tmp_path / "plan" / "wave-1").is_dir()
     assert [] == list(work.iterdir())
     assert [] == list(tmp_path.rglob("pwned*"))
-    assert held(document(tmp_path))
+    assert held_objects(document(tmp_path))
 
 
 # --- the folder -----------------------------------------------------------------------------------

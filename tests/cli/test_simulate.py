@@ -123,7 +123,7 @@ def answer(*documents: Document, exits: int = 0, **how: Any) -> dict[str, Any]:
     return document
 
 
-def where(answer_document: dict[str, Any]) -> list[str]:
+def placements(answer_document: dict[str, Any]) -> list[str]:
     return [
         f"{placement['name']} {placement['node']}"
         for placement in (*answer_document["pods"], *answer_document["claims"])
@@ -225,7 +225,7 @@ def test_what_upstream_raises_as_fatal_is_the_error() -> None:
     answer_ = answer(claim("lost", deviceClassName="lost"), exits=1)
 
     assert "could not retrieve device class lost" in answer_["error"]
-    assert where(answer_) == ["lost None"]
+    assert placements(answer_) == ["lost None"]
 
 
 def test_a_slice_whose_nodes_cannot_be_told_is_the_error() -> None:
@@ -261,7 +261,7 @@ def test_the_snapshot_is_state_only() -> None:
         claim("mine"), snapshot=(*STATE, claim("waiting"), using("pending", "waiting"))
     )
 
-    assert where(answer_) == ["mine node-a"]
+    assert placements(answer_) == ["mine node-a"]
 
 
 def test_what_is_bound_or_allocated_is_state() -> None:
@@ -269,7 +269,7 @@ def test_what_is_bound_or_allocated_is_state() -> None:
 
     answer_ = answer(bound, holding("held", "gpu-0", "node-a"), claim("mine"))
 
-    assert where(answer_) == ["mine node-a"]
+    assert placements(answer_) == ["mine node-a"]
     assert gets(answer_) == {"mine": ["gpu-1"]}
 
 
@@ -277,13 +277,13 @@ def test_an_object_of_f_replaces_its_namesake() -> None:
     answer_ = answer(claim("a", 2), snapshot=(*STATE, holding("a", "gpu-0", "node-a")))
 
     assert gets(answer_) == {"a": ["gpu-0", "gpu-1"]}
-    assert where(answer_) == ["a node-a"]
+    assert placements(answer_) == ["a node-a"]
 
 
 def test_pods_come_first_then_claims_in_input_order() -> None:
     answer_ = answer(claim("z"), using("second", "b"), claim("b"), using("first"), claim("a"))
 
-    assert where(answer_) == [
+    assert placements(answer_) == [
         "second node-a", "first node-a", "b node-a", "z node-a", "a node-b"
     ]  # fmt: skip
 
@@ -304,7 +304,7 @@ def test_claims_of_templates_are_called_after_the_pod() -> None:
 
     answer_ = answer(trainer, known, snapshot=(*STATE, template))
 
-    assert where(answer_) == [
+    assert placements(answer_) == [
         "trainer node-a", "known node-a", "trainer-gpu node-a", "trainer-gpu-abcde node-a"
     ]  # fmt: skip
 
@@ -317,7 +317,7 @@ def test_objects_whose_names_are_to_be_generated_are_told_apart() -> None:
 
     answer_ = answer(nameless, nameless, trainer, trainer)
 
-    assert where(answer_) == [
+    assert placements(answer_) == [
         "train- node-a", "train-2 node-a", "run- node-a", "run-2 node-a"
     ]  # fmt: skip
 
@@ -354,7 +354,7 @@ def test_a_pod_that_cannot_be_translated_is_not_placed_and_the_others_are() -> N
 
     document = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert where(document) == [f"{broken['metadata']['name']} None", "mine node-a"]
+    assert placements(document) == [f"{broken['metadata']['name']} None", "mine node-a"]
     assert "notAnInteger" in result.stderr
 
 
@@ -365,11 +365,11 @@ def test_a_claim_with_a_wrong_value_is_not_placed() -> None:
     result = simulate(broken, claim("mine"), options=["-o", "json"])
 
     assert result.exit_code == 1
-    assert where(json.loads(result.stdout)) == ["mine node-a", "broken None"]
+    assert placements(json.loads(result.stdout)) == ["mine node-a", "broken None"]
     assert "[invalidObject]" in result.stderr
 
 
-def test_a_wrong_value_in_the_snapshot_is_told_and_counts_as_an_error() -> None:
+def test_a_wrong_value_in_the_snapshot_is_reported_and_counts_as_an_error() -> None:
     broken = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bad", "labels": 3}}
 
     result = simulate(claim("mine"), snapshot=(*STATE, broken))
@@ -385,10 +385,10 @@ def test_mapped_extended_resources_get_the_claim_that_the_scheduler_makes() -> N
 
     answer_ = answer(using("whole", containers=[asks]), snapshot=(mapping, *STATE[1:]))
 
-    assert where(answer_) == ["whole node-a", "whole-extended-resources node-a"]
+    assert placements(answer_) == ["whole node-a", "whole-extended-resources node-a"]
 
 
-def test_workloads_are_not_placed_and_that_is_said() -> None:
+def test_workloads_are_not_placed_and_that_is_reported() -> None:
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -425,7 +425,7 @@ OLD_STATE = (
 def test_old_versions_are_read() -> None:
     answer_ = answer(old_claim("old"), snapshot=OLD_STATE)
 
-    assert where(answer_) == ["old node-a"]
+    assert placements(answer_) == ["old node-a"]
     assert gets(answer_) == {"old": ["gpu-0"]}
 
 
@@ -437,7 +437,7 @@ def test_old_versions_in_a_json_list_are_read(tmp_path: Path) -> None:
         *("simulate", "-f", "-", "--snapshot", state, "-o", "json"), stdin=dump_yaml([claim("a")])
     )
 
-    assert where(json.loads(result.stdout)) == ["a node-a"]
+    assert placements(json.loads(result.stdout)) == ["a node-a"]
 
 
 def test_without_a_snapshot_the_given_objects_are_the_cluster() -> None:
@@ -445,7 +445,7 @@ def test_without_a_snapshot_the_given_objects_are_the_cluster() -> None:
         *("simulate", "-f", "-", "-o", "json"), stdin=dump_yaml([*STATE, claim("mine")])
     )
 
-    assert where(json.loads(result.stdout)) == ["mine node-a"]
+    assert placements(json.loads(result.stdout)) == ["mine node-a"]
 
 
 def test_without_nodes_those_that_slices_name_stand_in() -> None:
@@ -453,7 +453,7 @@ def test_without_nodes_those_that_slices_name_stand_in() -> None:
         claim("mine"), snapshot=(device_class(), slice_of("node-z")), options=["-o", "json"]
     )
 
-    assert where(json.loads(result.stdout)) == ["mine node-z"]
+    assert placements(json.loads(result.stdout)) == ["mine node-z"]
     assert "no Node objects are given" in result.stderr
 
 
@@ -472,7 +472,7 @@ def test_policies_count_wherever_they_are_given() -> None:
     in_snapshot = answer(claim("a"), claim("b"), snapshot=(*STATE, policy))
     in_files = answer(claim("a"), claim("b"), policy)
 
-    assert where(in_snapshot) == where(in_files) == ["a node-a", "b node-b"]
+    assert placements(in_snapshot) == placements(in_files) == ["a node-a", "b node-b"]
 
 
 def test_of_two_policies_of_a_driver_the_older_counts() -> None:
@@ -492,7 +492,7 @@ def test_of_two_policies_of_a_driver_the_older_counts() -> None:
 
     answer_ = answer(claim("a"), claim("b"), snapshot=(*STATE, alone, together))
 
-    assert where(answer_) == ["a node-a", "b node-a"]
+    assert placements(answer_) == ["a node-a", "b node-a"]
 
 
 def test_taint_rules_count() -> None:
@@ -506,9 +506,9 @@ def test_taint_rules_count() -> None:
         },
     }
 
-    assert where(answer(claim("a"), rule)) == ["a node-b"]
+    assert placements(answer(claim("a"), rule)) == ["a node-b"]
     off = ["--feature-gates", "DRADeviceTaintRules=false"]
-    assert where(answer(claim("a"), rule, options=off)) == ["a node-a"]
+    assert placements(answer(claim("a"), rule, options=off)) == ["a node-a"]
 
 
 # --- --node ---------------------------------------------------------------------------------------
@@ -517,14 +517,14 @@ def test_taint_rules_count() -> None:
 def test_node_places_all_claims_together() -> None:
     answer_ = answer(claim("a"), claim("b"), options=["--node", "node-b"])
 
-    assert where(answer_) == ["a node-b", "b node-b"]
+    assert placements(answer_) == ["a node-b", "b node-b"]
     assert [(node_["name"], node_["fits"]) for node_ in answer_["nodes"]] == [("node-b", True)]
 
 
 def test_node_is_all_or_nothing() -> None:
     answer_ = answer(claim("a"), claim("b", 2), options=["--node", "node-b"], exits=1)
 
-    assert where(answer_) == ["a None", "b None"]
+    assert placements(answer_) == ["a None", "b None"]
     assert [(node_["name"], node_["fits"]) for node_ in answer_["nodes"]] == [("node-b", False)]
 
 
@@ -555,7 +555,7 @@ def test_strategies(want: str, annotation: str | None, options: list[str]) -> No
         holding("held", "gpu-0", "node-b"),
     )
 
-    assert [want] == where(answer(claim("a"), snapshot=state, options=options))
+    assert [want] == placements(answer(claim("a"), snapshot=state, options=options))
 
 
 def owning(**settings: Any) -> Document:
@@ -604,7 +604,7 @@ def test_consumers_are_limited_as_the_bridge_limits_them(
         exits=int("c None" in want),
     )
 
-    assert want == where(result)
+    assert want == placements(result)
     if "c None" in want:
         (reason, *_) = result["nodes"][0]["reasons"]
         assert "consumerLimit" == reason["code"]
@@ -629,7 +629,9 @@ def test_capacities_weigh_as_they_do_for_the_bridge(
     )
     wanted = claim("a", capacity={"requests": {"memory": "4Gi", "cores": "5"}})
 
-    assert [want] == where(answer(wanted, snapshot=state, options=["--strategy", "CompactFirst"]))
+    assert [want] == placements(
+        answer(wanted, snapshot=state, options=["--strategy", "CompactFirst"])
+    )
 
 
 GROUPS = [
@@ -673,7 +675,7 @@ def test_feature_gates(exits: int, gates: str) -> None:
     )
 
     # One of two devices can be had with the gate; without it the whole pool is ignored.
-    assert (["a None", "b node-a"] if gates else ["a None", "b None"]) == where(answer_)
+    assert (["a None", "b node-a"] if gates else ["a None", "b None"]) == placements(answer_)
 
 
 def test_feature_gates_add_up_and_the_later_counts() -> None:
@@ -918,7 +920,7 @@ SLICED = (time_sliced("a", "Short"), time_sliced("b", "Long"), time_sliced("c", 
 def test_contradicting_time_slices_are_not_placed_on_one_device() -> None:
     answer_ = answer(*SLICED, snapshot=shared_gpu(), exits=1)
 
-    assert ["a node-a", "b None", "c node-a"] == where(answer_)
+    assert ["a node-a", "b None", "c node-a"] == placements(answer_)
     (reason,) = answer_["nodes"][0]["reasons"]
     assert reason["code"] == "conflictingSharingConfig"
     assert reason["message"].endswith("have another tenant with a conflicting GpuConfig")
@@ -932,14 +934,14 @@ def test_configurations_of_other_drivers_are_not_compared() -> None:
 
     answer_ = answer(*documents, snapshot=shared_gpu(driver))
 
-    assert ["a node-a", "b node-a"] == where(answer_)
+    assert ["a node-a", "b node-a"] == placements(answer_)
 
 
 def test_one_call_of_upstream_s_allocator_places_them_with_a_note() -> None:
     result = simulate(*SLICED, snapshot=shared_gpu(), options=["--node", "node-a", "-o", "json"])
 
     assert result.exit_code == 0, result.output
-    assert ["a node-a", "b node-a", "c node-a"] == where(json.loads(result.stdout))
+    assert ["a node-a", "b node-a", "c node-a"] == placements(json.loads(result.stdout))
     assert (
         "note: device gpu-0 of pool node-a is in use with contradicting GpuConfigs by claims "
         "team/a, team/b, team/c; driver gpu.nvidia.com rejects a pod whose configuration differs "

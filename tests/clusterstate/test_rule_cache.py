@@ -82,7 +82,7 @@ def codes(
     facts: ClusterFacts = ClusterFacts(),  # noqa: B008 - a frozen value
 ) -> list[str]:
     """Return severity and code of all that is said of claims."""
-    return [" ".join(each.split(" ")[:2]) for each in finding_lines(cache, claims, facts)]
+    return [" ".join(line.split(" ")[:2]) for line in finding_lines(cache, claims, facts)]
 
 
 def changed(rng: Random, name: str) -> Changes:
@@ -116,8 +116,8 @@ def test_changes_lead_to_the_same_cache_as_a_new_start(seed: int) -> None:
         for kind, change in changes.items():
             all_objects.setdefault(kind, {}).update(change)
         anew = {
-            kind: {key: value for key, value in each.items() if value is not None}
-            for kind, each in all_objects.items()
+            kind: {key: value for key, value in values.items() if value is not None}
+            for kind, values in all_objects.items()
         }
 
         assert finding_lines(cache_of(anew)) == finding_lines(cache)
@@ -191,7 +191,7 @@ def test_what_fits_a_pod_now_is_the_verdict_of_its_scheduler(
 def test_a_large_batch_of_nodes_counts_like_single_ones() -> None:
     cache = cache_of(everything())
 
-    batch = {("", f"n{each}"): node(f"n{each}") for each in range(MAX_BATCH + 1)}
+    batch = {("", f"n{number}"): node(f"n{number}") for number in range(MAX_BATCH + 1)}
     large = slice_of(*devices("gpu-0", "gpu-1", "gpu-2"), pool="n7")
     cache.apply({Kind.NODE: batch, Kind.SLICE: {("", "n7-slice"): large}})
 

@@ -411,12 +411,12 @@ except ValueError:
 
 
 def test_the_log_is_json_to_the_last_library_and_tells_no_values() -> None:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", LOGS], stdout=subprocess.PIPE, text=True, check=True
     )
 
-    ours, theirs, long = (msgspec.json.decode(line) for line in done.stdout.splitlines())
+    ours, theirs, long = (msgspec.json.decode(line) for line in completed.stdout.splitlines())
     assert ours["exception"][0]["exc_type"] == "ValueError"
     assert (theirs["event"], theirs["message"]) == ("library.logged", "SSL handshake failed")
-    assert "'secret'" not in done.stdout
+    assert "'secret'" not in completed.stdout
     assert max(len(long["message"]), len(long["error"])) <= LibraryLines.max_length

@@ -80,8 +80,8 @@ async def answer(sidecar: Sidecar, pod: Document) -> str:
     """Return verdict or code of a PreFilter by a new scheduler."""
     scheduler = FakeScheduler(sidecar.socket)
     await scheduler.hello()
-    told = await scheduler.prefilter(pod)
-    return str(told.get("code") or told["verdict"])
+    reply = await scheduler.prefilter(pod)
+    return str(reply.get("code") or reply["verdict"])
 
 
 async def debug(sidecar: Sidecar) -> list[str]:
@@ -190,10 +190,10 @@ async def test_the_next_leader_knows_what_is_held_back_and_until_when(tmp_path: 
             await until(lambda: bool(sidecar.state.held_back.claims))
             deallocate(server, "gpu-a")
             await until(lambda: bool(held_in_the_api(server)))
-        (held,) = held_in_the_api(server)
-        assert (held["pod"], held["podUID"]) == ("a", pod["metadata"]["uid"])
-        assert held["devices"] == [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0"}]
-        assert held["until"] == "2026-11-21T00:05:00Z"
+        (entry,) = held_in_the_api(server)
+        assert (entry["pod"], entry["podUID"]) == ("a", pod["metadata"]["uid"])
+        assert entry["devices"] == [{"driver": DRIVER, "pool": "node-1", "device": "gpu-0"}]
+        assert entry["until"] == "2026-11-21T00:05:00Z"
 
         async with sidecar_beside(
             server, tmp_path, settings, instance="second", now=lambda: clock

@@ -43,9 +43,12 @@ def stored_status(server: FakeApiServer) -> Document:
 
 def reasons(status: Document) -> dict[str, tuple[str, str]]:
     """Return what a status says: of the whole under an empty name, and of each driver."""
-    told: dict[str, Any] = {"": status["conditions"]}
-    told |= {driver["name"]: driver["conditions"] for driver in status["drivers"]}
-    return {name: (condition["status"], condition["reason"]) for name, (condition,) in told.items()}
+    conditions: dict[str, Any] = {"": status["conditions"]}
+    conditions |= {driver["name"]: driver["conditions"] for driver in status["drivers"]}
+    return {
+        name: (condition["status"], condition["reason"])
+        for name, (condition,) in conditions.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -71,9 +74,9 @@ async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
             await until(lambda: bool(stored_status(server)))
             scheduler = FakeScheduler(sidecar.socket)
             await scheduler.hello()
-            told = await scheduler.prefilter(pod)
+            answer = await scheduler.prefilter(pod)
 
-            assert (told.get("code") or told["verdict"]) == (
+            assert (answer.get("code") or answer["verdict"]) == (
                 "fits" if is_served else "driverNotOwned"
             )
             await until(lambda: stored_status(server)["conditions"][0]["reason"] != "NotReady")

@@ -121,7 +121,7 @@ async def server() -> AsyncIterator[FakeApiServer]:
         yield fake_server
 
 
-async def test_a_difference_that_lasts_is_told_once_and_so_is_its_end(
+async def test_a_difference_that_lasts_is_reported_once_and_so_is_its_end(
     server: FakeApiServer,
 ) -> None:
     time = [0.0]

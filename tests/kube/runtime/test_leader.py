@@ -209,7 +209,7 @@ async def test_the_first_takes_the_lease_renews_it_and_gives_it_back() -> None:
 
 
 async def test_the_second_waits_and_follows_at_once_when_the_lease_is_given_back() -> None:
-    async with candidates("us", "them") as [us, them]:
+    async with candidates("us", "them") as [us, other]:
         enough = asyncio.Event()
 
         async def first() -> None:
@@ -217,16 +217,16 @@ async def test_the_second_waits_and_follows_at_once_when_the_lease_is_given_back
 
         async def second() -> None:
             await until(lambda: us.leader.leading)
-            await them.run()
+            await other.run()
 
         async with running(first, second):
             await until(lambda: us.server.counts["GET"] > 20)
-            assert (us.leader.leading, them.leader.leading) == (True, False)
+            assert (us.leader.leading, other.leader.leading) == (True, False)
             enough.set()
-            await until(lambda: them.is_working, timeout_s=1.0)
+            await until(lambda: other.is_working, timeout_s=1.0)
 
-            assert spec(them.server)["holderIdentity"] == "them"
-            assert spec(them.server)["leaseTransitions"] == 1
+            assert spec(other.server)["holderIdentity"] == "them"
+            assert spec(other.server)["leaseTransitions"] == 1
 
 
 @pytest.mark.parametrize("is_drained", [True, False])
@@ -389,10 +389,10 @@ async def test_of_two_that_take_at_once_one_wins() -> None:
 async def test_when_the_work_ends_so_does_the_run_and_the_lease_is_given_back() -> None:
     async with candidates("us") as [us]:
 
-        async def done() -> None:
+        async def work() -> None:
             assert us.leader.leading
 
-        await us.leader.run(done)
+        await us.leader.run(work)
 
         assert "holderIdentity" not in spec(us.server)
 
