@@ -38,6 +38,11 @@ def _fixed_random_seed() -> None:
     random.seed(0)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name sets alike in every process, so that the processes of `make test` know the same tests."""
+    return str(sorted(val, key=str)) if isinstance(val, set | frozenset) else None
+
+
 def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

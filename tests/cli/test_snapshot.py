@@ -212,7 +212,9 @@ def test_a_file_of_too_many_gzip_members_is_rejected() -> None:
         decompress(gzip.compress(b"") * 2_000_000, "pods.gz")
 
 
-@pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", gzip.compress(b"kind: Pod" * 99)[:-20]])
+@pytest.mark.parametrize(
+    "content", [b"\x1f\x8bnot gzip", gzip.compress(b"kind: Pod" * 99)[:-20]], ids=["no gzip", "cut"]
+)
 def test_a_damaged_file_is_an_error(content: bytes) -> None:
     with pytest.raises(ObjectFileError, match=r"pods.gz:1: .*gzip"):
         decompress(content, "pods.gz")

@@ -156,7 +156,6 @@ def test_translate(case: Case) -> None:
         ({f"{GKE}.IP"}, set()),
         ({GKE, "networking.gke.io.networks/blue.IP"}, {GKE}),
     ],
-    ids=str,
 )
 def test_handled_keys(names: set[str], want: set[str]) -> None:
     assert want == VOCABULARY.handled_keys(names)
