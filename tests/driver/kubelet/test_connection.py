@@ -1,10 +1,11 @@
 """The kubelet's calls over real sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
 import grpc
@@ -125,8 +126,15 @@ async def connected(folder: Path) -> AsyncIterator[Kubelet]:
 
 
 @pytest.fixture
-async def kubelet(tmp_path: Path) -> AsyncIterator[Kubelet]:
-    async with connected(tmp_path) as kubelet_:
+def folder() -> Iterator[Path]:
+    """A folder with a short path: that of a socket is limited to 107 bytes."""
+    with TemporaryDirectory(prefix="kubelet-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+async def kubelet(folder: Path) -> AsyncIterator[Kubelet]:
+    async with connected(folder) as kubelet_:
         yield kubelet_
 
 
@@ -222,9 +230,9 @@ async def test_a_fault_without_effect_leaves_the_health_unknown(kubelet: Kubelet
     ]
 
 
-async def test_the_stream_ends_with_the_driver(tmp_path: Path) -> None:
+async def test_the_stream_ends_with_the_driver(folder: Path) -> None:
     async with AsyncExitStack() as stack:
-        driver = connected(tmp_path)
+        driver = connected(folder)
         stream = await stack.enter_async_context(health_stream(await driver.__aenter__()))
         await stream.read()
 
