@@ -31,7 +31,7 @@ def conflicts(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
     """Replay writes of claims; return device and claim of each that was allocated while in use."""
     users: dict[tuple[str, str, str], str] = {}
     held: dict[str, list[tuple[str, str, str]]] = {}
-    found = []
+    doubled = []
     for claim in claims:
         uid = claim["metadata"]["uid"]
         for device in held.pop(uid, []):
@@ -43,9 +43,9 @@ def conflicts(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
         ]
         for device in devices:
             if users.setdefault(device, uid) != uid:
-                found.append((device[1], uid))
+                doubled.append((device[1], uid))
         held[uid] = devices
-    return found
+    return doubled
 
 
 def double_allocation() -> list[dict[str, Any]]:

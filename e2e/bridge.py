@@ -87,14 +87,14 @@ class Bridge:
     def install(self) -> None:
         """Apply the manifests, all but what needs an image."""
         self._cluster.apply(NAMESPACE_FILE.read_text())
-        self._cluster.apply([each for each in self._objects if each["kind"] not in _STAYS])
+        self._cluster.apply([object_ for object_ in self._objects if object_["kind"] not in _STAYS])
 
     def uninstall(self) -> None:
         """End the processes and delete what was applied, all but the namespace."""
         for name in self._replicas:
             self.stop(name)
         flags = ("--ignore-not-found", "--wait=false")
-        applied = [each for each in self._objects if each["kind"] not in _STAYS]
+        applied = [object_ for object_ in self._objects if object_["kind"] not in _STAYS]
         self._cluster.kubectl("delete", *flags, "-f", "-", input=stream(applied))
         self._cluster.kubectl("delete", "lease", LEASE, "-n", NAMESPACE, *flags)
 
@@ -219,7 +219,7 @@ class Bridge:
         for part in ("sidecar", "scheduler"):
             write_secret(replica.folder / f"{part}.kubeconfig", access)
         kubeconfig = replica.folder / "scheduler.kubeconfig"
-        (data,) = (each["data"] for each in self._objects if each["kind"] == "ConfigMap")
+        (data,) = (object_["data"] for object_ in self._objects if object_["kind"] == "ConfigMap")
         settings = {
             **self._settings,
             "bindAddress": "127.0.0.1",
@@ -246,18 +246,18 @@ class Bridge:
     @property
     def profile(self) -> Object:
         """The profile of the scheduler's configuration, as the manifest has it."""
-        (data,) = (each["data"] for each in self._objects if each["kind"] == "ConfigMap")
+        (data,) = (object_["data"] for object_ in self._objects if object_["kind"] == "ConfigMap")
         (profile,) = yaml.safe_load(data["scheduler.yaml"])["profiles"]
         return dict(profile)
 
     @property
     def _pod(self) -> Object:
-        (deployment,) = (each for each in self._objects if each["kind"] == "Deployment")
+        (deployment,) = (object_ for object_ in self._objects if object_["kind"] == "Deployment")
         spec: Object = deployment["spec"]["template"]["spec"]
         return spec
 
     def _container(self, part: str) -> Object:
-        (container,) = (each for each in self._pod["containers"] if each["name"] == part)
+        (container,) = (entry for entry in self._pod["containers"] if entry["name"] == part)
         return dict(container)
 
     def _schedules(self, replica: Replica) -> bool:

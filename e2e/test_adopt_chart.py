@@ -194,8 +194,8 @@ def test_monitoring_has_all_alerts_and_the_dashboard() -> None:
         *("--set", "monitoring.labels.release=prometheus"),
     )
 
-    rules = [each for each in objects if each["kind"] == "PrometheusRule"]
-    assert {each["metadata"]["labels"]["release"] for each in rules} == {"prometheus"}
+    rules = [rule for rule in objects if rule["kind"] == "PrometheusRule"]
+    assert {rule["metadata"]["labels"]["release"] for rule in rules} == {"prometheus"}
     charted = [group for rule in rules for group in rule["spec"]["groups"]]
     expected = [
         group
@@ -203,11 +203,13 @@ def test_monitoring_has_all_alerts_and_the_dashboard() -> None:
         for group in yaml.safe_load(file.read_text().replace("docs/alerts.md", runbooks))["groups"]
     ]
     assert sorted(charted, key=itemgetter("name")) == sorted(expected, key=itemgetter("name"))
-    (dashboard,) = (each for each in objects if each["metadata"]["name"] == "drawbridge-dashboard")
+    (dashboard,) = (
+        object_ for object_ in objects if object_["metadata"]["name"] == "drawbridge-dashboard"
+    )
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     stored = (MANIFESTS / "dashboards" / "drawbridge.json").read_text()
     assert json.loads(dashboard["data"]["drawbridge.json"]) == json.loads(stored)
-    (monitor,) = (each for each in objects if each["kind"] == "PodMonitor")
+    (monitor,) = (object_ for object_ in objects if object_["kind"] == "PodMonitor")
     assert "drawbridge-driver" in monitor["spec"]["namespaceSelector"]["matchNames"]
 
 
@@ -215,7 +217,9 @@ def test_the_observer_alone_has_no_alerts_on_what_is_not_there() -> None:
     flags = ("observer.enabled=true", "webhook.enabled=false", "monitoring.enabled=true")
     objects = template(*(word for flag in flags for word in ("--set", flag)))
 
-    names = [each["metadata"]["name"] for each in objects if each["kind"] == "PrometheusRule"]
+    names = [
+        object_["metadata"]["name"] for object_ in objects if object_["kind"] == "PrometheusRule"
+    ]
     assert names == ["drawbridge-processes"]
 
 

@@ -18,7 +18,7 @@ PODS: Final = 8
 
 
 @pytest.fixture(autouse=True)
-def as_it_was(bridge: Bridge) -> Iterator[None]:
+def restored(bridge: Bridge) -> Iterator[None]:
     yield
     for part in ("sidecar", "scheduler"):
         bridge.child(part).signal(signal.SIGCONT)
@@ -41,20 +41,20 @@ def wait_running(cluster: Access, bridge: Bridge, namespace: str, names: list[st
     def running() -> bool:
         bridge.tend()
         return all(
-            each["status"].get("phase") == "Running"
-            for each in cluster.objects("pods", namespace)
-            if each["metadata"]["name"] in names
+            pod_["status"].get("phase") == "Running"
+            for pod_ in cluster.objects("pods", namespace)
+            if pod_["metadata"]["name"] in names
         )
 
     cluster.wait_until(running, f"{names} run", timeout_s=TIMEOUT_S)
 
 
-def given(cluster: Access, namespace: str) -> int:
+def allocated_claims(cluster: Access, namespace: str) -> int:
     """How many claims hold a device, each for a pod."""
     claims = cluster.objects("resourceclaims", namespace)
-    held = [each for each in claims if "allocation" in each.get("status", {})]
-    assert all(len(each["status"]["reservedFor"]) == 1 for each in held)
-    return len(held)
+    allocated = [claim for claim in claims if "allocation" in claim.get("status", {})]
+    assert all(len(claim["status"]["reservedFor"]) == 1 for claim in allocated)
+    return len(allocated)
 
 
 def test_a_sidecar_that_is_killed_loses_and_doubles_nothing(
@@ -67,7 +67,7 @@ def test_a_sidecar_that_is_killed_loses_and_doubles_nothing(
     wait_running(cluster, bridge, namespace, [*early, *late])
 
     assert [] == doubly_held(cluster)
-    assert given(cluster, namespace) == PODS
+    assert allocated_claims(cluster, namespace) == PODS
 
 
 def test_other_pods_go_on_while_the_sidecar_is_stopped(
@@ -84,7 +84,7 @@ def test_other_pods_go_on_while_the_sidecar_is_stopped(
     bridge.child("sidecar").signal(signal.SIGCONT)
     wait_running(cluster, bridge, namespace, [*early, *late])
     assert [] == doubly_held(cluster)
-    assert given(cluster, namespace) == PODS
+    assert allocated_claims(cluster, namespace) == PODS
 
 
 def test_another_replica_takes_over(
@@ -100,7 +100,7 @@ def test_another_replica_takes_over(
 
     wait_running(cluster, bridge, namespace, [*early, *late])
     assert [] == doubly_held(cluster)
-    assert given(cluster, namespace) == PODS
+    assert allocated_claims(cluster, namespace) == PODS
 
 
 def test_a_replica_that_ends_in_good_order_hands_over_at_once(
@@ -124,7 +124,7 @@ def test_a_replica_that_ends_in_good_order_hands_over_at_once(
 
     wait_running(cluster, bridge, namespace, [*early, *late])
     assert [] == doubly_held(cluster)
-    assert given(cluster, namespace) == PODS
+    assert allocated_claims(cluster, namespace) == PODS
     lease = cluster.get("lease", LEASE, NAMESPACE)
     ended_term = int(lease["spec"]["leaseTransitions"]) - 1
     assert str(ended_term) == lease["metadata"]["annotations"][HANDED_OVER]

@@ -94,10 +94,10 @@ class Browser:
     def accessibility_violations(self) -> list[str]:
         """What axe finds wrong in the page: rule, elements, and why."""
         self.evaluate(_AXE.read_text(encoding="utf-8") + "; null")
-        found = self.evaluate("axe.run(document).then((result) => result.violations)")
+        violations = self.evaluate("axe.run(document).then((result) => result.violations)")
         return [
             f"{violation['id']}: {node['target']} {node['failureSummary']}"
-            for violation in found
+            for violation in violations
             for node in violation["nodes"]
         ]
 

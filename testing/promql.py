@@ -43,12 +43,12 @@ def unknown_names(expression: str, known: Mapping[str, frozenset[str]]) -> list[
     """
     text = _STRING.sub('""', expression)
     labels = {
-        label.strip() for found in _LABEL_LIST.findall(text) for label in found.split(",") if found
+        label.strip() for names in _LABEL_LIST.findall(text) for label in names.split(",") if names
     }
     labels |= {
         re.split(r"[=!]", matcher)[0].strip()
-        for found in _MATCHERS.findall(text)
-        for matcher in found.split(",")
+        for matchers in _MATCHERS.findall(text)
+        for matcher in matchers.split(",")
     }
     bare = re.sub(r"\[[^]]*\]", "", _MATCHERS.sub("", _LABEL_LIST.sub("", text)))
     metrics = set(_WORD.findall(bare)) - _WORDS

@@ -105,21 +105,23 @@ def test_its_account_writes_its_own_events_only() -> None:
 
 
 def test_it_is_hardened_as_the_webhook_is() -> None:
-    (ours,) = of_kind("Deployment")
+    (observer,) = of_kind("Deployment")
     (webhook,) = (
-        each for each in of_kind("Deployment", BASE) if each["metadata"]["name"].endswith("webhook")
+        deployment
+        for deployment in of_kind("Deployment", BASE)
+        if deployment["metadata"]["name"].endswith("webhook")
     )
-    pods = [each["spec"]["template"]["spec"] for each in (ours, webhook)]
-    one, other = pods
+    pods = [deployment["spec"]["template"]["spec"] for deployment in (observer, webhook)]
+    of_observer, of_webhook = pods
 
-    assert one["securityContext"] == other["securityContext"]
-    (container,), like = one["containers"], other["containers"][0]
+    assert of_observer["securityContext"] == of_webhook["securityContext"]
+    (container,), like = of_observer["containers"], of_webhook["containers"][0]
     assert container["securityContext"] == like["securityContext"]
     assert container["image"] == like["image"]
     assert {"readinessProbe", "livenessProbe", "resources"} <= set(container)
-    assert not {"hostNetwork", "hostPID"} & set(one)
+    assert not {"hostNetwork", "hostPID"} & set(of_observer)
     # Its settings, and nothing else of the node or of the cluster.
-    assert one["volumes"] == [
+    assert of_observer["volumes"] == [
         {"name": "settings", "configMap": {"name": "drawbridge-settings", "optional": True}}
     ]
     (mount,) = container["volumeMounts"]

@@ -175,12 +175,12 @@ def main() -> int:
     options = parser.parse_args()
     print(f"fuzz: seed {options.seed}, {options.rounds} hostile files", flush=True)
     folder, failures = Path(".local") / "fuzz", 0
-    for found in run(options.seed, options.rounds):
+    for failure in run(options.seed, options.rounds):
         failures += 1
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"file-{options.seed}-{failures}.json"
-        file.write_bytes(found.file)
-        print(f"drawbridge {' '.join(found.command)}\n{file}: {found.text}", file=sys.stderr)
+        file.write_bytes(failure.file)
+        print(f"drawbridge {' '.join(failure.command)}\n{file}: {failure.text}", file=sys.stderr)
     return 1 if failures else 0
 
 

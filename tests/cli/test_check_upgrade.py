@@ -140,11 +140,11 @@ def test_fields_of_gates_that_are_off_are_found(
 
     answer = check(tmp_path, {**head, **document}, flags=("--kubernetes", "1.34"))
 
-    (found,) = (
+    (finding,) = (
         entry for entry in answer["findings"] if f"feature gate {gate} " in entry["message"]
     )
-    assert (found["severity"], found["count"]) == ("error", 1)
-    assert found["objects"] == [f"{document['kind']}//a"]
+    assert (finding["severity"], finding["count"]) == ("error", 1)
+    assert finding["objects"] == [f"{document['kind']}//a"]
 
 
 @pytest.mark.parametrize(
@@ -248,9 +248,9 @@ def test_settings_that_this_version_does_not_have_are_told(tmp_path: Path) -> No
 
     answer = check(tmp_path, claim(), flags=("--settings", str(settings)))
 
-    (found,) = answer["findings"]
-    assert (found["severity"], found["code"]) == ("error", "settingsInvalid")
-    assert "removedSetting" in found["message"]
+    (finding,) = answer["findings"]
+    assert (finding["severity"], finding["code"]) == ("error", "settingsInvalid")
+    assert "removedSetting" in finding["message"]
 
 
 def test_objects_that_make_no_sense_end_no_call(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ def test_the_search_is_a_slash_away_and_hides_what_does_not_match(
     chromium.press("/", "/")
     chromium.type("note")
     chromium.evaluate("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
-    found = shown_rows(chromium)
+    rows = shown_rows(chromium)
     chromium.press("Escape")
 
-    assert found == ["Deployment/team-a/notebooks"]
+    assert rows == ["Deployment/team-a/notebooks"]
     assert shown_rows(chromium) == before
     assert len(before) == 3
 

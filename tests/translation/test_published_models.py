@@ -22,7 +22,7 @@ CARDS = translation_snapshot(
 USE, NO_USE = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 
 
-def told(
+def model_findings(
     annotations: dict[str, str], cluster: TranslationSnapshot = CARDS, containers: int = 1
 ) -> list[str]:
     """The findings about models of a pod with a share in each container."""
@@ -50,7 +50,7 @@ def test_a_choice_that_no_published_card_meets_is_told(
 ) -> None:
     path = f"metadata.annotations[{name}]"
 
-    assert told(annotations) == [f"warning selectorMatchesNothing {path}"]
+    assert model_findings(annotations) == [f"warning selectorMatchesNothing {path}"]
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,19 @@ def test_a_choice_that_no_published_card_meets_is_told(
     ids=["a model", "one of several", "every card", "another model excluded", "no choice"],
 )
 def test_a_choice_that_some_card_meets_needs_no_words(annotations: dict[str, str]) -> None:
-    assert told(annotations) == []
+    assert model_findings(annotations) == []
 
 
 def test_what_nobody_has_published_is_not_judged() -> None:
     elsewhere = translation_snapshot(driver_slice(NVIDIA, nvidia_gpu()))
 
-    assert told({USE: "H100"}, translation_snapshot()) == []
-    assert told({USE: "H100"}, translation_snapshot(driver_slice(HAMI))) == []
-    assert len(told({USE: "H100"}, elsewhere)) <= 1
+    assert model_findings({USE: "H100"}, translation_snapshot()) == []
+    assert model_findings({USE: "H100"}, translation_snapshot(driver_slice(HAMI))) == []
+    assert len(model_findings({USE: "H100"}, elsewhere)) <= 1
 
 
 def test_it_is_said_once_of_a_pod_with_the_models_that_there_are() -> None:
-    assert len(told({USE: "H100"}, containers=3)) == 1
+    assert len(model_findings({USE: "H100"}, containers=3)) == 1
     document = pod(gpus(1, mem=10, cores=10), annotations={USE: "H100"})
 
     (message,) = [
