@@ -193,7 +193,7 @@ def legacy_pods(draw: st.DrawFn, *, hostile: bool = False) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "containers": [draw(containers(n, init=False, hostile=hostile)) for n in names[parting:]],
         "resourceClaims": [{"name": "nic", "resourceClaimName": "nic-1"}],
-        "hostNetwork": True,
+        "hostNetwork": draw(st.booleans()),
     }
     if parting:
         spec["initContainers"] = [
