@@ -52,6 +52,7 @@ _numbers = itertools.count(1)
 _CLUSTER = pytest.StashKey[Access]()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups when it is its turn.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:

@@ -120,6 +120,7 @@ def test_every_reason_of_an_event_is_listed() -> None:
     enumerated = {
         "controllers/audit/report.py",
         "controllers/policies/events.py",
+        "controllers/profiles/events.py",
         "controllers/shadow/report.py",
         "controllers/templates/actions.py",
     }
