@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 settings.register_profile(
     "default",
@@ -36,6 +38,19 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def _fixed_random_seed() -> None:
     """Seed the global random generator, so that a test draws the same values in every run."""
     random.seed(0)
+
+
+class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
+    """A distribution over processes: all stories to one, since they share a cluster, other tests singly."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        """Return what a test is distributed with."""
+        return "e2e" if nodeid.startswith("e2e/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StoriesApart:
+    """Distribute the tests of `make test`; the largest part, the stories, comes first."""
+    return StoriesApart(config, log)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

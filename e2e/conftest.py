@@ -52,13 +52,10 @@ _numbers = itertools.count(1)
 _CLUSTER = pytest.StashKey[Access]()
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups when it is its turn.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("e2e")
-            # All stories are for one of `make test`'s two processes, since they share a cluster.
-            item.add_marker(pytest.mark.xdist_group("e2e"))
     items.sort(key=_turn)
 
 
