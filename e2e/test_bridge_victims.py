@@ -77,7 +77,7 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
         )
         # Each of these has the pod tried again, while no device is free and its victim is gone.
         for number in range(3):
-            _wait_tried_again(cluster, bridge, nodes, number)
+            _wait_tried_again(cluster, bridge, namespace, number)
         remaining = {pod_["metadata"]["name"] for pod_ in cluster.objects("pods", namespace)}
         assert remaining == {*guarded, "high"}
     finally:
@@ -92,11 +92,10 @@ def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(
     assert [] == doubly_held(cluster)
 
 
-def _wait_tried_again(cluster: Access, bridge: Bridge, nodes: list[str], number: int) -> None:
-    """Have a pod that waits for a release tried again, and wait for it."""
+def _wait_tried_again(cluster: Cluster, bridge: Bridge, namespace: str, number: int) -> None:
+    """Have a pod that waits for a release tried again, by a label of its own, and wait for it."""
     before = bridge.calls("postfilter", "wait")
-    for node in nodes:
-        cluster.kubectl("label", "node", node, f"tried={number}", "--overwrite")
+    cluster.kubectl("label", "pod", "high", "-n", namespace, f"tried={number}", "--overwrite")
     cluster.wait_until(
         lambda: bridge.calls("postfilter", "wait") > before,
         "the pod is tried again",
