@@ -1,14 +1,14 @@
 """The scheduler of a new pod, by the drivers of its claims; pure.
 
-A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, if it
-names no scheduler of its own. A pod with open claims of owned and of other drivers fits no scheduler and
+A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, and a
+toleration of the taint of the bridge's nodes, if it names no scheduler of its own. A pod with open claims of owned and of other drivers fits no scheduler and
 is rejected. Claims that are allocated already bind a pod to nodes and to no scheduler, so they do not
 count. Where nothing tells the driver of a claim, the pod is left as it is with a warning; the fence
 prevents harm.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,9 +16,9 @@ from admission.pods import Answer, Decision
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from kube.api.core import Pod
+from kube.api.core import Pod, Toleration
 from kube.api.resource import DeviceClaim
-from kube.jsonpatch import add, pointer
+from kube.jsonpatch import Operation, add, pointer
 from kube.names import DEFAULT_SCHEDULER_NAME
 from rules.claim_drivers import ClaimDrivers, drivers_of_claim
 from rules.context import Context
@@ -43,13 +43,25 @@ class PodDrivers(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[tuple[FieldPath, str], ...] = ()
 
 
-def route_pod(pod: Pod, namespace: str, context: Context, scheduler: str) -> Answer:
+class Bridge(NamedTuple):
+    """What pods get that the bridge schedules.
+
+    Attributes:
+        scheduler: Its schedulerName.
+        taint: Key of the taint of its nodes, which such pods tolerate; empty where it has none.
+    """
+
+    scheduler: str
+    taint: str = ""
+
+
+def route_pod(pod: Pod, namespace: str, context: Context, bridge: Bridge) -> Answer:
     """Answer the creation of a pod with claims.
 
     Args:
         namespace: The pod's namespace.
-        scheduler: The bridge's schedulerName.
     """
+    scheduler = bridge.scheduler
     spec = pod.spec
     if not context.owned_drivers or not spec.resource_claims or spec.node_name:
         return Answer(decision=Decision.UNTOUCHED)
@@ -78,7 +90,10 @@ def route_pod(pod: Pod, namespace: str, context: Context, scheduler: str) -> Ans
         return _untouched(*findings)
     return Answer(
         decision=Decision.ROUTED,
-        operations=(add(pointer("spec", "schedulerName"), scheduler),),
+        operations=(
+            add(pointer("spec", "schedulerName"), scheduler),
+            *_tolerate(pod.spec.tolerations or (), bridge.taint),
+        ),
         findings=findings,
     )
 
@@ -111,6 +126,22 @@ def is_missing_claims(answer: Answer) -> bool:
         finding.code is Code.DRIVER_OWNERSHIP_UNKNOWN and finding.path != _CLAIMS
         for finding in answer.findings
     )
+
+
+def _tolerate(tolerations: Sequence[Toleration], taint: str) -> Iterator[Operation]:
+    """Yield the operation that makes a pod tolerate a taint, unless it tolerates the taint already."""
+    is_tolerated = any(
+        toleration.key in {"", taint}
+        and toleration.operator == "Exists"
+        and toleration.effect in {"", "NoSchedule"}
+        for toleration in tolerations
+    )
+    if taint and not is_tolerated:
+        toleration = {"key": taint, "operator": "Exists", "effect": "NoSchedule"}
+        if tolerations:
+            yield add(pointer("spec", "tolerations", "-"), toleration)
+        else:
+            yield add(pointer("spec", "tolerations"), [toleration])
 
 
 def _untouched(*findings: Finding) -> Answer:

@@ -9,9 +9,11 @@ from typing import Literal
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from allocator.model.scheduler_support import SchedulerSupport
+from findings.text import quote_text
 from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
 from process.settings import Name, Positive, Section
+from rules.formats import A_LABEL_KEY, is_label_key
 
 Enforcement = Literal["deny", "warn", "off"]
 
@@ -51,14 +53,20 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
     """schedulerName of the bridge, which pods with claims of owned drivers get. It evaluates
     DeviceCompatibilityPolicies."""
 
+    bridge_taint: str = ""
+    """Key of the taint that keeps nodes for the bridge, where it is a second scheduler; pods that get its
+    schedulerName get a toleration of it. Empty: none."""
+
     policy_aware_schedulers: tuple[str, ...] = ()
     """Names of schedulers that evaluate DeviceCompatibilityPolicies. Empty: kube-scheduler ignores
     them, so policies are no reason why a pod does not fit now, and their status says that nothing
     enforces them."""
 
     def __post_init__(self) -> None:
-        """Refuse gates that allocation does not depend on."""
+        """Refuse gates that allocation does not depend on, and a taint that no node can have."""
         features_of(self.feature_gates)
+        if self.bridge_taint and not is_label_key(self.bridge_taint):
+            raise ValueError(f"bridgeTaint {quote_text(self.bridge_taint)} is not {A_LABEL_KEY}")
 
     def features(self) -> Features:
         """Return the gates that are in force."""

@@ -65,6 +65,7 @@ class Bridge:
         cluster: Access,
         *,
         drivers: Sequence[str],
+        manifests: Path = MANIFESTS,
         settings: Mapping[str, Any] | None = None,
         scheduler: Mapping[str, Any] | None = None,
         scheduler_flags: Sequence[str] = (),
@@ -73,12 +74,13 @@ class Bridge:
 
         Args:
             drivers: Those whose devices it gives.
+            manifests: Its kustomization.
             settings: Of the sidecar, besides.
             scheduler: Fields of KubeSchedulerConfiguration that win over the manifest's.
             scheduler_flags: More flags of the scheduler.
         """
         self._cluster = cluster
-        self._objects = rendered(cluster, MANIFESTS)
+        self._objects = rendered(cluster, manifests)
         self._settings = merged({**_IMPATIENT, "drivers": list(drivers)}, settings or {})
         self._scheduler = dict(scheduler or {})
         self._scheduler_flags = tuple(scheduler_flags)

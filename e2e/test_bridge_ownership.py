@@ -425,3 +425,23 @@ def test_a_driver_is_owned_and_released_again(cluster: Access, handover: Drawbri
         timeout_s=WAIT_S,
     )
     assert cluster.find("validatingadmissionpolicy", FENCE) is not None
+
+
+def test_pods_that_are_routed_tolerate_the_taint_of_the_bridges_nodes(
+    cluster: Access, handover: Drawbridge
+) -> None:
+    taint = "example.com/bridge"
+    applied = command_line(cluster, "bridge", "own", DRIVER, "--apply")
+    assert applied.returncode == 0, applied.stderr
+    with handover.configured({"validation": {"bridgeTaint": taint}}):
+        words = ("create", "--dry-run=server", "-n", HANDOVER, "-f", "-", "-o", "json")
+        manifest = stream(pod("a", claims={"gpu": "owned"}))
+
+        def tolerated_taints() -> list[str]:
+            spec = json.loads(cluster.kubectl(*words, input=manifest).stdout)["spec"]
+            return [toleration["key"] for toleration in spec["tolerations"]]
+
+        cluster.wait_until(
+            lambda: taint in tolerated_taints(), "a routed pod tolerates it", timeout_s=WAIT_S
+        )
+        assert tolerated_taints().count(taint) == 1

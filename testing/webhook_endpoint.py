@@ -12,6 +12,7 @@ from aiohttp import ClientSession, TCPConnector
 from prometheus_client import CollectorRegistry
 
 from admission.pods import Answer
+from admission.routing import Bridge
 from admission.webhook_configuration import (
     MUTATE_PATH,
     ROUTE_PATH,
@@ -125,7 +126,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             workloads = WorkloadReviewHandler(snapshot, rules, options, metrics, runner)
             objects = ObjectReviewHandler(rules, snapshot, metrics, runner, options=options)
             routing = RoutingReviewHandler(
-                rules, snapshot, metrics, runner, scheduler=SCHEDULER_NAME, retries_s=retries_s
+                rules, snapshot, metrics, runner, bridge=Bridge(SCHEDULER_NAME), retries_s=retries_s
             )
             reviews = {
                 MUTATE_PATH: pods.handle,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from kube.manifests.reader import read_paths
-from kube.names import NAMESPACE, SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME, NAMESPACE, SCHEDULER_NAME
 from sidecar.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
@@ -181,4 +181,19 @@ def test_only_probes_can_be_reached_and_metrics_where_somebody_says_so() -> None
         "probes": SETTINGS.probe_port,
         "metrics": SETTINGS.metrics_port,
         "scheduler": 10259,
+    }
+
+
+def test_as_the_only_scheduler_it_has_the_same_profile_under_both_names() -> None:
+    overlay = ROOT / "manifests" / "overlays" / "bridge-only"
+    (patch,) = of_kind("ConfigMap", overlay)
+    (base,) = of_kind("ConfigMap")
+    configuration = yaml.safe_load(patch["data"]["scheduler.yaml"])
+    (profile,) = data("scheduler.yaml")["profiles"]
+
+    assert patch["data"].keys() == {"scheduler.yaml"}
+    assert patch["metadata"]["name"] == base["metadata"]["name"]
+    assert patch["metadata"]["namespace"] == base["metadata"]["namespace"]
+    assert configuration == data("scheduler.yaml") | {
+        "profiles": [profile, profile | {"schedulerName": DEFAULT_SCHEDULER_NAME}]
     }

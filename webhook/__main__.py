@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from admission.routing import Bridge
 from admission.signing import Signing
 from admission.webhook_configuration import (
     MUTATE_PATH,
@@ -190,7 +191,7 @@ def _handlers(
         snapshots.snapshot,
         metrics,
         runner,
-        scheduler=settings.validation.bridge_scheduler,
+        bridge=Bridge(settings.validation.bridge_scheduler, settings.validation.bridge_taint),
     )
     return {
         MUTATE_PATH: pods.handle,

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from admission.objects import recorded_claims, with_templates
 from admission.pods import UNTOUCHED, Answer
-from admission.routing import is_missing_claims, route_pod
+from admission.routing import Bridge, is_missing_claims, route_pod
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
 from rules.context import Context
@@ -65,21 +65,21 @@ class RoutingReviewHandler:
         metrics: WebhookMetrics,
         runner: ReviewRunner,
         *,
-        scheduler: str,
+        bridge: Bridge,
         retries_s: Sequence[float] = RETRIES_S,
     ) -> None:
         """Answer with an evaluator.
 
         Args:
             snapshot: Returns the present state, with the profiles by which pods are translated.
-            scheduler: The bridge's schedulerName.
+            bridge: What pods get that the bridge schedules.
             retries_s: See `RETRIES_S`.
         """
         self._evaluator = evaluator
         self._snapshot = snapshot
         self._metrics = metrics
         self._runner = runner
-        self._scheduler = scheduler
+        self._bridge = bridge
         self._retries_s = tuple(retries_s)
         self._waiting: Counter[str] = Counter()
 
@@ -117,7 +117,7 @@ class RoutingReviewHandler:
             began_s = time.thread_time()
             try:
                 templates_context = with_templates(context, target.namespace, claims)
-                return route_pod(pod, target.namespace, templates_context, self._scheduler)
+                return route_pod(pod, target.namespace, templates_context, self._bridge)
             finally:
                 cpu_s += time.thread_time() - began_s
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from admission.pods import Answer, Decision
-from admission.routing import route_pod
+from admission.routing import Bridge, route_pod
 from findings.finding import Severity
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
-from kube.jsonpatch import add
+from kube.jsonpatch import Operation, add
 from kube.names import SCHEDULER_NAME
 from rules.context import Context
 from testing.rule_cases import EXAMPLE, NVIDIA, device, exactly, resource_slice
@@ -55,7 +55,7 @@ def pod(*templates: str, claims: tuple[str, ...] = (), **spec: Any) -> Pod:
 
 
 def routed(pod: Pod, known: Context) -> Answer:
-    return route_pod(pod, NAMESPACE, known, SCHEDULER_NAME)
+    return route_pod(pod, NAMESPACE, known, Bridge(SCHEDULER_NAME))
 
 
 ROUTED = Decision.ROUTED
@@ -91,9 +91,44 @@ def test_a_pod_is_routed_or_left(
 
 
 def test_the_patch_sets_the_scheduler_and_nothing_else() -> None:
-    answer = route_pod(pod(EXAMPLE), NAMESPACE, cluster(EXAMPLE), "mine")
+    answer = route_pod(pod(EXAMPLE), NAMESPACE, cluster(EXAMPLE), Bridge("mine"))
 
     assert answer.operations == (add("/spec/schedulerName", "mine"),)
+
+
+TAINT = "example.com/bridge"
+TOLERATION = {"key": TAINT, "operator": "Exists", "effect": "NoSchedule"}
+OTHER_TOLERATION = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerations", "added"),
+    [
+        ("no field", None, [add("/spec/tolerations", [TOLERATION])]),
+        ("none", [], [add("/spec/tolerations", [TOLERATION])]),
+        ("another one", [OTHER_TOLERATION], [add("/spec/tolerations/-", TOLERATION)]),
+        ("of another effect", [TOLERATION | {"effect": "NoExecute"}],
+         [add("/spec/tolerations/-", TOLERATION)]),
+        ("of one value", [{"key": TAINT, "value": "a"}], [add("/spec/tolerations/-", TOLERATION)]),
+        ("the same", [OTHER_TOLERATION, TOLERATION], []),
+        ("of every effect", [{"key": TAINT, "operator": "Exists"}], []),
+        ("of everything", [{"operator": "Exists"}], []),
+    ],
+)  # fmt: skip
+def test_a_routed_pod_tolerates_the_taint_of_the_bridges_nodes(
+    name: str, tolerations: Any, added: list[Operation]
+) -> None:
+    created_pod = pod(EXAMPLE, tolerations=tolerations)
+
+    answer = route_pod(created_pod, NAMESPACE, cluster(EXAMPLE), Bridge(SCHEDULER_NAME, TAINT))
+
+    assert answer.operations == (add("/spec/schedulerName", SCHEDULER_NAME), *added), name
+
+
+def test_a_pod_that_is_not_routed_gets_no_toleration() -> None:
+    answer = route_pod(pod(NVIDIA), NAMESPACE, cluster(EXAMPLE), Bridge(SCHEDULER_NAME, TAINT))
+
+    assert answer == Answer(decision=LEFT)
 
 
 @pytest.mark.parametrize(
