@@ -127,6 +127,29 @@ def test_a_write_without_an_answer_gives_no_device_twice(
     assert [] == conflicts(stored_claims(cluster, began))
 
 
+def test_a_relist_that_hides_a_release_leaves_nobody_asleep(
+    owned_bridge: Owned, proxy: Interposer
+) -> None:
+    """All watches of the sidecar are cut and told 410, while pods give their devices back."""
+    cluster = owned_bridge.cluster
+    first = [f"first-{number}" for number in range(PODS)]
+    second = [f"second-{number}" for number in range(PODS)]
+    owned_bridge.apply(*(bridged(taker(name)) for name in first))
+    owned_bridge.running(*first)
+    owned_bridge.apply(*(bridged(taker(name)) for name in second))
+    for name in second:
+        owned_bridge.waiting(name)
+
+    cluster.kubectl("delete", "pods", *first, "-n", TEAM, "--wait=false")
+    for _ in range(3):
+        proxy.expire_watches()
+    for name in first:
+        cluster.wait_gone("pods", name, TEAM, timeout_s=TIMEOUT_S)
+
+    owned_bridge.running(*second)
+    assert [] == doubly_held(cluster)
+
+
 def _freeze(bridge: Bridge, name: str) -> None:
     for part in ("scheduler", "sidecar"):
         bridge.child(part, name).signal(signal.SIGSTOP)
