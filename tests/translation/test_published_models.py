@@ -55,8 +55,15 @@ def test_a_choice_that_no_published_card_meets_is_told(
 
 @pytest.mark.parametrize(
     "annotations",
-    [{USE: "a100"}, {USE: "H100,t4"}, {USE: "NVIDIA"}, {NO_USE: "A100"}, {}],
-    ids=["a model", "one of several", "every card", "another model excluded", "no choice"],
+    [
+        {USE: "a100"},
+        {USE: "H100,t4"},
+        {USE: "NVIDIA"},
+        {USE: "NVIDIA-Tesla T4"},  # As HAMi registers a card whose product name has no vendor.
+        {NO_USE: "A100"},
+        {},
+    ],
+    ids=["a model", "one of several", "every card", "HAMi's name", "another excluded", "no choice"],
 )
 def test_a_choice_that_some_card_meets_needs_no_words(annotations: dict[str, str]) -> None:
     assert model_findings(annotations) == []
