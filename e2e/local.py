@@ -3,9 +3,10 @@
 `python -m e2e.local up` starts a control plane that outlives the command, adds simulated nodes, and
 starts webhook, controllers and observer as processes of this machine. With `--examples waiting` the
 nodes are those of examples/waiting. With `--node real` there is one node instead, whose containers
-run: kubelet, containerd and the node driver with the devices of examples/quickstart. Standard output is for the shell: it exports PATH and, in its
-last line, KUBECONFIG. `python -m e2e.local down` stops exactly what was started. State, logs and the
-kubeconfig are in `.local/` of the project.
+run: kubelet, containerd and the node driver with the devices of examples/quickstart. With `--bridge` two
+replicas of the bridge run as well. Standard output is for the shell: it exports PATH and, in its last line,
+KUBECONFIG. `python -m e2e.local down` stops exactly what was started. State, logs and the kubeconfig are in
+`.local/` of the project.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import yaml
 from cli.output.phrases import count_text
 from e2e.access import Object, stream
 from e2e.binaries import binaries
+from e2e.bridge import Bridge
 from e2e.cluster import Cluster
 from e2e.drawbridge import Drawbridge, install_drawbridge
 from e2e.fleet import ExampleState, example_state, examples_fleet
@@ -36,6 +38,8 @@ STATE: Final = ROOT / ".local"
 OBSERVER_MANIFESTS: Final = ROOT / "manifests" / "observer"
 REAL_NODE: Final = "worker"
 INVENTORY: Final = ROOT / "examples" / "quickstart" / "inventory.yaml"
+REPLICAS: Final = ("a", "b")
+"""Of the bridge."""
 PROFILE: Final = {"translation": {"profiles": {"hami": DRIVER}}}
 """HAMi's keys ask for devices of the node driver."""
 
@@ -47,6 +51,7 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=STATE, help="where its files are kept")
     parser.add_argument("--examples", metavar="FOLDER", help="nodes and devices of examples/FOLDER")
     parser.add_argument("--node", choices=("real",), help="one node whose containers really run")
+    parser.add_argument("--bridge", action="store_true", help="with the scheduler bridge")
     arguments = parser.parse_args()
     state: Path = arguments.state.absolute()
     if arguments.action == "down":
@@ -61,7 +66,8 @@ def main() -> int:
     except LookupError as error:
         say(f"make up: {error}")
         return 2
-    return up(state, _start_real if arguments.node else partial(_start_simulated, chosen))
+    start = _start_real if arguments.node else partial(_start_simulated, chosen)
+    return up(state, partial(_start_with_bridge, start) if arguments.bridge else start)
 
 
 def up(state: Path, start: Callable[[Cluster], None]) -> int:
@@ -140,6 +146,17 @@ def _start_real(cluster: Cluster) -> None:
     driver.wait_ready()
     say(f"  {node.name}: {count_text(len(driver.published()), 'device')} of {driver.name}")
     _say_metrics(installed)
+
+
+def _start_with_bridge(start: Callable[[Cluster], None], cluster: Cluster) -> None:
+    """Start the rest and two replicas of the bridge, which owns no driver yet."""
+    start(cluster)
+    bridge = Bridge(cluster, drivers=())
+    bridge.install()
+    for replica in REPLICAS:
+        bridge.start(replica)
+    bridge.wait_working(*REPLICAS)
+    say(f"The bridge runs with {len(REPLICAS)} replicas and owns no driver yet: docs/bridge.md")
 
 
 def _install(cluster: Cluster, settings: Mapping[str, object]) -> list[Drawbridge]:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from e2e.fleet import examples_fleet
 from e2e.local_command import ROOT, run_local, state_folder
 from e2e.processes import running
+from kube.names import SCHEDULER_NAME
 
 
 @pytest.fixture
@@ -90,6 +92,36 @@ def test_the_events_of_the_page_come_in_its_cluster(state: Path) -> None:
         }
 
     assert set() == want - notes, notes
+
+
+def test_a_legacy_pod_gets_its_share_from_the_bridge(state: Path) -> None:
+    first = run_local("up", state, "--bridge")
+    assert first.returncode == 0, first.stderr
+    *_, export = first.stdout.splitlines()
+    name, _, path = export.removeprefix("export ").partition("=")
+    tools = f"{state / 'bin'}:{Path(sys.executable).parent}"
+    environment = {**os.environ, name: path, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def answered(*words: str) -> str:
+        completed = subprocess.run(
+            words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert completed.returncode == 0, completed.stderr
+        return completed.stdout
+
+    answered("kubectl", "drawbridge", "bridge", "own", "hami-core-gpu.project-hami.io", "--apply")
+    deadline = time.monotonic() + 120
+    scheduler = ""
+    while scheduler != SCHEDULER_NAME and time.monotonic() < deadline:
+        time.sleep(0.5)
+        dry_run = ("kubectl", "create", "--dry-run=server", "-f", "examples/share.yaml")
+        scheduler = answered(*dry_run, "-o", "jsonpath={.spec.schedulerName}")
+    assert scheduler == SCHEDULER_NAME
+    answered("kubectl", "apply", "-f", "examples/share.yaml")
+    ready = "jsonpath={.status.phase}=Running"
+    answered("kubectl", "wait", "-f", "examples/share.yaml", f"--for={ready}", "--timeout=120s")
+
+    assert "holder" in answered("kubectl", "get", "aown", "default", "-o", "yaml")
 
 
 def test_an_example_that_does_not_exist(state: Path) -> None:
