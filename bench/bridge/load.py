@@ -69,11 +69,20 @@ def pods_of(scenario: Scenario, count: int, scheduler: str) -> list[Object]:
     return documents
 
 
+class UnfinishedError(TimeoutError):
+    """Not all pods were bound or turned away in time; `decided` is the number of those that were."""
+
+    def __init__(self, decided: int, count: int) -> None:
+        """Tell how many of all pods were decided."""
+        super().__init__(f"{decided} of {count} pods are bound or turned away")
+        self.decided = decided
+
+
 async def schedule(client: Client, pods: Sequence[Object], *, timeout_s: float) -> float:
     """Create pods and return the seconds until each was bound, or turned away if it fits nowhere.
 
     Raises:
-        TimeoutError: The scheduler took longer.
+        UnfinishedError: The scheduler took longer.
     """
     nowhere = {
         document["metadata"]["name"]
@@ -92,7 +101,8 @@ async def schedule(client: Client, pods: Sequence[Object], *, timeout_s: float) 
                     lambda outcome: len(outcome.bound) >= count and nowhere <= outcome.turned_away
                 )
         except TimeoutError as error:
-            raise TimeoutError(f"{len(outcome.bound)} of {count} pods are bound") from error
+            decided = len(outcome.bound) + len(nowhere & outcome.turned_away)
+            raise UnfinishedError(decided, len(pods)) from error
         return time.perf_counter() - began
 
 

@@ -19,6 +19,7 @@ from bench.bridge.scenarios import (
     DRIVER,
     NOWHERE,
     SCENARIOS,
+    Object,
     Scenario,
     device_class,
     fill_claims,
@@ -116,8 +117,8 @@ class Turn(NamedTuple):
     """One side's work on one scenario.
 
     Attributes:
-        pods: That were created.
-        seconds: Until all were bound or turned away.
+        pods: That were bound or turned away, at least one.
+        seconds: Until all were, or `TURN_TIMEOUT_S`.
         metrics: After it, of a scheduler that was started before it.
         cpu: Seconds of CPU by process.
         memory_mb: Of the sidecar afterwards; 0 without one.
@@ -237,7 +238,7 @@ class _Comparison:
         try:
             async with await self._client() as client:
                 before = cpu_seconds(self._cluster)
-                seconds = await load.schedule(client, pods, timeout_s=TURN_TIMEOUT_S)
+                decided, seconds = await _schedule(client, pods)
                 after = cpu_seconds(self._cluster)
                 metrics = await asyncio.to_thread(side.metrics)
                 memory_mb = self._memory_mb()
@@ -246,8 +247,8 @@ class _Comparison:
         async with await self._client() as client:
             await load.drain(client)
         cpu = {name: used - before.get(name, 0.0) for name, used in after.items()}
-        turn = Turn(len(pods), seconds, metrics, cpu, memory_mb)
-        _say(f"  {side.name}: {turn.rate:.1f} pods/s of {len(pods)}")
+        turn = Turn(decided, seconds, metrics, cpu, memory_mb)
+        _say(f"  {side.name}: {turn.rate:.1f} pods/s, {decided} of {len(pods)}")
         return turn
 
     def _pod_count(self, scenario: Scenario) -> int:
@@ -274,7 +275,7 @@ class _Comparison:
         title = f"{nodes:,} nodes, {scenario.name}"
         goals = GOALS[scenario.is_full or scenario.has_nowhere]
         rate, anchor = (median(turn.rate for turn in turns) for turns in (ours, anchors))
-        name = f"{title}: pods/s of {ours[0].pods}"
+        name = f"{title}: pods/s"
         if nodes in goals and self._options.against is Anchor.IN_TREE:
             yield times(name, rate, anchor, at_least=goals[nodes])
         else:
@@ -284,6 +285,15 @@ class _Comparison:
         p99_ms = quantile(metrics, _DECISION, 0.99, kind="find_nodes") * 1000
         yield below(f"{title}: decision p99 in ms", p99_ms, DECISION_GOALS_MS.get(nodes))
         yield below(f"{title}: memory of the sidecar in MB", ours[-1].memory_mb, 300.0)
+
+
+async def _schedule(client: Client, pods: Sequence[Object]) -> tuple[int, float]:
+    """Return how many pods were decided, and in how many seconds; the rest takes too long."""
+    try:
+        seconds = await load.schedule(client, pods, timeout_s=TURN_TIMEOUT_S)
+    except load.UnfinishedError as error:
+        return max(1, error.decided), TURN_TIMEOUT_S
+    return len(pods), seconds
 
 
 def _shares(title: str, ours: Turn, anchor: Turn) -> Iterator[Result]:
