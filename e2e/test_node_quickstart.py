@@ -26,6 +26,8 @@ _CHANGING: Final = (
     (r"-namespaces-\d+", "-namespaces-ID"),
     (r" \(\d+\)", " (ID)"),
     (r"[ \t]+", " "),
+    # What kubectl logs of a watch that it ends itself.
+    (r"(?m)^[IWE]\d{4} .*\n", ""),
 )
 """What is another one each time, and what stands in its place."""
 

@@ -63,8 +63,8 @@ class ClusterState:
         held_back: Devices of pods that were deleted by force.
         features: The gates of allocation.
         on_end: Called with the UID of each pod that was bound or deleted.
-        wakeups: How often pods that wait should be tried again although no event that the scheduler
-            sees says so.
+        wakeups: How often all pods that wait should be tried again, not only those that `version`'s
+            change helps.
         applied_settings: Of the owned drivers, as the view of the devices has them.
         version: Grows with each change of the inventory, of a claim or of what is promised.
     """
@@ -396,8 +396,7 @@ class ClusterState:
 
     def _held_back_changed(self, uid: str) -> None:
         self._queue_held(uid)
-        if uid not in self.held_back.claims:
-            self.wakeups += 1
+        self.version += 1  # Pods that wait are planned anew; most releases help few of them.
 
     def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
         def mark_changed(key: Name, old: object, new: object) -> None:

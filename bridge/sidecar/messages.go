@@ -63,7 +63,7 @@ type helloAnswer struct {
 	Leads bool `json:"leads"`
 	// Ready is whether it leads and has seen the cluster.
 	Ready bool `json:"ready"`
-	// Wakeups grows when devices became free without an event of the cluster that says so.
+	// Wakeups grows when other drivers are served, or devices in use were counted anew.
 	Wakeups int64 `json:"wakeups"`
 	// Drivers are those whose devices are given. Devices of others neither help a pod nor hinder it.
 	Drivers []string `json:"drivers"`

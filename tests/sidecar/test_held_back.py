@@ -162,18 +162,46 @@ async def test_held_devices_are_given_again_when_the_driver_says_so(tmp_path: Pa
             await until(lambda: bool(sidecar.state.held_back.claims))
             deallocate(server, "gpu-a")
             assert await debug(sidecar) == [f"{DRIVER}/node-1/gpu-0"]
-            wakeups = sidecar.state.wakeups
             taint(server, {"key": "of.others/taint", "effect": "NoSchedule"})
             taint(server)
             taint(server, {"key": IN_USE_TAINT, "effect": "NoSchedule"})
             await until(lambda: bool(sidecar.state.held_back._in_use))
             assert await answer(sidecar, waiting) == "noDevices"
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            assert (await scheduler.wake()).get("pods", []) == []
 
             taint(server)
 
             await until(lambda: not sidecar.state.held_back.claims)
+            assert (await scheduler.wake()).get("pods", []) == ["default/b"]
             assert await answer(sidecar, waiting) == "fits"
-            assert sidecar.state.wakeups > wakeups
+
+
+async def test_the_end_of_a_pod_that_is_heard_of_late_wakes_no_more_than_it_helps(
+    tmp_path: Path,
+) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        ended = running_pod(server, "a")
+        waiting = []
+        for name in ("b", "c", "d"):
+            put_claim(server, f"gpu-{name}")
+            waiting.append(put_pod(server, name, f"gpu-{name}"))
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            for pod in waiting:
+                assert await answer(sidecar, pod) == "noDevices"
+            scheduler = FakeScheduler(sidecar.socket)
+            wakeups = (await scheduler.hello()).get("wakeups", 0)
+
+            deallocate(server, "gpu-a")
+            await until(lambda: bool(sidecar.state.held_back.claims))
+            assert (await scheduler.wake()).get("pods", []) == []
+            server.put(PODS, {**ended, "status": {"phase": "Succeeded"}})
+
+            await until(lambda: not sidecar.state.held_back.claims)
+            assert (await scheduler.wake()).get("pods", []) == ["default/b"]
+            assert (await scheduler.hello()).get("wakeups", 0) == wakeups
 
 
 async def test_the_next_leader_knows_what_is_held_back_and_until_when(tmp_path: Path) -> None:
