@@ -15,11 +15,12 @@ import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import yaml
 
 from e2e.credentials import kubeconfig, write_secret
 from e2e.processes import (
@@ -36,7 +37,7 @@ Object = dict[str, Any]
 
 POLL_S: Final = 0.05
 TIMEOUT_S: Final = 30.0
-TOKEN_LIFE: Final = "24h"
+TOKEN_LIFE_S: Final = 24 * 60 * 60
 
 _PROXY: Final = "kubectl-proxy"
 _DISCOVERY: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -73,6 +74,7 @@ class Access:
         self._keeper: Keeper | None = None
         self._kinds: dict[str, Kind] = {}
         self._socket: Path | None = None
+        self._entry: Mapping[str, Any] = {}
 
     # --- kubectl ---------------------------------------------------------------------------------
 
@@ -118,12 +120,6 @@ class Access:
             "PATH": os.pathsep.join(str(program) for program in programs),
         }
 
-    def apply(self, objects: str | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
-        """Server-side apply of YAML text, one object or several; returns kubectl's words."""
-        text = objects if isinstance(objects, str) else stream(objects)
-        command = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-        return self.kubectl(*command, input=text).stdout
-
     # --- plain requests --------------------------------------------------------------------------
 
     def request(
@@ -158,6 +154,32 @@ class Access:
         status, body = self.request("GET", path, accept=accept)
         assert status == http.client.OK, f"GET {path}: {status} {body.decode(errors='replace')}"
         return body
+
+    def apply(self, objects: str | Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> None:
+        """Apply YAML text, one object or several, as `kubectl apply --server-side --force-conflicts`.
+
+        A refusal is the test's failure.
+        """
+        query = urllib.parse.urlencode(
+            {"fieldManager": "kubectl", "force": "true", "fieldValidation": "Strict"}
+        )
+        for document in _documents(objects):
+            metadata = document["metadata"]
+            path = self._kind_of(document).path(
+                metadata.get("namespace", "default"), metadata["name"]
+            )
+            status, body = self.request(
+                "PATCH", f"{path}?{query}", document, content_type="application/apply-patch+yaml"
+            )
+            applied = status in {http.client.OK, http.client.CREATED}
+            assert applied, f"apply {path}: {status} {body.decode(errors='replace')}"
+
+    def delete(self, kind: str, name: str, namespace: str | None = None) -> None:
+        """Delete an object, if there is one, and do not wait until it is gone."""
+        path = self.kind(kind).path(namespace or "default", name)
+        status, body = self.request("DELETE", path)
+        known = (http.client.OK, http.client.ACCEPTED, http.client.NOT_FOUND)
+        assert status in known, f"DELETE {path}: {status} {body.decode(errors='replace')}"
 
     def find(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
         """The object, or None when there is none.
@@ -194,6 +216,12 @@ class Access:
             self._kinds = self._discovered()  # A definition may have come since.
         assert name.lower() in self._kinds, f"the API server has no kind {name!r}"
         return self._kinds[name.lower()]
+
+    def _kind_of(self, document: Mapping[str, Any]) -> Kind:
+        """Return the path and the plural of an object's kind, in the version it is written in."""
+        group, _, version = str(document["apiVersion"]).rpartition("/")
+        kind = self.kind(".".join(filter(None, (document["kind"], group))))
+        return msgspec.structs.replace(kind, prefix=f"{kind.prefix.rpartition('/')[0]}/{version}")
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -261,8 +289,15 @@ class Access:
 
     def token(self, namespace: str, service_account: str) -> str:
         """A token of a service account, as the kubelet would mount one."""
-        account = ("--namespace", namespace, service_account)
-        return self.kubectl("create", "token", *account, "--duration", TOKEN_LIFE).stdout.strip()
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_LIFE_S},
+        }
+        status, body = self.request("POST", path, request)
+        assert status == http.client.CREATED, f"POST {path}: {status} {body.decode()}"
+        return str(json.loads(body)["status"]["token"])
 
     def kubeconfig_for(self, namespace: str, service_account: str) -> Path:
         """A kubeconfig with the rights of a service account, and no others."""
@@ -273,11 +308,10 @@ class Access:
 
     def entry(self) -> Mapping[str, Any]:
         """The entry of a kubeconfig that reaches the cluster."""
-        stdout = self.kubectl(
-            "config", "view", "--raw", "--minify", "--flatten", "--output", "json"
-        ).stdout
-        cluster: Mapping[str, Any] = json.loads(stdout)["clusters"][0]["cluster"]
-        return cluster
+        if not self._entry:
+            words = ("config", "view", "--raw", "--minify", "--flatten", "--output", "json")
+            self._entry = json.loads(self.kubectl(*words).stdout)["clusters"][0]["cluster"]
+        return self._entry
 
     # --- the inventory ---------------------------------------------------------------------------
 
@@ -303,11 +337,10 @@ class Access:
         """Delete nodes and what is published for them."""
         slices = self.kind("resourceslices").path("")
         for name in names:
-            # By requests of our own: two commands each would take a minute for a hundred nodes.
-            for path in (f"/api/v1/nodes/{name}", f"{slices}?fieldSelector=spec.nodeName%3D{name}"):
-                status, body = self.request("DELETE", path)
-                known = (http.client.OK, http.client.NOT_FOUND)
-                assert status in known, f"DELETE {path}: {status} {body.decode(errors='replace')}"
+            self.delete("node", name)
+            path = f"{slices}?fieldSelector=spec.nodeName%3D{name}"
+            status, body = self.request("DELETE", path)
+            assert status == http.client.OK, f"DELETE {path}: {status} {body.decode()}"
 
     # --- what the cluster says -------------------------------------------------------------------
 
@@ -402,6 +435,19 @@ class Access:
                     for resource in version["resources"]:
                         _remember(kinds, root, group["metadata"].get("name", ""), version, resource)
         return kinds
+
+
+def _documents(
+    objects: str | Mapping[str, Any] | Iterable[Mapping[str, Any]],
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of a text, of lists, or as they are."""
+    if isinstance(objects, str):
+        objects = [document for document in yaml.safe_load_all(objects) if document]
+    for document in [objects] if isinstance(objects, Mapping) else objects:
+        if document["kind"] == "List":
+            yield from document["items"]
+        else:
+            yield document
 
 
 def stream(objects: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:

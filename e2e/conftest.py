@@ -220,12 +220,12 @@ def namespace(cluster: Access) -> Iterator[str]:
 
 def _fresh_namespace(cluster: Access, prefix: str) -> Iterator[str]:
     name = f"{prefix}-{os.getpid()}-{next(_numbers)}"
-    cluster.kubectl("create", "namespace", name)
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     # Pods are refused until the controller manager has made the account that they run under.
     cluster.wait_for("serviceaccounts", "default", name)
     yield name
     # kwok ends pods at once; the rest of the namespace's end need not hold up the next story.
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.delete("namespace", name)
 
 
 @pytest.fixture
