@@ -50,19 +50,39 @@ def held_objects(plan: Mapping[str, Any]) -> dict[str, str]:
 # --- waves ----------------------------------------------------------------------------------------
 
 
-def test_each_wave_takes_its_share_of_the_nodes_and_of_the_namespaces(tmp_path: Path) -> None:
-    nodes = [hami_node(f"hami-{number}") for number in range(4)]
-    teams = [workload("web", SHARE, ["hami-0"], namespace=f"team-{number}") for number in range(2)]
+def test_namespaces_are_spread_over_all_waves_but_the_last(tmp_path: Path) -> None:
+    nodes = [hami_node(f"hami-{number}") for number in range(6)]
+    teams = [workload("web", SHARE, ["hami-0"], namespace=f"team-{number}") for number in range(3)]
 
-    result = call(tmp_path, [*nodes, *teams[0], *teams[1]], "--wave-nodes", 2)
+    result = call(tmp_path, [*nodes, *teams[0], *teams[1], *teams[2]], "--wave-nodes", 2)
 
     assert 0 == result.exit_code, result.stdout
     assert waves(document(tmp_path)) == [
-        (["hami-1", "hami-2"], ["team-0"]),
-        # The pods of team-1 leave hami-0 only when they have claims.
-        (["hami-3"], ["team-1"]),
-        (["hami-0"], []),
+        (["hami-1", "hami-2"], ["team-0", "team-1"]),
+        (["hami-3", "hami-4"], ["team-2"]),
+        # By now no pod is left that only a node of HAMi takes, so both can be drained.
+        (["hami-0", "hami-5"], []),
     ]
+
+
+def test_a_cluster_whose_namespaces_fit_early_has_no_more_waves_than_its_nodes_need(
+    tmp_path: Path,
+) -> None:
+    nodes = [hami_node(f"hami-{number:02}", gpus=4) for number in range(16)]
+    nodes += [plugin_node(f"gpu-{number:02}", gpus=8) for number in range(24)]
+    teams = [
+        document
+        for number in range(12)
+        for document in workload(
+            "web", SHARE, [f"hami-{number % 8:02}"] * 3, namespace=f"team-{number:02}"
+        )
+    ]
+
+    plan = planned(tmp_path, [*nodes, *teams], "--wave-nodes", 14)
+
+    assert [14, 14, 12] == [len(wave["nodes"]) for wave in plan["waves"]]
+    assert [False] * 3 == [wave["split"] for wave in plan["waves"]]
+    assert {} == held_objects(plan)
 
 
 def test_a_namespace_waits_until_the_switched_nodes_have_room_for_it(tmp_path: Path) -> None:
@@ -89,6 +109,17 @@ def test_a_wave_that_does_not_fit_is_split(tmp_path: Path) -> None:
     assert plan["waves"][0]["split"]
     assert not plan["waves"][3]["split"]
     assert "Deployment/team/web" in plan["waves"][0]["notes"][0]
+
+
+def test_a_split_wave_has_as_many_nodes_as_fit(tmp_path: Path) -> None:
+    nodes = [plugin_node(f"gpu-{number}") for number in range(8)]
+    busy = workload("web", {GPU: "4"}, ["gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4"])
+
+    plan = planned(tmp_path, [*nodes, *busy], "--wave-nodes", 4)
+
+    # Three nodes are free, so five pods keep three of eight nodes free to be drained, and never four.
+    assert [3, 3, 2] == [len(wave["nodes"]) for wave in plan["waves"]]
+    assert [True, True, False] == [wave["split"] for wave in plan["waves"]]
 
 
 def test_if_no_wave_fits_it_says_what_has_to_be_free(tmp_path: Path) -> None:
@@ -152,7 +183,8 @@ def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> No
     assert "Deployment/team/bad" in held_objects(plan)["Namespace//team"]
 
 
-def test_what_is_switched_and_opted_in_already_has_no_wave(tmp_path: Path) -> None:
+def switched_node() -> list[dict[str, Any]]:
+    """A node with a DRA driver that publishes one GPU."""
     slice_ = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
@@ -164,13 +196,58 @@ def test_what_is_switched_and_opted_in_already_has_no_wave(tmp_path: Path) -> No
             "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}],
         },
     }
+    return [node("done", {}, {}, {}), slice_]
+
+
+def claim_of(pod: str) -> dict[str, Any]:
+    """The claim of a pod, which has the GPU of the switched node."""
+    allocated = {"driver": "gpu.nvidia.com", "pool": "done", "device": "gpu-0", "request": "gpu"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": "gpu",
+            "namespace": "team",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": "u"}],
+        },
+        "spec": {
+            "devices": {
+                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
+            }
+        },
+        "status": {"allocation": {"devices": {"results": [allocated]}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "free"),
+    [
+        # It is placed anew, on a node with the plugin.
+        ({GPU: "1"}, 4),
+        # It would be rejected, and keeps what it has.
+        ({GPU: "1.5"}, 4),
+    ],
+    ids=["native", "refused"],
+)
+def test_a_claim_counts_once_whatever_becomes_of_its_pod(
+    tmp_path: Path, limits: Mapping[str, str], free: int
+) -> None:
+    owner, pod = workload("web", limits, ["done"])
+    objects = [*switched_node(), plugin_node("gpu-0"), owner, pod, claim_of("web-0")]
+
+    plan = planned(tmp_path, objects)
+
+    assert [free] == [wave["freeBefore"] for wave in plan["waves"]]
+
+
+def test_what_is_switched_and_opted_in_already_has_no_wave(tmp_path: Path) -> None:
     labels = {"drawbridge.internal/translate": "true"}
     moved = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"name": "team", "labels": labels},
     }
-    done = [node("done", {}, {}, {}), slice_, moved, *workload("web", {GPU: "1"}, ["done"])]
+    done = [*switched_node(), moved, *workload("web", {GPU: "1"}, ["done"])]
 
     result = call(tmp_path, done)
 

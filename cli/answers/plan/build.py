@@ -65,19 +65,11 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     evidence: Evidence
     groups: Mapping[str, Workload]
 
-    def planner(self, policy: Policy, namespace: str) -> Planner:
+    def planner(self, policy: Policy) -> Planner:
         """Return the planner of the cluster."""
-        members = {
-            workload.key.reference: self.groups[workload.key.reference]
-            for workload in self.cluster.workloads
-        }
-        live = frozenset(
-            (source.namespace or namespace, source.name)
-            for group in members.values()
-            for source in group.pods
-        )
-        nodes = {reference: _nodes_of(group) for reference, group in members.items()}
-        return Planner(self.cluster, self.evidence, nodes, Placer(self.cluster, live), policy)
+        references = [workload.key.reference for workload in self.cluster.workloads]
+        nodes = {reference: _nodes_of(self.groups[reference]) for reference in references}
+        return Planner(self.cluster, self.evidence, nodes, Placer(self.cluster), policy)
 
     def stage(self) -> Stage:
         """Return the stage of the cluster as it is."""
@@ -119,7 +111,7 @@ def build_plan(
     ]
     waves = Waves(waves=(), held=tuple(too_old))
     if not too_old:
-        planner = prepared.planner(policy, question.namespace)
+        planner = prepared.planner(policy)
         waves = planner.plan(candidates, namespaces, stage, progress)
     drivers = sorted({driver for entry in candidates for driver in entry.node.devices})
     plan = Plan(
@@ -145,7 +137,7 @@ def misfit_of(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> s
     """Explain why the pods of some nodes find no devices elsewhere now; empty where they do."""
     prepared = _prepare(question)
     policy = Policy(wave_nodes=len(nodes), keep_free=keep_free)
-    return prepared.planner(policy, question.namespace).misfit(prepared.stage(), frozenset(nodes))
+    return prepared.planner(policy).misfit(prepared.stage(), frozenset(nodes))
 
 
 def _prepare(question: PlanQuestion) -> _Prepared:

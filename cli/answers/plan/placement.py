@@ -92,22 +92,23 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 class Placer:
     """The pods and devices of an assessed cluster."""
 
-    def __init__(self, cluster: AssessedCluster, live_pods: frozenset[tuple[str, str]]) -> None:
+    def __init__(self, cluster: AssessedCluster) -> None:
         """Prepare the pods of all workloads that can be placed.
 
         Args:
             cluster: With the inventory of all nodes.
-            live_pods: Namespace and name of the pods of workloads; their claims are theirs again.
         """
         state = cluster.state
-        claims = release_claims(state.claims, live_pods)
-        self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
         classes = usable_classes(state.classes, state.cluster(Features()))
         workloads = [
             workload
             for workload in cluster.workloads
             if workload.result is not None and class_names(workload) <= classes
         ]
+        # Pods that are not placed anew, such as those that would be refused, keep their claims.
+        placed_pods = frozenset(pod for workload in workloads for pod in workload.members)
+        claims = release_claims(state.claims, placed_pods)
+        self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
         pods = (pod for workload in workloads for pod in _pods_of(workload))
         self.pods = tuple(islice(pods, MAX_ALL_PODS))
         self.not_counted = tuple(

@@ -159,17 +159,29 @@ class Planner:
             return self._try(stage, (), pending, len(pending))
         occupied = Counter(self._located.values())
         ordered = sorted(remaining, key=lambda entry: (occupied[entry.node.name], entry.node.name))
-        size = min(self._policy.wave_nodes, len(ordered))
-        while size > 0:
-            firsts = range(min(len(ordered), _TRIED_ALONE) if size == 1 else 1)
-            left = len(remaining) - size
-            # A wave opts in its share of the namespaces; the last one all that are left.
-            share = len(pending) if not left else -(-len(pending) * size // len(remaining))
-            for first in firsts:
-                attempt = self._try(stage, tuple(ordered[first : first + size]), pending, share)
-                if attempt is not None:
-                    return attempt
-            size //= 2
+        size = too_large = min(self._policy.wave_nodes, len(ordered))
+        attempt = self._try_size(stage, ordered, size, pending)
+        while attempt is None and size > 1:
+            size, too_large = size // 2, size
+            attempt = self._try_size(stage, ordered, size, pending)
+        while attempt is not None and too_large - size > 1:
+            middle = (size + too_large) // 2
+            larger = self._try_size(stage, ordered, middle, pending)
+            if larger is None:
+                too_large = middle
+            else:
+                attempt, size = larger, middle
+        return attempt
+
+    def _try_size(
+        self, stage: Stage, ordered: Sequence[Candidate], size: int, pending: Sequence[str]
+    ) -> _Attempt | None:
+        """Return the wave of the first nodes; where a single one does not fit, that of another one."""
+        share = _share(len(pending), size, len(ordered))
+        for first in range(min(len(ordered), _TRIED_ALONE) if size == 1 else 1):
+            attempt = self._try(stage, tuple(ordered[first : first + size]), pending, share)
+            if attempt is not None:
+                return attempt
         return None
 
     def _try(
@@ -251,6 +263,27 @@ class Planner:
             yield Held(object=f"Node//{entry.node.name}", reason=self._reason, fix=fix)
         for name in pending:
             yield Held(object=f"Namespace//{name}", reason=self._reason, fix=fix)
+
+
+def _share(namespaces: int, size: int, nodes: int) -> int:
+    """Return how many namespaces a wave should opt in.
+
+    The last wave should have none: pods that are not opted in fit no switched node, so as long as there
+    are such pods the last nodes of their system cannot be drained together.
+
+    Args:
+        namespaces: That are not opted in.
+        size: Nodes of this wave, and of each wave after it but the last.
+        nodes: That are not switched, those of this wave among them.
+
+    >>> [_share(12, 14, nodes) for nodes in (40, 26, 14, 12)]
+    [6, 12, 12, 12]
+    """
+    left = nodes - size
+    if left <= 0:
+        return namespaces
+    of_last_wave = (left - 1) % size + 1
+    return -(-namespaces * size // (nodes - of_last_wave))
 
 
 def _numbers(share: int, most: int) -> Iterator[int]:
