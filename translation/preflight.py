@@ -125,8 +125,12 @@ def is_native(
     """Return whether Kubernetes itself allocates the pod's devices (KEP-5004).
 
     It allocates whole devices only: no share, no filter, no annotation. A class whose driver never
-    published a device allocates none, so its keys are translated where another GPU driver has.
+    published a device allocates none, so its keys are translated where another GPU driver has. A pod
+    that has to leave its scheduler is translated, since the scheduler of a legacy system finds only its own
+    nodes, and without claims the default scheduler would not keep the pod from them.
     """
+    if options.scheduler_for(legacy.scheduler_name) != legacy.scheduler_name:
+        return False
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False
     vocabularies = vocabularies_in_force(options, snapshot.profiles)

@@ -16,6 +16,7 @@ from findings.text import printable
 from kube.names import TRANSLATE_LABEL
 
 PHASES: Final = ("preflight", "switch", "verify", "rollback")
+DRIVER_ROOT: Final = "/run/nvidia/driver"
 DRAIN_TIMEOUT: Final = "30m"
 NODE_TIMEOUT: Final = "10m"
 WAVE_TIMEOUT: Final = "30m"
@@ -117,12 +118,15 @@ def _driver_lines(driver: str, label: str, operator: str) -> Iterator[str]:
         )
         yield "# place is not supported, so the driver's own chart is used. For its driver manager to evict the"
         yield f"# DRA driver, set in ClusterPolicy spec.driver.manager.env: NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL}"
+        yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
+        yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
     yield _command(
         *("helm", "upgrade", "--install", "nvidia-dra-driver-gpu"),
         *("nvidia/nvidia-dra-driver-gpu", "--namespace", "nvidia-dra-driver-gpu"),
         "--create-namespace",
         "--set=resources.gpus.enabled=true",
         "--set=gpuResourcesEnabledOverride=true",
+        *((f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if operator else ()),
         f"--set-string=kubeletPlugin.nodeSelector.{key.replace('.', chr(92) + '.')}={value}",
     )
 

@@ -219,6 +219,22 @@ def test_a_running_pod_of_another_scheduler_is_assessed_as_if_it_were_adopted(
     assert "adoptSchedulers" in answer["workloads"][0]["fix"]
 
 
+def test_whole_devices_that_another_scheduler_hands_out_become_claims(tmp_path: Path) -> None:
+    """HAMi's webhook names its scheduler in pods, not in their owners."""
+    owners = [workload("Deployment", name, {GPU: "1"}) for name in ("hami", "plugin")]
+    pods = [
+        pod("a", {GPU: "1"}, "Deployment/hami", schedulerName="hami-scheduler"),
+        pod("b", {GPU: "1"}, "Deployment/plugin", schedulerName="default-scheduler"),
+    ]
+
+    answer = assessed(tmp_path, hami_node("hami-0"), plugin_node("plugin-0"), *owners, *pods)
+
+    assert outcomes(answer) == {
+        "Deployment/team/hami": ("translated", 1),
+        "Deployment/team/plugin": ("native", 1),
+    }
+
+
 def test_an_owner_of_an_unknown_kind_is_known_by_its_pods(tmp_path: Path) -> None:
     answer = assessed(
         tmp_path, pod("a", SHARE, "Trainer/t"), pod("b", {GPU: "1.5"}, "Trainer/broken")

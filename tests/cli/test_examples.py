@@ -100,7 +100,9 @@ MISTAKES = {
     "requests-only.yaml": ["error limitRequired", "error limitRequired"],
 }
 
-EVERY = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name != "cluster.yaml")
+STATES = frozenset({"cluster.yaml", "before.yaml", "after.yaml"})
+"""Names of files that have the state of a cluster; the others are manifests to be translated."""
+EVERY = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.name not in STATES)
 
 
 def answer(*arguments: object, stdin: str | None = None) -> dict[str, Any]:

@@ -439,20 +439,30 @@ def test_the_plugin_is_switched_off_as_the_operators_version_wants(
         f"kubectl label node gpu-0 --overwrite nvidia.com/dra-kubelet-plugin=true {label}" in switch
     )
     assert has_note is ("issue 2288" in switch)
-    assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in (tmp_path / "plan" / "prepare.sh").read_text()
+    prepare = (tmp_path / "plan" / "prepare.sh").read_text()
+    assert "NODE_LABEL_FOR_GPU_POD_EVICTION" in prepare
+    assert " --set=nvidiaDriverRoot=/run/nvidia/driver " in prepare
 
 
-def test_a_plugin_without_the_operator_is_kept_from_switched_nodes(tmp_path: Path) -> None:
-    plugin = {
+def plugin_daemon_set(name: str) -> dict[str, Any]:
+    return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system"},
+        "metadata": {"name": name, "namespace": "kube-system"},
         "spec": {
             "template": {"spec": {"containers": [{"name": "p", "image": "k8s-device-plugin"}]}}
         },
     }
 
-    plan = planned(tmp_path, [plugin_node("gpu-0"), plugin])
+
+def test_a_plugin_without_the_operator_is_kept_from_switched_nodes(tmp_path: Path) -> None:
+    # Pods select nodes by the labels of the second one, which is of the same chart and image.
+    plugins = [
+        plugin_daemon_set("nvidia-device-plugin"),
+        plugin_daemon_set("nvidia-device-plugin-gpu-feature-discovery"),
+    ]
+
+    plan = planned(tmp_path, [plugin_node("gpu-0"), *plugins])
 
     (entry,) = plan["plugins"]
     (term,) = entry["nodeSelectorTerms"]
@@ -461,6 +471,7 @@ def test_a_plugin_without_the_operator_is_kept_from_switched_nodes(tmp_path: Pat
     prepare = (tmp_path / "plan" / "prepare.sh").read_text()
     assert "kubectl patch daemonset nvidia-device-plugin --namespace=kube-system" in prepare
     assert "gpuResourcesEnabledOverride=true" in prepare
+    assert "nvidiaDriverRoot" not in prepare
     assert r"kubeletPlugin.nodeSelector.nvidia\.com/dra-kubelet-plugin=true" in prepare
 
 

@@ -119,6 +119,31 @@ def test_the_label_beats_a_foreign_scheduler(name: str, scheduler: str, mode: Mo
     assert "warning schedulerReplaced spec.schedulerName" in finding_texts(outcome.findings)
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "adopted", "is_native"),
+    [
+        ("", {}, True),
+        ("default-scheduler", {}, True),
+        ("volcano", {"volcano": "volcano"}, True),
+        ("hami-scheduler", {}, False),
+        ("hami-scheduler", {"hami-scheduler": "default-scheduler"}, False),
+    ],
+)
+def test_a_mapped_pod_that_has_to_leave_its_scheduler_is_translated(
+    scheduler: str, adopted: dict[str, str], *, is_native: bool
+) -> None:
+    """HAMi's scheduler would find nothing for it outside of HAMi's nodes."""
+    mapped = translation_snapshot(
+        namespaces={NAMESPACE: IN}, extended_resources={"nvidia.com/gpu": "gpu.nvidia.com"}
+    )
+    document = pod(gpus(1), schedulerName=scheduler)
+
+    outcome = translation_outcome(document, mapped, TranslationOptions(adopt_schedulers=adopted))
+
+    assert is_native is isinstance(outcome, Untouched)
+    assert not isinstance(outcome, Translated) or outcome.scheduler_name == "default-scheduler"
+
+
 def test_an_adopted_scheduler_is_the_settings_choice_also_with_the_label() -> None:
     adopting = TranslationOptions(adopt_schedulers={"volcano": "volcano", "kai": "mine"})
     outcomes = [

@@ -116,7 +116,12 @@ def assess_workload(
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     legacy = legacy_pod(pod, vocabularies) if pod is not None else None
     requests = legacy is not None and requests_devices(legacy, vocabularies)
-    is_whole = requests and legacy is not None and _is_native_once_mapped(legacy, snapshot, options)
+    is_whole = (
+        requests
+        and legacy is not None
+        and _is_native_once_mapped(legacy, snapshot, options)
+        and not _has_other_scheduler(workload.pods, options)
+    )
     result = _translate(
         source_object, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
     )
@@ -157,6 +162,13 @@ def _is_native_once_mapped(
         snapshot, publishes=None, extended_resources=mapped_resources
     )
     return is_native(legacy, all_mapped, options)
+
+
+def _has_other_scheduler(pods: Iterable[SourceObject], options: TranslationOptions) -> bool:
+    """Return whether a webhook gave live pods to the scheduler of a legacy system, which they have to leave."""
+    specs = (pod.document.get("spec") for pod in pods)
+    names = {spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping)}
+    return any(isinstance(name, str) and options.scheduler_for(name) != name for name in names)
 
 
 def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:

@@ -30,6 +30,9 @@ OPERANDS_SINCE: Final = (26, 7)
 """The first release of the GPU Operator whose label for all operands keeps the GPU driver."""
 
 _PLUGINS: Final = ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plugin")
+_DISCOVERY: Final = "feature-discovery"
+"""In the name of the DaemonSet that the plugin's chart starts from the same image, and whose labels pods
+select nodes by: it stays."""
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
 _MAX_TEXT: Final = 63
 
@@ -147,6 +150,8 @@ def _is_plugin(source: SourceObject) -> bool:
         for container in list_at(source.document, "spec", "template", "spec", "containers")
     )
     texts = (source.name, *images)
+    if _DISCOVERY in source.name:
+        return False
     return any(plugin in text for plugin in _PLUGINS for text in texts)
 
 
