@@ -249,6 +249,35 @@ def test_a_wrong_value_is_refused_and_named(flag: str, words: str) -> None:
     assert words in run_helm("template", RELEASE, CHART, *where, "--set", flag, fails=True)
 
 
+@pytest.mark.parametrize(
+    ("version", "flag", "words"),
+    [
+        ("1.33.4", "mode=OptIn", "incompatible with Kubernetes"),
+        ("1.36.2", "bridge.enabled=true", "bridge.enabled needs Kubernetes 1.37"),
+        ("1.35.3", "driver.enabled=true", "driver.enabled needs Kubernetes 1.36"),
+    ],
+)
+def test_what_a_version_of_kubernetes_lacks_is_refused(version: str, flag: str, words: str) -> None:
+    where = ("--namespace", NAMESPACE, "--kube-version", version)
+
+    assert words in run_helm("template", RELEASE, CHART, *where, "--set", flag, fails=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "flag"),
+    [
+        ("1.34.0", "observer.enabled=true"),
+        # As managed services name their builds.
+        ("1.36.1-gke.1100", "driver.enabled=true"),
+        ("1.37.0-eks-12345", "bridge.enabled=true"),
+    ],
+)
+def test_what_a_version_of_kubernetes_serves_is_rendered(version: str, flag: str) -> None:
+    where = ("--namespace", NAMESPACE, "--kube-version", version)
+
+    assert "kind: Deployment" in run_helm("template", RELEASE, CHART, *where, "--set", flag)
+
+
 def test_the_bridge_is_refused_where_its_fence_does_not_reach() -> None:
     where = ("--namespace", "gpu-system", "--kube-version", "1.37.1")
     output = run_helm(

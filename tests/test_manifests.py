@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from admission.webhook_configuration import configuration, validating_configuration
+from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION
 from controllers.certificates.settings import Settings as CertificateProcessSettings
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, WORKLOADS
@@ -63,6 +64,31 @@ def test_a_changed_file_is_stale_until_it_is_written(tmp_path: Path) -> None:
     generate.write(tmp_path)
 
     assert generate.stale(tmp_path) == []
+
+
+SERVED_SINCE: Final = {
+    "v1": (1, 0),
+    "admissionregistration.k8s.io/v1": (1, 30),
+    "apiextensions.k8s.io/v1": (1, 16),
+    "apps/v1": (1, 9),
+    "networking.k8s.io/v1": (1, 7),
+    "policy/v1": (1, 21),
+    "rbac.authorization.k8s.io/v1": (1, 8),
+    "resource.k8s.io/v1": (1, 34),
+}
+"""API version to the Kubernetes that serves all kinds of it that the manifests have: of
+admissionregistration.k8s.io/v1 the newest is the ValidatingAdmissionPolicy."""
+OTHERS: Final = ("cert-manager.io/", "drawbridge.internal/", "kustomize.config.k8s.io/")
+
+
+def test_the_oldest_kubernetes_serves_every_object() -> None:
+    paths = sorted((ROOT / "manifests").rglob("*.yaml"))
+    documents = [document for path in paths for document in yaml.safe_load_all(path.read_text())]
+    used = {document["apiVersion"] for document in documents if "apiVersion" in (document or {})}
+    of_kubernetes = {version for version in used if not version.startswith(OTHERS)}
+
+    assert of_kubernetes == SERVED_SINCE.keys()
+    assert max(SERVED_SINCE.values()) <= OLDEST_KUBERNETES
 
 
 def test_the_generated_configurations_read_back() -> None:

@@ -9,6 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
+from cli.answers.assessment.blockers import OLDEST_KUBERNETES
+from cli.answers.upgrade.kubernetes import BRIDGE_VERSION, DRIVER_SINCE
 from controllers.settings import Settings as ControllerSettings
 from process.settings import to_document
 from tools import chart
@@ -59,6 +61,20 @@ def test_all_settings_of_a_process_are_valid(kind: Any) -> None:
 def test_a_wrong_setting_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**VALUES, "settings": settings}, SCHEMA)
+
+
+def test_the_versions_of_kubernetes_are_those_of_the_commands() -> None:
+    declared = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    conditions = (CHART / "templates" / "validate.yaml").read_text()
+
+    needed = dict(re.findall(r'\.Values\.(\w+)\.enabled \(semverCompare "<([\d.]+)-0"', conditions))
+
+    assert declared["kubeVersion"] == f">={_text(OLDEST_KUBERNETES)}-0"
+    assert needed == {"bridge": _text(BRIDGE_VERSION), "driver": _text(DRIVER_SINCE)}
+
+
+def _text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}.0"
 
 
 def test_the_versions_are_those_of_the_distribution() -> None:
