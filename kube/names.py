@@ -8,9 +8,9 @@ from typing import Final
 
 GROUP: Final = "drawbridge.internal"
 NAME: Final = "drawbridge"
-DOCUMENTATION: Final = f"https://{GROUP}/docs"
-"""Where the pages of docs/ are published. As the domain, it is for private use: a host of this name can
-serve what is built from docs/."""
+DOCUMENTATION: Final = f"https://docs.{GROUP}"
+"""The address of the site that `make docs` builds, with a folder for each version. As the domain, it is for
+private use: whoever publishes the site puts its address here, or lets a host of this name serve it."""
 DISTRIBUTION: Final = "drawbridge-dra"
 """The installed Python distribution, whose version is that of every process."""
 

@@ -22,6 +22,7 @@ from mkdocs.exceptions import Abort
 from pygments.formatters import HtmlFormatter
 
 from cli.output.html.elements import element
+from kube.names import DOCUMENTATION
 
 ROOT: Final = Path(__file__).parent.parent
 SITE: Final = ROOT / "build" / "site"
@@ -94,6 +95,7 @@ def build_site(root: Path, source: Path, target: Path) -> None:
     config = load_config(
         str(root / "mkdocs.yml"),
         site_name=f"Drawbridge {version(root)}",
+        site_url=f"{DOCUMENTATION}/{version(root)}/",
         docs_dir=str(source),
         site_dir=str(target),
         nav=[*navigation(root), {"Files": listings}],

@@ -21,6 +21,8 @@ SCHEMA: Final = (
 )
 """The JSON Schema of the format, by which editors and code hosts recognise it."""
 MAX_RESULTS: Final = 25_000
+FINDINGS_PAGE: Final = "docs/findings.html"
+"""Below the folder of a version on the site."""
 _LEVELS: Final[Mapping[Severity, str]] = {
     Severity.ERROR: "error",
     Severity.WARNING: "warning",
@@ -46,7 +48,7 @@ def log(report: CheckReport, version: str) -> Mapping[str, Any]:
                         "name": NAME,
                         "semanticVersion": version,
                         "informationUri": DOCUMENTATION,
-                        "rules": [dict(_rule(code)) for code in codes],
+                        "rules": [dict(_rule(code, version)) for code in codes],
                     }
                 },
                 "columnKind": "unicodeCodePoints",
@@ -59,10 +61,10 @@ def log(report: CheckReport, version: str) -> Mapping[str, Any]:
     }
 
 
-def _rule(code: Code) -> Iterator[tuple[str, Any]]:
+def _rule(code: Code, version: str) -> Iterator[tuple[str, Any]]:
     yield "id", code.value
     # The page has a row for each code, which browsers find by a text fragment.
-    yield "helpUri", f"{DOCUMENTATION}/findings/#:~:text={code.value}"
+    yield "helpUri", f"{DOCUMENTATION}/{quote(version)}/{FINDINGS_PAGE}#:~:text={code.value}"
     if code in _CURES:
         yield "help", {"text": _CURES[code]}
 

@@ -16,7 +16,9 @@ from testing.command import drawbridge
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Uri = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9/:._~%-]+$")]
-HelpUri = Annotated[str, msgspec.Meta(pattern=r"^https://[a-z.]+/[a-z/]+/#:~:text=[A-Za-z]+$")]
+HelpUri = Annotated[
+    str, msgspec.Meta(pattern=r"^https://[a-z.]+/[0-9.]+/docs/findings\.html#:~:text=[A-Za-z]+$")
+]
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):

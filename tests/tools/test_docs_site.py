@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from cli.output.sarif import FINDINGS_PAGE
+from kube.names import DOCUMENTATION
 from tools.docs_site import main, pages, version, write_versions
 
 ROOT = Path(__file__).parent.parent.parent
-_ASSET = re.compile(r"<(?:script|img|iframe|link)[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+_ASSET = re.compile(
+    r"<(?:script|img|iframe|link(?! rel=\"canonical\"))[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
+)
 _IN_STYLE = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
 
 
@@ -41,6 +45,14 @@ def test_every_link_leads_to_a_file(site: Path) -> None:
             continue  # Its links start at the root of a server.
         links = re.findall(r"(?:href|src)=\"([^\"#?:]+)[\"#]", path.read_text())
         assert [link for link in links if not (path.parent / link).exists()] == [], path
+
+
+def test_pages_name_the_address_that_findings_link_to(site: Path) -> None:
+    """`check -o sarif` sends readers there; only the address has to be that of the publisher."""
+    page = site / FINDINGS_PAGE
+    address = f"{DOCUMENTATION}/{site.name}/{FINDINGS_PAGE}"
+
+    assert f'<link rel="canonical" href="{address}">' in page.read_text()
 
 
 def test_the_search_knows_every_page(site: Path) -> None:
