@@ -10,6 +10,7 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from cli.answers.check import CheckReport, build_report, check_objects
+from cli.inputs.completion import complete_from
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import FindingDocument
 from cli.inputs.options import Inputs, with_allocation_inputs
@@ -84,6 +85,7 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
     multiple=True,
     type=_CodeType(),
     metavar="CODE",
+    shell_complete=complete_from(lambda: (code.value for code in Code)),
     help="Ignore findings with this code, also for the exit status. Repeatable.",
 )
 @click.option(

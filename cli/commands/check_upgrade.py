@@ -19,6 +19,7 @@ from cli.inputs.cluster_documents import (
     read_documents,
     reads_live,
 )
+from cli.inputs.completion import FILE_NAME
 from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.settings import read_settings
 from cli.inputs.upgrade import UpgradeFacts, read_upgrade_facts
@@ -66,6 +67,7 @@ def _with_cluster(command: click.decorators.FC) -> click.decorators.FC:
     "--filename",
     "files",
     multiple=True,
+    type=FILE_NAME,
     metavar="PATH",
     help="Manifests to check as well: a file, a directory, or - for standard input. Repeatable.",
 )

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from cli.answers.legacy_settings import ImportedSettings, import_settings
+from cli.inputs.completion import FILE_NAME
 from cli.inputs.legacy_settings import LegacyDocument, documents_of, values_of
 from cli.inputs.plugin import is_plugin
 from cli.inputs.settings import settings_of
@@ -31,6 +32,7 @@ kubectl get configmap -n kube-system -o yaml | drawbridge settings import -f -
     "--filename",
     "files",
     multiple=True,
+    type=FILE_NAME,
     metavar="PATH",
     help="ConfigMaps of HAMi and Koordinator, as kubectl get prints them; - for standard input. "
     "Repeatable.",
@@ -48,7 +50,9 @@ kubectl get configmap -n kube-system -o yaml | drawbridge settings import -f -
     is_flag=True,
     help="Read the ConfigMaps of the kubeconfig's cluster; kubectl drawbridge does so by default.",
 )
-@click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live).")
+@click.option(
+    "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig (with --live)."
+)
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live).")
 def settings(
     action: str,  # noqa: ARG001 - the only one.

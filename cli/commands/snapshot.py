@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from cli.inputs.cluster_documents import SNAPSHOT, print_unreadable
+from cli.inputs.completion import FILE_NAME
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.output.files import write_whole
 from cli.output.formats import API_VERSION
@@ -33,10 +34,11 @@ drawbridge assess --snapshot cluster.json.gz
     "-o",
     "--output",
     required=True,
+    type=FILE_NAME,
     metavar="FILE",
     help="The file to write: JSON, compressed if the name ends in .gz; - is standard output.",
 )
-@click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig.")
+@click.option("--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
 def snapshot(output: str, kubeconfig: str | None, context: str | None) -> None:
     """Write the state of the kubeconfig's cluster to one file, for --snapshot of every command.

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from cli.answers.suites import CaseResult, SuitesAnswer, find_failures
+from cli.inputs.completion import FILE_NAME
 from cli.inputs.suites import SuiteFile, SuiteTest, read_suites
 from cli.output import suites_junit
 from cli.output.formats import Output, Report, format_document, text_or_document
@@ -30,6 +31,7 @@ drawbridge test -f drawbridge-tests -o junit > drawbridge.xml
     "files",
     multiple=True,
     required=True,
+    type=FILE_NAME,
     metavar="PATH",
     help="Suites: a file, a directory (its *.yaml, *.yml and *.json, not deeper), or - for standard "
     "input. Repeatable.",

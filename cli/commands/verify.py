@@ -40,6 +40,7 @@ from cli.inputs.cluster_documents import (
     read_documents,
 )
 from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.completion import FILE_NAME
 from cli.inputs.durations import DurationType
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import DEFAULT_NAMESPACE
@@ -105,12 +106,14 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
 @feature_gates
 @click.option(
     "--audit-log",
+    type=FILE_NAME,
     metavar="FILE",
     help="Check every moment of an audit log of the API server instead of the claims of the cluster; "
     "- is standard input. Responses of writes of ResourceClaims have to be in it.",
 )
 @click.option(
     "--wave",
+    type=FILE_NAME,
     metavar="DIR|N",
     help="Check that a wave of drawbridge plan is done: its folder, or its number in the plan of this "
     "folder or of the folder plan.",

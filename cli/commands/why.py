@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
@@ -21,6 +22,7 @@ from cli.answers.hints import hints, legacy_hints
 from cli.answers.simulate import gate_notes
 from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
 from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.completion import complete_from
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
@@ -59,8 +61,25 @@ drawbridge why claim shared-gpu --snapshot cluster.json.gz
 """
 
 
+def _complete_kind(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the kind of the object; names are those of a cluster."""
+    has_kind = bool(context.params.get(parameter.name or ""))
+    return [] if has_kind else _complete_kinds(context, parameter, incomplete)
+
+
+_complete_kinds: Final = complete_from(lambda: ("pod", "claim"))
+
+
 @click.command("why", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
-@click.argument("target", nargs=-1, required=True, metavar="{pod|claim} NAME")
+@click.argument(
+    "target",
+    nargs=-1,
+    required=True,
+    metavar="{pod|claim} NAME",
+    shell_complete=_complete_kind,
+)
 @with_cluster
 @feature_gates
 @policy_aware_schedulers

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from cli.inputs.completion import FILE_NAME
 from cli.inputs.live_snapshot import KINDS, LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
@@ -62,13 +63,19 @@ PROFILE_FLAGS: Final = (
         metavar="DIR",
         help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
     ),
-    click.option("--settings", metavar="FILE", help="Settings file of the cluster's processes."),
+    click.option(
+        "--settings",
+        type=FILE_NAME,
+        metavar="FILE",
+        help="Settings file of the cluster's processes.",
+    ),
 )
 CLUSTER_DOCUMENT_FLAGS: Final = (
     click.option(
         "--snapshot",
         "snapshots",
         multiple=True,
+        type=FILE_NAME,
         metavar="PATH",
         help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects in YAML "
         "or JSON. Repeatable.",
@@ -78,7 +85,9 @@ CLUSTER_DOCUMENT_FLAGS: Final = (
         is_flag=True,
         help="Read the kubeconfig's cluster; the default of kubectl drawbridge.",
     ),
-    click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live)."),
+    click.option(
+        "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig (with --live)."
+    ),
     click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
     *PROFILE_FLAGS,
 )

@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 
 from allocator.model.feature_gates import GATES, Features
+from cli.inputs.completion import complete_list_from
 
 WITHOUT_EFFECT: Final = frozenset(
     {
@@ -70,6 +71,9 @@ def feature_gates(command: Any) -> Any:
         multiple=True,
         callback=_join,
         metavar="GATE=BOOL,...",
+        shell_complete=complete_list_from(
+            lambda: (f"{gate}={word}" for gate in GATES for word in ("true", "false"))
+        ),
         help="Feature gates of Kubernetes that allocation depends on; by default as in 1.37. "
         "Repeatable.",
     )(command)

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
+from cli.inputs.completion import FILE_NAME, complete_from
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
@@ -128,6 +129,7 @@ def _files_flag(*, is_required: bool) -> _Flag:
         "files",
         multiple=True,
         required=is_required,
+        type=FILE_NAME,
         metavar="PATH",
         help=f"{_FILES if is_required else _MORE_FILES}: a file, a directory (its *.yaml, *.yml and "
         "*.json), or - for standard input. Repeatable.",
@@ -147,6 +149,7 @@ _CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
         "--snapshot",
         "snapshots",
         multiple=True,
+        type=FILE_NAME,
         metavar="PATH",
         help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects as kubectl "
         "get prints them, in YAML or JSON. Repeatable.",
@@ -157,7 +160,9 @@ _CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
         help="Read the state from the kubeconfig's cluster; kubectl drawbridge does so by default.",
     ),
     click.option("--offline", is_flag=True, help="Read no cluster, also as a plugin of kubectl."),
-    click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig (with --live)."),
+    click.option(
+        "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig (with --live)."
+    ),
     click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
 )
 _NAMESPACE_FLAG: Final[_Flag] = click.option(
@@ -166,12 +171,19 @@ _NAMESPACE_FLAG: Final[_Flag] = click.option(
     metavar="NAME",
     help='Namespace of objects that name none (default: "default"; with --live the context\'s).',
 )
+
+
+def _profile_choices() -> list[str]:
+    return [f"{name}={driver}" for name in VOCABULARIES for driver in shipped_drivers()]
+
+
 _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
     click.option(
         "--profile",
         "profiles",
         multiple=True,
         metavar="VOCABULARY=DRIVER",
+        shell_complete=complete_from(_profile_choices),
         help="DRA driver that serves a vocabulary's resource names, or one of them (such as "
         "nvidia.com/gpu=DRIVER), whatever exists. Repeatable. By default, for GPUs the first that has "
         "devices (docs/vocabularies.md), and without a cluster:\n\n"
@@ -186,6 +198,7 @@ _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
     ),
     click.option(
         "--settings",
+        type=FILE_NAME,
         metavar="FILE",
         help="Settings file of the cluster's processes, so that the answer is theirs: drivers, "
         f"adopted schedulers, quotas. --live reads ConfigMap {CONFIG_MAP} of {NAMESPACE}.",
@@ -241,7 +254,9 @@ def with_live_cluster(command: _Command) -> _Command:
         run_command,
         [
             _CLUSTER_FLAGS[0],
-            click.option("--kubeconfig", metavar="FILE", help="Path to a kubeconfig."),
+            click.option(
+                "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig."
+            ),
             click.option("--context", metavar="NAME", help="Context of the kubeconfig."),
         ],
     )

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from allocator.model.feature_gates import GATES
 from cli.__main__ import COMMANDS, main
 from cli.output.completion import completion_for_kubectl
+from findings.finding import Code
+from testing.builders import SRIOV
 
 PROGRAM = Path(sys.executable).with_name("kubectl_complete-drawbridge")
 
@@ -33,14 +36,52 @@ def test_commands_come_with_their_lines() -> None:
         (("completion", "z"), ["zsh"]),
         (("help", "ass"), ["assess"]),
         (("nothing", "ass"), ["assess"]),
+        (("check", "--ignore", "quotaN"), ["quotaNotCounted"]),
+        (("check", "--fail-on", ""), ["error", "warning"]),
+        (("translate", "--profile", "sriov=sriov"), [f"sriov={SRIOV}"]),
+        (("simulate", "--strategy", "Comp"), ["CompactFirst"]),
+        (
+            ("simulate", "--feature-gates", "DRAConsumableCapacity=true,DRADeviceTaintR"),
+            [
+                "DRAConsumableCapacity=true,DRADeviceTaintRules=false",
+                "DRAConsumableCapacity=true,DRADeviceTaintRules=true",
+            ],
+        ),
+        (("bridge", "rel"), ["release"]),
+        (("why", ""), ["claim", "pod"]),
+        (("why", "pod", ""), []),
     ],
 )
 def test_the_last_argument_is_completed(arguments: tuple[str, ...], completions: list[str]) -> None:
     assert completed(*arguments) == (completions, ":4")
 
 
-def test_a_folder_is_left_to_the_shell() -> None:
-    assert completed("plan", "--profiles", "") == ([], ":0")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "-f"),
+        ("assess", "--snapshot"),
+        ("translate", "--settings"),
+        ("status", "--kubeconfig"),
+        ("snapshot", "-o"),
+        ("test", "-f"),
+        ("verify", "--wave"),
+        ("plan", "--profiles"),
+    ],
+)
+@pytest.mark.parametrize("incomplete", ["", "a/b"])
+def test_names_of_files_and_folders_are_left_to_the_shell(
+    arguments: tuple[str, ...], incomplete: str
+) -> None:
+    assert completed(*arguments, incomplete) == ([], ":0")
+
+
+def test_all_values_of_a_closed_set_are_offered() -> None:
+    codes, _ = completed("check", "--ignore", "")
+    gates, _ = completed("why", "--feature-gates", "")
+
+    assert codes == sorted(Code)
+    assert {gate.partition("=")[0] for gate in gates} == set(GATES)
 
 
 def test_no_argument_is_the_beginning_of_a_call() -> None:

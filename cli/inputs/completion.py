@@ -1,0 +1,66 @@
+"""Values that a shell completes: names of files, and texts of sets that are closed."""
+
+from collections.abc import Callable, Iterable
+
+import click
+from click.shell_completion import CompletionItem
+
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+class FileName(click.ParamType[str]):
+    """The name of a file or a folder, or `-`; the command that reads it reports what is wrong with it."""
+
+    name = "file name"
+
+    def convert(
+        self,
+        value: str,
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> str:
+        """Return the name as it was given."""
+        return value
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Leave the completion to the shell, which knows the files."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+FILE_NAME = FileName()
+
+
+def complete_from(texts: Callable[[], Iterable[str]]) -> Completion:
+    """Return the completion of an option whose values are known.
+
+    Args:
+        texts: Returns them, once somebody asks for a completion.
+    """
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(text) for text in sorted(texts()) if text.startswith(incomplete)]
+
+    return complete
+
+
+def complete_list_from(texts: Callable[[], Iterable[str]]) -> Completion:
+    """As `complete_from`, for a list with commas, of which the last part is completed."""
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        return [
+            CompletionItem(f"{before}{comma}{text}")
+            for text in sorted(texts())
+            if text.startswith(last)
+        ]
+
+    return complete
