@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from cli.answers.assessment.node_devices import Source
 from cli.answers.plan.model import Plan, PlannedNode, PluginDaemonSet, Wave
 from cli.answers.plan.vendors import NVIDIA, NVIDIA_LABEL
 from cli.output.phrases import count_text
@@ -16,6 +17,7 @@ from findings.text import printable
 from kube.names import TRANSLATE_LABEL
 
 PHASES: Final = ("preflight", "switch", "verify", "rollback")
+KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 DRAIN_TIMEOUT: Final = "30m"
 NODE_TIMEOUT: Final = "10m"
@@ -231,6 +233,11 @@ def _node_lines(
             *("drawbridge", "verify", "--live", f"--node={node.name}"),
             *(f"--expect-devices={expected}", f"--wait={NODE_TIMEOUT}"),
         )
+        if node.source == Source.KOORDINATOR:
+            yield "# koordlet has left the node with its label; what it registered would stay, and be allocated."
+            yield _command(
+                *("kubectl", "delete", KOORDINATOR_DEVICES, node.name, "--ignore-not-found")
+            )
     else:
         for resource, amount in node.resources.items():
             escaped = resource.replace(".", r"\.")

@@ -383,6 +383,27 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
     assert "kubectl rollout restart --namespace=team deployment/web" in switch
 
 
+def test_what_koordinator_registered_goes_with_its_agent(tmp_path: Path) -> None:
+    gpu = {"type": "gpu", "id": "GPU-0", "resources": {"koordinator.sh/gpu-memory": "40Gi"}}
+    registered = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": "koord-0"},
+        "spec": {"devices": [gpu]},
+    }
+    planned(tmp_path, [node("koord-0", {}, {}, {}), registered, *FLEET[2:4]])
+    delete = "kubectl delete devices.scheduling.koordinator.sh koord-0 --ignore-not-found"
+
+    switch = commands(script(tmp_path, "switch"))
+
+    # The driver publishes the devices once the agent has left.
+    (place,) = (number for number, line in enumerate(switch) if line == delete)
+    assert switch[place - 1].startswith("drawbridge verify --live --node=koord-0 ")
+    assert switch[place + 1] == "kubectl uncordon koord-0"
+    assert delete not in commands(script(tmp_path, "rollback"))
+    assert not any("hami-0" in line for line in switch if line.startswith("kubectl delete"))
+
+
 def test_no_pod_moves_to_a_node_that_is_drained_next(tmp_path: Path) -> None:
     call(tmp_path, [hami_node("hami-0"), hami_node("hami-1")], "--wave-nodes", 2)
 
