@@ -167,7 +167,7 @@ def _is_native_once_mapped(
 def _has_other_scheduler(pods: Iterable[SourceObject], options: TranslationOptions) -> bool:
     """Return whether a webhook gave live pods to the scheduler of a legacy system, which they have to leave."""
     specs = (pod.document.get("spec") for pod in pods)
-    names = {spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping)}
+    names = (spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping))
     return any(isinstance(name, str) and options.scheduler_for(name) != name for name in names)
 
 
