@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
+from process.profile_files import shipped_drivers
+from translation.arbiter import VOCABULARIES
+
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -48,6 +51,11 @@ def complete_from(texts: Callable[[], Iterable[str]]) -> Completion:
         return [CompletionItem(text) for text in sorted(texts()) if text.startswith(incomplete)]
 
     return complete
+
+
+def profile_choices() -> list[str]:
+    """Return the values of `--profile` with drivers whose profiles are shipped."""
+    return [f"{name}={driver}" for name in VOCABULARIES for driver in shipped_drivers()]
 
 
 def complete_list_from(texts: Callable[[], Iterable[str]]) -> Completion:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from cli.inputs.completion import FILE_NAME, complete_from
+from cli.inputs.completion import FILE_NAME, complete_from, profile_choices
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
@@ -173,17 +173,13 @@ _NAMESPACE_FLAG: Final[_Flag] = click.option(
 )
 
 
-def _profile_choices() -> list[str]:
-    return [f"{name}={driver}" for name in VOCABULARIES for driver in shipped_drivers()]
-
-
 _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
     click.option(
         "--profile",
         "profiles",
         multiple=True,
         metavar="VOCABULARY=DRIVER",
-        shell_complete=complete_from(_profile_choices),
+        shell_complete=complete_from(profile_choices),
         help="DRA driver that serves a vocabulary's resource names, or one of them (such as "
         "nvidia.com/gpu=DRIVER), whatever exists. Repeatable. By default, for GPUs the first that has "
         "devices (docs/vocabularies.md), and without a cluster:\n\n"
