@@ -171,8 +171,6 @@ _NAMESPACE_FLAG: Final[_Flag] = click.option(
     metavar="NAME",
     help='Namespace of objects that name none (default: "default"; with --live the context\'s).',
 )
-
-
 _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
     click.option(
         "--profile",
