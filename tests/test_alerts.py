@@ -1,4 +1,4 @@
-"""Alert rules and the dashboard: each names metrics that exist, with labels that they have."""
+"""Alert rules and the dashboard: each is valid PromQL about metrics that exist, with labels that they have."""
 
 import json
 import re
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import promql_parser
 import pytest
 import yaml
 
-from testing.promql import known_metrics, unknown_names
+from testing.promql import known_metrics, names_in, unknown_names
 from tools.dashboard import PATH, dashboard
 from tools.public_names import metrics
 
@@ -40,8 +41,17 @@ def test_an_alert_is_about_metrics_that_there_are(rule: dict[str, Any]) -> None:
 
 
 def _labels(expression: str) -> frozenset[str]:
-    names = set(re.findall(r"[a-z_]+", expression)) & METRICS.keys()
-    return frozenset(label for name in names for label in METRICS[name])
+    return frozenset(label for name in names_in(expression).metrics for label in METRICS[name])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_has_the_fields_that_prometheus_reads(rule: dict[str, Any]) -> None:
+    assert rule.keys() - {"for"} == {"alert", "expr", "labels", "annotations"}
+    assert promql_parser.parse_duration(rule.get("for", "1s"))
+
+
+def test_a_group_has_the_fields_that_prometheus_reads() -> None:
+    assert [group for group in GROUPS if group.keys() != {"name", "rules"}] == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
@@ -104,7 +114,30 @@ def test_the_dashboard_asks_only_the_source_that_a_person_chose() -> None:
         ('drawbridge_reviews_total{verdict="x"}', ["verdict"]),
         ("sum by (decision, host) (drawbridge_reviews_total)", ["host"]),
         ("rate(drawbridge_driver_call_seconds[5m])", ["drawbridge_driver_call_seconds"]),
+        ("drawbridge_connections and on (host) drawbridge_reviews_total", ["host"]),
+        (
+            "drawbridge_reviews_total * on (instance) group_left (host) drawbridge_build_info",
+            ["host"],
+        ),
+        ('{job="drawbridge"}', [""]),
     ],
 )
 def test_a_wrong_name_is_seen(expression: str, unknown: list[str]) -> None:
     assert unknown_names(expression, METRICS) == unknown
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("sum(rate(drawbridge_reviews_total[5m])", "unclosed left parenthesis"),
+        ("sum(rate(drawbridge_reviews_total))", "expected type matrix"),
+        ("rate(drawbridge_reviews_total[5mm])", "bad number or duration"),
+        ("average(drawbridge_reviews_total)", "unknown function"),
+        ("drawbridge_reviews_total{decision=allowed}", "expected string"),
+        ('drawbridge_reviews_total{decision=~"("}', "illegal regex"),
+        ("drawbridge_reviews_total and 1", "set operator 'and' not allowed"),
+    ],
+)
+def test_what_prometheus_would_reject_is_an_error(expression: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        names_in(expression)
