@@ -9,6 +9,7 @@ from clusterstate.evaluator import RuleEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
+from controllers.audit.policy_report_writer import PolicyReportWriter
 from controllers.audit.untranslated import UntranslatedPods
 from controllers.gates.controller import FeatureGateController
 from controllers.policies.controller import PolicyController
@@ -106,6 +107,12 @@ async def control(process: Process[Settings]) -> None:
                 recorder,
                 audit_metrics,
                 pods=pods,
+                reports=PolicyReportWriter(
+                    client,
+                    settings.controllers.audit_reports,
+                    audit_metrics.show_reports,
+                    now=process.now,
+                ),
                 drivers_of=lambda resource: serving_drivers(resource, options, profiles.profiles),
             )
             gates = FeatureGateController(client, informers, settings)

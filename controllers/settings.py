@@ -1,6 +1,7 @@
 """Settings of the controllers, `python -m controllers`."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 from clusterstate.settings import ValidationSettings
@@ -9,6 +10,17 @@ from process.leader_election import LeaderElectionSettings, ReconcileSettings
 from process.settings import Name, Positive, ProcessSettings
 from process.signing import SigningSettings
 from process.translation import TranslationSettings
+
+
+class ReportFormat(StrEnum):
+    """The API in which the audit reports its findings; the value is its name in settings."""
+
+    NONE = "None"
+    """No reports; findings are in events, metrics and the log."""
+    OPEN_REPORTS = "OpenReports"
+    """Report and ClusterReport of openreports.io/v1alpha1."""
+    POLICY_REPORT = "PolicyReport"
+    """PolicyReport and ClusterPolicyReport of wgpolicyk8s.io/v1alpha2, the predecessor."""
 
 
 class ControllerElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):
@@ -55,6 +67,11 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
 
     max_audit_events: Positive = 50
     """Events that one audit writes at most; the others follow with the next."""
+
+    audit_reports: ReportFormat = ReportFormat.NONE
+    """The objects in which the audit reports its findings, one for each namespace and one for
+    cluster-scoped objects: `OpenReports` (openreports.io), `PolicyReport` (wgpolicyk8s.io) or `None`. Their
+    CustomResourceDefinitions have to be installed."""
 
 
 class Settings(ProcessSettings, frozen=True, kw_only=True):

@@ -39,6 +39,12 @@ CONTROLLER_WRITES: Final = (
 """Of `python -m controllers`; the last three are those of other processes, too."""
 
 NOT_KILLED: Final[Mapping[str, str]] = {
+    "controllers.audit.policy_report_writer.PolicyReportWriter._delete delete": (
+        "is made by the next audit, which compares what is stored"
+    ),
+    "controllers.audit.policy_report_writer.PolicyReportWriter._replace patch": (
+        "is made by the next audit, which compares what is stored"
+    ),
     "controllers.gates.controller.FeatureGateController._probe create": "is a dry run",
     "controllers.gates.controller.FeatureGateController._publish patch": (
         "tells what the next leader finds out, too"

@@ -27,7 +27,8 @@ ENFORCEMENT_LABEL: Final = f"{GROUP}/enforcement"
 """On a namespace: "deny", "warn" or "off", how its invalid objects are handled."""
 
 MANAGED_LABEL: Final = f"{GROUP}/managed"
-"""On a ResourceClaimTemplate that the controller created; only those are garbage-collected."""
+"""On a ResourceClaimTemplate or a report of policies that the controller created; only those are
+garbage-collected."""
 
 IN_USE_TAINT: Final = f"{GROUP}/in-use"
 """Of devices that containers of a claim may still use which the API server no longer has; set by the

@@ -11,6 +11,7 @@ import yaml
 from admission.webhook_configuration import configuration, validating_configuration
 from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION
+from controllers.audit.policy_reports import REPORT_KINDS, REPORT_NAME
 from controllers.certificates.settings import Settings as CertificateProcessSettings
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, WORKLOADS
 from kube.manifests.reader import read_paths
@@ -154,6 +155,11 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "mutatingadmissionpolicies": ("list",),
         "resourcequotas": FOLLOW,
         "validatingadmissionpolicies": ("list",),
+        **{
+            kind.resource.plural: ("list", "create", "patch", "delete")
+            for kinds in REPORT_KINDS.values()
+            for kind in kinds
+        },
         "secrets": FOLLOW,
         "leases": ("create", "get", "patch"),
     },
@@ -261,6 +267,17 @@ def test_what_may_not_see_claims_is_looked_for_by_name() -> None:
     assert looked_for == {
         (resource.plural, name) for resource, _, name in (*INSTALLED.values(), KUEUE_CONFIGURATION)
     }
+
+
+def test_reports_are_changed_by_name_only() -> None:
+    verbs = [
+        (rule["verbs"], rule.get("resourceNames"))
+        for role in of_kind("ClusterRole", "Role")
+        for rule in role["rules"]
+        if any(resource.endswith("reports") for resource in rule["resources"])
+    ]
+
+    assert verbs == [(["list", "create"], None), (["patch", "delete"], [REPORT_NAME])] * 2
 
 
 def test_nobody_reads_secrets_of_the_whole_cluster() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from admission.match_conditions import KEYS_BEGIN, KEYS_END, KEYS_PATTERN
 from admission.webhook_configuration import ROUTING_WEBHOOK, WEBHOOK_PATHS, webhook_rules
 from clusterstate.settings import ValidationSettings
+from controllers.audit.policy_reports import REPORT_KINDS, REPORT_NAME
 from controllers.certificates.settings import Settings as CertificateSettings
 from controllers.settings import Settings as ControllerSettings
 from controllers.templates.actions import POD_CLAIM_ANNOTATION
@@ -255,6 +256,7 @@ def _controller() -> tuple[Document, Document]:
     inventory = ValidationSettings().inventory_config_map
     profiles = ControllerSettings().translation.profiles_config_map
     is_managed = f"object.metadata.?labels[?{quote(MANAGED_LABEL)}].hasValue()"
+    report_groups = {kinds[0].resource.group: kinds for kinds in REPORT_KINDS.values() if kinds}
     return _policy(
         "controller",
         [
@@ -263,6 +265,14 @@ def _controller() -> tuple[Document, Document]:
             _rule("", "configmaps"),
             _rule("coordination.k8s.io", "leases"),
             _rule("events.k8s.io", "events"),
+            *(
+                _rule(
+                    group,
+                    *(kind.resource.plural for kind in kinds),
+                    operations=("CREATE", "UPDATE", "DELETE"),
+                )
+                for group, kinds in report_groups.items()
+            ),
         ],
         [
             _named_resource(
@@ -293,7 +303,21 @@ def _controller() -> tuple[Document, Document]:
                 f"object.?reportingController.orValue('') == {quote(CONTROLLER_REPORTER)}",
                 f"its events are reported by {CONTROLLER_REPORTER}",
             ),
+            _validation(
+                f"!(request.resource.group in {json.dumps([*report_groups])})",
+                f'(request.operation == "DELETE" || {_is_report("object")})\n'
+                f'&& (request.operation == "CREATE" || {_is_report("oldObject")})',
+                f"its reports are called {REPORT_NAME} and have the label {MANAGED_LABEL}",
+            ),
         ],
+    )
+
+
+def _is_report(name: str) -> str:
+    """Return the condition that a variable is a report of ours."""
+    return (
+        f"({name}.metadata.name == {quote(REPORT_NAME)}"
+        f' && {name}.metadata.?labels[?{quote(MANAGED_LABEL)}].orValue("") == "true")'
     )
 
 

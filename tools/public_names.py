@@ -58,6 +58,8 @@ from cli.commands.check import CheckAnswer
 from cli.commands.quota import QuotaDocument
 from cli.commands.translate import TranslateAnswer
 from cli.output.formats import API_VERSION, Report
+from controllers.audit.policy_report_writer import ReportState
+from controllers.audit.policy_reports import OMITTED, REPORT_NAME
 from controllers.policies.conditions import ConditionReason, ConditionType
 from controllers.policies.events import EventReason as PolicyEventReason
 from controllers.profiles import status as profile_status
@@ -254,6 +256,7 @@ def object_names() -> set[str]:
         ),
         f"distribution {names.DISTRIBUTION}",
         f"namespace {names.NAMESPACE}",
+        f"report {REPORT_NAME}, rule {OMITTED}",
         f"schedulerName {names.SCHEDULER_NAME}",
         f"service {names.SERVICE}",
         f"webhook configuration {names.CONFIGURATION}",
@@ -487,6 +490,7 @@ def _families_of(collector: Any) -> Iterator[MetricFamily]:
 def label_values() -> set[str]:
     """Return the values of labels that are not names of the cluster, codes or reasons."""
     enumerations: Iterable[tuple[str, Iterable[Any]]] = (
+        ("drawbridge_audit_reports state", ReportState),
         ("drawbridge_connections_closed_total reason", CloseReason),
         ("drawbridge_driver_claims_total outcome", RefusalReason),
         ("drawbridge_events_total result", EventResult),

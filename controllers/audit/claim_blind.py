@@ -7,9 +7,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import structlog
 
+from controllers.audit.policy_reports import ReportedFinding
 from controllers.audit.report import FindingKey
 from findings.finding import Finding
 from kube.api.meta import decode
+from kube.api.policy_reports import ReportSubject
 from kube.api.urls import (
     LIMIT_RANGES,
     MUTATING_ADMISSION_POLICIES,
@@ -76,6 +78,18 @@ def _findings(
         yield ClaimBlindObject(
             kind, metadata.get("namespace", ""), metadata.get("name", ""), finding
         )
+
+
+def report_claim_blind_object(blind: ClaimBlindObject) -> ReportedFinding:
+    """Return an object as a report names it."""
+    resource = LISTED[blind.kind]
+    subject = ReportSubject(
+        api_version="/".join(filter(None, (resource.group, resource.version))),
+        kind=blind.kind,
+        namespace=blind.namespace,
+        name=blind.name,
+    )
+    return ReportedFinding(subject, blind.finding)
 
 
 def log_claim_blind_objects(objects: Iterable[ClaimBlindObject]) -> None:

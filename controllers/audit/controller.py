@@ -1,12 +1,12 @@
 """The audit: validates stored objects, and keeps the high-water mark of the inventory.
 
-It writes the ConfigMap of the mark, and events; a validated object is never changed. Validation takes
-a fifth of a core at most, however much is stored.
+It writes the ConfigMap of the mark, events, and reports of policies; a validated object is never changed.
+Validation takes a fifth of a core at most, however much is stored.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -26,9 +26,13 @@ from controllers.audit.claim_blind import (
     count_claim_blind_objects,
     list_claim_blind_objects,
     log_claim_blind_objects,
+    report_claim_blind_object,
 )
 from controllers.audit.metrics import AuditMetrics
+from controllers.audit.policy_report_writer import PolicyReportWriter
+from controllers.audit.policy_reports import ReportedFinding, report_duplicate
 from controllers.audit.report import (
+    API_VERSION,
     AUDITED,
     Audited,
     count_duplicates,
@@ -39,6 +43,7 @@ from controllers.audit.report import (
 from controllers.audit.untranslated import UntranslatedPods, count_findings
 from controllers.settings import Settings
 from findings.finding import Finding
+from kube.api.policy_reports import ReportSubject
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
@@ -78,6 +83,7 @@ class AuditController:
         metrics: AuditMetrics,
         *,
         pods: UntranslatedPods,
+        reports: PolicyReportWriter,
         drivers_of: Callable[[str], Collection[str]] = no_drivers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -85,6 +91,7 @@ class AuditController:
 
         Args:
             pods: The live pods with device keys that nothing translates.
+            reports: Gets the findings about objects after each audit.
             drivers_of: Resource name to the drivers that serve it according to their profiles.
             clock: Monotonic seconds.
         """
@@ -96,6 +103,7 @@ class AuditController:
         self._recorder = NewEventRecorder(recorder)
         self._metrics = metrics
         self._pods = pods
+        self._reports = reports
         self._drivers_of = drivers_of
         self._clock = clock
         controller: Controller[str] = Controller(
@@ -153,12 +161,14 @@ class AuditController:
         """Validate all that is stored, and record an event where something is new."""
         began_s, remaining_events = self._clock(), self._settings.max_audit_events
         results: list[tuple[str, tuple[Finding, ...]]] = []
+        reported: list[ReportedFinding] = []
         for kind in AUDITED:
             objects = await self._evaluator.query(partial(_stored_objects, kind), timeout_s=None)
             for start in range(0, len(objects), BATCH):
                 batch = objects[start : start + BATCH]
                 for name, audited_name, findings in await self._validate(kind, batch):
                     results.append((name, findings))
+                    reported += _reported(name, audited_name, findings)
                     event = event_of(name, audited_name, findings)
                     if remaining_events and event is not None and self._recorder.is_new(event):
                         remaining_events -= 1
@@ -180,6 +190,8 @@ class AuditController:
         }
         took_s = self._clock() - began_s
         self._metrics.show(tally(results, others), took_s)
+        reported += (*map(report_duplicate, duplicates), *map(report_claim_blind_object, blind))
+        await self._reports.write(reported)
         log.info("audit.completed", objects=len(results), took_s=round(took_s, 3))
 
     def _duplicate_resources(self, cache: RuleCache) -> tuple[DuplicateResource, ...]:
@@ -210,6 +222,21 @@ class AuditController:
             results = []
         await asyncio.sleep((self._clock() - began_s) * IDLE_FACTOR)
         return results
+
+
+def _reported(
+    kind: str, audited_object: Audited, findings: tuple[Finding, ...]
+) -> Iterator[ReportedFinding]:
+    metadata = audited_object.metadata
+    for finding in findings:
+        subject = ReportSubject(
+            api_version=API_VERSION,
+            kind=kind,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+        )
+        yield ReportedFinding(subject, finding)
 
 
 def _mapped_resources(cache: RuleCache) -> Mapping[str, str]:

@@ -1,5 +1,7 @@
 """Metrics of the audit."""
 
+from collections.abc import Mapping
+
 from prometheus_client import (
     CollectorRegistry,
     Gauge,
@@ -24,6 +26,12 @@ class AuditMetrics:
             ("kind", "severity", "code"),
             registry=registry,
         )
+        self._reports = Gauge(
+            "drawbridge_audit_reports",
+            "Reports of policies that the last audit has findings for, by what became of them.",
+            ("state",),
+            registry=registry,
+        )
         self._duration = Gauge(
             "drawbridge_audit_duration_seconds",
             "Duration of the last audit, pauses included.",
@@ -39,3 +47,8 @@ class AuditMetrics:
         for labels, number in tally.findings.items():
             self._findings.labels(*labels).set(number)
         self._duration.set(took_s)
+
+    def show_reports(self, numbers: Mapping[str, int]) -> None:
+        """Show the number of reports by state."""
+        for state, number in numbers.items():
+            self._reports.labels(state).set(number)

@@ -9,6 +9,7 @@ from kube.api import (
     network_attachments,
     ownership,
     policy,
+    policy_reports,
     tensor_fusion,
     translation_profile,
 )
@@ -132,3 +133,26 @@ WORKLOAD_PROFILES: Final = Resource(
     group=tensor_fusion.GROUP, version=tensor_fusion.VERSION, plural=tensor_fusion.PLURAL
 )
 """tensor-fusion's, which few clusters have."""
+
+REPORTS: Final = Resource(
+    group=policy_reports.OPEN_REPORTS_GROUP,
+    version=policy_reports.OPEN_REPORTS_VERSION,
+    plural="reports",
+)
+CLUSTER_REPORTS: Final = Resource(
+    group=policy_reports.OPEN_REPORTS_GROUP,
+    version=policy_reports.OPEN_REPORTS_VERSION,
+    plural="clusterreports",
+    namespaced=False,
+)
+POLICY_REPORTS: Final = Resource(
+    group=policy_reports.POLICY_REPORTS_GROUP,
+    version=policy_reports.POLICY_REPORTS_VERSION,
+    plural="policyreports",
+)
+CLUSTER_POLICY_REPORTS: Final = Resource(
+    group=policy_reports.POLICY_REPORTS_GROUP,
+    version=policy_reports.POLICY_REPORTS_VERSION,
+    plural="clusterpolicyreports",
+    namespaced=False,
+)
