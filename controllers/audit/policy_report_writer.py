@@ -110,7 +110,9 @@ class PolicyReportWriter:
         for kind in tuple(self._former_kinds):
             is_done = True
             try:
-                former = [stored.metadata async for stored in self._stored_reports(kind)]
+                former = [
+                    stored_report.metadata async for stored_report in self._stored_reports(kind)
+                ]
                 for metadata in former:
                     is_done &= await self._delete(kind, metadata)
             except (Forbidden, NotFound):
@@ -133,12 +135,12 @@ class PolicyReportWriter:
         missing, unwanted = dict(reports), []
         states: dict[str, ReportState] = {}
         try:
-            async for stored in self._stored_reports(kind):
-                namespace = stored.metadata.namespace
+            async for stored_report in self._stored_reports(kind):
+                namespace = stored_report.metadata.namespace
                 report = missing.pop(namespace, None)
                 if report is None:
-                    unwanted.append(stored.metadata)
-                elif state := await self._replace(kind, report, stored.content):
+                    unwanted.append(stored_report.metadata)
+                elif state := await self._replace(kind, report, stored_report.content):
                     states[namespace] = state
             for metadata in unwanted:
                 await self._delete(kind, metadata)
@@ -153,11 +155,11 @@ class PolicyReportWriter:
         return states
 
     async def _replace(
-        self, kind: ReportKind, report: PolicyReport, stored: PolicyReport | None
+        self, kind: ReportKind, report: PolicyReport, stored_report: PolicyReport | None
     ) -> ReportState | None:
         """Write a report that differs from the stored one; None where its namespace is gone."""
-        report = keep_timestamps(report, stored)
-        if is_current(report, stored):
+        report = keep_timestamps(report, stored_report)
+        if is_current(report, stored_report):
             return ReportState.CURRENT
         namespace = report.metadata.namespace
         try:

@@ -116,11 +116,11 @@ def build_reports(findings: Iterable[ReportedFinding], now: Timestamp) -> dict[s
     }
 
 
-def keep_timestamps(report: PolicyReport, stored: PolicyReport | None) -> PolicyReport:
+def keep_timestamps(report: PolicyReport, stored_report: PolicyReport | None) -> PolicyReport:
     """Return a report whose results have the time of the same results in the stored one."""
-    if stored is None:
+    if stored_report is None:
         return report
-    times = {_timeless(result): result.timestamp for result in stored.results}
+    times = {_timeless(result): result.timestamp for result in stored_report.results}
     results = tuple(
         msgspec.structs.replace(result, timestamp=times.get(_timeless(result)) or result.timestamp)
         for result in report.results
@@ -128,12 +128,12 @@ def keep_timestamps(report: PolicyReport, stored: PolicyReport | None) -> Policy
     return msgspec.structs.replace(report, results=results)
 
 
-def is_current(report: PolicyReport, stored: PolicyReport | None) -> bool:
+def is_current(report: PolicyReport, stored_report: PolicyReport | None) -> bool:
     """Return whether a stored report says what it should."""
-    return stored is not None and (report.scope, report.summary, report.results) == (
-        stored.scope,
-        stored.summary,
-        stored.results,
+    return stored_report is not None and (report.scope, report.summary, report.results) == (
+        stored_report.scope,
+        stored_report.summary,
+        stored_report.results,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -14,18 +15,22 @@ from clusterstate.evaluator import RuleEvaluator
 from clusterstate.rule_cache import RuleCache
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
+from controllers.audit.policy_report_writer import PolicyReportWriter
 from controllers.audit.report import event_of, tally
 from controllers.audit.untranslated import UntranslatedPods, project_family_keys
-from controllers.settings import ControllerSettings, Settings
+from controllers.settings import ControllerSettings, ReportFormat, Settings
 from findings.field_path import FieldPath
 from findings.finding import Code, error, warning
 from kube.api.urls import (
+    CLUSTER_REPORTS,
     CONFIG_MAPS,
     DEVICE_CLASSES,
     EVENTS,
     NODES,
     PODS,
+    REPORTS,
     RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
 from process.durations import PositiveDuration
@@ -95,6 +100,10 @@ class Audited:
     def counted(self, **labels: str) -> float:
         return self._registry.get_sample_value("drawbridge_audit_findings", labels) or 0.0
 
+    def current_reports(self) -> float:
+        labels = {"state": "current"}
+        return self._registry.get_sample_value("drawbridge_audit_reports", labels) or 0.0
+
 
 @asynccontextmanager
 async def auditing(
@@ -103,6 +112,7 @@ async def auditing(
     registry = CollectorRegistry()
     async with server.client() as client:
         whole = Settings(controllers=settings)
+        metrics = AuditMetrics(registry)
         informers, recorder = quick_informers(client), quick_recorder(client)
         evaluator = RuleEvaluator(informers, whole.namespace, whole.validation)
         audit = AuditController(
@@ -110,8 +120,14 @@ async def auditing(
             whole,
             evaluator,
             recorder,
-            AuditMetrics(registry),
+            metrics,
             pods=UntranslatedPods(informers, lambda: VOCABULARIES),
+            reports=PolicyReportWriter(
+                client,
+                settings.audit_reports,
+                metrics.show_reports,
+                now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
+            ),
         )
         async with running(
             informers.run,
@@ -254,6 +270,64 @@ async def test_the_audit_writes_events_and_the_mark_and_nothing_else(
         call.path.rpartition("?")[0] or call.path for call in server.calls if call.method != "GET"
     }
     assert {path.split("/")[-1] for path in written} <= {"events", "configmaps", MARK}
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+def rules_of(report: Any) -> list[tuple[str, str]]:
+    """Return kind of the object and rule of each result."""
+    return [(result["resources"][0]["kind"], result["rule"]) for result in report["results"]]
+
+
+async def test_findings_about_objects_are_reported_and_cured_ones_are_not(
+    server: FakeApiServer,
+) -> None:
+    server.put(RESOURCE_CLAIMS, document(claim(request(count=3), name="large")))
+    quota = {"name": "gpus", "namespace": NAMESPACE}
+    server.put(
+        RESOURCE_QUOTAS,
+        {"metadata": quota, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}},
+    )
+    settings = msgspec.structs.replace(FAST, audit_reports=ReportFormat.OPEN_REPORTS)
+
+    async with auditing(server, settings):
+        # The first audit may come before the inventory is known.
+        await until(lambda: any(len(report["results"]) == 2 for report in server.objects(REPORTS)))
+        (report,) = server.objects(REPORTS)
+        assert report["metadata"]["namespace"] == NAMESPACE
+        assert rules_of(report) == [
+            ("ResourceClaim", "exceedsLargestNode"),
+            ("ResourceQuota", "claimsNotSeen"),
+        ]
+        assert report["results"][1]["resources"] == [
+            {"apiVersion": "v1", "kind": "ResourceQuota", "namespace": NAMESPACE, "name": "gpus"}
+        ]
+
+        server.remove(RESOURCE_CLAIMS, "large", NAMESPACE)
+        server.remove(RESOURCE_QUOTAS, "gpus", NAMESPACE)
+        await until(lambda: server.objects(REPORTS) == [])
+
+
+async def test_a_resource_that_a_node_offers_twice_is_in_the_report_of_the_cluster(
+    server: FakeApiServer,
+) -> None:
+    mapping: Any = document(device_class())
+    mapping["spec"]["extendedResourceName"] = "example.com/gpu"
+    server.put(DEVICE_CLASSES, mapping)
+    plugin_node: Any = document(node("node-1"))
+    plugin_node["status"] = {"allocatable": {"example.com/gpu": "2"}}
+    server.put(NODES, plugin_node)
+    settings = msgspec.structs.replace(FAST, audit_reports=ReportFormat.OPEN_REPORTS)
+
+    async with auditing(server, settings) as audit_:
+        await until(
+            lambda: any(
+                ("Node", "duplicateResource") in rules_of(report)
+                for report in server.objects(CLUSTER_REPORTS)
+            )
+        )
+        await until(lambda: audit_.current_reports() == 1)
 
 
 # --- device keys that nothing translates ----------------------------------------------------------

@@ -242,7 +242,7 @@ def test_the_largest_report_is_stored_whatever_its_texts_are(text: str) -> None:
 # --- nothing new ----------------------------------------------------------------------------------
 
 
-def stored(report: PolicyReport) -> PolicyReport:
+def as_stored(report: PolicyReport) -> PolicyReport:
     """Return a report as the API server gives it back."""
     document = as_sent(ReportKind(REPORTS, "Report"), report)
     document["metadata"] |= {"uid": "u", "resourceVersion": "7", "managedFields": [{}]}
@@ -257,13 +257,13 @@ def rebuilt(findings: Iterable[ReportedFinding], before: PolicyReport) -> Policy
 
 def test_findings_that_stay_the_same_are_no_news_in_any_order() -> None:
     findings = [*many(MAX_RESULTS + 5), about(TOO_MANY), about(TOO_MANY, name="larger")]
-    before = stored(only_report(*findings))
+    before = as_stored(only_report(*findings))
 
     assert is_current(rebuilt(reversed(findings), before), before)
 
 
 def test_a_new_finding_has_its_own_time_and_the_others_keep_theirs() -> None:
-    before = stored(only_report(about(TOO_MANY)))
+    before = as_stored(only_report(about(TOO_MANY)))
 
     after = rebuilt([about(TOO_MANY), about(UNGUARDED)], before)
 
@@ -283,7 +283,7 @@ def test_a_new_finding_has_its_own_time_and_the_others_keep_theirs() -> None:
     ids=["message", "fix", "path", "code", "severity"],
 )
 def test_a_finding_that_has_changed_is_news(finding: Finding) -> None:
-    before = stored(only_report(about(TOO_MANY)))
+    before = as_stored(only_report(about(TOO_MANY)))
     after = rebuilt([about(finding)], before)
 
     assert not is_current(after, before)
@@ -296,8 +296,8 @@ def test_a_report_that_somebody_changed_is_not_current() -> None:
         report, results=(msgspec.structs.replace(report.results[0], result="pass"),)
     )
 
-    assert is_current(report, stored(report))
-    assert not is_current(report, stored(changed))
+    assert is_current(report, as_stored(report))
+    assert not is_current(report, as_stored(changed))
     assert not is_current(report, None)
 
 
