@@ -1,4 +1,4 @@
-"""Keeps the stored reports of policies as the findings of the last audit are.
+"""Reports of policies in the API server, kept as the findings of the last audit are.
 
 A report is written only when it says something new, and deleted when nothing is left to say. It is
 applied without force: what another writer has changed in it stays, and is counted as a conflict.
