@@ -173,7 +173,6 @@ def example_driver_cluster() -> str:
 
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     *((path, partial(kubelet_api.text, path)) for path in kubelet_api.paths()),
-    *chart.templates().items(),
     (dashboard.PATH, dashboard.dashboard),
     (f"{chart.CHART}/files/dashboard.json", dashboard.dashboard),
     (f"{chart.CHART}/values.schema.json", chart.schema),
@@ -204,6 +203,8 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("manifests/overlays/opt-in/configurations.yaml", partial(mode_patches, Mode.OPT_IN)),
     ("manifests/overlays/shadow/configurations.yaml", partial(mode_patches, Mode.SHADOW)),
     ("manifests/policies/policies.yaml", policies),
+    # From the manifests as they are now.
+    *chart.templates().items(),
     ("tests/golden/public.txt", public_names.page),
 )
 """Path below the root, and what makes its text."""
