@@ -368,6 +368,7 @@ def handover(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
     for kind, name in (("pod", "past-us"), ("resourceclaimtemplate", "owned")):
         cluster.kubectl("delete", kind, name, "-n", EXEMPT, "--wait=false", "--ignore-not-found")
     cluster.remove_nodes(nodes)
+    cluster.wait_gone("namespaces", HANDOVER, timeout_s=WAIT_S)  # The next story makes it anew.
 
 
 def test_a_driver_is_owned_and_released_again(cluster: Access, handover: Drawbridge) -> None:
