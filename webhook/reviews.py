@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 RETRY_AFTER_S: Final = "1"
 """Only with this header does the API server retry within the webhook's timeout."""
-LARGE_BODY: Final = 12 * 1024
+LARGE_BODY: Final = 8 * 1024
 """Bytes of a body above which a review is decoded and answered on a thread. Smaller ones take less than
 25 ms of CPU, whatever is in them."""
 OVER_BUDGET: Final = "the reviews of this user or namespace took too much time; try again later"

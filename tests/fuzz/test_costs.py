@@ -32,6 +32,7 @@ def test_a_pattern_that_took_longer_than_its_size_said_is_large(pattern: str) ->
         PodGene(
             containers=58, init=51, key=1, amounts=4, filters=25, padding=32, claims=101, again=1
         ),
+        PodGene(containers=54, init=23, key=1, amounts=1, filters=18, padding=3),
     ],
     ids=repr,
 )
