@@ -128,10 +128,11 @@ async def _following(client: Client) -> AsyncIterator[Outcome]:
                             observed = decode(bytes(event.object), Pod)
                             outcome.observe(observed, time.perf_counter())
 
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(follow())
+    task = asyncio.create_task(follow())  # A group would wrap what the block raises.
+    try:
         await synced.wait()
         yield outcome
+    finally:
         task.cancel()
 
 
@@ -187,12 +188,14 @@ async def remove_all(client: Client, resource: Resource) -> None:
 
 
 async def drain(client: Client) -> None:
-    """Delete all pods and wait until their devices are released."""
+    """Delete all pods and wait until they are gone and their devices are released."""
     await remove_all(client, PODS)
     async with asyncio.timeout(_DRAIN_S):
         while True:
             claims = await client.list(RESOURCE_CLAIMS, _Named, namespace=NAMESPACE)
-            if all(claim.metadata.name.startswith("filling-") for claim in claims.items):
+            pods = await client.list(PODS, _Named, namespace=NAMESPACE)
+            is_released = all(claim.metadata.name.startswith("filling-") for claim in claims.items)
+            if is_released and not pods.items:
                 return
             await asyncio.sleep(0.25)
 

@@ -109,7 +109,7 @@ def _partitions(node: str) -> list[Object]:
         {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceSlice",
-            "metadata": {"name": f"{node}-{part}"},
+            "metadata": {"name": f"{node}-{part.lower()}"},
             "spec": {**spec, part: content},
         }
         for part, content in (("sharedCounters", counters), ("devices", devices))
