@@ -1,10 +1,10 @@
 """The scheduler of a new pod, by the drivers of its claims; pure.
 
 A pod whose open claims are all of drivers that the bridge owns gets the bridge's schedulerName, and a
-toleration of the taint of the bridge's nodes, if it names no scheduler of its own. A pod with open claims of owned and of other drivers fits no scheduler and
-is rejected. Claims that are allocated already bind a pod to nodes and to no scheduler, so they do not
-count. Where nothing tells the driver of a claim, the pod is left as it is with a warning; the fence
-prevents harm.
+toleration of the taint of the bridge's nodes, if it names no scheduler of its own. A pod with open claims
+of owned and of other drivers fits no scheduler and is rejected. Claims that are allocated already bind a
+pod to nodes and to no scheduler, so they do not count. Where nothing tells the driver of a claim, the pod
+is left as it is with a warning; the fence prevents harm.
 """
 
 from collections.abc import Iterator, Sequence

@@ -29,6 +29,15 @@ def run_local(
     )
 
 
+def environment_of(started: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Return the environment of a shell that has evaluated what `up` printed."""
+    exported = dict(
+        line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines()
+    )
+    path = exported["PATH"].replace("$PATH", os.environ["PATH"])
+    return {**os.environ, **exported, "PATH": path}
+
+
 @contextmanager
 def state_folder(folder: Path) -> Iterator[Path]:
     """A state folder; whatever was started with it is stopped in the end."""

@@ -8,6 +8,7 @@ server sees it: they follow the labels of nodes, and nothing of the product.
 import http.client
 import json
 import threading
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -294,7 +295,40 @@ def namespaces() -> list[Object]:
 # --- stand-ins --------------------------------------------------------------------------------------
 
 
-class QuotaWatch:
+class Turns:
+    """A thread that does the same again and again while a block runs.
+
+    A call that fails is made again in the next turn.
+    """
+
+    def __init__(self, name: str, period_s: float) -> None:
+        self._name = name
+        self._period_s = period_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    @abstractmethod
+    def turn(self) -> None:
+        """Do it once."""
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._period_s):
+            try:
+                self.turn()
+            except TRANSIENT as error:
+                # pytest shows it where a story fails.
+                print(f"{self._name}:", error)
+
+
+class QuotaWatch(Turns):
     """A thread that looks at the quotas all the time.
 
     Attributes:
@@ -303,72 +337,41 @@ class QuotaWatch:
     """
 
     def __init__(self, cluster: Access) -> None:
+        super().__init__("quotas", LOOK_S)
         self._cluster = cluster
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="quotas", daemon=True)
         self.violations: list[str] = []
         self.looks = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(LOOK_S):
-            try:
-                quotas_ = self._cluster.objects("resourcequotas")
-            except TRANSIENT:
-                continue
-            self.looks += 1
-            for quota in quotas_:
-                used = quota.get("status", {}).get("used", {})
-                self.violations += [
-                    f"{quota['metadata']['namespace']}: {used[key]} of {limit} {key}"
-                    for key, limit in quota["spec"]["hard"].items()
-                    if int(used.get(key, 0)) > int(limit)
-                ]
+    def turn(self) -> None:
+        quotas_ = self._cluster.objects("resourcequotas")
+        self.looks += 1
+        for quota in quotas_:
+            used = quota.get("status", {}).get("used", {})
+            self.violations += [
+                f"{quota['metadata']['namespace']}: {used[key]} of {limit} {key}"
+                for key, limit in quota["spec"]["hard"].items()
+                if int(used.get(key, 0)) > int(limit)
+            ]
 
 
-class Vendors:
+class Vendors(Turns):
     """A thread that stands for device plugins, DRA drivers and HAMi's scheduler.
 
     A node's device plugin offers its devices where the Operator, or the label of HAMi, wants it; a DRA
-    driver publishes a node's devices where the node selector of its DaemonSet matches. A call that fails
-    is made again in the next turn.
+    driver publishes a node's devices where the node selector of its DaemonSet matches.
     """
 
     def __init__(self, cluster: Access) -> None:
+        super().__init__("vendors", PERIOD_S)
         self._cluster = cluster
         self._published: set[str] = set()
         self._offered: dict[str, str] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vendors", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(PERIOD_S):
-            try:
-                self._turn()
-            except TRANSIENT as error:
-                # pytest shows it where a story fails.
-                print("vendors:", error)
-
-    def _turn(self) -> None:
+    def turn(self) -> None:
         by_name = {node["metadata"]["name"]: node for node in self._list("/api/v1/nodes")}
         selectors = [
-            each["spec"]["template"]["spec"].get("nodeSelector", {})
-            for each in self._list("/apis/apps/v1/daemonsets")
+            daemon_set["spec"]["template"]["spec"].get("nodeSelector", {})
+            for daemon_set in self._list("/apis/apps/v1/daemonsets")
         ]
         for name in (*WHOLE_NODES, *SHARED_NODES):
             labels = by_name[name]["metadata"]["labels"]

@@ -1,10 +1,8 @@
 """`make up` and `make down`, as a person runs them."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from e2e.fleet import examples_fleet
-from e2e.local_command import ROOT, run_local, state_folder
+from e2e.local_command import ROOT, environment_of, run_local, state_folder
 from e2e.processes import running
 from kube.names import SCHEDULER_NAME
 
@@ -26,14 +24,11 @@ def state(tmp_path: Path) -> Iterator[Path]:
 def test_up_twice_then_down_twice(state: Path) -> None:
     first = run_local("up", state)
     assert first.returncode == 0, first.stderr
-    *_, export = first.stdout.splitlines()
-    name, _, path = export.removeprefix("export ").partition("=")
 
     # What the output tells a person to do.
-    environment = {**os.environ, name: path, "PATH": f"{state / 'bin'}:{os.environ['PATH']}"}
     nodes = subprocess.run(
         ["kubectl", "get", "nodes", "--output=name"],
-        env=environment,
+        env=environment_of(first),
         capture_output=True,
         text=True,
         check=True,
@@ -60,15 +55,14 @@ def test_up_twice_then_down_twice(state: Path) -> None:
 def test_the_events_of_the_page_come_in_its_cluster(state: Path) -> None:
     first = run_local("up", state, "--examples", "waiting")
     assert first.returncode == 0, first.stderr
-    *_, export = first.stdout.splitlines()
-    name, _, path = export.removeprefix("export ").partition("=")
     kubectl = state / "bin" / "kubectl"
+    environment = environment_of(first)
 
     def answered(*words: str) -> str:
         completed = subprocess.run(
             [kubectl, *words],
             cwd=ROOT,
-            env={**os.environ, name: path},
+            env=environment,
             capture_output=True,
             text=True,
             check=True,
@@ -97,10 +91,7 @@ def test_the_events_of_the_page_come_in_its_cluster(state: Path) -> None:
 def test_a_legacy_pod_gets_its_share_from_the_bridge(state: Path) -> None:
     first = run_local("up", state, "--bridge")
     assert first.returncode == 0, first.stderr
-    *_, export = first.stdout.splitlines()
-    name, _, path = export.removeprefix("export ").partition("=")
-    tools = f"{state / 'bin'}:{Path(sys.executable).parent}"
-    environment = {**os.environ, name: path, "PATH": f"{tools}:{os.environ['PATH']}"}
+    environment = environment_of(first)
 
     def answered(*words: str) -> str:
         completed = subprocess.run(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from e2e.local_command import ROOT, run_local, state_folder
+from e2e.local_command import ROOT, environment_of, run_local, state_folder
 from e2e.node.namespaces import missing
 
 PAGE: Final = ROOT / "docs" / "quickstart.md"
@@ -86,11 +86,7 @@ def test_the_page_is_what_happens(state: Path) -> None:
     started = run_local("up", state, "--node", "real")
     assert 0 == started.returncode, started.stderr
     assert stable(steps[0].output) == stable(started.stderr)[: len(stable(steps[0].output))]
-    exported = dict(
-        line.removeprefix("export ").split("=", 1) for line in started.stdout.splitlines()
-    )
-    path = exported["PATH"].replace("$PATH", os.environ["PATH"])
-    environment = {**os.environ, "KUBECONFIG": exported["KUBECONFIG"], "PATH": path}
+    environment = environment_of(started)
 
     for line, output in steps[1:-1]:
         completed = subprocess.run(

@@ -21,6 +21,7 @@ from cli.inputs.cluster_documents import (
 )
 from cli.inputs.completion import FILE_NAME
 from cli.inputs.findings import DEFAULT_NAMESPACE
+from cli.inputs.flags import add_flags
 from cli.inputs.settings import read_settings
 from cli.inputs.upgrade import UpgradeFacts, read_upgrade_facts
 from cli.output.formats import Output, Report, format_document, text_or_document
@@ -56,9 +57,7 @@ class _VersionType(click.ParamType[Version]):
 
 
 def _with_cluster(command: click.decorators.FC) -> click.decorators.FC:
-    for flag in reversed(CLUSTER_DOCUMENT_FLAGS):
-        command = flag(command)
-    return command
+    return add_flags(command, CLUSTER_DOCUMENT_FLAGS)
 
 
 @click.command("check-upgrade", cls=Command, epilog=EXAMPLES)

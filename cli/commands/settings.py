@@ -8,6 +8,7 @@ import click
 
 from cli.answers.legacy_settings import ImportedSettings, import_settings
 from cli.inputs.completion import FILE_NAME
+from cli.inputs.flags import with_live_kubeconfig
 from cli.inputs.legacy_settings import LegacyDocument, documents_of, values_of
 from cli.inputs.plugin import is_plugin
 from cli.inputs.settings import settings_of
@@ -50,10 +51,7 @@ kubectl get configmap -n kube-system -o yaml | drawbridge settings import -f -
     is_flag=True,
     help="Read the ConfigMaps of the kubeconfig's cluster; kubectl drawbridge does so by default.",
 )
-@click.option(
-    "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig (with --live)."
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live).")
+@with_live_kubeconfig
 def settings(
     action: str,  # noqa: ARG001 - the only one.
     files: tuple[str, ...],

@@ -12,6 +12,7 @@ import msgspec
 
 from cli.inputs.cluster_documents import SNAPSHOT, print_unreadable
 from cli.inputs.completion import FILE_NAME
+from cli.inputs.flags import with_kubeconfig
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.output.files import write_whole
 from cli.output.formats import API_VERSION
@@ -38,8 +39,7 @@ drawbridge assess --snapshot cluster.json.gz
     metavar="FILE",
     help="The file to write: JSON, compressed if the name ends in .gz; - is standard output.",
 )
-@click.option("--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig.")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@with_kubeconfig
 def snapshot(output: str, kubeconfig: str | None, context: str | None) -> None:
     """Write the state of the kubeconfig's cluster to one file, for --snapshot of every command.
 

@@ -14,8 +14,8 @@ import msgspec
 
 from cli.answers.status.build import build_status
 from cli.answers.status.model import State, StatusAnswer
-from cli.inputs.completion import FILE_NAME
 from cli.inputs.durations import DurationType
+from cli.inputs.flags import with_kubeconfig
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.status_text import format_status
@@ -50,8 +50,7 @@ Read = Callable[[], StatusAnswer]
     metavar="[DURATION]",
     help=f"Look again until everything is ready, for so long; {DEFAULT_WAIT} without a duration.",
 )
-@click.option("--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig.")
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@with_kubeconfig
 @text_or_document("one screen")
 def status(
     namespace: str | None,

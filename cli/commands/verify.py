@@ -44,6 +44,7 @@ from cli.inputs.completion import FILE_NAME
 from cli.inputs.durations import DurationType
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import DEFAULT_NAMESPACE
+from cli.inputs.flags import add_flags
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.live_snapshot import KINDS
 from cli.inputs.objects import decode_objects
@@ -95,9 +96,7 @@ class Question(NamedTuple):
 
 
 def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
-    for flag in reversed(PROFILE_FLAGS):
-        command = flag(command)
-    return command
+    return add_flags(command, PROFILE_FLAGS)
 
 
 @click.command("verify", cls=Command, epilog=EXAMPLES)

@@ -10,6 +10,8 @@ import click
 import msgspec
 
 from cli.inputs.completion import FILE_NAME
+from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS
+from cli.inputs.flags import add_flags as with_flags
 from cli.inputs.live_snapshot import KINDS, LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
@@ -85,10 +87,7 @@ CLUSTER_DOCUMENT_FLAGS: Final = (
         is_flag=True,
         help="Read the kubeconfig's cluster; the default of kubectl drawbridge.",
     ),
-    click.option(
-        "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig (with --live)."
-    ),
-    click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
+    *LIVE_KUBECONFIG_FLAGS,
     *PROFILE_FLAGS,
 )
 
@@ -126,9 +125,7 @@ def with_documents(
             command(documents=read_documents(flags, start_progress), **values)
 
         decorated: _Command = called
-        for flag in reversed(CLUSTER_DOCUMENT_FLAGS):
-            decorated = flag(decorated)
-        return decorated
+        return with_flags(decorated, CLUSTER_DOCUMENT_FLAGS)
 
     return add_flags
 

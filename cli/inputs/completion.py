@@ -53,22 +53,20 @@ def complete_from(texts: Callable[[], Iterable[str]]) -> Completion:
     return complete
 
 
+def complete_list_from(texts: Callable[[], Iterable[str]]) -> Completion:
+    """As `complete_from`, for a list with commas, of which the last part is completed."""
+    complete_part = complete_from(texts)
+
+    def complete(
+        context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        items = complete_part(context, parameter, last)
+        return [CompletionItem(f"{before}{comma}{item.value}") for item in items]
+
+    return complete
+
+
 def profile_choices() -> list[str]:
     """Return the values of `--profile` with drivers whose profiles are shipped."""
     return [f"{name}={driver}" for name in VOCABULARIES for driver in shipped_drivers()]
-
-
-def complete_list_from(texts: Callable[[], Iterable[str]]) -> Completion:
-    """As `complete_from`, for a list with commas, of which the last part is completed."""
-
-    def complete(
-        _context: click.Context, _parameter: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        before, comma, last = incomplete.rpartition(",")
-        return [
-            CompletionItem(f"{before}{comma}{text}")
-            for text in sorted(texts())
-            if text.startswith(last)
-        ]
-
-    return complete

@@ -12,6 +12,7 @@ import msgspec
 
 from cli.inputs.completion import FILE_NAME, complete_from, profile_choices
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
+from cli.inputs.flags import KUBECONFIG_FLAGS, LIVE_KUBECONFIG_FLAGS, add_flags
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
@@ -160,10 +161,7 @@ _CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
         help="Read the state from the kubeconfig's cluster; kubectl drawbridge does so by default.",
     ),
     click.option("--offline", is_flag=True, help="Read no cluster, also as a plugin of kubectl."),
-    click.option(
-        "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig (with --live)."
-    ),
-    click.option("--context", metavar="NAME", help="Context of the kubeconfig (with --live)."),
+    *LIVE_KUBECONFIG_FLAGS,
 )
 _NAMESPACE_FLAG: Final[_Flag] = click.option(
     "-n",
@@ -227,7 +225,7 @@ def with_unread_cluster(command: _Command) -> _Command:
     def run_command(**values: Any) -> None:
         command(cluster_flags=_pop_flags(ClusterFlags, values), **values)
 
-    return _add_flags(run_command, (_files_flag(is_required=False), *_CLUSTER_FLAGS))
+    return add_flags(run_command, (_files_flag(is_required=False), *_CLUSTER_FLAGS))
 
 
 def with_live_cluster(command: _Command) -> _Command:
@@ -244,15 +242,9 @@ def with_live_cluster(command: _Command) -> _Command:
         print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, is_live=flags.live, **values)
 
-    return _add_flags(
+    return add_flags(
         run_command,
-        [
-            _CLUSTER_FLAGS[0],
-            click.option(
-                "--kubeconfig", type=FILE_NAME, metavar="FILE", help="Path to a kubeconfig."
-            ),
-            click.option("--context", metavar="NAME", help="Context of the kubeconfig."),
-        ],
+        (_CLUSTER_FLAGS[0], *KUBECONFIG_FLAGS),
     )
 
 
@@ -263,7 +255,7 @@ def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
         print_notes(cluster_objects.notes)
         command(cluster_objects=cluster_objects, **values)
 
-    return _add_flags(run_command, (_files_flag(is_required=False), _RECURSIVE_FLAG, *flags))
+    return add_flags(run_command, (_files_flag(is_required=False), _RECURSIVE_FLAG, *flags))
 
 
 def _with_inputs(command: _Command, scope: Scope) -> _Command:
@@ -281,13 +273,7 @@ def _with_inputs(command: _Command, scope: Scope) -> _Command:
         _NAMESPACE_FLAG,
         *_TRANSLATION_FLAGS,
     )
-    return _add_flags(run_command, flags)
-
-
-def _add_flags(command: _Command, flags: Sequence[_Flag]) -> _Command:
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    return add_flags(run_command, flags)
 
 
 def _pop_flags(kind: type[F], values: dict[str, Any]) -> F:

@@ -1,0 +1,38 @@
+"""Flags that several commands share."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import click
+
+from cli.inputs.completion import FILE_NAME
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+Flag = Callable[[_Command], _Command]
+
+
+def add_flags(command: _Command, flags: Sequence[Flag[Any]]) -> _Command:
+    """Give a command flags, which its help lists in this order."""
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def _kubeconfig_flags(condition: str = "") -> Sequence[Flag[Any]]:
+    """Return the flags that choose a kubeconfig and a context; their help ends in a condition."""
+    return (
+        click.option(
+            "--kubeconfig",
+            type=FILE_NAME,
+            metavar="FILE",
+            help=f"Path to a kubeconfig{condition}.",
+        ),
+        click.option("--context", metavar="NAME", help=f"Context of the kubeconfig{condition}."),
+    )
+
+
+KUBECONFIG_FLAGS: Final = _kubeconfig_flags()
+LIVE_KUBECONFIG_FLAGS: Final = _kubeconfig_flags(" (with --live)")
+with_kubeconfig: Final = partial(add_flags, flags=KUBECONFIG_FLAGS)
+with_live_kubeconfig: Final = partial(add_flags, flags=LIVE_KUBECONFIG_FLAGS)
