@@ -23,7 +23,7 @@ from kube.cel.comparisons import compared_drivers
 from kube.cel.library import Environment
 from kube.errors import CelError
 from rules.context import Context
-from rules.requests import MAX_CHARACTERS, Alternative, compile_cost, list_alternatives
+from rules.requests import MAX_CHARACTERS, Alternative, exceeds_compile_cost, list_alternatives
 
 MAX_EVALUATED: Final = MAX_REQUESTS * MAX_ALTERNATIVES
 """Requests and alternatives of one claim."""
@@ -76,7 +76,7 @@ def _drivers_of_request(alternative: Alternative, context: Context) -> ClaimDriv
     of_class = tuple(device_class.spec.selectors or ())
     own = tuple(alternative.request.selectors or ())
     # A claim is written by anybody, and what its selectors cost is theirs to choose.
-    if compile_cost(own) > MAX_CHARACTERS:
+    if exceeds_compile_cost(own, MAX_CHARACTERS):
         own = ()
     drivers = _drivers((*of_class, *own), alternative.name, context)
     if drivers.unknown and own:

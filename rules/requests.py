@@ -4,7 +4,7 @@ Source: resource.k8s.io/v1, DeviceRequest; an alternative is named `request/alte
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from kube.api.resource import (
     MAX_ALTERNATIVES,
     MAX_CONSTRAINTS,
     MAX_REQUESTS,
+    MAX_SELECTORS,
     CapacityRequirements,
     DeviceClaim,
     DeviceRequest,
@@ -111,19 +112,22 @@ def _truncate_request(request: DeviceRequest) -> DeviceRequest:
     exactly, alternatives = request.exactly, request.first_available
     return msgspec.structs.replace(
         request,
-        exactly=None if exactly is None else _truncate_amounts(exactly),
+        exactly=None if exactly is None else _truncate_lists(exactly),
         first_available=None
         if alternatives is None
-        else tuple(map(_truncate_amounts, alternatives[: MAX_ALTERNATIVES + 1])),
+        else tuple(map(_truncate_lists, alternatives[: MAX_ALTERNATIVES + 1])),
     )
 
 
-def _truncate_amounts(request: _Request) -> _Request:
+def _truncate_lists(request: _Request) -> _Request:
+    if len(request.selectors or ()) > MAX_SELECTORS:
+        selectors = (request.selectors or ())[:MAX_SELECTORS]
+        request = msgspec.structs.replace(request, selectors=selectors)
     amounts = (request.capacity and request.capacity.requests) or {}
-    if len(amounts) <= MAX_AMOUNTS:
-        return request
-    capacity = CapacityRequirements(requests=dict(islice(amounts.items(), MAX_AMOUNTS)))
-    return msgspec.structs.replace(request, capacity=capacity)
+    if len(amounts) > MAX_AMOUNTS:
+        capacity = CapacityRequirements(requests=dict(islice(amounts.items(), MAX_AMOUNTS)))
+        request = msgspec.structs.replace(request, capacity=capacity)
+    return request
 
 
 def request_names(claim: DeviceClaim) -> tuple[str, ...]:
@@ -136,17 +140,21 @@ def request_names(claim: DeviceClaim) -> tuple[str, ...]:
     return tuple(names)
 
 
-def selector_cost(claim: DeviceClaim) -> int:
-    """Return the cost of compiling the selectors of a claim, in characters."""
-    return sum(
-        compile_cost(alternative.request.selectors) for alternative in list_alternatives(claim)
-    )
+def list_selectors(claims: Iterable[DeviceClaim]) -> Iterator[DeviceSelector]:
+    """Yield the selectors of claims."""
+    for claim in claims:
+        for alternative in list_alternatives(claim):
+            yield from alternative.request.selectors or ()
 
 
-def compile_cost(selectors: Iterable[DeviceSelector] | None) -> int:
-    """Return the cost of compiling selectors, in characters."""
-    return sum(
+def exceeds_compile_cost(selectors: Iterable[DeviceSelector], limit: int) -> bool:
+    """Return whether selectors cost more than a limit to compile, in characters.
+
+    It looks no further than the limit, however many there are.
+    """
+    costs = (
         _EXPRESSION_OVERHEAD + len(selector.cel.expression)
-        for selector in selectors or ()
+        for selector in selectors
         if selector.cel is not None
     )
+    return any(cost > limit for cost in accumulate(costs))

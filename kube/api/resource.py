@@ -19,6 +19,8 @@ MAX_REQUESTS = 32
 MAX_CONSTRAINTS = 32
 MAX_ALTERNATIVES = 8
 """The largest number of subrequests of a request (FirstAvailableDeviceRequestMaxSize)."""
+MAX_SELECTORS = 32
+"""The largest number of selectors of a request or class (DeviceSelectorsMaxSize)."""
 MAX_SELECTOR_BYTES = 10240
 
 

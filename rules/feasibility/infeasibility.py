@@ -35,7 +35,7 @@ from rules.feasibility.partial_claims import (
     with_count,
 )
 from rules.feasibility.unusable_pools import describe_unusable_pools
-from rules.requests import selector_cost
+from rules.requests import exceeds_compile_cost, list_selectors
 
 _QUOTE: Final = '"'
 _UNLIMITED: Final = Quantity("1000E")
@@ -73,7 +73,8 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_small_enough_for_closest_fit(claims: Claims) -> bool:
     """Return whether the selectors of claims are short enough to search for a closest fit."""
-    return sum(selector_cost(claim.spec.devices) for claim in claims) <= MAX_CLOSEST_FIT_TEXT
+    selectors = list_selectors(claim.spec.devices for claim in claims)
+    return not exceeds_compile_cost(selectors, MAX_CLOSEST_FIT_TEXT)
 
 
 def find_infeasibilities(idle_cluster: IdleCluster, claims: Claims) -> tuple[Infeasibility, ...]:

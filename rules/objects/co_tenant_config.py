@@ -32,7 +32,7 @@ from kube.api.resource import (
 )
 from rules.context import Context
 from rules.feasibility.bounded_search import BUDGET, MAX_STEPS
-from rules.requests import MAX_CHARACTERS, selector_cost
+from rules.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
 from rules.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 
 MAX_CLAIMS: Final = 16
@@ -134,7 +134,8 @@ def _audit(
     drivers = context.uniform_config_drivers
     if not any(_settings(claim.spec.devices, context) for claim in claims):
         return
-    if sum(selector_cost(claim.spec.devices) for claim in claims) > MAX_CHARACTERS:
+    selectors = list_selectors(claim.spec.devices for claim in claims)
+    if exceeds_compile_cost(selectors, MAX_CHARACTERS):
         return
     steps_left = MAX_STEPS
     try:

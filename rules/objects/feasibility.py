@@ -39,7 +39,7 @@ from rules.feasibility.infeasibility import (
     find_infeasibilities,
     is_small_enough_for_closest_fit,
 )
-from rules.requests import MAX_CHARACTERS, selector_cost
+from rules.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
 from rules.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 
 MAX_CLAIMS: Final = 16
@@ -221,7 +221,8 @@ def _joint_path(entries: Sequence[_Entry], whole: FieldPath) -> FieldPath:
 
 
 def _are_selectors_short(claims: Sequence[ResourceClaim]) -> bool:
-    return sum(selector_cost(claim.spec.devices) for claim in claims) <= MAX_CHARACTERS
+    selectors = list_selectors(claim.spec.devices for claim in claims)
+    return not exceeds_compile_cost(selectors, MAX_CHARACTERS)
 
 
 def _does_not_fit_now(

@@ -93,7 +93,7 @@ def _unknown(
 ) -> Iterator[tuple[type[ApiStruct], FieldPath, str, Sequence[str]]]:
     """Yield type, path and name of every unknown field, with the names of the known fields."""
     kind = _bare(kind)
-    if _is_struct(kind) and isinstance(value, Mapping):
+    if _is_struct(kind) and isinstance(value, dict):
         if kind is ObjectMeta:
             return  # Its view is incomplete.
         known_fields = _fields(kind)
@@ -107,7 +107,7 @@ def _unknown(
     elif (element := _element(kind)) is not None and isinstance(value, list):
         for index, child in enumerate(value[:MAX_ENTRIES]):
             yield from _unknown(element, child, path.child(index))
-    elif _is_struct_mapping(kind) and isinstance(value, Mapping):
+    elif _is_struct_mapping(kind) and isinstance(value, dict):
         for key, child in value.items():
             yield from _unknown(get_args(kind)[1], child, path.key(key))
 

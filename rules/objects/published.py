@@ -22,9 +22,9 @@ from rules.published_names import suggest_published_field
 from rules.requests import (
     MAX_CHARACTERS,
     Alternative,
-    compile_cost,
+    exceeds_compile_cost,
     list_alternatives,
-    selector_cost,
+    list_selectors,
 )
 from rules.rule import OTHER_OBJECTS, Category, ClaimRule, ClassRule, Scope, Subject
 
@@ -160,7 +160,7 @@ def find_unmatched_class(
     expressions = _expressions(device_class.view.spec.selectors)
     if not expressions or not context.inventory.devices:
         return
-    if compile_cost(device_class.view.spec.selectors) > MAX_CHARACTERS:
+    if exceeds_compile_cost(device_class.view.spec.selectors or (), MAX_CHARACTERS):
         return
     selection = context.inventory.select(selector_chain(expressions))
     drivers = {pool.driver for pool in context.inventory.pools}
@@ -182,7 +182,7 @@ def _selections(
 ) -> Iterator[tuple[Alternative, DeviceClass, Selection]]:
     """Yield every alternative of a known class with the devices that it selects."""
     is_known = context.has_all_classes or bool(context.inventory.devices)
-    if not is_known or selector_cost(claim.view) > MAX_CHARACTERS:
+    if not is_known or exceeds_compile_cost(list_selectors((claim.view,)), MAX_CHARACTERS):
         return
     for alternative in islice(list_alternatives(claim.view), MAX_ALTERNATIVES):
         device_class = context.classes.get(alternative.request.device_class_name)
