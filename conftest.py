@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import pytest
 import uvloop
@@ -40,12 +41,23 @@ def _fixed_random_seed() -> None:
     random.seed(0)
 
 
+ON_NODES: Final = ("e2e/test_adopt_", "e2e/test_local", "e2e/test_node_")
+"""Stories that need a node or a control plane of their own: half of the time that all stories take."""
+
+
 class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
-    """A distribution over processes: all stories to one, since they share a cluster, other tests singly."""
+    """A distribution over processes: each half of the stories to one, other tests singly.
+
+    The stories of a half share a cluster, which each process starts for itself. They share the one that
+    `DRAWBRIDGE_E2E_KUBECONFIG` names in one process.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         """Return what a test is distributed with."""
-        return "e2e" if nodeid.startswith("e2e/") else nodeid
+        if not nodeid.startswith("e2e/"):
+            return nodeid
+        is_apart = nodeid.startswith(ON_NODES) and "DRAWBRIDGE_E2E_KUBECONFIG" not in os.environ
+        return "e2e on nodes" if is_apart else "e2e"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StoriesApart:

@@ -77,6 +77,7 @@ class ExistingCluster(Access):
     """A cluster that somebody else started, through a kubeconfig; it is left as it was found."""
 
     def __init__(self, kubeconfig: Path, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         super().__init__(kubectl=binaries().kubectl, kubeconfig=kubeconfig, directory=directory)
 
     def __enter__(self) -> Self:

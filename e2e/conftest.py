@@ -2,7 +2,8 @@
 
 `DRAWBRIDGE_E2E_KUBECONFIG` names a kubeconfig of a cluster to use instead of starting one; stories
 that need flags of the API server are skipped there. With `CI=1` a skip is a failure.
-`DRAWBRIDGE_E2E_LOGS` names a folder where the components' logs stay.
+`DRAWBRIDGE_E2E_LOGS` names a folder where the components' logs stay, with one more for each process of
+`make test`.
 """
 
 import itertools
@@ -98,7 +99,11 @@ def cluster(
     """
     options: dict[str, Any] = getattr(request, "param", {})
     value = os.environ.get("DRAWBRIDGE_E2E_LOGS")
-    directory = Path(value).absolute() if value else tmp_path_factory.mktemp("cluster")
+    directory = (
+        Path(value).absolute() / os.environ.get("PYTEST_XDIST_WORKER", "")
+        if value
+        else tmp_path_factory.mktemp("cluster")
+    )
     existing = os.environ.get("DRAWBRIDGE_E2E_KUBECONFIG")
     if existing and options:
         pytest.skip(f"needs a control plane started with {options}")
