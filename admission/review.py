@@ -34,7 +34,7 @@ from kube.api.custom_workloads import (
     embedded_pods,
     workload_kind,
 )
-from kube.api.meta import ObjectHead, ObjectMeta, convert, decode, encode
+from kube.api.meta import ObjectHead, ObjectMeta, convert, decode_pruned, encode
 from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
 from kube.errors import QuantityError
 from kube.jsonpatch import Operation
@@ -108,7 +108,7 @@ def decode_review(body: bytes, resources: Collection[str] = PODS) -> AdmissionRe
     if body.count(b"{") + body.count(b"[") > MAX_PARTS:
         raise ReviewError(f"the body has more than {MAX_PARTS} objects and lists")
     try:
-        review = decode(body, AdmissionReview)
+        review = decode_pruned(body, AdmissionReview)
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the body is not an AdmissionReview: {fault}") from fault
     if (review.api_version, review.kind) != (API_VERSION, KIND) or review.request is None:
@@ -128,7 +128,7 @@ def decode_pod_document(raw: msgspec.Raw) -> dict[str, Any]:
         ReviewError: It is no object.
     """
     try:
-        return decode(bytes(raw), dict[str, Any])
+        return decode_pruned(bytes(raw), dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as fault:
         raise _not_a_pod(fault) from fault
 
@@ -201,7 +201,7 @@ def decode_workloads(request: AdmissionRequest, raw: msgspec.Raw) -> tuple[Workl
     if custom is None and (path is None or kind not in VALIDATED_KINDS):
         raise ReviewError(f"want a workload, not {quote_text(request.kind.kind)}")
     try:
-        document = decode(bytes(raw), dict[str, Any])
+        document = decode_pruned(bytes(raw), dict[str, Any])
         metadata = convert(document, ObjectHead).metadata
         if custom is not None:
             return tuple(_embedded_workloads(custom, document, metadata))
@@ -240,7 +240,7 @@ def decode_target(request: AdmissionRequest, raw: msgspec.Raw) -> Target:
             f"want an object of DRA or one that uses claims, not {quote_text(request.kind.kind)}"
         )
     try:
-        document = decode(bytes(raw), dict[str, Any])
+        document = decode_pruned(bytes(raw), dict[str, Any])
         _, parsed_target = resolve_path(document, path or ())
         return Target(
             view=convert(parsed_target, view_type),

@@ -135,9 +135,10 @@ class Access:
         """Ask the API server for `path` and return status and body, whatever they are.
 
         Args:
+            body: An object, or the bytes of one.
             user: Who asks; empty for who the kubeconfig names.
         """
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = _UnixConnection(self._proxy_socket())
         try:
             headers = {"Accept": accept, "Content-Type": content_type}

@@ -9,7 +9,7 @@ from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.legacy_settings import LegacyDocument, texts_of
 from cli.inputs.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
 from clusterstate.published_gates import project_gates
-from kube.api.meta import decode_pruned, prune
+from kube.api.meta import decode, decode_pruned, prune
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
@@ -47,7 +47,7 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
     def object(self, raw: bytes) -> SourceObject:
         """Return one item as an object, of which Python functions may follow every level."""
         head = {"apiVersion": self.api_version, "kind": self.kind}
-        document: dict[str, Any] = head | msgspec.json.decode(prune(raw))
+        document = head | decode(prune(raw), dict[str, Any])
         return SourceObject(document=document, source=_SOURCE, line=0)
 
     def view(self, raw: bytes) -> ViewedObject:
@@ -194,7 +194,7 @@ async def legacy_settings(client: Client) -> list[LegacyDocument]:
     documents: list[LegacyDocument] = []
     async for page in client.pages(CONFIG_MAPS):
         for raw in page.items:
-            documents += texts_of(msgspec.json.decode(bytes(raw)))
+            documents += texts_of(decode_pruned(bytes(raw), dict[str, Any]))
     return documents
 
 

@@ -17,8 +17,18 @@ _T = TypeVar("_T")
 
 MAX_DEPTH: Final = 200
 """Levels of nested objects and lists; the deepest schemas of real CRDs stay below 60."""
-_STRING_OR_BRACKET: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
-"""A JSON string, whose brackets do not count, or a bracket."""
+_NEXT_BRACKET: Final = re.compile(
+    rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))*+([\[\]{}]|\Z)', re.DOTALL
+)
+"""JSON text up to a bracket outside of strings, or to its end. It matches everywhere, also in a string that does
+not end, so that nothing is searched twice."""
+_UNPAIRED_SURROGATE: Final = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
+)
+"""The escape of half a character, in text without escaped backslashes."""
+_NO_TEXT: Final = b"\xff"
+"""A byte that UTF-8 does not have."""
 
 
 class ApiStruct(
@@ -82,6 +92,9 @@ _cached_quantity = lru_cache(maxsize=4096)(Quantity)
 def decode(data: bytes | str, kind: type[_T]) -> _T:
     """Decode JSON text to a view.
 
+    The API server stores and returns opaque fields byte by byte, with text that Go reads and msgspec does
+    not. One object of that kind must not make a list unreadable, so such text is read as Go reads it.
+
     Raises:
         msgspec.DecodeError: The text is not JSON, or a field has the wrong type; the message names
             the path, such as `$.spec.driver`.
@@ -91,8 +104,12 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
     decoder: msgspec.json.Decoder[_T] = _decoder(cast(Any, kind))
     try:
         return decoder.decode(data)
-    except UnicodeDecodeError as fault:
-        raise msgspec.DecodeError(f"not UTF-8: {fault}") from fault
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        if isinstance(data, str) or (valid_text := replace_invalid_text(data)) == data:
+            raise
+        return decoder.decode(valid_text)
 
 
 def decode_pruned(data: bytes, kind: type[_T]) -> _T:
@@ -123,6 +140,20 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, dec_hook=_decode_quantity)
 
 
+def replace_invalid_text(text: bytes) -> bytes:
+    r"""Replace what is no Unicode by U+FFFD in JSON text: half characters, and bytes that are not UTF-8.
+
+    Source: Go's encoding/json, Unmarshal, which reads such text in the same way.
+
+    >>> replace_invalid_text(rb'["\ud800", "\\ud800"]' + b"\xff").decode()
+    '["\\ufffd", "\\\\ud800"]\ufffd'
+    """
+    text = text.decode(errors="replace").encode()
+    # Without pairs of backslashes, every backslash begins an escape.
+    escapes = text.replace(rb"\\", _NO_TEXT)
+    return _UNPAIRED_SURROGATE.sub(rb"\\ufffd", escapes).replace(_NO_TEXT, rb"\\")
+
+
 def prune(text: bytes, depth: int = MAX_DEPTH) -> bytes:
     """Replace every object and list below a depth by null, in JSON text.
 
@@ -136,13 +167,14 @@ def prune(text: bytes, depth: int = MAX_DEPTH) -> bytes:
 
 def _parts_within_depth(text: bytes, depth: int) -> Iterator[bytes]:
     level = begin = 0
-    for mark in _STRING_OR_BRACKET.finditer(text):
-        if mark.group() in (b"{", b"["):
+    for mark in _NEXT_BRACKET.finditer(text):
+        bracket = mark[1]
+        if bracket in (b"{", b"["):
             level += 1
             if level == depth + 1:
-                yield text[begin : mark.start()]
+                yield text[begin : mark.start(1)]
                 yield b"null"
-        elif mark.group() in (b"}", b"]"):
+        elif bracket in (b"}", b"]"):
             level -= 1
             if level == depth:
                 begin = mark.end()

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from admission.webhook_configuration import (
@@ -34,6 +35,7 @@ from testing.rule_cases import (
     template,
 )
 from testing.webhook_endpoint import (
+    JSON,
     Call,
     FixedEvaluator,
     StartEndpoint,
@@ -100,7 +102,8 @@ async def validate_object(
 ) -> Document:
     """Return the response to a review of an object of DRA."""
     body = object_review(document, old, **request)
-    answer = await endpoint.client.post(VALIDATE_OBJECTS_PATH, json=body)
+    content = msgspec.json.encode(body)
+    answer = await endpoint.client.post(VALIDATE_OBJECTS_PATH, data=content, headers=JSON)
     assert answer.status == 200, await answer.text()
     response: Document = (await answer.json())["response"]
     assert not {"patch", "patchType"} & response.keys()
@@ -118,6 +121,32 @@ async def test_an_object_is_answered_as_the_rules_say(case: Case, start: StartEn
     assert response["allowed"] is not bool(errors)
     assert errors == [cause["field"] for cause in causes]
     assert len(warnings) == len(summaries)
+
+
+@pytest.mark.parametrize("depth", [150, 700, 980, 1020, 5000])
+async def test_an_object_is_validated_however_deep_its_parameters_nest(
+    depth: int, start: StartEndpoint
+) -> None:
+    """The API server takes parameters of any depth, and creates what gets no answer."""
+    parameters = {"a": msgspec.Raw(b"[" * depth + b"]" * depth)}
+    config = {"opaque": {"driver": "gpu.example.com", "parameters": parameters}}
+    document = claim(exactly(count=33))
+    document["spec"]["devices"]["config"] = [config]
+
+    response = await validate_object(await start(), document)
+
+    assert response["status"]["details"]["causes"][0]["field"] == "spec.devices.requests"
+
+
+@pytest.mark.parametrize("text", [rb'"\ud800"', b'"\xff"'], ids=["half a character", "no UTF-8"])
+async def test_an_object_is_validated_whatever_its_text(text: bytes, start: StartEndpoint) -> None:
+    config = {"opaque": {"driver": "gpu.example.com", "parameters": {"a": msgspec.Raw(text)}}}
+    document = claim(exactly(count=33))
+    document["spec"]["devices"]["config"] = [config]
+
+    response = await validate_object(await start(), document)
+
+    assert response["status"]["details"]["causes"][0]["field"] == "spec.devices.requests"
 
 
 async def test_a_denial_of_an_object_reads_well(start: StartEndpoint) -> None:

@@ -1,5 +1,6 @@
 """Conversion to views: error messages, and pruning."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from kube.api.core import ResourceRequirements
 from kube.api.meta import ObjectHead, convert, decode, prune
+from kube.client.responses import Page
 
 
 @pytest.mark.parametrize(
@@ -51,3 +53,49 @@ def test_json_deeper_than_the_recursion_limit_decodes_after_prune() -> None:
     with pytest.raises(RecursionError):
         decode(text, dict[str, Any])
     assert "a" == decode(prune(text), ObjectHead).metadata.name
+
+
+@pytest.mark.parametrize(
+    ("want", "text"),
+    [
+        pytest.param("\ufffd", rb"\ud800", id="the first half of a character"),
+        pytest.param("\ufffd", rb"\uDC00", id="the second half of a character"),
+        pytest.param("\ufffdA", rb"\ud800\u0041", id="a half before another character"),
+        pytest.param("\ufffd\ufffd", rb"\ud800\uD800", id="two first halves"),
+        pytest.param(
+            "\U0001f600\ufffd", rb"\uD83D\ude00\ude00", id="a half behind a whole character"
+        ),
+        pytest.param(
+            "\ufffd\U0001f600", rb"\ud83d\ud83d\ude00", id="a half before a whole character"
+        ),
+        pytest.param("\\\ufffd", rb"\\\ud800", id="a half behind a backslash"),
+        pytest.param(
+            "\\ud800\ufffd", rb"\\ud800\ud800", id="a backslash that is none of an escape"
+        ),
+        pytest.param("a\ufffdb", b"a\xffb", id="a byte that UTF-8 does not have"),
+        pytest.param("\ufffd" * 3, b"\xed\xa0\x80", id="half a character in UTF-8"),
+        pytest.param("\ufffd\ufffd\\\\", rb"\ud800" + b"\xff" + rb"\\\\", id="all of it"),
+    ],
+)
+def test_text_that_is_no_unicode_is_read_as_the_api_server_reads_it(want: str, text: bytes) -> None:
+    """It stores opaque parameters byte by byte, and one object would make a list unreadable."""
+    listed = decode(b'{"items": [{"' + text + b'": "' + text + b'"}, {"a": "b"}]}', Page)
+
+    objects = [decode(bytes(raw), dict[str, Any]) for raw in listed.items or ()]
+    assert [{want: want}, {"a": "b"}] == objects
+
+
+@pytest.mark.parametrize("text", [rb"\ud800", b'"\xff', rb'"\ud80"', rb'["\ud800", ]', b'"a"\xff'])
+def test_invalid_json_stays_invalid_whatever_its_text(text: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(text, Any)
+
+
+def test_text_without_an_end_is_pruned_at_once() -> None:
+    """Searching each quotation mark anew for the end of its string would take an hour."""
+    text = b"[" * 300 + rb"\"" * 2_000_000
+
+    began_s = time.process_time()
+    prune(text)
+
+    assert time.process_time() - began_s < 120

@@ -115,6 +115,23 @@ async def test_an_object_that_cannot_be_decoded_is_counted_and_does_not_end_the_
         assert followed_pods.pods.decode_errors == 1
 
 
+async def test_text_that_is_no_unicode_makes_no_other_object_unreadable() -> None:
+    """The API server returns the opaque fields of others as they wrote them."""
+    half = {"opaque": {"parameters": "\ud800"}}
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, {**pod("a"), **half})
+        server.put(PODS, pod("b"))
+        followed_pods = Followed(server, client)
+        async with running(followed_pods.factory.run):
+            await followed_pods.wait_nodes(a="n", b="n")
+
+            server.put(PODS, {**pod("c"), **half})
+            server.put(PODS, pod("d"))
+            await followed_pods.wait_nodes(a="n", b="n", c="n", d="n")
+
+        assert followed_pods.pods.decode_errors == 0
+
+
 async def test_the_store_cannot_be_changed() -> None:
     async with following("a") as followed_pods:
         with pytest.raises(TypeError):
