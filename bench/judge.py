@@ -27,6 +27,7 @@ from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
 from kube.api.meta import decode, encode
 from kube.api.resource import ResourceClaim
+from process.garbage import exempt_caches
 from rules.context import Context
 from rules.engine import Target, validate
 from rules.feasibility.idle_cluster import IdleCluster
@@ -72,7 +73,9 @@ def measure() -> Iterator[Result]:
         ("different", "each node with other amounts and another half in use"),
     ):
         objects, context = context_of(workloads.WORKLOADS[name][0](NODES))
-        for case in _cases(objects, build_cluster(objects)):
+        cases = _cases(objects, build_cluster(objects))
+        exempt_caches()  # As the webhook does, once it is in sync.
+        for case in cases:
             took = _times(case, structs.replace(context, current_cluster=case.present))
             title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {description}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)

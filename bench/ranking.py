@@ -4,7 +4,6 @@ The cost of an answer must not grow with the nodes of a cluster, nor with the ki
 is the verdict about every class, which the answer was made from before there were rankings.
 """
 
-import gc
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from statistics import quantiles
@@ -14,6 +13,7 @@ from allocator.cluster.ranking import RankedNodes
 from allocator.model.requests import PendingClaims
 from bench.allocator_runs import build_cluster, seconds
 from bench.report import Result, below, informative
+from process.garbage import exempt_caches
 from sidecar.plan.decisions import ANSWER_LIMITS
 from sidecar.protocol import MAX_NODES
 from testing.oracle import ours, workloads
@@ -41,8 +41,7 @@ def measure() -> Iterator[Result]:
 def _ranking_results(name: str, title: str, nodes: int, goal_ms: float) -> Iterator[Result]:
     objects = ours.objects(workloads.WORKLOADS[name][0](nodes))
     cluster = build_cluster(objects)
-    gc.collect()  # As the sidecar does, once it is in sync.
-    gc.freeze()
+    exempt_caches()  # As the sidecar does, once it is in sync.
     pending = cluster.resolve(objects.claims)
 
     def ask(claims: PendingClaims = pending) -> RankedNodes:

@@ -5,7 +5,6 @@ The endpoint is the one that `python -m webhook` runs, with a world that needs n
 """
 
 import asyncio
-import gc
 import json
 import os
 import random
@@ -26,6 +25,7 @@ from bench.reviews import snapshot_of_reviews
 from certs.authority import Authority
 from certs.serving import Listener, issue_serving_certificate
 from process.durations import Duration
+from process.garbage import exempt_caches
 from process.logs import log_to
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
@@ -103,8 +103,7 @@ async def serve(authority: Authority) -> None:
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
 
-    gc.collect()  # As `python -m webhook` does.
-    gc.freeze()
+    exempt_caches()  # As `python -m webhook` does.
     async with asyncio.TaskGroup() as group:
         answering = group.create_task(ours.run())
         print(json.dumps({"ours": ours.port, "anchor": runner.addresses[0][1]}), flush=True)

@@ -22,6 +22,7 @@ from kube.names import FIELD_MANAGER_PREFIX, SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
 from process.command import Command, Process, run_command
+from process.garbage import exempt_caches
 from process.leader_election import Term, Work, run_while_leading
 from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from process.selectors.engine import WorkerEngine
@@ -197,6 +198,8 @@ def _begin(parts: _Parts, term: Term) -> Work:
             async with asyncio.TaskGroup() as group:
                 group.create_task(informers.run())
                 await state.wait_synced()
+                await service.prepare()
+                exempt_caches()
                 group.create_task(reporter.run())
                 group.create_task(explainer.run())
                 group.create_task(check_drift(service, settings.drift_check_period))

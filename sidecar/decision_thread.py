@@ -53,7 +53,7 @@ class DecisionThread:
         """Make a decision.
 
         Args:
-            kind: As in metrics.
+            kind: As in metrics; empty for one that is not measured.
         """
 
         def measured(snapshot: Snapshot) -> T:

@@ -133,6 +133,11 @@ class Service:
         self._waiting = WaitingPods(clock)
         state.on_end = self._forget
 
+    async def prepare(self) -> None:
+        """Build the view of the devices, so that the first pod need not wait for it."""
+        async with self._turn:
+            await self._thread.decide("", lambda _snapshot: None)
+
     # --- extension points -------------------------------------------------------------------------
 
     async def hello(self, request: HelloRequest) -> HelloAnswer:

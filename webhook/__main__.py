@@ -1,7 +1,6 @@
 """`python -m webhook`: the HTTPS server of admission, with a service account that only reads."""
 
 import asyncio
-import gc
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,7 @@ from kube.manifests.dump import dump_yaml
 from kube.runtime.informers import InformerFactory
 from process.certificate_metrics import CertificateCollector
 from process.command import Command, Process, run_command
+from process.garbage import exempt_caches
 from process.metrics import CacheCollector, process_registry, stopped_counter
 from process.open_files import check_open_file_limit
 from process.probes import MAX_CONNECTIONS as MAX_PROBE_CONNECTIONS
@@ -135,13 +135,13 @@ async def serve(process: Process[Settings]) -> None:
             await signing_keys.wait_first()
             await path_keys.wait_first()
             await endpoint.start((await certificates.wait_first()).context)
-            # What exists now stays, so the garbage collector need not inspect it again.
-            gc.collect()
-            gc.freeze()
+            exempt_caches()
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_forever(endpoint.run))
                 group.create_task(run_forever(certificates.run))
                 group.create_task(run_forever(self_check.run))
+                await evaluator.wait_ready()
+                exempt_caches()
 
         try:
             keep_worker = partial(engine.run, evaluator.wait_ready)

@@ -1,5 +1,7 @@
 """A cache that is told of changes is the cache that would be made anew."""
 
+import gc
+import weakref
 from collections.abc import Mapping
 from random import Random
 from typing import Any
@@ -81,6 +83,22 @@ def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
         }
 
         assert verdicts(cache_after(anew).cluster) == verdicts(cache.cluster)
+
+
+def test_a_cluster_that_is_replaced_is_freed_without_a_collection() -> None:
+    """The collector does not look at caches, see `process.garbage`."""
+    gc.collect()
+    gc.disable()
+    try:
+        cache = cache_after(everything())
+        assert set(verdicts(cache.cluster).values()) == {"Plan"}
+        before = weakref.ref(cache.cluster)
+
+        cache.apply({Kind.CLASS: {("", "gpu"): device_class()}})
+
+        assert before() is None
+    finally:
+        gc.enable()
 
 
 def test_a_class_that_comes_later_counts() -> None:
