@@ -74,6 +74,8 @@ drawbridge verify --live --wave plan/wave-1 --wait 30m
 
 SETTLE_S: Final = 10
 """For how long a reservation may outlive its pod."""
+NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
+"""Resources without which nothing can be said about allocations."""
 
 
 PLAN: Final = "plan.yaml"
@@ -82,6 +84,12 @@ NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
 FIRST_POLL_S: Final = 0.5
 POLL_S: Final = 5.0
 """The most seconds between two looks at a cluster; each pause is twice as long as the one before."""
+
+
+class _NothingToCompare(click.ClickException):
+    """The user may not list what the answer depends on, so "nothing is wrong" would be a guess."""
+
+    exit_code = 2
 
 
 class Question(NamedTuple):
@@ -188,6 +196,9 @@ def _verify_allocations(
     """Compare allocations, print the answer, and exit."""
     cluster_objects = read_cluster(flags)
     print_notes(cluster_objects.notes)
+    needed = NEEDED if audit_log is None else {"resourceslices"}
+    if missing := sorted(needed & cluster_objects.unread):
+        raise _NothingToCompare(f"allocations cannot be verified without {', '.join(missing)}")
     state = _state(cluster_objects)
     if audit_log is None:
         answer = verify_state(state, features)

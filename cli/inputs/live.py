@@ -8,6 +8,7 @@ import msgspec
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.legacy_settings import LegacyDocument, texts_of
 from cli.inputs.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
+from cli.inputs.unread import UnreadKind
 from clusterstate.published_gates import project_gates
 from kube.api.meta import decode, decode_pruned, prune
 from kube.api.urls import (
@@ -97,8 +98,8 @@ _ALLOCATION: Final = (
 
 async def cluster_state(
     client: Client, namespaces: Collection[str]
-) -> tuple[list[SourceObject], list[str]]:
-    """Return the objects that a translation may depend on, and a note for each kind that is forbidden.
+) -> tuple[list[SourceObject], list[UnreadKind]]:
+    """Return the objects that a translation may depend on, and the kinds that are forbidden.
 
     Args:
         namespaces: Those of the manifests; no other is read.
@@ -107,7 +108,7 @@ async def cluster_state(
         KubeError: The API server does not answer.
     """
     objects: list[SourceObject] = []
-    notes: list[str] = []
+    unread: list[UnreadKind] = []
     places = [(kind_listed, "") for kind_listed in _CLUSTER]
     places += [
         (kind_listed, namespace) for namespace in sorted(namespaces) for kind_listed in _NAMESPACED
@@ -119,27 +120,27 @@ async def cluster_state(
         except NotFound:
             continue  # The cluster does not have this kind.
         except Forbidden as refusal:
-            notes.append(_note(kind_listed.resource.plural, namespace, refusal))
+            unread.append(UnreadKind(kind_listed.resource.plural, str(refusal), namespace))
     for namespace in sorted(namespaces):
         try:
             raw = await client.get(NAMESPACES, namespace, msgspec.Raw)
         except NotFound:
             continue  # It may be created together with the objects.
         except Forbidden as refusal:
-            notes.append(_note("labels", namespace, refusal))
+            unread.append(UnreadKind("labels", str(refusal), namespace))
         else:
             objects.append(_NAMESPACE.object(bytes(raw)))
-    return objects, notes
+    return objects, unread
 
 
-async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str]]:
-    """Return the objects of all namespaces that allocation depends on beside `cluster_state`, and notes.
+async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[UnreadKind]]:
+    """Return the objects of all namespaces that allocation depends on beside `cluster_state`, and the forbidden kinds.
 
     Raises:
         KubeError: The API server does not answer.
     """
     objects: list[ViewedObject] = []
-    notes: list[str] = []
+    unread: list[UnreadKind] = []
     for kind_listed in _ALLOCATION:
         try:
             async for page in client.pages(kind_listed.resource):
@@ -147,8 +148,8 @@ async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[str
         except NotFound:
             continue  # The cluster does not have this kind.
         except Forbidden as refusal:
-            notes.append(_note(kind_listed.resource.plural, "", refusal))
-    return objects, notes
+            unread.append(UnreadKind(kind_listed.resource.plural, str(refusal)))
+    return objects, unread
 
 
 async def live_settings(
@@ -196,8 +197,3 @@ async def legacy_settings(client: Client) -> list[LegacyDocument]:
         for raw in page.items:
             documents += texts_of(decode_pruned(bytes(raw), dict[str, Any]))
     return documents
-
-
-def _note(what: str, namespace: str, refusal: Forbidden) -> str:
-    where = f" of namespace {namespace}" if namespace else ""
-    return f"{what}{where} cannot be read, and are ignored: {refusal}"

@@ -23,6 +23,7 @@ from cli.inputs.settings import (
     read_settings,
 )
 from cli.inputs.translation_snapshot import build_snapshot
+from cli.inputs.unread import UnreadKind, unread_notes
 from kube.manifests.reader import read_paths, read_views
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
@@ -85,12 +86,14 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
         is_live: They were read from a cluster, not from files.
         namespace: As of `Inputs`.
         notes: As of `Inputs`.
+        unread: Resources that the user may not list, such as `pods`.
     """
 
     objects: tuple[InputObject, ...]
     is_live: bool = False
     namespace: str = DEFAULT_NAMESPACE
     notes: tuple[str, ...] = ()
+    unread: frozenset[str] = frozenset()
 
 
 class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,7 +309,8 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     manifests = read_paths(cluster.files, recursive=cluster.recursive)
     if not manifests:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
-    namespace, state, notes = _read_state(cluster, manifests, scope)
+    namespace, state, unread = _read_state(cluster, manifests, scope)
+    notes = unread_notes(unread)
     if cluster.live and settings is None:
         settings, note = asyncio.run(_read_live_settings(cluster))
         notes = [*notes, *note]
@@ -360,10 +364,14 @@ def read_cluster(flags: ClusterFlags) -> ClusterObjects:
     if not (flags.files or flags.snapshots or flags.live):
         raise click.UsageError(NO_KUBECONFIG if _is_live_by_default(flags) else NO_CLUSTER)
     manifests = read_paths(flags.files, recursive=flags.recursive)
-    namespace, state, notes = _read_state(flags, manifests, Scope.ALLOCATION)
+    namespace, state, unread = _read_state(flags, manifests, Scope.ALLOCATION)
     objects = merge_objects(state or (), manifests, namespace)
     return ClusterObjects(
-        objects=tuple(objects), is_live=flags.live, namespace=namespace, notes=tuple(notes)
+        objects=tuple(objects),
+        is_live=flags.live,
+        namespace=namespace,
+        notes=tuple(unread_notes(unread)),
+        unread=frozenset(kind.resource for kind in unread),
     )
 
 
@@ -402,8 +410,8 @@ def _file_name(path: str) -> str:
 
 def _read_state(
     flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
-) -> tuple[str, list[InputObject] | None, list[str]]:
-    """Return the namespace of objects that name none, the state of the cluster, and notes."""
+) -> tuple[str, list[InputObject] | None, list[UnreadKind]]:
+    """Return the namespace of objects that name none, the state of the cluster, and what is forbidden."""
     namespace = flags.namespace or DEFAULT_NAMESPACE
     if flags.live:
         return asyncio.run(_read_live(flags, manifests, scope))
@@ -414,7 +422,7 @@ def _read_state(
 
 async def _read_live(
     flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
-) -> tuple[str, list[InputObject] | None, list[str]]:
+) -> tuple[str, list[InputObject] | None, list[UnreadKind]]:
     # The client takes twice as long to import as all the rest, and files are the usual case.
     from cli.inputs.live import allocation_state, cluster_state  # noqa: PLC0415
     from kube.client.client import Client  # noqa: PLC0415
@@ -423,13 +431,13 @@ async def _read_live(
         namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
         namespaces = {namespace_of(manifest, namespace) for manifest in manifests} - {""}
         state: list[InputObject] = []
-        objects, notes = await cluster_state(client, namespaces)
+        objects, unread = await cluster_state(client, namespaces)
         state += objects
         if scope is Scope.ALLOCATION:
-            more, more_notes = await allocation_state(client)
-            state += more
-            notes += more_notes
-        return namespace, state, notes
+            more_objects, more_unread = await allocation_state(client)
+            state += more_objects
+            unread += more_unread
+        return namespace, state, unread
 
 
 async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from cli.__main__ import main
 from cli.inputs import live
 from cli.inputs.live import allocation_state, cluster_state
+from cli.inputs.unread import unread_notes
 from cli.inputs.versions import decode_object
 from kube.api.resource import ResourceClaim
 from kube.api.urls import (
@@ -46,9 +47,9 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 async def test_only_what_counts_is_read(server: FakeApiServer) -> None:
     async with server.client() as client:
-        objects, notes = await cluster_state(client, {"team", "new"})
+        objects, unread = await cluster_state(client, {"team", "new"})
 
-    assert notes == []
+    assert unread == []
     assert [(entry.api_version, entry.kind, entry.namespace, entry.name) for entry in objects] == [
         ("resource.k8s.io/v1", "DeviceClass", "", NVIDIA),
         ("v1", "ResourceQuota", "team", "gpus"),
@@ -60,10 +61,12 @@ async def test_what_may_not_be_read_is_noted(server: FakeApiServer) -> None:
     server.fail(403, times=2)
 
     async with server.client() as client:
-        objects, notes = await cluster_state(client, {"team"})
+        objects, unread = await cluster_state(client, {"team"})
 
     assert [entry.kind for entry in objects] == ["ResourceQuota", "Namespace"]
-    assert [note.split()[0] for note in notes] == ["deviceclasses", "resourceslices"]
+    assert [kind.resource for kind in unread] == ["deviceclasses", "resourceslices"]
+    (note,) = unread_notes(unread)
+    assert note.startswith("deviceclasses, resourceslices cannot be read, so the answer is as if")
 
 
 async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
@@ -74,9 +77,9 @@ async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
             server.put(resource, {"metadata": {"name": "a", "namespace": namespace}})
 
     async with server.client() as client:
-        objects, notes = await allocation_state(client)
+        objects, unread = await allocation_state(client)
 
-    assert notes == []
+    assert unread == []
     assert sorted(f"{entry.kind}/{entry.namespace}/{entry.name}" for entry in objects) == [
         "Pod/other/a", "Pod/team/a", "ResourceClaim/other/a", "ResourceClaim/team/a"
     ]  # fmt: skip
@@ -237,6 +240,21 @@ async def test_where_a_claim_of_the_cluster_would_go(server: FakeApiServer, tmp_
 
     (claim,) = json.loads(answer_document.stdout)["simulation"]["claims"]
     assert claim["allocation"]["devices"]["results"] == [{**result, "device": "gpu-1"}]
+
+
+@pytest.mark.parametrize("plural", ["resourceclaims", "resourceslices", "pods"])
+async def test_nothing_is_verified_without_what_it_depends_on(
+    plural: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.fail(403, matches=lambda call: call.path.endswith(f"/{plural}"))
+
+    result = await asyncio.to_thread(
+        drawbridge,
+        *("verify", "--live", "--context", "here", "--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"allocations cannot be verified without {plural}" in result.stderr
 
 
 KUBECONFIG = "the kubeconfig of the test"
