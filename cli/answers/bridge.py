@@ -1,7 +1,8 @@
 """The writes that give drivers to the bridge or take them back, and their effect on pods. Pure."""
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -9,17 +10,23 @@ import msgspec
 from admission.fence import fence_documents, fence_patch, is_fence_of
 from admission.routing import drivers_of_pod
 from allocator.pods.claims import allocation_of
+from cli.answers.leases import age_of, is_over
 from cli.inputs.bridge import BridgeObjects
 from cli.inputs.cluster_state import ClusterState, is_pending
 from kube.api.core import Pod
 from kube.api.ownership import (
     API_VERSION,
     KIND,
+    OPEN_CONDITION,
     OWNERSHIP,
+    SERVING,
     OwnedDriver,
     driver_settings,
+    not_serving,
     owned_drivers,
 )
+from kube.api.policy import Condition
+from kube.manifests.dump import dump_yaml
 from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, SCHEDULER_NAME
 from rules.claim_drivers import drivers_of_class
 from rules.context import Context
@@ -32,6 +39,10 @@ SETTLE_S: Final = 5
 nobody allocates for the driver."""
 MAX_LISTED: Final = 50
 """Pods, claims or classes in a plan."""
+_END: Final = "END"
+"""Of here-documents. Drivers are names of DNS, so no line of a document is this one."""
+MAX_NAMED: Final = 8
+"""Drivers in a warning."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -39,7 +50,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         title: What it does, for people.
-        command: A line for a shell.
+        command: For a shell: a line, or a here-document.
         resource: Plural of the object that is written; empty for a pause.
         name: Of the object; empty where several are created.
         patch: A merge patch; None where documents are created.
@@ -89,6 +100,7 @@ class BridgePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         pending_pods: To be created again, at most `MAX_LISTED`.
         kept_claims: `namespace/name` of allocated claims of the drivers, which stay as they are.
         mixed_classes: See `MixedClass`.
+        warnings: What would surprise afterwards, in words.
     """
 
     drivers: tuple[str, ...]
@@ -98,6 +110,7 @@ class BridgePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pending_pods: tuple[PendingPod, ...] = ()
     kept_claims: tuple[str, ...] = ()
     mixed_classes: tuple[MixedClass, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -105,9 +118,13 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         drivers: Owned drivers.
-        fence: `current`, `missing`, `different`, or `unknown` where it could not be read.
-        holder: Identity of the process that holds the Lease; empty for none.
-        renewed: When it was renewed last, as the Lease says.
+        fence: `current`, `missing`, `incomplete`, `different`, `open` for a rescue, or `unknown` where it
+            could not be read.
+        serving: The reason that the bridge gives for allocating devices or not; empty for none.
+        held_back: Claims whose devices nobody gets for now.
+        holder: Identity of the process that leads; empty for none, and where its Lease is over.
+        renewed: When the Lease was renewed last, as it says.
+        renewed_seconds_ago: The same by the clock of the API server; None where it is not known.
         server_version: Of the API server; empty where it could not be read.
         unpublished: Owned drivers without a published device.
         incomplete: Owned drivers with an incomplete pool.
@@ -118,8 +135,11 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     drivers: tuple[str, ...]
     fence: str
+    serving: str = ""
+    held_back: int = 0
     holder: str = ""
     renewed: str = ""
+    renewed_seconds_ago: int | None = None
     server_version: str = ""
     unpublished: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
@@ -172,7 +192,39 @@ def plan_change(
         pending_pods=tuple(_misplaced_pods(state, context, changed_drivers, after))[:MAX_LISTED],
         kept_claims=tuple(_allocated_claims(state, changed_drivers))[:MAX_LISTED],
         mixed_classes=tuple(mixed_classes(context, after))[:MAX_LISTED],
+        warnings=tuple(_warnings(after - before, context, objects)),
     )
+
+
+def _warnings(
+    added_drivers: Collection[str], context: Context, objects: BridgeObjects
+) -> Iterator[str]:
+    """Yield why the new drivers would be allocated by nobody."""
+    publishing_drivers = sorted({pool.driver for pool in context.inventory.pools})
+    for driver in sorted(set(added_drivers) - set(publishing_drivers)):
+        similar = get_close_matches(driver, publishing_drivers, n=1)
+        hint = f"did you mean {similar[0]}?" if similar else _published(publishing_drivers)
+        yield f"{driver} publishes no devices; {hint}"
+    if added_drivers and objects.is_read and not _leader(objects):
+        yield (
+            "no bridge leads, so pods with these drivers would stay pending: "
+            "docs/bridge.md says how to install it"
+        )
+
+
+def _published(drivers: Sequence[str]) -> str:
+    if not drivers:
+        return "no driver does"
+    more = f" and {len(drivers) - MAX_NAMED} more" if len(drivers) > MAX_NAMED else ""
+    return f"drivers with devices: {', '.join(drivers[:MAX_NAMED])}{more}"
+
+
+def _leader(objects: BridgeObjects) -> str:
+    """Return who holds the Lease of the bridge; empty for nobody."""
+    if objects.read_at is None:
+        return objects.holder
+    is_free = is_over(objects.renewed, objects.lease_duration_s, objects.read_at)
+    return "" if is_free else objects.holder
 
 
 def _fence_step(drivers: Collection[str], objects: BridgeObjects) -> Step:
@@ -224,8 +276,8 @@ def _ownership_step(drivers: Collection[str], state: ClusterState, objects: Brid
 
 
 def _create(documents: Collection[Document]) -> str:
-    items = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
-    return f"kubectl create -f - <<< {shlex.quote(msgspec.json.encode(items).decode())}"
+    """Return a here-document, which every shell and a person can read."""
+    return f"kubectl create -f - <<'{_END}'\n{dump_yaml(documents)}{_END}"
 
 
 def _patch(resource: str, name: str, patch: Document) -> str:
@@ -292,8 +344,11 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
     status = BridgeStatus(
         drivers=tuple(sorted(drivers_of_bridge)),
         fence=_fence_state(objects, drivers_of_bridge),
-        holder=objects.holder,
+        serving=_serving(state),
+        held_back=_held_back(state),
+        holder=_leader(objects),
         renewed=objects.renewed,
+        renewed_seconds_ago=_seconds_ago(objects),
         server_version=objects.server_version,
         unpublished=tuple(sorted(drivers_of_bridge - publishing_drivers)),
         incomplete=tuple(sorted(incomplete)),
@@ -304,8 +359,34 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
         ),
     )
     return msgspec.structs.replace(
-        status, problems=tuple(_problems(status, is_read=objects.is_read))
+        status, problems=tuple(_problems(status, not_serving(state.ownerships), objects))
     )
+
+
+def _serving(state: ClusterState) -> str:
+    return next(
+        (
+            condition.reason
+            for ownership in state.ownerships
+            if ownership.metadata.name == OWNERSHIP and ownership.status is not None
+            for condition in ownership.status.conditions or ()
+            if condition.type == SERVING
+        ),
+        "",
+    )
+
+
+def _held_back(state: ClusterState) -> int:
+    return sum(
+        len(ownership.status.held_back or ())
+        for ownership in state.ownerships
+        if ownership.metadata.name == OWNERSHIP and ownership.status is not None
+    )
+
+
+def _seconds_ago(objects: BridgeObjects) -> int | None:
+    age = age_of(objects.renewed, objects.read_at) if objects.read_at is not None else None
+    return None if age is None else max(0, round(age.total_seconds()))
 
 
 def _fence_state(objects: BridgeObjects, drivers_of_bridge: Collection[str]) -> str:
@@ -313,19 +394,42 @@ def _fence_state(objects: BridgeObjects, drivers_of_bridge: Collection[str]) -> 
         return "unknown"
     if objects.fence is None:
         return "missing"
+    conditions = (objects.fence.get("spec") or {}).get("matchConditions") or ()
+    if any(condition.get("expression") == OPEN_CONDITION["expression"] for condition in conditions):
+        return "open"
+    if objects.missing_parts:
+        return "incomplete"
     return "current" if is_fence_of(objects.fence, drivers_of_bridge) else "different"
 
 
-def _problems(status: BridgeStatus, *, is_read: bool) -> Iterator[str]:
+def _problems(
+    status: BridgeStatus, refusal: Condition | None, objects: BridgeObjects
+) -> Iterator[str]:
     if status.drivers and status.fence == "missing":
         yield f"there is no ValidatingAdmissionPolicy {FENCE}, so kube-scheduler may allocate owned drivers"
+    if status.drivers and status.fence == "open":
+        yield (
+            "the fence was opened to rescue the cluster, so the bridge allocates nothing: "
+            f"`drawbridge bridge own {' '.join(status.drivers)}` closes it"
+        )
+    if status.drivers and status.fence == "incomplete":
+        yield (
+            f"of the fence {', '.join(objects.missing_parts)} is missing, so others may allocate owned "
+            "drivers: kubectl create -f manifests/bridge/fence.yaml creates it, and leaves what exists"
+        )
     if status.fence == "different":
         yield (
             f"the ValidatingAdmissionPolicy {FENCE} is not that of the owned drivers; "
             "`drawbridge bridge own` with their names writes it"
         )
-    if status.drivers and is_read and not status.holder:
-        yield "no bridge holds the Lease, so pods with owned drivers stay pending"
+    if status.drivers and objects.is_read and not status.holder:
+        last = f"{objects.holder} has not renewed the Lease" if objects.holder else ""
+        yield (
+            f"{last or 'no bridge holds the Lease'}, so pods with owned drivers stay pending; "
+            "if the bridge has to stay down: docs/ownership.md, Rescue"
+        )
+    elif status.drivers and refusal is not None and status.fence not in {"missing", "open"}:
+        yield f"the bridge allocates nothing ({refusal.reason}): {refusal.message}"
     for mixed_class in status.mixed_classes:
         yield (
             f"DeviceClass {mixed_class.name} has devices of {', '.join(mixed_class.owned)}, which the bridge owns, and of "

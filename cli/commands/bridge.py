@@ -10,13 +10,14 @@ import click
 import msgspec
 
 from cli.answers.bridge import BridgePlan, BridgeStatus, Step, bridge_status, plan_change
-from cli.inputs.bridge import BridgeObjects, read_bridge
+from cli.inputs.bridge import POLICY_BINDINGS, BridgeObjects, read_bridge
 from cli.inputs.cluster_state import build_state
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_live_cluster
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
+from cli.output.phrases import count_text
 from findings.text import printable
 from kube.api.ownership import MAX_DRIVERS, owned_drivers
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, Resource
@@ -24,16 +25,10 @@ from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, R
 _DRIVER: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 MAX_DRIVER_NAME: Final = 63
 """Characters, as of `spec.driver` of a ResourceSlice."""
-_BINDINGS: Final = Resource(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="validatingadmissionpolicybindings",
-    namespaced=False,
-)
 _RESOURCES: Final[Mapping[str, Resource]] = {
     "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
     "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
-    "ValidatingAdmissionPolicyBinding": _BINDINGS,
+    "ValidatingAdmissionPolicyBinding": POLICY_BINDINGS,
 }
 EXAMPLES: Final = """\
 drawbridge bridge own gpu.nvidia.com
@@ -130,17 +125,30 @@ async def _apply(steps: Sequence[Step], kubeconfig: str | None, context: str | N
         KubeError: One was refused; those before it stay.
     """
     from kube.client.client import Client, PatchType  # noqa: PLC0415
+    from kube.errors import KubeError  # noqa: PLC0415
 
     resources = {resource.plural: resource for resource in _RESOURCES.values()}
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
-        for step in steps:
+        for number, step in enumerate(steps):
             click.echo(f"{step.title} ...", err=True)
             await asyncio.sleep(step.pause_seconds)
-            for document in step.documents:
-                await client.create(_RESOURCES[document["kind"]], document, msgspec.Raw)
-            if step.patch is not None:
-                resource = resources[step.resource]
-                await client.patch(resource, step.name, step.patch, PatchType.MERGE, msgspec.Raw)
+            try:
+                for document in step.documents:
+                    await client.create(_RESOURCES[document["kind"]], document, msgspec.Raw)
+                if step.patch is not None:
+                    resource = resources[step.resource]
+                    await client.patch(
+                        resource, step.name, step.patch, PatchType.MERGE, msgspec.Raw
+                    )
+            except KubeError:
+                done = ", ".join(
+                    done_step.title for done_step in steps[:number] if done_step.resource
+                )
+                click.echo(
+                    f"Failed: {step.title}. Done before it, and left as it is: {done or 'nothing'}.",
+                    err=True,
+                )
+                raise
 
 
 def _print(answer: msgspec.Struct, lines: Iterator[str], output: str) -> None:
@@ -155,9 +163,11 @@ def _plan_lines(plan: BridgePlan, *, is_applied: bool) -> Iterator[str]:
     yield f"# The bridge {'owns' if is_applied else 'will own'}: {', '.join(plan.drivers) or 'no driver'}"
     if not plan.steps:
         yield "# Nothing has to be changed."
+    yield from (f"# Warning: {warning}" for warning in plan.warnings)
     for step in plan.steps:
         yield f"# {step.title}{' (done)' if is_applied else ''}"
-        yield f"# {step.command}" if is_applied else step.command
+        if not is_applied:
+            yield from step.command.splitlines()
     if plan.pending_pods:
         yield "# Pending pods whose scheduler cannot allocate their devices any more, and cannot be changed:"
     for pod in plan.pending_pods:
@@ -177,13 +187,24 @@ def _plan_lines(plan: BridgePlan, *, is_applied: bool) -> Iterator[str]:
 
 def _status_lines(status: BridgeStatus) -> Iterator[str]:
     yield f"drivers:  {', '.join(status.drivers) or 'none'}"
+    if status.serving:
+        yield f"serving:  {status.serving}"
     yield f"fence:    {status.fence}"
-    renewal = f", renewed {status.renewed}" if status.renewed else ""
-    yield f"leader:   {status.holder or 'none'}{renewal}"
+    yield f"leader:   {status.holder or 'none'}{_renewal(status)}"
     yield f"server:   {status.server_version or 'unknown'}"
-    yield f"waiting:  {status.waiting_pods} pods"
+    yield f"waiting:  {count_text(status.waiting_pods, 'pod')}"
+    if status.held_back:
+        yield f"held back: devices of {count_text(status.held_back, 'claim')}; kubectl get aown default -o yaml"
     if status.unpublished:
         yield f"without devices: {', '.join(status.unpublished)}"
     if status.incomplete:
         yield f"with incomplete pools: {', '.join(status.incomplete)}"
     yield from (f"problem:  {problem}" for problem in status.problems)
+
+
+def _renewal(status: BridgeStatus) -> str:
+    if not status.renewed:
+        return ""
+    if status.renewed_seconds_ago is None:
+        return f", renewed {status.renewed}"
+    return f", renewed {status.renewed_seconds_ago} s ago"

@@ -2,13 +2,27 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 import msgspec
 
 from kube.api.ownership import OWNERSHIP, AllocatorOwnership
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES
-from kube.names import BRIDGE_LEASE, FENCE, NAMESPACE
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, Resource
+from kube.names import BRIDGE_LEASE, FENCE, HOLDER_FENCE, NAMESPACE
+
+POLICY_BINDINGS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingadmissionpolicybindings",
+    namespaced=False,
+)
+_FENCE_PARTS: Final = (
+    ("ValidatingAdmissionPolicyBinding", POLICY_BINDINGS, FENCE),
+    ("ValidatingAdmissionPolicy", VALIDATING_ADMISSION_POLICIES, HOLDER_FENCE),
+    ("ValidatingAdmissionPolicyBinding", POLICY_BINDINGS, HOLDER_FENCE),
+)
+"""What belongs to the fence besides its first policy."""
 
 
 class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,16 +32,22 @@ class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
         is_read: It was read; a snapshot does not have it.
         has_ownership: There is an AllocatorOwnership `default`.
         fence: The stored policy; None if it does not exist.
+        missing_parts: `Kind/name` of what else belongs to the fence and does not exist.
         holder: Identity of the process that holds the Lease; empty for none.
         renewed: When it was renewed last, as the Lease says.
+        lease_duration_s: For how long that counts.
+        read_at: By the clock of the API server; None where nothing was read.
         server_version: Of the API server; empty where it could not be read.
     """
 
     is_read: bool = False
     has_ownership: bool = False
     fence: Mapping[str, Any] | None = None
+    missing_parts: tuple[str, ...] = ()
     holder: str = ""
     renewed: str = ""
+    lease_duration_s: int = 0
+    read_at: datetime | None = None
     server_version: str = ""
 
 
@@ -46,8 +66,16 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
         fence: dict[str, Any] | None = None
         lease = LeaseSpec()
         has_ownership, version = False, ""
+        missing_parts: list[str] = []
         with suppress(NotFound):
             fence = await client.get(VALIDATING_ADMISSION_POLICIES, FENCE, dict[str, Any])
+        for kind, resource, name in _FENCE_PARTS:
+            try:
+                await client.get(resource, name, msgspec.Raw)
+            except NotFound:
+                missing_parts.append(f"{kind}/{name}")
+            except Forbidden:
+                continue  # It is not known to be missing.
         with suppress(NotFound):
             await client.get(ALLOCATOR_OWNERSHIPS, OWNERSHIP, AllocatorOwnership)
             has_ownership = True
@@ -55,11 +83,15 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
             lease = (await client.get(LEASES, BRIDGE_LEASE, Lease, namespace=NAMESPACE)).spec
         with suppress(Forbidden):
             version = await client.version()
+        read_at = client.server_time
     return BridgeObjects(
         is_read=True,
         has_ownership=has_ownership,
         fence=fence,
+        missing_parts=tuple(missing_parts),
         holder=lease.holder_identity or "",
         renewed=lease.renew_time or "",
+        lease_duration_s=lease.lease_duration_seconds or 0,
+        read_at=read_at,
         server_version=version,
     )

@@ -14,8 +14,8 @@ from cli.inputs.live import live_settings
 from cli.inputs.settings import SharedSettings
 from kube.api.core import Pod
 from kube.api.meta import ApiStruct, ObjectMeta, decode_pruned
-from kube.api.ownership import AllocatorOwnership, owned_drivers
-from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.ownership import AllocatorOwnership, not_serving, owned_drivers
+from kube.api.policy import Condition, DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice
 from kube.api.translation_profile import DeviceTranslationProfile
 from kube.api.urls import (
@@ -140,6 +140,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         pods: See `TranslatedPods`.
         slices: All ResourceSlices.
         owned: Drivers that the bridge owns.
+        not_serving: Why it allocates nothing, as it reports; None if it does, or reports nothing.
         unreadable: What the user may not read.
     """
 
@@ -157,6 +158,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[DeviceCompatibilityPolicy, ...] = ()
     profiles: tuple[DeviceTranslationProfile, ...] = ()
     owned: tuple[str, ...] = ()
+    not_serving: Condition | None = None
     unreadable: tuple[str, ...] = ()
 
 
@@ -240,6 +242,7 @@ async def read_installation(client: Client, namespace: str | None = None) -> Ins
         policies=tuple(await reader.list(DEVICE_COMPATIBILITY_POLICIES, DeviceCompatibilityPolicy)),
         profiles=tuple(await reader.list(DEVICE_TRANSLATION_PROFILES, DeviceTranslationProfile)),
         owned=tuple(sorted(owned_drivers(ownerships))),
+        not_serving=not_serving(ownerships),
         unreadable=tuple(dict.fromkeys(reader.unreadable)),
         read_at=client.server_time,
     )

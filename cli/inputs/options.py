@@ -239,6 +239,8 @@ def with_live_cluster(command: _Command) -> _Command:
 
     @wraps(command)
     def run_command(**values: Any) -> None:
+        if values.pop("live") and values["snapshots"]:
+            raise click.UsageError("--live and --snapshot are mutually exclusive.")
         flags = _pop_flags(ClusterFlags, {**values, "files": (), "live": not values["snapshots"]})
         del values["snapshots"]
         cluster_objects = read_cluster(flags)
@@ -247,7 +249,13 @@ def with_live_cluster(command: _Command) -> _Command:
 
     return add_flags(
         run_command,
-        (_CLUSTER_FLAGS[0], *KUBECONFIG_FLAGS),
+        (
+            _CLUSTER_FLAGS[0],
+            click.option(
+                "--live", is_flag=True, help="Read the kubeconfig's cluster (the default)."
+            ),
+            *KUBECONFIG_FLAGS,
+        ),
     )
 
 

@@ -129,6 +129,22 @@ def project_ownership(raw: bytes) -> AllocatorOwnership:
     )
 
 
+def not_serving(ownerships: Iterable[AllocatorOwnership]) -> Condition | None:
+    """Return the condition by which the bridge says that it allocates nothing; None if it does not say so.
+
+    A report about an older spec counts as none.
+    """
+    for ownership in ownerships:
+        status = ownership.status
+        if ownership.metadata.name != OWNERSHIP or status is None:
+            continue
+        for condition in status.conditions or ():
+            is_current = condition.observed_generation >= ownership.metadata.generation
+            if condition.type == SERVING and condition.status == "False" and is_current:
+                return condition
+    return None
+
+
 def driver_settings(ownerships: Iterable[AllocatorOwnership]) -> tuple[OwnedDriver, ...]:
     """Return the owned drivers that have settings, by name."""
     drivers = {

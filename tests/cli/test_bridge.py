@@ -1,12 +1,17 @@
 """`drawbridge bridge` on files: which writes give a driver to the bridge, and what they mean."""
 
 import json
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
+from msgspec.structs import replace
 
-from admission.fence import fence_documents
+from admission.fence import OPEN_PATCH, fence_documents
 from cli.answers.bridge import Step, bridge_status, plan_change
 from cli.inputs.bridge import BridgeObjects
 from cli.inputs.cluster_state import ClusterState, build_state
@@ -69,6 +74,12 @@ def ownership(*drivers: str) -> Document:
         "metadata": {"name": "default"},
         "spec": {"drivers": [{"name": driver} for driver in drivers]},
     }
+
+
+def reporting(document: Document, reason: str, message: str) -> Document:
+    """Return an ownership with a report of the bridge that it allocates nothing."""
+    condition = {"type": "Serving", "status": "False", "reason": reason, "message": message}
+    return {**document, "status": {"conditions": [condition]}}
 
 
 CLUSTER = (
@@ -234,6 +245,18 @@ def test_a_wrong_call_ends_with_2(words: tuple[str, ...], expected: str) -> None
          BridgeObjects(is_read=True, has_ownership=True, holder="a"), "there is no Validating"),
         ("the fence of another driver", (*CLUSTER[:4], ownership(DRIVER)), stored(OTHER), "is not that of"),
         ("no leader", (*CLUSTER[:4], ownership(DRIVER)), stored(DRIVER), "no bridge holds the Lease"),
+        ("a leader that is gone", (*CLUSTER[:4], ownership(DRIVER)),
+         replace(stored(DRIVER), holder="a", renewed="2026-01-01T00:00:00.000000Z", lease_duration_s=15,
+                 read_at=datetime(2026, 1, 1, 0, 1, tzinfo=UTC)), "a has not renewed the Lease"),
+        ("a fence that is open", (*CLUSTER[:4], ownership(DRIVER)),
+         replace(stored(DRIVER), holder="a", fence=OPEN_PATCH), f"`drawbridge bridge own {DRIVER}` closes it"),
+        ("an open fence of nobody", CLUSTER[:4], replace(stored(), fence=OPEN_PATCH), ""),
+        ("a policy without its binding", (*CLUSTER[:4], ownership(DRIVER)),
+         replace(stored(DRIVER), holder="a", missing_parts=("ValidatingAdmissionPolicyBinding/drawbridge-fence",)),
+         "ValidatingAdmissionPolicyBinding/drawbridge-fence is missing"),
+        ("a leader that is not ready",
+         (*CLUSTER[:4], reporting(ownership(DRIVER), "NotReady", "feature gates differ")),
+         replace(stored(DRIVER), holder="a"), "allocates nothing (NotReady): feature gates differ"),
         ("a mixed class", (*CLUSTER, ownership(DRIVER)), stored(DRIVER), "pods with it are rejected"),
     ],
 )  # fmt: skip
@@ -244,6 +267,55 @@ def test_status_says_what_is_wrong(
 
     assert bool(status.problems) == bool(problem), name
     assert problem in "; ".join(status.problems)
+
+
+@pytest.mark.parametrize(
+    ("driver", "warning"),
+    [
+        (DRIVER, ""),
+        (f"{DRIVER}x", f"{DRIVER}x publishes no devices; did you mean {DRIVER}?"),
+        ("zzz", f"zzz publishes no devices; drivers with devices: {DRIVER}"),
+    ],
+)
+def test_a_driver_without_devices_is_owned_with_a_warning(driver: str, warning: str) -> None:
+    result = bridge("own", driver)
+
+    assert result.exit_code == 0
+    assert (f"# Warning: {warning}" in result.stdout.splitlines()) is bool(warning)
+    assert ("# Warning" in result.stdout) is bool(warning)
+
+
+def test_to_own_without_a_bridge_warns_of_pods_that_would_stay_pending() -> None:
+    leading = replace(stored(), holder="a")
+
+    without, with_leader = (
+        plan_change(state(*CLUSTER), objects, added_drivers=[DRIVER]).warnings
+        for objects in (stored(), leading)
+    )
+
+    assert ["no bridge leads" in warning for warning in without] == [True]
+    assert with_leader == ()
+
+
+def test_the_first_script_runs_in_every_shell(tmp_path: Path) -> None:
+    steps = plan_change(state(*CLUSTER), BridgeObjects(is_read=True), added_drivers=[DRIVER]).steps
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\necho "$@" >> calls\n(echo ---; cat) >> documents\n')
+    kubectl.chmod(0o700)
+    script = "\n".join(step.command for step in steps if not step.pause_seconds)
+
+    subprocess.run(["sh", "-euc", f"PATH={tmp_path}:$PATH\n{script}"], cwd=tmp_path, check=True)
+
+    assert (tmp_path / "calls").read_text() == "create -f -\n" * 2
+    documents = [document for step in steps for document in step.documents]
+    assert list(yaml.safe_load_all((tmp_path / "documents").read_text())) == documents
+
+
+def test_live_is_what_bridge_reads_anyway() -> None:
+    result = bridge("own", DRIVER, "--live")
+
+    assert result.exit_code == 2
+    assert "mutually exclusive" in result.stderr
 
 
 def test_status_prints_and_ends_with_1_on_a_problem() -> None:

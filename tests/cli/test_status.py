@@ -28,7 +28,7 @@ from cli.inputs.installation import (
 from cli.inputs.settings import SharedSettings
 from cli.output.status_text import format_status
 from kube.api.meta import convert
-from kube.api.policy import DeviceCompatibilityPolicy
+from kube.api.policy import Condition, DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice
 from kube.api.timestamps import rfc3339
 from kube.api.urls import (
@@ -275,6 +275,20 @@ def test_the_bridge_is_ready_when_it_leads() -> None:
     )
 
     assert (answer.ready, answer.owned_drivers) == (True, ("gpu.nvidia.com",))
+
+
+def test_a_bridge_that_leads_and_allocates_nothing_is_not_ready() -> None:
+    refusal = Condition(type="Serving", status="False", reason="FenceOpen", message="it is open")
+    answer = status(
+        owned=("gpu.nvidia.com",),
+        not_serving=refusal,
+        components=(*installation().components, component("bridge")),
+        leases={**installation().leases, BRIDGE_LEASE: lease()},
+    )
+
+    (message,) = (check.message for check in answer.checks if check.name == "bridge")
+    assert not answer.ready
+    assert "allocates nothing (FenceOpen): it is open" in message
 
 
 def test_a_gate_that_is_off_is_told_and_is_no_fault() -> None:

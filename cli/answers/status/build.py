@@ -110,7 +110,7 @@ def _checks(
             state=State.FAILED,
             message=f"there is no webhook and no observer in namespace {installation.namespace}",
             fix="kubectl apply -k manifests/overlays/shadow, or helm install drawbridge charts/drawbridge "
-            f"-n {installation.namespace} --create-namespace",
+            f"-n {installation.namespace} --create-namespace --set mode=Shadow",
         )
         return
     if _has_webhook(installation):
@@ -273,7 +273,8 @@ def _check_devices(installation: Installation) -> StatusCheck:
         name="devices",
         state=State.OK,
         message=", ".join(
-            f"{entry.driver}: {entry.devices} on {entry.nodes} nodes" for entry in drivers
+            f"{entry.driver}: {entry.devices} on {entry.nodes} node{'' if entry.nodes == 1 else 's'}"
+            for entry in drivers
         ),
     )
 

@@ -1,11 +1,12 @@
 """The components of an installation: their replicas, and who leads. Pure."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from cli.answers.leases import is_over
 from cli.answers.status.model import State, StatusCheck
 from cli.inputs.installation import (
     CERTIFICATES_LEASE,
@@ -17,8 +18,6 @@ from cli.inputs.installation import (
 from kube.names import BRIDGE_LEASE
 from kube.runtime.leader import LeaseSpec
 
-LEASE_GRACE: Final = timedelta(seconds=15)
-"""How long a Lease may be over its duration: clocks differ."""
 _LEASES: Final = {
     "controller": CONTROLLER_LEASE,
     "certificates": CERTIFICATES_LEASE,
@@ -98,6 +97,14 @@ def check_bridge(installation: Installation, now: datetime) -> StatusCheck:
             name="bridge", state=State.OFF, message="not installed: kube-scheduler allocates"
         )
     check = check_replicas(installation, "bridge", now)
+    if installation.owned and installation.not_serving is not None:
+        return StatusCheck(
+            name="bridge",
+            state=State.FAILED,
+            message=f"{check.message}; it owns {owned}, and allocates nothing "
+            f"({installation.not_serving.reason}): {installation.not_serving.message}",
+            fix="drawbridge bridge status",
+        )
     return msgspec.structs.replace(check, message=f"{check.message}; it owns {owned}")
 
 
@@ -122,15 +129,10 @@ def _look_at(workload: Component) -> str:
 
 def _leader(lease: LeaseSpec | None, now: datetime) -> str:
     """Return who holds a Lease that is not over; empty for nobody."""
-    if lease is None or not lease.holder_identity or not lease.renew_time:
+    if lease is None or not lease.holder_identity:
         return ""
-    try:
-        renewed = datetime.fromisoformat(lease.renew_time)
-    except ValueError:
-        return ""
-    duration = timedelta(seconds=lease.lease_duration_seconds or 0)
-    is_over = now - renewed.astimezone(UTC) > duration + LEASE_GRACE
-    return "" if is_over else lease.holder_identity
+    is_free = is_over(lease.renew_time or "", lease.lease_duration_seconds or 0, now)
+    return "" if is_free else lease.holder_identity
 
 
 def is_called_at_url(installation: Installation) -> bool:

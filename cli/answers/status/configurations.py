@@ -136,8 +136,8 @@ def check_mode(installation: Installation) -> StatusCheck:
         )
     message = {
         Mode.SHADOW: "Shadow: nothing is changed or rejected",
-        Mode.OPT_IN: f"OptIn: {opted_in} namespaces opted in",
-        Mode.OPT_OUT: f"OptOut: all namespaces but {opted_out} that opted out",
+        Mode.OPT_IN: f"OptIn: {opted_in} namespace{'' if opted_in == 1 else 's'} opted in",
+        Mode.OPT_OUT: f"OptOut: all namespaces; {opted_out or 'none'} opted out",
     }[mode]
     return StatusCheck(name="mode", state=State.OK, message=message)
 
