@@ -50,6 +50,7 @@ def project_pod(raw: bytes) -> Pod | None:
             name=metadata.name,
             namespace=metadata.namespace,
             uid=metadata.uid,
+            creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
             deletion_grace_period_seconds=metadata.deletion_grace_period_seconds,
             annotations=_strategy_of(metadata),

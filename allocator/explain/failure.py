@@ -23,6 +23,8 @@ from allocator.search.attempt import AllocatorOptions
 MAX_EXPLAINED: Final = 128
 """Classes of nodes that are explained of one failure; each takes some milliseconds."""
 
+_NO_SUCH_DEVICE: Final = frozenset({Reason.SELECTOR, Reason.NO_DEVICES})
+
 Explain = Callable[[NodeDevices, PendingClaims, Usage, AllocatorOptions], tuple[Shortage, ...]]
 """Returns why claims do not fit a node, request by request."""
 
@@ -61,7 +63,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         title: `Pod namespace/name`.
-        groups: Nodes by their reasons, the largest group first; None where it was not explained.
+        groups: Nodes by their reasons, those first that have devices of the requested kind, then the
+            largest group first; None where it was not explained.
         closest_fit: The smallest change to its claims with which it would fit now.
         closest_fit_when_idle: As above, if nothing were allocated.
     """
@@ -107,13 +110,18 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         groups = [
             NodeGroup(nodes=tuple(names), reasons=reasons) for reasons, names in nodes.items()
         ]
-        groups.sort(key=lambda group: -len(group.nodes))
+        groups.sort(key=lambda group: (_has_no_such_device(group.reasons), -len(group.nodes)))
         return Failure(
             title=self.title,
             groups=tuple(groups),
             closest_fit=self.closest_fit,
             closest_fit_when_idle=self.closest_fit_when_idle,
         )
+
+
+def _has_no_such_device(reasons: Iterable[NodeReason]) -> bool:
+    """Return whether no device of a node is of the requested kind, so that nothing need be freed there."""
+    return all(reason.code in _NO_SUCH_DEVICE for reason in reasons)
 
 
 def explain_nodes(

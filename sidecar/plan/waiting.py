@@ -34,9 +34,12 @@ class WaitingPods:
         return len(self._entries)
 
     def begin(self, pods: Iterable[Pod]) -> None:
-        """Take the pods that are not bound for waiting: a scheduler may have been told so before us."""
+        """Take the pods that are not bound for waiting: a scheduler may have been told so before us.
+
+        When they were turned away last is not known, so the oldest counts as waiting for longest.
+        """
         self._version = -1
-        for pod in pods:
+        for pod in sorted(pods, key=_created):
             if not pod.spec.node_name and pod.metadata.uid not in self._entries:
                 self._add(pod)
 
@@ -91,3 +94,8 @@ class WaitingPods:
         if len(self._entries) >= MAX_WAITING:
             del self._entries[next(iter(self._entries))]
         self._entries[pod.metadata.uid] = WaitingPod(pod, self._number, tried)
+
+
+def _created(pod: Pod) -> tuple[str, str, str]:
+    metadata = pod.metadata
+    return metadata.creation_timestamp or "", metadata.namespace, metadata.name

@@ -12,7 +12,16 @@ from kube.names import REQUEST_ANNOTATION
 from testing.builders import gpus, pod
 from testing.command import answer, drawbridge
 from tests.cli.test_matrix import partition, partitions
-from tests.cli.test_simulate import DRIVER, STATE, claim, device_class, holding, using
+from tests.cli.test_simulate import (
+    DRIVER,
+    STATE,
+    claim,
+    device_class,
+    holding,
+    node,
+    slice_of,
+    using,
+)
 
 Document = dict[str, Any]
 
@@ -306,3 +315,27 @@ def test_devices_that_the_bridge_holds_back_are_named() -> None:
     assert "pod team/forced on node node-a was deleted by force" in status["heldBack"][0]
     assert "held back" in run_why("pod", "pending", state=(PENDING, BIG, ownership)).stdout
     assert explain_as_json("pod", "bound", state=(BOUND, HELD, ownership))["heldBack"] == []
+
+
+def test_nodes_with_such_devices_come_before_many_others() -> None:
+    foreign = [
+        slice_of(
+            f"other-{number}",
+            *({"name": f"x-{index}"} for index in range(number + 1)),
+            driver="other.example",
+        )
+        for number in range(6)
+    ]
+    full = (node("full"), slice_of("full", {"name": "gpu-0"}), holding("held", "gpu-0", "full"))
+    nodes = (node(f"other-{number}") for number in range(6))
+
+    state = (device_class(), *full, *nodes, *foreign, claim("new"))
+
+    result = drawbridge(
+        "why", "claim", "new", "-n", "team", "--snapshot", "-", stdin=dump_yaml(state)
+    )
+
+    rows = [line.split() for line in result.stdout.splitlines()]
+    first = next(row[1:] for row in rows if row[:1] == ["on"])
+    reason = next(row[1:] for row in rows if row[:1] == ["because"])
+    assert (first, reason[-5:-1]) == (["full"], ["1/1", "devices", "in", "use"])
