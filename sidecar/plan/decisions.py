@@ -436,7 +436,9 @@ def _is_owned(plan: Plan, drivers: frozenset[str]) -> bool:
 
 def _not_owned() -> Rejection:
     return unresolvable(
-        Code.DRIVER_NOT_OWNED, "the devices belong to a driver that this scheduler does not own"
+        Code.DRIVER_NOT_OWNED,
+        "the devices belong to a driver that this scheduler does not own, or whose fence is open; "
+        "`drawbridge bridge status` says which",
     )
 
 

@@ -22,6 +22,10 @@ def test_a_new_leader_takes_the_oldest_pod_for_the_one_that_waits_for_longest() 
 
 
 def test_the_sidecar_keeps_the_age_of_pods() -> None:
-    raw = b'{"metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}}'
+    metadata = b'{"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}'
+    spec = b'{"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}'
 
-    assert project_pod(raw).metadata.creation_timestamp == "2026-01-01T00:00:00Z"
+    pod = project_pod(b'{"metadata": %b, "spec": %b}' % (metadata, spec))
+
+    assert pod is not None
+    assert pod.metadata.creation_timestamp == "2026-01-01T00:00:00Z"
