@@ -1,12 +1,13 @@
 """Projections: the fields of each object that this project reads, and nothing else."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from clusterstate.kinds import Kind
+from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from kube.api.core import Namespace, Node, NodeSpec, NodeStatus
 from kube.api.meta import ObjectMeta, decode, encode
 from kube.api.ownership import project_ownership
@@ -18,12 +19,10 @@ from kube.api.resource import (
     DeviceAllocationResult,
     DeviceAttribute,
     DeviceCapacity,
-    DeviceClaimConfiguration,
     DeviceClass,
     DeviceCounterConsumption,
     DeviceTaintRule,
     ResourceClaim,
-    ResourceClaimSpec,
     ResourceClaimStatus,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -43,11 +42,6 @@ from kube.runtime.stores import Projection
 
 MAX_SHARED: Final = 4096
 """Values of a kind that slices share; those that were not met for longest are let go."""
-MAX_PARAMETER_VALUES: Final = 1000
-"""Of all opaque parameters of a claim; real ones have some ten. A value takes up to 25 times the memory of
-its text, so that users could fill the memory with few claims."""
-
-_Configuration = TypeVar("_Configuration", DeviceClaimConfiguration, DeviceAllocationConfiguration)
 
 
 def _identity(metadata: ObjectMeta) -> ObjectMeta:
@@ -88,7 +82,7 @@ def project_claim(raw: bytes) -> ResourceClaim:
     status = claim.status
     allocation = status.allocation if status is not None else None
     if status is None or allocation is None:
-        return ResourceClaim(metadata=metadata, spec=_bounded_spec(claim.spec))
+        return ResourceClaim(metadata=metadata, spec=bounded_spec(claim.spec))
     projected_allocation = AllocationResult(
         devices=DeviceAllocationResult(
             results=allocation.devices.results, config=_shared_device_config(allocation.devices)
@@ -113,56 +107,13 @@ def _shared_device_config(
         for entry in devices.config or ()
         if entry.opaque is not None and entry.opaque.driver in drivers
     )
-    return _bounded_config(config) or None
-
-
-def _bounded_spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
-    """Return the spec of a claim without parameters of too many values."""
-    config = _bounded_config(spec.devices.config)
-    devices = msgspec.structs.replace(spec.devices, config=config)
-    return msgspec.structs.replace(spec, devices=devices)
-
-
-def _bounded_config(
-    config: tuple[_Configuration, ...] | None,
-) -> tuple[_Configuration, ...] | None:
-    """Return the entries in order, with empty parameters once all together have too many values."""
-    if config is None:
-        return None
-    remaining_values, bounded_entries = MAX_PARAMETER_VALUES, []
-    for entry in config:
-        if entry.opaque is None:
-            bounded_entries.append(entry)
-            continue
-        values = _count_values(entry.opaque.parameters, remaining_values + 1)
-        if values <= remaining_values:
-            remaining_values -= values
-            bounded_entries.append(entry)
-        else:
-            opaque = msgspec.structs.replace(entry.opaque, parameters={})
-            bounded_entries.append(msgspec.structs.replace(entry, opaque=opaque))
-    return tuple(bounded_entries)
-
-
-def _count_values(parameters: Mapping[str, Any], limit: int) -> int:
-    """Return the number of values in parameters, or a larger one than the limit."""
-    count = 0
-    containers: list[Collection[Any]] = [parameters.values()]
-    while containers and count <= limit:
-        values = containers.pop()
-        count += len(values)
-        containers += [
-            value.values() if isinstance(value, dict) else value
-            for value in values
-            if isinstance(value, dict | list) and value
-        ]
-    return count
+    return bounded_config(config) or None
 
 
 def project_template(raw: bytes) -> ResourceClaimTemplate:
     """Project a ResourceClaimTemplate to the spec of the claims that are made from it."""
     template = decode(raw, ResourceClaimTemplate)
-    spec = msgspec.structs.replace(template.spec, spec=_bounded_spec(template.spec.spec))
+    spec = msgspec.structs.replace(template.spec, spec=bounded_spec(template.spec.spec))
     return ResourceClaimTemplate(metadata=_identity(template.metadata), spec=spec)
 
 

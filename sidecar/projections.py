@@ -1,7 +1,8 @@
 """Projections of the objects that the sidecar follows: more of a claim than others need.
 
 A claim is kept with what a write of it depends on: its version, finalizers, consumers and the state of
-its devices. A pod is kept if it has claims.
+its devices. What an allocation copies is kept up to a bound, beyond which the claim is not allocated. A pod is
+kept if it has claims.
 """
 
 from collections.abc import Mapping
@@ -10,22 +11,25 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from clusterstate.kinds import Kind
+from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from clusterstate.projections import PROJECTIONS
 from kube.api.core import Pod, PodSpec, PodStatus
 from kube.api.meta import ObjectMeta, decode
 from kube.api.ownership import AllocatorOwnership
-from kube.api.resource import DeviceClass, ResourceClaim
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
 from kube.names import STRATEGY_ANNOTATION
 from kube.runtime.stores import Projection
 from sidecar.plan.fence import Fence
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
-    """Project a ResourceClaim to all but its labels and annotations."""
+    """Project a ResourceClaim to all but its labels, annotations and parameters of too many values."""
     claim = decode(raw, ResourceClaim)
     metadata = claim.metadata
     return replace(
         claim,
+        spec=bounded_spec(claim.spec),
+        status=_bounded_status(claim.status),
         metadata=ObjectMeta(
             name=metadata.name,
             namespace=metadata.namespace,
@@ -35,6 +39,23 @@ def project_claim(raw: bytes) -> ResourceClaim:
             finalizers=metadata.finalizers,
             owner_references=metadata.owner_references,
         ),
+    )
+
+
+def _bounded_status(status: ResourceClaimStatus | None) -> ResourceClaimStatus | None:
+    """Return a status without what drivers report for others, and parameters of too many values.
+
+    No write of ours copies either.
+    """
+    if status is None or status.allocation is None:
+        return status
+    devices = status.allocation.devices
+    bounded_devices = replace(devices, config=bounded_config(devices.config))
+    reports = [replace(report, data=None, network_data=None) for report in status.devices or ()]
+    return replace(
+        status,
+        allocation=replace(status.allocation, devices=bounded_devices),
+        devices=tuple(reports) or None,
     )
 
 

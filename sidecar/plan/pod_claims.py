@@ -9,6 +9,7 @@ from typing import Final
 
 from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name
 from allocator.pods.extended_resource_claim import mapped_resources
+from clusterstate.parameter_bounds import MAX_PARAMETER_VALUES, has_dropped_parameters
 from kube.api.core import Pod, PodResourceClaim
 from kube.api.resource import ResourceClaim
 from sidecar.plan.rejections import Code, Rejection, unresolvable
@@ -104,6 +105,12 @@ def _usable(pod: Pod, claim: ResourceClaim) -> ResourceClaim | Rejection:
     if claim.metadata.deletion_timestamp is not None:
         return unresolvable(
             Code.CLAIM_DELETED, f"ResourceClaim {claim.metadata.name} is being deleted"
+        )
+    if allocation_of(claim) is None and has_dropped_parameters(claim):
+        return unresolvable(
+            Code.TOO_MANY_PARAMETERS,
+            f"the opaque parameters of ResourceClaim {claim.metadata.name} have more than"
+            f" {MAX_PARAMETER_VALUES} values, which this scheduler does not keep",
         )
     is_full = len(consumers(claim)) >= MAX_CONSUMERS
     if is_full and not is_reserved_for(claim, pod.metadata.uid):

@@ -36,6 +36,7 @@ class Code(StrEnum):
     POD_GROUP = "podGroup"
     POD_UNKNOWN = "podUnknown"
     TOO_MANY_CONSUMERS = "tooManyConsumers"
+    TOO_MANY_PARAMETERS = "tooManyParameters"
     WRITE_REFUSED = "writeRefused"
     WRITE_UNKNOWN = "writeUnknown"
 

@@ -1,10 +1,15 @@
 """Claims that users wrote against the sidecar: it reads every one that the API server stores."""
 
+import gc
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kube.api.urls import RESOURCE_CLAIMS
+from sidecar.projections import project_claim
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import FakeScheduler, publish, put_claim, put_pod, sidecar_beside
@@ -70,3 +75,68 @@ async def test_the_device_of_a_claim_with_text_that_is_no_unicode_is_in_use(tmp_
             assert (await scheduler.hello())["ready"]
 
             assert await nodes_for(scheduler, pod) == ["node-2"]
+
+
+async def test_a_claim_with_parameters_of_too_many_values_is_not_allocated(tmp_path: Path) -> None:
+    """An allocation copies them, and the sidecar does not keep them: they take 25 times their text."""
+    wide: Document = {"opaque": {"driver": DRIVER, "parameters": {"a": [[] for _ in range(2000)]}}}
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=1)
+        for name in ("wide", "gpu-a"):
+            put_claim(server, name)
+        configure(server, "wide", wide)
+        pods = [put_pod(server, name, claim) for name, claim in (("w", "wide"), ("a", "gpu-a"))]
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            assert (await scheduler.hello())["ready"]
+
+            answer = await scheduler.prefilter(pods[0])
+
+            assert (answer["verdict"], answer["code"]) == ("unresolvable", "tooManyParameters")
+            assert "ResourceClaim wide have more than 1000 values" in answer["message"]
+            assert await nodes_for(scheduler, pods[1]) == ["node-1"]
+
+
+def test_what_is_kept_of_a_claim_is_about_as_large_as_its_text() -> None:
+    """The largest claims that the API server takes, by what takes most memory for its text."""
+    for document in largest_claims():
+        raw = msgspec.json.encode(document)
+
+        gc.collect()
+        tracemalloc.start()
+        claims = [project_claim(raw) for _ in range(4)]
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+        assert len(claims) == 4
+        assert size / 4 < 8 * len(raw) + 2048
+
+
+def largest_claims() -> Iterator[Document]:
+    values = {"lists": [[] for _ in range(3400)], "objects": [{"a": 1} for _ in range(1250)]}
+    for parameters in values.values():
+        opaque = {"driver": DRIVER, "parameters": {"a": parameters}}
+        config = [{"opaque": opaque}] * 32
+        yield claim_of({"config": config})
+        allocated = [{"source": "FromClaim", **entry} for entry in config]
+        results = [{"request": "r", "driver": DRIVER, "pool": "p", "device": "d"}]
+        report = {**results[0], "data": {"a": parameters}}
+        yield {
+            **claim_of({}),
+            "status": {
+                "allocation": {"devices": {"results": results, "config": allocated}},
+                "devices": [report] * 32,
+            },
+        }
+    for field in (
+        {"selectors": [{"cel": {"expression": "1"}}] * 32},
+        {"tolerations": [{"operator": "Exists"}] * 16},
+        {"capacity": {"requests": {f"c{number}": "1" for number in range(32)}}},
+    ):
+        alternatives = [{"name": f"s{n}", "deviceClassName": "c", **field} for n in range(8)]
+        requests = [{"name": f"r{n}", "firstAvailable": alternatives} for n in range(32)]
+        yield claim_of({"requests": requests})
+
+
+def claim_of(devices: Document) -> Document:
+    return {"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": {"devices": devices}}
