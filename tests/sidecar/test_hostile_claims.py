@@ -11,8 +11,15 @@ import pytest
 from kube.api.urls import RESOURCE_CLAIMS
 from sidecar.projections import project_claim
 from testing.builders import Document
-from testing.fake_api_server import FakeApiServer
-from testing.sidecar.scheduler import FakeScheduler, publish, put_claim, put_pod, sidecar_beside
+from testing.fake_api_server import FakeApiServer, until
+from testing.sidecar.scheduler import (
+    FakeScheduler,
+    Sidecar,
+    publish,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
 
 DRIVER = "gpu.example.com"
 NO_UNICODE: Document = {"opaque": {"driver": DRIVER, "parameters": {"a": "\ud800", "\udc00": 1}}}
@@ -24,6 +31,11 @@ def configure(server: FakeApiServer, name: str, config: Document) -> Document:
     assert stored is not None
     stored["spec"]["devices"]["config"] = [config]
     return server.put(RESOURCE_CLAIMS, stored)
+
+
+def is_configured(sidecar: Sidecar, name: str) -> bool:
+    claim = sidecar.state.claims.store.get(("default", name))
+    return claim is not None and claim.spec.devices.config is not None
 
 
 async def nodes_for(scheduler: FakeScheduler, pod: Document) -> list[str]:
@@ -47,6 +59,7 @@ async def test_a_claim_with_text_that_is_no_unicode_is_allocated(
             if not is_there_before:
                 put_claim(server, "gpu-a")
                 configure(server, "gpu-a", NO_UNICODE)
+                await until(lambda: is_configured(sidecar, "gpu-a"))
             pod = put_pod(server, "a", "gpu-a")
 
             assert await nodes_for(scheduler, pod) == ["node-1"]
