@@ -30,7 +30,7 @@ from e2e.fleet import ExampleState, example_state, examples_fleet
 from e2e.node.driver import DRIVER, NodeDriver
 from e2e.node.namespaces import missing
 from e2e.node.node import Node
-from e2e.processes import running, stop_recorded
+from e2e.processes import recorded_names, running, stop_recorded
 from kube.names import ENFORCEMENT_LABEL
 
 ROOT: Final = Path(__file__).parent.parent
@@ -81,6 +81,8 @@ def up(state: Path, start: Callable[[Cluster], None]) -> int:
     names = {record.name for record in running(directory)}
     if "kube-apiserver" in names:
         say(f"Already running: {', '.join(sorted(names))}. `make down` stops it.")
+        if ended := sorted(recorded_names(directory) - names):
+            say(f"Ended since: {', '.join(ended)}. `make down`, then `make up` starts all anew.")
     else:
         down(state, quiet=True)  # Leftovers of a run that was cut short.
         _start(directory, start)
@@ -156,7 +158,11 @@ def _start_with_bridge(start: Callable[[Cluster], None], cluster: Cluster) -> No
     for replica in REPLICAS:
         bridge.start(replica)
     bridge.wait_working(*REPLICAS)
-    say(f"The bridge runs with {len(REPLICAS)} replicas and owns no driver yet: docs/bridge.md")
+    say(f"The bridge runs with {len(REPLICAS)} replicas and owns no driver yet: docs/bridge.md, Try it")
+    for replica in REPLICAS:
+        records = (bridge.child(part, replica).record for part in ("sidecar", "scheduler"))
+        processes = [f"{record.name} is process {record.pid}" for record in records if record]
+        say(f"  {', '.join(processes)}")
 
 
 def _install(cluster: Cluster, settings: Mapping[str, object]) -> list[Drawbridge]:

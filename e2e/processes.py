@@ -148,11 +148,17 @@ def run_afterwards(directory: Path) -> None:
 
 def running(directory: Path) -> tuple[Record, ...]:
     """The recorded processes of a directory that still run and are still the same ones."""
+    return tuple(record for record in _recorded(directory) if _is_same(record))
+
+
+def recorded_names(directory: Path) -> frozenset[str]:
+    """The names of all processes that were started, whether they run or not."""
+    return frozenset(record.name for record in _recorded(directory))
+
+
+def _recorded(directory: Path) -> tuple[Record, ...]:
     path = directory / RECORD
-    if not path.exists():
-        return ()
-    records = msgspec.json.decode(path.read_bytes(), type=tuple[Record, ...])
-    return tuple(record for record in records if _is_same(record))
+    return msgspec.json.decode(path.read_bytes(), type=tuple[Record, ...]) if path.exists() else ()
 
 
 def stop_recorded(directory: Path, grace_s: float = GRACE_S) -> tuple[Record, ...]:

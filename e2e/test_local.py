@@ -40,6 +40,7 @@ def test_up_twice_then_down_twice(state: Path) -> None:
     assert again.returncode == 0
     assert first.stdout == again.stdout
     assert "Already running:" in again.stderr
+    assert "Ended since" not in again.stderr
 
     started = [record.name for record in running(state / "cluster")]
     stopped = run_local("down", state)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import shlex
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +60,8 @@ def snapshot(output: str, kubeconfig: str | None, context: str | None) -> None:
         write_whole(Path(output), gzip.compress(text, mtime=0) if _is_gzip(output) else text)
         click.echo(
             f"wrote {printable(output)}: {count_text(len(state.items), 'object')} of Kubernetes "
-            f"{printable(state.version)}, {taken_at}",
+            f"{printable(state.version)}, {taken_at}; next: drawbridge assess --snapshot "
+            f"{printable(shlex.quote(output))}",
             err=True,
         )
     print_unreadable(state)

@@ -25,6 +25,10 @@ _MEANINGS: Final = {
 }
 
 
+_NEXT: Final = "drawbridge plan -o FOLDER, with the same --snapshot or --live"
+_NEXT_BLOCKED: Final = "remove what blocks, and assess a new snapshot; drawbridge plan -o FOLDER names what is held until then"
+
+
 def format_assessment(assessment: Assessment, width: int) -> str:
     """Return the assessment as text."""
     rows = list(drop_repeated_labels(_rows(assessment)))
@@ -77,10 +81,7 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
             text = f"{totals[outcome.value]} {outcome.value}: {_MEANINGS[outcome]}"
             yield Row(label="workloads", text=text)
     yield from _losses(assessment.workloads)
-    for reader, keys in assessment.readers.items():
-        yield Row(
-            label="readers", text=f"{reader} counts {', '.join(keys)}: not for pods with claims"
-        )
+    yield from _readers(assessment)
     yield from _capacity(assessment)
     for blocker in assessment.blockers:
         text = f"{blocker.message} [{blocker.code}]"
@@ -91,6 +92,19 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
             yield Row(label="fix", text=blocker.fix)
     if not assessment.blockers:
         yield Row(label="blockers", text="none")
+    if assessment.workloads:
+        yield Row(label="next", text=_NEXT_BLOCKED if assessment.blockers else _NEXT)
+
+
+def _readers(assessment: Assessment) -> Iterator[Row]:
+    """Yield who else counts device keys, those that count the same keys in one row."""
+    names_by_keys: dict[tuple[str, ...], list[str]] = {}
+    for reader, keys in assessment.readers.items():
+        names_by_keys.setdefault(tuple(keys), []).append(reader)
+    for keys, names in names_by_keys.items():
+        verb = "counts" if len(names) == 1 else "count"
+        text = f"{_some_names(names)} {verb} {', '.join(keys)}: not for pods with claims"
+        yield Row(label="readers", text=text)
 
 
 def _nodes(assessment: Assessment) -> Iterator[Row]:
@@ -156,4 +170,5 @@ def _workloads(workloads: Sequence[AssessedWorkload]) -> str:
 
 def _some_names(objects: Sequence[str]) -> str:
     more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
-    return f"{', '.join(objects[:SHOWN])}{more}"
+    # Of what has no namespace, a reference has an empty one.
+    return f"{', '.join(objects[:SHOWN]).replace('//', '/')}{more}"

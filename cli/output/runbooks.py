@@ -72,13 +72,13 @@ def readme(plan: Plan) -> str:
             ", ".join(wave.namespaces) or "-",
             str(len(wave.workloads)),
             str(wave.moved_pods),
-            f"{wave.free_before} -> {wave.free_after}",
+            f"{wave.free_before}, then {wave.free_after}",
         )
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     if plan.held:
         lines += ["", "Not part of any wave:", ""]
         lines += [
-            f"- {_cell(entry.object)}: {_cell(entry.reason)}. {_cell(entry.fix)}"
+            f"- {_cell(entry.object.replace('//', '/'))}: {_cell(entry.reason)}. Fix: {_cell(entry.fix)}"
             for entry in plan.held
         ]
     return "\n".join(lines) + "\n"
@@ -99,6 +99,10 @@ def _prepare(plan: Plan) -> Iterator[str]:
         yield _command(
             *("kubectl", "patch", "deviceclass", name, "--type=merge", f"--patch={patch}")
         )
+    by_hand = [f"{driver} ({label})" for driver, label in plan.drivers.items() if driver != NVIDIA]
+    if by_hand:
+        names = _quoted(f"by hand, as the comments say: install {', '.join(by_hand)}")
+        yield f"\necho {names}"
     next_step = "$here/wave-1/preflight.sh" if plan.waves else "see $here/README.md"
     yield f'\necho "prepared; next: {next_step}"'
 
@@ -195,6 +199,10 @@ def _verify(wave: Wave, last: int) -> Iterator[str]:
     yield _HEAD.format(title=f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
     yield f'drawbridge verify --live --wave "$here" --wait={WAVE_TIMEOUT}'
     yield "drawbridge verify --live"
+    next_step = f"$here/../wave-{wave.wave + 1}/preflight.sh"
+    if wave.wave == last:
+        next_step = "drawbridge assess --live --residue"
+    yield f'\necho "wave {wave.wave} is done; next: {next_step}"'
 
 
 def _rollback(wave: Wave, last: int) -> Iterator[str]:
@@ -212,7 +220,7 @@ def _rollback(wave: Wave, last: int) -> Iterator[str]:
         ]
         yield from _node_lines(node, labels, expected=0, is_switch=False)
     yield from _restarts(wave)
-    yield f'\necho "wave {wave.wave} of $here is taken back"'
+    yield f'\necho "wave {wave.wave} is taken back; to move it again: $here/preflight.sh"'
 
 
 def _node_lines(

@@ -432,6 +432,33 @@ def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) 
     assert answer["readers"] == {"ResourceQuota/team/gpus": ["nvidia.com/gpumem"]}
 
 
+def test_the_text_says_what_to_do_next_and_names_equal_readers_once(tmp_path: Path) -> None:
+    quotas = [
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "gpus", "namespace": f"team-{number}"},
+            "spec": {"hard": {"requests.nvidia.com/gpumem": "480000"}},
+        }
+        for number in range(7)
+    ]
+    share = workload("Deployment", "share", SHARE)
+    share["metadata"]["namespace"] = "team-0"
+
+    text, free = (
+        " ".join(assess(tmp_path, *objects, output="text").stdout.split())
+        for objects in (
+            (*quotas, share),
+            (plugin_node("a"), workload("Deployment", "whole", {GPU: "1"})),
+        )
+    )
+
+    assert "ResourceQuota/team-4/gpus and 2 more count nvidia.com/gpumem" in text
+    assert "`drawbridge quota convert` prints" in text
+    assert "next remove what blocks, and assess a new snapshot" in text
+    assert "next drawbridge plan -o FOLDER, with the same" in free
+
+
 # --- forms, and bad input -------------------------------------------------------------------------
 
 

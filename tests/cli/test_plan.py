@@ -348,6 +348,26 @@ def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> s
     return (tmp_path / folder / f"wave-{wave}" / f"{phase}.sh").read_text()
 
 
+def test_each_script_says_which_comes_next(tmp_path: Path) -> None:
+    objects = [plugin_node("a"), plugin_node("b"), hami_node("c")]
+    last = len(planned(tmp_path, objects, "--wave-nodes", 1)["waves"])
+
+    prepared = (tmp_path / "plan" / "prepare.sh").read_text().splitlines()
+    by_hand, begin = [line for line in prepared if line.startswith("echo ")]
+
+    assert "install hami-core-gpu.project-hami.io (drawbridge.internal/dra-driver=" in by_hand
+    assert begin == 'echo "prepared; next: $here/wave-1/preflight.sh"'
+    ends = [script(tmp_path, "verify", number).splitlines()[-1] for number in range(1, last + 1)]
+    assert ends == [
+        'echo "wave 1 is done; next: $here/../wave-2/preflight.sh"',
+        'echo "wave 2 is done; next: $here/../wave-3/preflight.sh"',
+        'echo "wave 3 is done; next: drawbridge assess --live --residue"',
+    ]
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert "//" not in page
+    assert "&gt;" not in page
+
+
 def commands(text: str) -> list[str]:
     lines = text.replace(" \\\n  ", " ").splitlines()
     return [line for line in lines if line and not line.startswith("#")]

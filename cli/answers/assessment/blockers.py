@@ -8,6 +8,7 @@ import msgspec
 
 from cli.answers.assessment.capacity import Capacity
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
+from findings.finding import Code
 from kube.api.core import Node
 
 OLDEST_KUBERNETES: Final = (1, 34)
@@ -96,6 +97,13 @@ def nvidia_driver(labels: Mapping[str, str]) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,6}", text) else None
 
 
+_MORE_FIXES: Final = {
+    Code.QUOTA_NOT_COUNTED.value: "; `drawbridge quota convert` prints the quotas with it, and the "
+    "runbooks of `drawbridge plan` apply them"
+}
+"""Commands that do for the whole cluster what a finding says of one object."""
+
+
 def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
     """Yield a blocker for each code that pods would be rejected with."""
     by_code: dict[str, dict[str, str]] = {}
@@ -110,7 +118,7 @@ def _check_refused(workloads: Iterable[AssessedWorkload]) -> Iterator[Blocker]:
         yield Blocker(
             code=code,
             message="pods would be rejected",
-            fix=_most_common(fixes),
+            fix=_most_common(fixes) + _MORE_FIXES.get(code, ""),
             objects=tuple(fixes),
         )
 
