@@ -158,7 +158,9 @@ def _start_with_bridge(start: Callable[[Cluster], None], cluster: Cluster) -> No
     for replica in REPLICAS:
         bridge.start(replica)
     bridge.wait_working(*REPLICAS)
-    say(f"The bridge runs with {len(REPLICAS)} replicas and owns no driver yet: docs/bridge.md, Try it")
+    say(
+        f"The bridge runs with {len(REPLICAS)} replicas and owns no driver yet: docs/bridge.md, Try it"
+    )
     for replica in REPLICAS:
         records = (bridge.child(part, replica).record for part in ("sidecar", "scheduler"))
         processes = [f"{record.name} is process {record.pid}" for record in records if record]

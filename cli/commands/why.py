@@ -76,7 +76,6 @@ _complete_kinds: Final = complete_from(lambda: ("pod", "claim"))
 @click.argument(
     "target",
     nargs=-1,
-    required=True,
     metavar="{pod|claim} NAME",
     shell_complete=_complete_kind,
 )
@@ -145,6 +144,10 @@ def parse_target(words: Sequence[str]) -> tuple[str, str]:
     Raises:
         click.UsageError: The words name no single pod or claim.
     """
+    if not words:
+        raise click.UsageError(
+            "Which pod or claim? kubectl get pods -A --field-selector=status.phase=Pending lists those that wait"
+        )
     parts = words[0].split("/", 1) if len(words) == 1 else words
     if len(parts) != 2 or not all(parts):
         raise click.UsageError(f"expected pod NAME or claim NAME, found {' '.join(words)!r}")

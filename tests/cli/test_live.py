@@ -257,6 +257,21 @@ async def test_nothing_is_verified_without_what_it_depends_on(
     assert f"allocations cannot be verified without {plural}" in result.stderr
 
 
+async def test_a_write_that_is_refused_says_what_was_done_before(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.fail(403, matches=lambda call: call.method == "POST")
+
+    result = await asyncio.to_thread(
+        drawbridge,
+        *("bridge", "own", NVIDIA, "--apply", "--live", "--context", "here"),
+        *("--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Failed: create the fence. Done before it, and left as it is: nothing." in result.stderr
+
+
 KUBECONFIG = "the kubeconfig of the test"
 
 

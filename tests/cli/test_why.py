@@ -81,6 +81,7 @@ def test_a_pod_may_be_named_as_for_kubectl(call: tuple[str, ...]) -> None:
     [
         (("deployment", "x"), "only pods and claims can be explained, not 'deployment'"),
         (("bound",), "expected pod NAME or claim NAME, found 'bound'"),
+        ((), "Which pod or claim? kubectl get pods -A --field-selector=status.phase=Pending"),
         (("pod/",), "expected pod NAME or claim NAME, found 'pod/'"),
         (("pod", "a", "b"), "expected pod NAME or claim NAME, found 'pod a b'"),
     ],
