@@ -107,7 +107,11 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
-        if isinstance(data, str) or (valid_text := replace_invalid_text(data)) == data:
+        if isinstance(data, str):
+            raise
+        text = bytes(data)  # It may be a msgspec.Raw, which is no bytes when it runs.
+        valid_text = replace_invalid_text(text)
+        if valid_text == text:
             raise
         return decoder.decode(valid_text)
 

@@ -20,7 +20,7 @@ def read_json(text: bytes, source: str) -> Iterable[LocatedDocument] | None:
     first_line = text.count(b"\n", 0, start) + 1
     try:
         return [_read_document(text, first_line, source)]
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_stream(text, source)
 
 

@@ -1,7 +1,7 @@
 """Decode views directly from a JSON List, as `kubectl get -o json` prints it."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -63,5 +63,5 @@ def _decode_view(
 
 def _decode_item(text: bytes, item: bytes, source: str) -> SourceObject:
     line = 1 + text.count(b"\n", 0, text.find(item))
-    document = check_depth(msgspec.json.decode(item), source, line)
+    document = check_depth(decode(item, dict[str, Any]), source, line)
     return SourceObject(document=document, source=source, line=line)

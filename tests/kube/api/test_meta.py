@@ -81,7 +81,7 @@ def test_text_that_is_no_unicode_is_read_as_the_api_server_reads_it(want: str, t
     """It stores opaque parameters byte by byte, and one object would make a list unreadable."""
     listed = decode(b'{"items": [{"' + text + b'": "' + text + b'"}, {"a": "b"}]}', Page)
 
-    objects = [decode(bytes(raw), dict[str, Any]) for raw in listed.items or ()]
+    objects = [decode(raw, dict[str, Any]) for raw in listed.items or ()]
     assert [{want: want}, {"a": "b"}] == objects
 
 

@@ -235,6 +235,20 @@ def test_read_objects_rejects_bytes_that_are_not_utf8() -> None:
         read_objects(HEAD.encode() + b"a: \xff", "f")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"apiVersion": "v1", "kind": "Pod", "a": {"b": "\xff"}}',
+        b'{"apiVersion": "v1", "kind": "List", "items": [{"kind": "Pod", "a": "\xff"}]}',
+        b'{"apiVersion": "v1", "kind": "Pod"} {"apiVersion": "v1", "kind": "Pod", "a": "\xff"}',
+    ],
+    ids=["an object", "a list", "a stream"],
+)
+def test_read_objects_rejects_json_that_is_not_utf8(text: bytes) -> None:
+    with pytest.raises(ObjectFileError, match=r"^f:1: not YAML: invalid leading UTF-8 octet$"):
+        read_objects(text, "f")
+
+
 def test_read_objects_rejects_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "MAX_BYTES", 2**20)
 
