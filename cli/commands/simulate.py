@@ -243,4 +243,7 @@ def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Ite
     if request.workloads:
         names = ", ".join(request.workloads[:3])
         more = f" and {len(request.workloads) - 3} more" if len(request.workloads) > 3 else ""
-        echo(f"note: only pods and claims are placed, and no pods of {names}{more}")
+        echo(
+            f"note: only pods and claims are placed, and no pods of {names}{more}; "
+            "drawbridge check tells whether those could ever be placed"
+        )

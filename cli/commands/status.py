@@ -111,7 +111,8 @@ def wait_until_ready(
                 if check.state in {State.WAITING, State.FAILED}
             )
         if waiting_for != last_message:
-            click.echo(f"waiting for {waiting_for}", err=True)
+            remaining_s = max(0, round(end - clock()))
+            click.echo(f"waiting for {waiting_for} ({remaining_s} s left)", err=True)
             last_message = waiting_for
         sleep(POLL_S)
 

@@ -460,7 +460,7 @@ def test_a_wait_ends_when_all_is_ready() -> None:
     assert 0 < time.now < 60
 
 
-def test_a_wait_ends_with_its_time() -> None:
+def test_a_wait_ends_with_its_time(capsys: pytest.CaptureFixture[str]) -> None:
     time = Time()
     waiting = status(components=replaced("webhook", ready=0))
 
@@ -468,6 +468,7 @@ def test_a_wait_ends_with_its_time() -> None:
 
     assert not answer.ready
     assert 50 < time.now <= 60
+    assert capsys.readouterr().err == "waiting for webhook (60 s left)\n"
 
 
 def test_a_cluster_that_never_answers_is_an_error() -> None:
