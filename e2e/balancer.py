@@ -1,15 +1,16 @@
 """A TCP balancer in place of a Service: connections go to those that say they are ready, in turn.
 
 As with kube-proxy, whoever is not ready gets no new connections and keeps those that it has; one
-that takes none is passed over. It runs in a thread, so that stories stay plain functions.
+that takes none is passed over.
 """
 
 import asyncio
 import itertools
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final
+
+from e2e.forwarder import Forwarder
 
 LOOK_S: Final = 0.05
 """Between looks at each readiness; a Service takes a second or two to hear of it."""
@@ -17,12 +18,8 @@ PATIENCE_S: Final = 1.0
 CHUNK: Final = 2**16
 
 
-class Balancer:
-    """Forwards what comes to its port.
-
-    Attributes:
-        port: Where it listens.
-    """
+class Balancer(Forwarder):
+    """Forwards what comes to its port."""
 
     def __init__(self, host: str, backends: Mapping[int, int]) -> None:
         """Remember whom to forward to.
@@ -31,24 +28,10 @@ class Balancer:
             host: Where it listens, and they.
             backends: A backend's port to the port of its probes.
         """
-        self._host = host
+        super().__init__("balancer", host)
         self._backends = dict(backends)
         self._ready: frozenset[int] = frozenset()
         self._turn = itertools.count()
-        self._loop = asyncio.new_event_loop()
-        self._ended = asyncio.Event()
-        self._listening = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="balancer")
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._listening.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
 
     def ready(self) -> frozenset[int]:
         """The ports of those that get new connections."""
@@ -56,21 +39,21 @@ class Balancer:
 
     # --- in the thread ---------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._accept, self._host, self.port)
-        self.port = server.sockets[0].getsockname()[1]
-        self._listening.set()
+    async def serve(self, server: asyncio.Server, ended: asyncio.Event) -> None:
+        """Look at the backends until the end is set."""
         async with server, asyncio.TaskGroup() as group:
             looks = [group.create_task(self._look(*item)) for item in self._backends.items()]
-            await self._ended.wait()
+            await ended.wait()
             for look in looks:
                 look.cancel()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward a connection to the next backend."""
+        # Cancelled when the balancer ends; asyncio's streams would print that as a failure.
+        with suppress(asyncio.CancelledError):
+            await self._forward(reader, writer)
 
     async def _look(self, port: int, probes: int) -> None:
         while True:
@@ -90,11 +73,6 @@ class Balancer:
             return b" 200 " in await reader.readline()
         finally:
             writer.close()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Cancelled when the balancer ends; asyncio's streams would print that as a failure.
-        with suppress(asyncio.CancelledError):
-            await self._forward(reader, writer)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

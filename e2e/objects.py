@@ -131,3 +131,13 @@ def claim_template(name: str, device_class: str, *, count: int = 1) -> Object:
 
 def _present(fields: Object) -> Object:
     return {name: value for name, value in fields.items() if value}
+
+
+def priority_class(name: str, value: int = 1000) -> Object:
+    """A PriorityClass, above that of pods without one."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }

@@ -11,11 +11,11 @@ from typing import Final
 import pytest
 
 from e2e import inventory
-from e2e.access import Object
 from e2e.audit import conflicts, log_length, stored_claims
 from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
 from e2e.interposer import Fate, Interposer
 from e2e.inventory import EXAMPLE
+from e2e.objects import priority_class
 from e2e.owned import AUDITED, TEAM, Owned, taker
 
 TIMEOUT_S: Final = 120.0
@@ -33,13 +33,7 @@ def proxy(owned_bridge: Owned) -> Iterator[Interposer]:
         inventory.kwok_nodes(1, prefix="late"),
         lambda node: inventory.example_gpus(node, gpus=PODS),
     )
-    important: Object = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": PRIORITY},
-        "value": 1000,
-    }
-    cluster.apply(important)
+    cluster.apply(priority_class(PRIORITY))
     owned_bridge.command("bridge", "own", EXAMPLE, "--apply")
     with Interposer(cluster) as interposer:
         bridge.stop("a")
@@ -51,7 +45,7 @@ def proxy(owned_bridge: Owned) -> Iterator[Interposer]:
             bridge.child(part, "behind").signal(signal.SIGCONT)
         bridge.ensure()
     owned_bridge.clear()
-    cluster.kubectl("delete", "priorityclass", PRIORITY, "--wait=false")
+    cluster.delete("priorityclass", PRIORITY)
     cluster.remove_nodes(nodes)
 
 

@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from e2e.access import Access, Object, stream
+from e2e.access import Access, stream
 from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
 from e2e.inventory import EXAMPLE
-from e2e.objects import claim_template, pod
+from e2e.objects import claim_template, pod, priority_class
 
 TIMEOUT_S: Final = 90.0
 PRIORITY: Final = "bridge-important"
@@ -17,15 +17,9 @@ DEVICES: Final = 8
 
 @pytest.fixture(scope="module", autouse=True)
 def priority(cluster: Access) -> Iterator[None]:
-    important: Object = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": PRIORITY},
-        "value": 1000,
-    }
-    cluster.apply(important)
+    cluster.apply(priority_class(PRIORITY))
     yield
-    cluster.kubectl("delete", "priorityclass", PRIORITY, "--wait=false")
+    cluster.delete("priorityclass", PRIORITY)
 
 
 def test_an_important_pod_evicts_one_pod_and_gets_its_device(

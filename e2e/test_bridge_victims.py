@@ -10,7 +10,7 @@ from e2e.access import Access, Object, stream
 from e2e.bridge import Bridge, bridged, doubly_held
 from e2e.cluster import Cluster
 from e2e.inventory import EXAMPLE
-from e2e.objects import claim_template, pod
+from e2e.objects import claim_template, pod, priority_class
 
 TIMEOUT_S: Final = 90.0
 PRIORITY: Final = "bridge-urgent"
@@ -19,15 +19,9 @@ DEVICES: Final = 8
 
 @pytest.fixture(scope="module", autouse=True)
 def priority(cluster: Access) -> Iterator[None]:
-    important: Object = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": PRIORITY},
-        "value": 1000,
-    }
-    cluster.apply(important)
+    cluster.apply(priority_class(PRIORITY))
     yield
-    cluster.kubectl("delete", "priorityclass", PRIORITY, "--wait=false")
+    cluster.delete("priorityclass", PRIORITY)
 
 
 def test_a_slow_release_costs_one_victim_and_a_budget_chooses_it(

@@ -6,54 +6,18 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.access import Access, Object, stream
+from e2e.custom_kinds import served_kind
 from e2e.drawbridge import Drawbridge, command_line
 from e2e.objects import container
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 
-NAME = "pytorchjobs.kubeflow.org"
-CRD: Object = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": NAME,
-        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-    },
-    "spec": {
-        "group": "kubeflow.org",
-        "scope": "Namespaced",
-        "names": {"plural": "pytorchjobs", "kind": "PyTorchJob"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
-
 
 @pytest.fixture
 def served(cluster: Access) -> Iterator[None]:
     """The kind as its project serves it, for one story."""
-    cluster.apply(CRD)
-    cluster.wait_for(
-        "customresourcedefinitions",
-        NAME,
-        until=lambda crd: any(
-            condition["type"] == "Established" and condition["status"] == "True"
-            for condition in crd.get("status", {}).get("conditions") or ()
-        ),
-    )
-    yield
-    cluster.kubectl("delete", "customresourcedefinition", NAME, "--wait=true")
+    with served_kind(cluster, "PyTorchJob", "pytorchjobs", "kubeflow.org"):
+        yield
 
 
 def job(memory: str | int) -> Object:

@@ -7,6 +7,7 @@ import pytest
 
 from e2e.accelerators import AMD, ASCEND, GAUDI, HYGON, INTEL, NEURON, REBELLIONS, TPU
 from e2e.access import Access, Object, stream
+from e2e.custom_kinds import served_kind
 from e2e.fleet import EXAMPLES, accelerator_nodes
 from e2e.inventory import HAMI
 from e2e.objects import pod
@@ -114,46 +115,11 @@ def test_the_examples_of_further_systems_get_their_devices(cluster: Access, name
         assert [driver] * count == [device.driver for device in whole], name
 
 
-PROFILES: Final = "workloadprofiles.tensor-fusion.ai"
-PROFILE_CRD: Final[Object] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": PROFILES},
-    "spec": {
-        "group": "tensor-fusion.ai",
-        "scope": "Namespaced",
-        "names": {"plural": "workloadprofiles", "kind": "WorkloadProfile"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
-
-
 @pytest.fixture
 def workload_profiles(cluster: Access) -> Iterator[None]:
     """The kind as tensor-fusion serves it, for one story."""
-    cluster.apply(PROFILE_CRD)
-    cluster.wait_for(
-        "customresourcedefinitions",
-        PROFILES,
-        until=lambda crd: any(
-            condition["type"] == "Established" and condition["status"] == "True"
-            for condition in crd.get("status", {}).get("conditions") or ()
-        ),
-    )
-    yield
-    cluster.kubectl("delete", "customresourcedefinition", PROFILES, "--wait=true")
+    with served_kind(cluster, "WorkloadProfile", "workloadprofiles", "tensor-fusion.ai"):
+        yield
 
 
 def test_a_pod_gets_the_fields_of_the_profile_that_it_names(

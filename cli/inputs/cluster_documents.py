@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cli.inputs.completion import FILE_NAME
-from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS
+from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG
 from cli.inputs.flags import add_flags as with_flags
 from cli.inputs.live_snapshot import KINDS, LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
@@ -58,13 +58,7 @@ class DocumentFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 _Command = Callable[..., Any]
 PROFILE_FLAGS: Final = (
-    click.option(
-        "--profiles",
-        "profile_directory",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
-    ),
+    PROFILES_FLAG,
     click.option(
         "--settings",
         type=FILE_NAME,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -32,6 +33,13 @@ def _kubeconfig_flags(condition: str = "") -> Sequence[Flag[Any]]:
     )
 
 
+PROFILES_FLAG: Final = click.option(
+    "--profiles",
+    "profile_directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
+)
 KUBECONFIG_FLAGS: Final = _kubeconfig_flags()
 LIVE_KUBECONFIG_FLAGS: Final = _kubeconfig_flags(" (with --live)")
 with_kubeconfig: Final = partial(add_flags, flags=KUBECONFIG_FLAGS)

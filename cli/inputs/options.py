@@ -12,7 +12,7 @@ import msgspec
 
 from cli.inputs.completion import FILE_NAME, complete_from, profile_choices
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
-from cli.inputs.flags import KUBECONFIG_FLAGS, LIVE_KUBECONFIG_FLAGS, add_flags
+from cli.inputs.flags import KUBECONFIG_FLAGS, LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG, add_flags
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
@@ -184,13 +184,7 @@ _TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
         "devices (docs/vocabularies.md), and without a cluster:\n\n"
         "\b\n" + "\n".join(f"{name}={driver}" for name, driver in DEFAULT_PROFILES.items()),
     ),
-    click.option(
-        "--profiles",
-        "profile_directory",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Directory of driver profiles, one YAML file each, beside the shipped ones.",
-    ),
+    PROFILES_FLAG,
     click.option(
         "--settings",
         type=FILE_NAME,

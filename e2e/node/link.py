@@ -1,18 +1,18 @@
 """A TCP connection that can be cut: what is between a program and the API server."""
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from e2e.balancer import CHUNK
+from e2e.forwarder import Forwarder
 
 HOST: Final = "127.0.0.1"
 
 
-class Link:
+class Link(Forwarder):
     """Forwards connections to a server, as long as it is not cut."""
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
@@ -21,28 +21,15 @@ class Link:
         Args:
             entry: A cluster, as a kubeconfig has it.
         """
+        super().__init__("link", HOST)
         self._entry = entry
         self._target = urlsplit(str(entry["server"]))
         self._is_cut = False
         self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._ended = asyncio.Event()
-        self._listening = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="link")
-        self._port = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._listening.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
 
     def entry(self) -> dict[str, Any]:
         """The cluster, as it is reached through this link."""
-        return {**self._entry, "server": f"https://{HOST}:{self._port}"}
+        return {**self._entry, "server": f"https://{HOST}:{self.port}"}
 
     def cut(self) -> None:
         """Break all connections, and refuse new ones."""
@@ -59,19 +46,14 @@ class Link:
         for writer in self._writers:
             writer.close()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._forward, HOST)
-        self._port = server.sockets[0].getsockname()[1]
-        self._listening.set()
-        await self._ended.wait()
+    async def serve(self, server: asyncio.Server, ended: asyncio.Event) -> None:
+        """Serve until the end is set, then break all connections."""
+        await ended.wait()
         server.close()
         self._cut()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward a connection, or break it."""
         if self._is_cut:
             writer.close()
             return

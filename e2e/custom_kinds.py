@@ -1,0 +1,41 @@
+"""Kinds of other projects, whose objects may have any field."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from e2e.access import Access
+
+
+@contextmanager
+def served_kind(cluster: Access, kind: str, plural: str, group: str) -> Iterator[None]:
+    """Have the API server serve version v1 of a namespaced kind until the end of the block."""
+    name = f"{plural}.{group}"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": name},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [version],
+        },
+    }
+    cluster.apply(definition)
+    cluster.wait_for(
+        "customresourcedefinitions",
+        name,
+        until=lambda stored: any(
+            condition["type"] == "Established" and condition["status"] == "True"
+            for condition in stored.get("status", {}).get("conditions") or ()
+        ),
+    )
+    yield
+    cluster.kubectl("delete", "customresourcedefinition", name, "--wait=true")
