@@ -297,6 +297,18 @@ def test_networks_that_are_not_known_are_no_devices() -> None:
     assert [(2, "")] == named_networks(functions("one, two", a=2), translation_snapshot())
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['[{"name": "one", "a": ' + "[" * 5000 + "]" * 5000 + "}]", r'[{"name": "\ud800"}]'],
+    ids=["deep", "half a character"],
+)
+def test_networks_that_cannot_be_read_are_no_networks(text: str) -> None:
+    """Whoever may create pods writes the annotation, and faulty networks are for Multus to reject."""
+    snapshot = of_resources(one=FUNCTIONS)
+
+    assert [(2, "")] == named_networks(functions(text, a=2), snapshot)
+
+
 def test_two_containers_share_the_networks_of_a_resource() -> None:
     document = pod(
         container("a", {FUNCTIONS: 1}),

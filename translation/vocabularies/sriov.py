@@ -173,7 +173,7 @@ def _networks_of(text: str) -> list[NetworkAttachment]:
                 )
                 for item in msgspec.json.decode(text, type=list[_Network])
             ]
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return []
     networks = []
     for item in filter(None, (part.strip() for part in text.split(","))):
