@@ -3,7 +3,9 @@
 Several modules, because each pins other libraries than the rest:
 
 * `e2e/controlplane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and
-  kubectl in one binary, which is each of them by the name it is called by.
+  kubectl in one binary, which is each of them by the name it is called by. Its go.mod names Kubernetes 1.37;
+  `kubernetes-1.35.mod` and others beside it name older versions, of which `DRAWBRIDGE_E2E_KUBERNETES`
+  chooses one.
 * `e2e/kwok`: simulated nodes, from kwok's own command.
 * `bridge`: the scheduler of this project, kube-scheduler with one plugin. Only stories of the bridge
   build it; most of it is compiled already once the control plane is.
@@ -50,22 +52,45 @@ _HERE: Final = Path(__file__).parent
 _VERSION: Final = "k8s.io/component-base/version"
 
 
-def _pinned(module: str) -> str:
-    """The version that e2e/controlplane/go.mod requires of a module, without its v."""
-    text = (_HERE / "controlplane" / "go.mod").read_text()
+OLDER_VARIABLE: Final = "DRAWBRIDGE_E2E_KUBERNETES"
+"""The minor version of an older control plane, such as 1.35."""
+
+
+def _mod_file(minor: str) -> str:
+    """The file that names the modules of the control plane, of a minor version or of the newest."""
+    if not minor:
+        return "go.mod"
+    known = {
+        file.stem.removeprefix("kubernetes-"): file.name
+        for file in (_HERE / "controlplane").glob("kubernetes-*.mod")
+    }
+    if minor not in known:
+        sys.exit(f"{OLDER_VARIABLE}={minor}: there are {', '.join(sorted(known))}")
+    return known[minor]
+
+
+def _pinned(module: str, mod_file: str) -> str:
+    """The version that a file of e2e/controlplane requires of a module, without its v."""
+    text = (_HERE / "controlplane" / mod_file).read_text()
     outcome = re.search(rf"^\s*{re.escape(module)} v(\S+)$", text, re.MULTILINE)
     assert outcome is not None, module
     return outcome[1]
 
 
-KUBERNETES: Final = _pinned("k8s.io/kubernetes")
-"""Linked into the programs, or what compares versions misbehaves."""
+def _kubernetes_flags(version: str) -> str:
+    """The flags that link a version into programs, or what compares versions misbehaves."""
+    major, minor, _ = version.split(".")
+    return (
+        f"-s -w -X {_VERSION}.gitVersion=v{version}"
+        f" -X {_VERSION}.gitMajor={major} -X {_VERSION}.gitMinor={minor}"
+    )
 
-_MAJOR, _MINOR, _ = KUBERNETES.split(".")
-_KUBERNETES_FLAGS: Final = (
-    f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES}"
-    f" -X {_VERSION}.gitMajor={_MAJOR} -X {_VERSION}.gitMinor={_MINOR}"
-)
+
+_MOD_FILE: Final = _mod_file(os.environ.get(OLDER_VARIABLE, ""))
+KUBERNETES: Final = _pinned("k8s.io/kubernetes", _MOD_FILE)
+"""The version of the control plane."""
+_NEWEST: Final = _pinned("k8s.io/kubernetes", "go.mod")
+"""The version of the bridge."""
 BUILD_ENVIRONMENT: Final = {
     "GOTOOLCHAIN": "local",
     "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
@@ -79,6 +104,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         packages: One is built as the module's name, and called by all of `names`; several are built
             as what they are called.
+        mod_file: Its go.mod; the go.sum has the same stem.
     """
 
     name: str
@@ -87,6 +113,7 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     ldflags: str
     names: tuple[str, ...]
     parent: Path = _HERE
+    mod_file: str = "go.mod"
 
     @property
     def folder(self) -> Path:
@@ -98,9 +125,10 @@ MODULES: Final = (
     Module(
         name="controlplane",
         packages=(".",),
-        sources=("go.mod", "go.sum", "main.go"),
-        ldflags=_KUBERNETES_FLAGS,
+        sources=(_MOD_FILE, str(Path(_MOD_FILE).with_suffix(".sum")), "main.go"),
+        ldflags=_kubernetes_flags(KUBERNETES),
         names=COMPONENTS,
+        mod_file=_MOD_FILE,
     ),
     Module(
         name="kwok",
@@ -156,7 +184,7 @@ BRIDGE: Final = Module(
             if not file.name.endswith("_test.go")
         ),
     ),
-    ldflags=_KUBERNETES_FLAGS,
+    ldflags=_kubernetes_flags(_NEWEST),
     names=("drawbridge-scheduler",),
     parent=BRIDGE_FOLDER.parent,
 )
@@ -260,7 +288,16 @@ def _build(module: Module, folder: Path) -> None:
     try:
         output = partial / module.name if len(module.packages) == 1 else partial
         subprocess.run(
-            [go, "build", "-o", output, "-ldflags", module.ldflags, *module.packages],
+            [
+                go,
+                "build",
+                f"-modfile={module.mod_file}",
+                "-o",
+                output,
+                "-ldflags",
+                module.ldflags,
+                *module.packages,
+            ],
             cwd=module.folder,
             env={**os.environ, **BUILD_ENVIRONMENT},
             stdout=sys.stderr,
