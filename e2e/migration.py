@@ -224,11 +224,11 @@ _DRIVER_CHART: Final = """\
 apiVersion: apps/v1
 kind: DaemonSet
 metadata:
-  name: nvidia-dra-driver-gpu-kubelet-plugin
+  name: dra-driver-nvidia-gpu-kubelet-plugin
 spec:
-  selector: {matchLabels: {app: nvidia-dra-driver}}
+  selector: {matchLabels: {app: dra-driver-nvidia-gpu}}
   template:
-    metadata: {labels: {app: nvidia-dra-driver}}
+    metadata: {labels: {app: dra-driver-nvidia-gpu}}
     spec:
       nodeSelector: {{- toYaml .Values.kubeletPlugin.nodeSelector | nindent 8 }}
       containers: [{name: gpus, image: registry.internal/driver:1}]
@@ -240,10 +240,10 @@ def write_driver_chart(folder: Path) -> None:
 
     It has the values of the real one that matter here, and refuses what that refuses.
     """
-    chart = folder / "nvidia" / "nvidia-dra-driver-gpu"
+    chart = folder / "nvidia" / "dra-driver-nvidia-gpu"
     (chart / "templates").mkdir(parents=True)
     (chart / "Chart.yaml").write_text(
-        "apiVersion: v2\nname: nvidia-dra-driver-gpu\nversion: 25.12.0\n"
+        "apiVersion: v2\nname: dra-driver-nvidia-gpu\nversion: 0.5.0\n"
     )
     (chart / "values.yaml").write_text(
         "resources: {gpus: {enabled: true}}\n"

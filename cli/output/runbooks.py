@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cli.answers.assessment.node_devices import Source
-from cli.answers.plan.model import Plan, PlannedNode, PluginDaemonSet, Wave
+from cli.answers.plan.driver_release import CHART, CHART_VERSION, FORMER_CHART
+from cli.answers.plan.model import DriverRelease, Plan, PlannedNode, PluginDaemonSet, Wave
 from cli.answers.plan.vendors import NVIDIA, NVIDIA_LABEL
 from cli.output.phrases import count_text
 from findings.text import printable
@@ -88,7 +89,7 @@ def _prepare(plan: Plan) -> Iterator[str]:
     yield _HEAD.format(title="Once, before the first wave: it changes nothing for any pod.")
     yield "# Cluster: the labels that choose nodes for DRA drivers are on no node yet."
     for driver, label in plan.drivers.items():
-        yield from _driver_lines(driver, label, plan.gpu_operator)
+        yield from _driver_lines(driver, label, plan)
     for plugin in plan.plugins:
         yield from _plugin_lines(plugin)
     for resource, name in plan.mapped_classes.items():
@@ -107,7 +108,7 @@ def _prepare(plan: Plan) -> Iterator[str]:
     yield f'\necho "prepared; next: {next_step}"'
 
 
-def _driver_lines(driver: str, label: str, operator: str) -> Iterator[str]:
+def _driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
     key, _, value = label.partition("=")
     yield ""
     if driver != NVIDIA:
@@ -118,22 +119,58 @@ def _driver_lines(driver: str, label: str, operator: str) -> Iterator[str]:
         f"{driver}: the chart refuses GPUs without the override, since the driver must not share"
     )
     yield "# a node with the device plugin; the node selector keeps them apart."
+    operator, release = plan.gpu_operator, plan.driver_release
+    # A release has the root of its nodes already, which need not be the Operator's.
+    sets_root = bool(operator) and release is None
     if operator:
         yield _comment(
             f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
         )
         yield "# place is not supported, so the driver's own chart is used. For its driver manager to evict the"
         yield f"# DRA driver, set in ClusterPolicy spec.driver.manager.env: NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL}"
+    if sets_root:
         yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
         yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
+    yield from _release_notes(release)
     yield _command(
-        *("helm", "upgrade", "--install", "nvidia-dra-driver-gpu"),
-        *("nvidia/nvidia-dra-driver-gpu", "--namespace", "nvidia-dra-driver-gpu"),
-        "--create-namespace",
+        *(_install() if release is None else _upgrade(release)),
         "--set=resources.gpus.enabled=true",
         "--set=gpuResourcesEnabledOverride=true",
-        *((f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if operator else ()),
+        *((f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if sets_root else ()),
         f"--set-string=kubeletPlugin.nodeSelector.{key.replace('.', chr(92) + '.')}={value}",
+    )
+
+
+def _release_notes(release: DriverRelease | None) -> Iterator[str]:
+    if release is None:
+        yield f"# The chart is called {CHART} from 0.4.0 on, and {FORMER_CHART} up to 25.12.0."
+        yield "# `nvidia` is the chart repository that the driver's installation guide adds."
+        return
+    yield _comment(
+        f"Release {release.name} has the driver already, of chart {release.chart} {release.version}. It keeps both: a second"
+    )
+    yield "# release would put two drivers on a node."
+    if release.chart == FORMER_CHART:
+        yield f"# From 0.4.0 on the chart is called {CHART}. To go there is an upgrade of its own, before or after"
+        yield f"# the migration: with nameOverride={FORMER_CHART}, with new CRDs, and without a way back."
+    if not release.waits_for_label:
+        yield "# BEWARE: its DaemonSet leaves the nodes without the label. Where they prepare ComputeDomains today, no"
+        yield "# new pod of a ComputeDomain starts there until they are switched."
+
+
+def _install() -> tuple[str, ...]:
+    """Return the command for a new release."""
+    return (
+        *("helm", "upgrade", "--install", CHART, f"nvidia/{CHART}", f"--namespace={CHART}"),
+        *("--create-namespace", f"--version={CHART_VERSION}"),
+    )
+
+
+def _upgrade(release: DriverRelease) -> tuple[str, ...]:
+    """Return the command that changes values of a release, and nothing else."""
+    return (
+        *("helm", "upgrade", release.name, f"nvidia/{release.chart}"),
+        *(f"--namespace={release.namespace}", f"--version={release.version}", "--reuse-values"),
     )
 
 

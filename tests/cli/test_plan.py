@@ -516,6 +516,131 @@ def test_a_plugin_without_the_operator_is_kept_from_switched_nodes(tmp_path: Pat
     assert r"kubeletPlugin.nodeSelector.nvidia\.com/dra-kubelet-plugin=true" in prepare
 
 
+def driver_daemon_set(
+    chart: str, image: str, selector: Mapping[str, str], **metadata: Any
+) -> dict[str, Any]:
+    """Return the DaemonSet of NVIDIA's DRA driver as Helm installs it."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": "nvidia-dra-driver-gpu-kubelet-plugin",
+            "namespace": "nvidia-dra-driver-gpu",
+            "labels": {"helm.sh/chart": chart, "app.kubernetes.io/instance": "by-label"},
+            **metadata,
+        },
+        "spec": {
+            "template": {
+                "spec": {"nodeSelector": selector, "containers": [{"name": "gpus", "image": image}]}
+            }
+        },
+    }
+
+
+WAITING: Final = {"nvidia.com/dra-kubelet-plugin": "true"}
+
+
+def test_the_driver_is_installed_by_the_name_that_its_chart_has_now(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [plugin_node("gpu-0"), plugin_daemon_set("nvidia-device-plugin")])
+
+    assert plan["driverRelease"] is None
+    prepare = (tmp_path / "plan" / "prepare.sh").read_text()
+    assert (
+        "helm upgrade --install dra-driver-nvidia-gpu nvidia/dra-driver-nvidia-gpu "
+        "--namespace=dra-driver-nvidia-gpu --create-namespace --version=0.5.0 " in prepare
+    )
+    assert "nvidia-dra-driver-gpu up to 25.12.0" in prepare
+
+
+@pytest.mark.parametrize(
+    ("daemon_set", "command"),
+    [
+        pytest.param(
+            driver_daemon_set("nvidia-dra-driver-gpu-25.12.0", "ncr/k8s-dra-driver-gpu:1", WAITING),
+            "helm upgrade by-label nvidia/nvidia-dra-driver-gpu --namespace=nvidia-dra-driver-gpu "
+            "--version=25.12.0 --reuse-values ",
+            id="by its old name, with a version of the calendar",
+        ),
+        pytest.param(
+            driver_daemon_set("dra-driver-nvidia-gpu-0.4.1", "dra-driver-nvidia-gpu", WAITING),
+            "helm upgrade by-label nvidia/dra-driver-nvidia-gpu --namespace=nvidia-dra-driver-gpu "
+            "--version=0.4.1 --reuse-values ",
+            id="by its new name",
+        ),
+        pytest.param(
+            driver_daemon_set(
+                "nvidia-dra-driver-gpu-0.5.0-rc.1",
+                "local/dra-driver-nvidia-gpu@sha256:0",
+                WAITING,
+                annotations={
+                    "meta.helm.sh/release-name": "gpus",
+                    "meta.helm.sh/release-namespace": "drivers",
+                },
+            ),
+            "helm upgrade gpus nvidia/dra-driver-nvidia-gpu --namespace=drivers "
+            "--version=0.5.0-rc.1 --reuse-values ",
+            id="upgraded to the new chart with nameOverride, with Helm's annotations",
+        ),
+        pytest.param(
+            driver_daemon_set("gpus-25.8.1", "local/k8s-dra-driver-gpu:v25.8.1", WAITING),
+            "helm upgrade by-label nvidia/nvidia-dra-driver-gpu --namespace=nvidia-dra-driver-gpu "
+            "--version=25.8.1 --reuse-values ",
+            id="with another nameOverride, known by its image",
+        ),
+    ],
+)
+def test_a_release_of_the_driver_keeps_its_name_and_its_version(
+    tmp_path: Path, daemon_set: Mapping[str, Any], command: str
+) -> None:
+    planned(tmp_path, [plugin_node("gpu-0"), operator("v26.7.0"), daemon_set])
+
+    prepare = (tmp_path / "plan" / "prepare.sh").read_text()
+
+    assert command in prepare
+    assert "--install" not in prepare
+    # It has the root that its nodes need.
+    assert "nvidiaDriverRoot" not in prepare
+    assert "BEWARE" not in prepare
+    assert ("is an upgrade of its own" in prepare) is ("nvidia/nvidia-dra-driver-gpu" in command)
+
+
+def test_a_release_that_runs_on_all_nodes_is_told_before_it_leaves_them(tmp_path: Path) -> None:
+    release = driver_daemon_set("dra-driver-nvidia-gpu-0.4.1", "dra-driver-nvidia-gpu", {})
+
+    planned(tmp_path, [plugin_node("gpu-0"), release])
+
+    assert "BEWARE" in (tmp_path / "plan" / "prepare.sh").read_text()
+
+
+@pytest.mark.parametrize(
+    "daemon_set",
+    [
+        driver_daemon_set("dra-driver-nvidia-gpu-0.4.1; reboot", "dra-driver-nvidia-gpu", WAITING),
+        driver_daemon_set("dra-driver-nvidia-gpu", "dra-driver-nvidia-gpu", WAITING),
+        driver_daemon_set("other-driver-1.2.3", "other-driver", WAITING),
+        driver_daemon_set(
+            "dra-driver-nvidia-gpu-0.4.1",
+            "dra-driver-nvidia-gpu",
+            WAITING,
+            annotations={"meta.helm.sh/release-name": "$(reboot)"},
+        ),
+        driver_daemon_set(
+            "dra-driver-nvidia-gpu-0.4.1",
+            "dra-driver-nvidia-gpu",
+            WAITING,
+            annotations={"meta.helm.sh/release-namespace": "--all"},
+        ),
+    ],
+)
+def test_what_is_no_release_of_the_driver_is_not_upgraded(
+    tmp_path: Path, daemon_set: Mapping[str, Any]
+) -> None:
+    plan = planned(tmp_path, [plugin_node("gpu-0"), daemon_set])
+
+    assert plan["driverRelease"] is None
+    assert "helm upgrade --install" in (tmp_path / "plan" / "prepare.sh").read_text()
+
+
 def scripts(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.sh"))
 

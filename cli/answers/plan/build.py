@@ -12,6 +12,7 @@ from cli.answers.assessment.blockers import OLDEST_NVIDIA_DRIVER, check_version,
 from cli.answers.assessment.node_devices import NodeDevices, Source
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.answers.assessment.workloads import Workload, group_workloads
+from cli.answers.plan.driver_release import find_driver_release
 from cli.answers.plan.evidence import Evidence, mapping_at, read_evidence, text_map
 from cli.answers.plan.model import Held, Plan, PlannedNode, is_name, is_namespace
 from cli.answers.plan.placement import Placer, Stage
@@ -119,6 +120,7 @@ def build_plan(
         wave_nodes=policy.wave_nodes,
         keep_free=policy.keep_free,
         gpu_operator=operator,
+        driver_release=find_driver_release(prepared.objects),
         drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
         mapped_classes=_mapped_classes(prepared.cluster.workloads),
         plugins=tuple(

@@ -103,11 +103,27 @@ class PluginDaemonSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     node_selector_terms: tuple[Mapping[str, object], ...]
 
 
+class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A Helm release of NVIDIA's DRA driver that the cluster has already.
+
+    Attributes:
+        chart: The name of its chart, which other versions do not have.
+        waits_for_label: Its DaemonSet runs on nodes with the label of the driver only.
+    """
+
+    namespace: str
+    name: str
+    chart: str
+    version: str
+    waits_for_label: bool
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The document of `drawbridge plan`.
 
     Attributes:
         gpu_operator: Its version; empty where there is none.
+        driver_release: Of NVIDIA's DRA driver; null where Helm has installed none.
         drivers: DRA driver to the node label that has to choose the nodes of its DaemonSet.
         mapped_classes: DeviceClass to the resource name that it has to map before the first wave.
         plugins: DaemonSets to keep from switched nodes before the first wave.
@@ -125,3 +141,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waves: tuple[Wave, ...]
     held: tuple[Held, ...]
     quotas: Mapping[str, tuple[str, ...]]
+    driver_release: DriverRelease | None = None

@@ -6,7 +6,8 @@ node when the driver comes, and both follow labels.
 Sources: NVIDIA/gpu-operator docs 26.7 (ClusterPolicy and GPUCluster exclude each other; a node label
 keeps operands away), pull request 2575 (`gpu.deploy.operands` keeps the GPU driver), issues 2288 (the
 label of one operand may be set back) and 2686 (the validator waits); Project-HAMi/HAMi charts/hami
-(`gpu=on` chooses nodes); NVIDIA/k8s-dra-driver-gpu deployments/helm (a node selector chooses nodes).
+(`gpu=on` chooses nodes); kubernetes-sigs/dra-driver-nvidia-gpu deployments/helm (a node selector chooses
+nodes).
 """
 
 import re
