@@ -3,9 +3,9 @@
 Several modules, because each pins other libraries than the rest:
 
 * `e2e/controlplane`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and
-  kubectl in one binary, which is each of them by the name it is called by. Its go.mod names Kubernetes 1.37;
-  `kubernetes-1.35.mod` and others beside it name older versions, of which `DRAWBRIDGE_E2E_KUBERNETES`
-  chooses one.
+  kubectl in one binary, which is each of them by the name it is called by. Its go.mod names Kubernetes 1.37.
+* `e2e/controlplane/older`: kube-apiserver, kube-controller-manager and kube-scheduler of an older version,
+  if `DRAWBRIDGE_E2E_KUBERNETES` chooses one: 1.35 is built with `kubernetes-1.35.mod`.
 * `e2e/kwok`: simulated nodes, from kwok's own command.
 * `bridge`: the scheduler of this project, kube-scheduler with one plugin. Only stories of the bridge
   build it; most of it is compiled already once the control plane is.
@@ -49,9 +49,8 @@ COMPONENTS: Final = (
 NODE_PROGRAMS: Final = ("containerd", "containerd-shim-runc-v2", "ctr", "loopback")
 
 _HERE: Final = Path(__file__).parent
+_NEWEST_MOD_FILE: Final = "go.mod"
 _VERSION: Final = "k8s.io/component-base/version"
-
-
 OLDER_VARIABLE: Final = "DRAWBRIDGE_E2E_KUBERNETES"
 """The minor version of an older control plane, such as 1.35."""
 
@@ -59,7 +58,7 @@ OLDER_VARIABLE: Final = "DRAWBRIDGE_E2E_KUBERNETES"
 def _mod_file(minor: str) -> str:
     """The file that names the modules of the control plane, of a minor version or of the newest."""
     if not minor:
-        return "go.mod"
+        return _NEWEST_MOD_FILE
     known = {
         file.stem.removeprefix("kubernetes-"): file.name
         for file in (_HERE / "controlplane").glob("kubernetes-*.mod")
@@ -89,8 +88,8 @@ def _kubernetes_flags(version: str) -> str:
 _MOD_FILE: Final = _mod_file(os.environ.get(OLDER_VARIABLE, ""))
 KUBERNETES: Final = _pinned("k8s.io/kubernetes", _MOD_FILE)
 """The version of the control plane."""
-_NEWEST: Final = _pinned("k8s.io/kubernetes", "go.mod")
-"""The version of the bridge."""
+_NEWEST: Final = _pinned("k8s.io/kubernetes", _NEWEST_MOD_FILE)
+"""The version of the bridge, and of what is beside an older control plane."""
 BUILD_ENVIRONMENT: Final = {
     "GOTOOLCHAIN": "local",
     "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
@@ -121,22 +120,33 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
         return self.parent / self.name
 
 
+CONTROL_PLANE: Final = Module(
+    name="controlplane",
+    packages=(".",),
+    sources=("go.mod", "go.sum", "main.go"),
+    ldflags=_kubernetes_flags(_NEWEST),
+    names=COMPONENTS,
+)
+OLDER_CONTROL_PLANE: Final = Module(
+    name="controlplane",
+    packages=("./older",),
+    sources=(_MOD_FILE, str(Path(_MOD_FILE).with_suffix(".sum")), "older/main.go"),
+    ldflags=_kubernetes_flags(KUBERNETES),
+    names=("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+    mod_file=_MOD_FILE,
+)
+KWOK: Final = Module(
+    name="kwok",
+    packages=("sigs.k8s.io/kwok/cmd/kwok",),
+    sources=("go.mod", "go.sum"),
+    ldflags="-s -w",
+    names=("kwok",),
+)
 MODULES: Final = (
-    Module(
-        name="controlplane",
-        packages=(".",),
-        sources=(_MOD_FILE, str(Path(_MOD_FILE).with_suffix(".sum")), "main.go"),
-        ldflags=_kubernetes_flags(KUBERNETES),
-        names=COMPONENTS,
-        mod_file=_MOD_FILE,
-    ),
-    Module(
-        name="kwok",
-        packages=("sigs.k8s.io/kwok/cmd/kwok",),
-        sources=("go.mod", "go.sum"),
-        ldflags="-s -w",
-        names=("kwok",),
-    ),
+    CONTROL_PLANE,
+    # Its programs take the place of those of the same name.
+    *([OLDER_CONTROL_PLANE] if _MOD_FILE != _NEWEST_MOD_FILE else []),
+    KWOK,
 )
 CONTAINERD: Final = Module(
     name="containerd",

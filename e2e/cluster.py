@@ -32,7 +32,7 @@ from typing import IO, Any, Final, Self
 import msgspec
 
 from e2e.access import Access
-from e2e.binaries import KUBERNETES, binaries
+from e2e.binaries import binaries
 from e2e.credentials import (
     Authority,
     KeyPair,
@@ -42,6 +42,7 @@ from e2e.credentials import (
     signing_key,
     write_secret,
 )
+from e2e.older_kubernetes import gates_turned_on
 from e2e.processes import Child
 
 READY_TIMEOUT_S: Final = 60.0
@@ -58,18 +59,6 @@ KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
 
 NODE_LEASE_S: Final = 40
 """As kubelets have it."""
-
-GATES: Final[Mapping[str, tuple[int, int]]] = {
-    "DRAConsumableCapacity": (34, 36),
-    "DRADeviceBindingConditions": (34, 36),
-    "DRADeviceTaints": (34, 36),
-    "DRAExtendedResource": (34, 36),
-    "DRAPartitionableDevices": (34, 36),
-}
-"""Feature gate to the minor version that has it first, and the first that has it on by default.
-
-Source: pkg/features/kube_features.go of Kubernetes 1.37.1.
-"""
 
 _STAGES: Final = Path(__file__).parent / "kwok" / "stages.yaml"
 
@@ -444,17 +433,11 @@ class Cluster(Access):
         )
 
     def _feature_gates(self) -> tuple[str, ...]:
-        gates = {**_gates_on_by_default_later(), **self._gates}
+        gates = {**gates_turned_on(), **self._gates}
         if not gates:
             return ()
         settings = (f"{name}={str(on).lower()}" for name, on in sorted(gates.items()))
         return ("--feature-gates=" + ",".join(settings),)
-
-
-def _gates_on_by_default_later() -> dict[str, bool]:
-    """Return the gates that 1.37 has on and the control plane has, but off."""
-    minor = int(KUBERNETES.split(".")[1])
-    return {name: True for name, (added, on) in GATES.items() if added <= minor < on}
 
 
 _RESERVED_PORTS: Final[list[IO[bytes]]] = []

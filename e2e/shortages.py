@@ -30,6 +30,7 @@ class Shortage(NamedTuple):
         pod: Fields of the pod's spec.
         node: Fields of the node's spec.
         extra: Further objects.
+        since: The first minor version that has the objects.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Shortage(NamedTuple):
     pod: Mapping[str, Any] = {}
     node: Mapping[str, Any] = {}
     extra: Sequence[Object] = ()
+    since: int = 34
 
     @property
     def driver(self) -> str:
@@ -120,6 +122,8 @@ def _taint_rule(slug: str) -> Object:
     }
 
 
+TAINT_RULES_SINCE: Final = 37
+"""The first minor version that serves DeviceTaintRules of resource.k8s.io/v1."""
 TWO: Final = (gpu("gpu-0"), gpu("gpu-1"))
 ILL: Final = {"key": "example.com/ill", "effect": "NoSchedule"}
 RANGE: Final[Mapping[str, Any]] = {
@@ -163,7 +167,8 @@ SHORTAGES: Final = (
              requests(where("counters", "A.?whole.orValue(false)")),
              [requests(where("counters", "!A.?whole.orValue(false)"))]),
     Shortage("a device is tainted", "ill", ["example.com/ill"], [{**gpu(), "taints": [ILL]}]),
-    Shortage("a rule taints devices", "serviced", ["example.com/serviced"], [gpu()], extra=[_taint_rule("serviced")]),
+    Shortage("a rule taints devices", "serviced", ["example.com/serviced"], [gpu()], extra=[_taint_rule("serviced")],
+             since=TAINT_RULES_SINCE),
     Shortage("no two devices are alike", "alike", ["root"], [gpu("gpu-0", root="a"), gpu("gpu-1", root="b")],
              requests(asks("alike", count=2), constraints=[same("alike", "root")])),
     Shortage("requests cannot be near each other", "near", ["root"],

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from e2e.access import Access
+from e2e.older_kubernetes import needs
 from testing.slice_cases import (
     GATES,
     SLICES,
@@ -21,6 +22,9 @@ from testing.slice_cases import (
 )
 
 _PATH: Final = "/apis/resource.k8s.io/v1/resourceslices?dryRun=All"
+# The records are the verdicts of 1.37 about every field that it has.
+pytestmark = needs(37, "compatibilityGroups, skipNodeOperations and limits of slices")
+
 _WITH_GATES: Final = {"feature_gates": dict.fromkeys(GATES, True)}
 
 

@@ -12,6 +12,7 @@ from e2e.access import Access, Object, stream
 from e2e.drawbridge import Drawbridge
 from e2e.inventory import HAMI, NVIDIA, NVIDIA_EXTENDED_RESOURCE
 from e2e.objects import claim_template, pod
+from e2e.older_kubernetes import needs
 from e2e.translated import devices, legacy_keys
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
@@ -226,6 +227,9 @@ CAP_THE_CORES_OF_WHAT_HAS_CLAIMS = {
 }
 
 
+mutating_policies = needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1")
+
+
 @pytest.fixture
 def policy(request: pytest.FixtureRequest, cluster: Access, namespace: str) -> Iterator[None]:
     """A MutatingAdmissionPolicy with the mutation that the story is parametrized with.
@@ -267,6 +271,7 @@ def dry_run(cluster: Access, namespace: str, document: Object) -> Object:
 
 
 @pytest.mark.usefixtures("policy")
+@mutating_policies
 @pytest.mark.parametrize("policy", [SAY_WHETHER_THERE_ARE_CLAIMS], indirect=True, ids=["a label"])
 def test_a_second_round_of_admission_finds_nothing_to_do(
     cluster: Access, drawbridge: Drawbridge, namespace: str
@@ -283,6 +288,7 @@ def test_a_second_round_of_admission_finds_nothing_to_do(
 
 
 @pytest.mark.usefixtures("policy")
+@mutating_policies
 @pytest.mark.parametrize(
     "policy", [CAP_THE_CORES_OF_WHAT_HAS_CLAIMS], indirect=True, ids=["a device key"]
 )

@@ -89,7 +89,9 @@ def deployment(text: str) -> Document:
     ("target", "expected"),
     [
         ("1.33", [("error", "kubernetesTooOld")]),
-        ("1.35", [("error", "featureGateOff"), ("warning", "kubernetesNotTested")]),
+        ("1.34", [("error", "featureGateOff"), ("warning", "kubernetesNotTested")]),
+        ("1.35", [("error", "featureGateOff")]),
+        ("1.36", [("warning", "kubernetesNotTested")]),
         ("1.37", []),
         ("1.38", [("warning", "kubernetesNotTested")]),
     ],
@@ -107,7 +109,7 @@ def test_a_share_needs_a_version_that_keeps_it(
 def test_a_claim_of_whole_devices_needs_no_gate(tmp_path: Path) -> None:
     answer = check(tmp_path, claim(), flags=("--kubernetes", "1.35"))
 
-    assert codes(answer) == [("warning", "kubernetesNotTested")]
+    assert codes(answer) == []
 
 
 @pytest.mark.parametrize(

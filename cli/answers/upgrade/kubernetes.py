@@ -21,7 +21,8 @@ BRIDGE_VERSION: Final = (1, 37)
 """The bridge is a kube-scheduler of this version."""
 DRIVER_SINCE: Final = (1, 36)
 """The node driver writes `status.devices` with rights that exist since."""
-OLDEST_TESTED: Final = (1, 37)
+TESTED: Final = ((1, 35), NEWEST_TESTED)
+"""The versions on which stories of translation, webhook and rules were run, see docs/operations.md."""
 _VERSION: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\D.*)?", re.DOTALL)
 
 GATES: Final[Mapping[str, Mapping[int, bool | None]]] = {
@@ -100,12 +101,12 @@ def _check_support(
             f"Kubernetes {name} does not serve resource.k8s.io/v1",
             f"use Kubernetes {format_version(OLDEST_KUBERNETES)} or newer",
         )
-    elif not OLDEST_TESTED <= target <= NEWEST_TESTED:
+    elif target not in TESTED:
         yield finding(
             Severity.WARNING,
             UpgradeCode.KUBERNETES_NOT_TESTED,
-            f"this version of Drawbridge is tested with Kubernetes {format_version(NEWEST_TESTED)}, "
-            f"not with {name}",
+            "this version of Drawbridge is tested with Kubernetes "
+            f"{' and '.join(map(format_version, TESTED))}, not with {name}",
             "look for a release of Drawbridge for that version, and try mode Shadow first",
         )
     owners = [

@@ -1,0 +1,71 @@
+"""What the control plane of an older Kubernetes has off, lacks or decides otherwise than the newest one.
+
+`DRAWBRIDGE_E2E_KUBERNETES` chooses the version, see `e2e.binaries`. Gates that 1.37 has on by default and
+the version has off are turned on, so that stories of shares have shares; a story that needs what the
+version does not have at all is skipped, with the reason.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+
+from cli.answers.upgrade.kubernetes import GATES
+from e2e.binaries import KUBERNETES
+
+MINOR: Final = int(KUBERNETES.split(".")[1])
+"""Of the control plane."""
+NEWEST_MINOR: Final = 37
+LEFT_OFF: Final[Mapping[str, str]] = {
+    "DRADeviceTaintRules": "needs an API version that is off by default, and that nothing of ours reads",
+}
+"""Feature gate to the reason why it is as the version has it by default."""
+SINCE: Final[Mapping[str, int]] = {
+    "DRAFractionalCapacityRange": 37,
+    "DRAListTypeAttributes": 36,
+    "DRAOptionalNodeOperations": 37,
+}
+"""Feature gate that a story sets to the first minor version with it; others are in `GATES`.
+
+Source: pkg/features/kube_features.go of Kubernetes 1.37.1.
+"""
+
+
+def gates_turned_on(minor: int = MINOR) -> dict[str, bool]:
+    """Return the gates that the newest version has on by default, and this version has off.
+
+    >>> sorted(gates_turned_on(36)), "DRAConsumableCapacity" in gates_turned_on(34)
+    ([], True)
+    """
+    return {
+        gate: True
+        for gate, defaults in GATES.items()
+        if defaults[NEWEST_MINOR] and defaults[minor] is False and gate not in LEFT_OFF
+    }
+
+
+def lacking(gates: Mapping[str, bool], minor: int = MINOR) -> str:
+    """Explain which of some gates a version does not have; empty where it has all.
+
+    >>> lacking({"DRADeviceCompatibilityGroups": True}, 36)
+    'Kubernetes 1.36 does not have the feature gate DRADeviceCompatibilityGroups, 1.37 has it'
+    """
+    for gate in sorted(gates):
+        first = SINCE.get(gate) or min(
+            version for version, default in GATES[gate].items() if default is not None
+        )
+        if first > minor:
+            return f"Kubernetes 1.{minor} does not have the feature gate {gate}, 1.{first} has it"
+    return ""
+
+
+def needs(minor: int, what: str) -> pytest.MarkDecorator:
+    """Return the mark that skips a story on control planes older than a version.
+
+    Args:
+        minor: The first version on which the story can be told.
+        what: It has, and older ones lack.
+    """
+    return pytest.mark.skipif(
+        minor > MINOR, reason=f"Kubernetes 1.{MINOR} lacks {what}, which 1.{minor} has"
+    )
