@@ -16,10 +16,13 @@ from e2e.binaries import KUBERNETES
 MINOR: Final = int(KUBERNETES.split(".")[1])
 """Of the control plane."""
 NEWEST_MINOR: Final = 37
-LEFT_OFF: Final[Mapping[str, str]] = {
-    "DRADeviceTaintRules": "needs an API version that is off by default, and that nothing of ours reads",
+LEFT_OFF: Final[Mapping[str, int]] = {
+    # Its API has no version that is on by default, and nothing of ours reads an older one.
+    "DRADeviceTaintRules": 37,
+    # In 1.34 counters are in the slice of their devices, and slices of their own are rejected.
+    "DRAPartitionableDevices": 35,
 }
-"""Feature gate to the reason why it is as the version has it by default."""
+"""Feature gate to the first minor version in which it is not as it is by default."""
 SINCE: Final[Mapping[str, int]] = {
     "DRAFractionalCapacityRange": 37,
     "DRAListTypeAttributes": 36,
@@ -40,7 +43,7 @@ def gates_turned_on(minor: int = MINOR) -> dict[str, bool]:
     return {
         gate: True
         for gate, defaults in GATES.items()
-        if defaults[NEWEST_MINOR] and defaults[minor] is False and gate not in LEFT_OFF
+        if defaults[NEWEST_MINOR] and defaults[minor] is False and minor >= LEFT_OFF.get(gate, 0)
     }
 
 

@@ -30,7 +30,8 @@ class Shortage(NamedTuple):
         pod: Fields of the pod's spec.
         node: Fields of the node's spec.
         extra: Further objects.
-        since: The first minor version that has the objects.
+        since: The first minor version that has what is needed.
+        needed: Of that version.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Shortage(NamedTuple):
     node: Mapping[str, Any] = {}
     extra: Sequence[Object] = ()
     since: int = 34
+    needed: str = ""
 
     @property
     def driver(self) -> str:
@@ -165,10 +167,11 @@ SHORTAGES: Final = (
     Shortage("the hardware under a partition is in use", "counters", ["memory"],
              [partition("half", "card-0", "20Gi"), {**partition("whole", "card-0", "40Gi"), **_WHOLE}],
              requests(where("counters", "A.?whole.orValue(false)")),
-             [requests(where("counters", "!A.?whole.orValue(false)"))]),
+             [requests(where("counters", "!A.?whole.orValue(false)"))],
+             since=35, needed="counters in slices of their own"),
     Shortage("a device is tainted", "ill", ["example.com/ill"], [{**gpu(), "taints": [ILL]}]),
     Shortage("a rule taints devices", "serviced", ["example.com/serviced"], [gpu()], extra=[_taint_rule("serviced")],
-             since=TAINT_RULES_SINCE),
+             since=TAINT_RULES_SINCE, needed="DeviceTaintRule of resource.k8s.io/v1"),
     Shortage("no two devices are alike", "alike", ["root"], [gpu("gpu-0", root="a"), gpu("gpu-1", root="b")],
              requests(asks("alike", count=2), constraints=[same("alike", "root")])),
     Shortage("requests cannot be near each other", "near", ["root"],

@@ -107,7 +107,7 @@ def events(cluster: Access, namespace: str) -> list[Object]:
         pytest.param(
             shortage,
             id=shortage.name,
-            marks=needs(shortage.since, "DeviceTaintRule of resource.k8s.io/v1"),
+            marks=needs(shortage.since, shortage.needed),
         )
         for shortage in SHORTAGES
     ],

@@ -14,6 +14,7 @@ from e2e.access import Access, Object, stream
 from e2e.drawbridge import CONTROLLER, Drawbridge, command_line
 from e2e.inventory import HAMI, NVIDIA
 from e2e.objects import claim_template, deployment, pod
+from e2e.older_kubernetes import needs
 from e2e.translated import devices, legacy_keys
 from kube.names import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
@@ -104,6 +105,7 @@ def without_controller(cluster: Access, drawbridge: Drawbridge) -> Iterator[Call
         again()
 
 
+@needs(37, "a claim controller that makes a claim in place of one that was deleted")
 def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
     cluster: Access, namespace: str, without_controller: Callable[[], None]
 ) -> None:
