@@ -263,9 +263,18 @@ def take_back(migration: Migration, wave: Mapping[str, Any]) -> None:
     switched = {node["name"] for node in wave["nodes"]}
     assert published(migration, switched) == {}
     assert "0" not in offered(migration, switched)
-    for reference, pods in migration.pods().items():
-        if reference.split("/")[1] in wave["namespaces"]:
-            assert not any(map(is_translated, pods)), reference
+
+    def is_back() -> bool:
+        # In the middle of a rollout there are as many pods as in the end, of both kinds.
+        time.sleep(LOOK_S)
+        return not any(
+            is_translated(pod)
+            for reference, pods in migration.pods().items()
+            if reference.split("/")[1] in wave["namespaces"]
+            for pod in pods
+        )
+
+    migration.cluster.wait_until(is_back, "no pod of the wave has claims", timeout_s=TIMEOUT_S)
 
 
 def untouched(migration: Migration, wave: Mapping[str, Any]) -> set[str]:
