@@ -156,7 +156,7 @@ class Binder:
                     if step is None or isinstance(step, Rejection):
                         return step
                     outcome = await self._make(step)
-                    if outcome is Outcome.REFUSED or outcome is Outcome.GONE:
+                    if outcome in {Outcome.REFUSED, Outcome.GONE, Outcome.NOT_SENT}:
                         return failed_rejection(
                             Code.WRITE_REFUSED, "the API server refused to write a ResourceClaim"
                         )

@@ -7,7 +7,6 @@ server tells the leader's writes from those of a process that no longer leads.
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import msgspec
 
@@ -17,10 +16,7 @@ from kube.client.client import Client, PatchType
 from kube.errors import KubeError
 from kube.names import FIELD_MANAGER_PREFIX
 from sidecar.plan.pending_writes import PendingWrites
-from sidecar.plan.writes import Outcome, Patch, outcome_of
-
-LOCKED: Final = 423
-"""The status of a write that was not sent, since this process may not write any more."""
+from sidecar.plan.writes import LOCKED, Outcome, Patch, outcome_of
 
 
 class ClaimWriter:

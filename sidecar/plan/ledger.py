@@ -1,13 +1,14 @@
 """Devices that are promised and not yet seen in the API: a state machine per claim.
 
-    reserved -- begin --> writing -- no answer --> unknown -- begin --> writing, in doubt
-       ^                    |                         |                     |
-       +----- refused ------+                         +------ refused ------+
-       +--- the version of the claim has changed -----+---------------------+
+    reserved -- begin --> writing -- no answer, refused --> unknown -- begin --> writing, in doubt
+       ^                    |                                  |                     |
+       +----- not sent -----+                                  +----- not sent ------+
+       +------- the version of the claim has changed ----------+---------------------+
     any -- the claim is seen allocated, deleted or recreated --> gone from here
 
 A write that got no answer may still be made, however late: the API server goes on with what it has
-received. Each of our writes is conditional on the version that it was decided on. So one thing settles
+received. One that was refused may have a copy on its way, which a proxy has sent again: a fence that did not
+know the holder yet admits it a moment later. Each of our writes is conditional on the version that it was decided on. So one thing settles
 it: the version of the claim changes, by ours or by any other write. Merely reading the old version
 again proves nothing, and until then the devices stay promised.
 
@@ -33,7 +34,7 @@ class Step(StrEnum):
     WRITING = "writing"
     """A write is under way."""
     UNKNOWN = "unknown"
-    """A write got no answer, and may have been made or may be made later."""
+    """A write got no answer or was refused, and it or a copy may have been made or may be made later."""
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +96,8 @@ def begin(hold: Hold, base: str) -> Hold:
     )
 
 
-def refused_hold(hold: Hold) -> Hold | None:
-    """Return the hold after the API server refused the write, so that it was not and cannot be made.
+def unmade_hold(hold: Hold) -> Hold | None:
+    """Return the hold after a write that was not and cannot be made.
 
     That says nothing about an earlier one. Not for a conflict: what the claim has become decides.
     """
@@ -107,8 +108,8 @@ def refused_hold(hold: Hold) -> Hold | None:
     return _unless_idle(_rested_hold(hold))
 
 
-def unanswered_hold(hold: Hold) -> Hold:
-    """Return the hold after a write that got no answer."""
+def unsettled_hold(hold: Hold) -> Hold:
+    """Return the hold after a write that may be made yet: it got no answer, or was refused."""
     return replace(hold, step=Step.UNKNOWN) if hold.step is Step.WRITING else hold
 
 

@@ -146,11 +146,13 @@ def after(hold: Hold, write: ClaimWrite, outcome: Outcome) -> Hold | None:
     """
     if write.kind is not Kind.ALLOCATE:
         return hold
-    if outcome is Outcome.UNKNOWN:
-        return ledger.unanswered_hold(hold)
-    if outcome in {Outcome.REFUSED, Outcome.GONE}:
-        return ledger.refused_hold(hold)
-    return hold
+    match outcome:
+        case Outcome.UNKNOWN | Outcome.REFUSED:
+            return ledger.unsettled_hold(hold)
+        case Outcome.GONE | Outcome.NOT_SENT:
+            return ledger.unmade_hold(hold)
+        case Outcome.CONFLICT:
+            return hold
 
 
 def patch_of(write: ClaimWrite, *, now: str, number: int) -> Patch:

@@ -23,6 +23,8 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Source: k8s.io/api v0.37.1, resource/v1, Finalizer."""
 SETTLED_ANNOTATION: Final = f"{GROUP}/settled"
 """Changes the version of a claim, so that no earlier write can land any more."""
+LOCKED: Final = 423
+"""The status of a write that was not sent, since this process may not write any more."""
 MAX_CONSUMERS: Final = 256
 """Source: k8s.io/api v0.37.1, resource/v1, ResourceClaimReservedForMaxSize."""
 
@@ -36,8 +38,11 @@ class Outcome(StrEnum):
     """Not made: the claim has changed."""
     GONE = "gone"
     """Not made: the claim does not exist."""
+    NOT_SENT = "notSent"
+    """Not made: this process may not write any more."""
     REFUSED = "refused"
-    """Not made: the API server refused it."""
+    """Not made, but a copy of it that is on its way may be: an API server whose fence did not know the
+    holder yet refuses what it admits a moment later."""
     UNKNOWN = "unknown"
     """It may have been made, or may be made later."""
 
@@ -51,6 +56,8 @@ def outcome_of(error: KubeError) -> Outcome:
             return Outcome.GONE
         case 408:
             return Outcome.UNKNOWN
+        case status if status == LOCKED:
+            return Outcome.NOT_SENT
         case status if 400 <= status < 500:
             return Outcome.REFUSED
         case _:

@@ -7,10 +7,10 @@ from sidecar.plan.ledger import (
     Step,
     begin,
     observe,
-    refused_hold,
     reserve,
-    unanswered_hold,
+    unmade_hold,
     unreserve,
+    unsettled_hold,
 )
 
 ALLOCATION = AllocationResult(allocation_timestamp="ours")
@@ -49,12 +49,12 @@ def test_a_claim_that_is_seen_allocated_is_the_api_s_business() -> None:
 
 
 def test_a_claim_that_was_deleted_or_recreated_ends_the_promise() -> None:
-    assert observe(unanswered_hold(begin(reserved(), "5")), None) is None
+    assert observe(unsettled_hold(begin(reserved(), "5")), None) is None
     assert observe(reserved(), claim("9", uid="another")) is None
 
 
 def test_a_write_without_an_answer_is_not_settled_by_reading_the_same_version() -> None:
-    hold = unanswered_hold(begin(reserved(), "5"))
+    hold = unsettled_hold(begin(reserved(), "5"))
     given_up = unreserve(hold, "pod")
 
     assert given_up is not None
@@ -62,7 +62,7 @@ def test_a_write_without_an_answer_is_not_settled_by_reading_the_same_version() 
 
 
 def test_a_write_without_an_answer_is_settled_once_the_version_has_changed() -> None:
-    hold = unanswered_hold(begin(reserved(), "5"))
+    hold = unsettled_hold(begin(reserved(), "5"))
     settled = observe(hold, claim("6"))
 
     assert settled is not None
@@ -73,20 +73,20 @@ def test_a_write_without_an_answer_is_settled_once_the_version_has_changed() -> 
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    hold = unanswered_hold(begin(reserved(), "10"))
+    hold = unsettled_hold(begin(reserved(), "10"))
 
     assert observe(hold, claim("9")) == hold
 
 
-def test_a_refused_write_leaves_the_reservation() -> None:
-    hold = refused_hold(begin(reserved(), "5"))
+def test_a_write_that_was_not_sent_leaves_the_reservation() -> None:
+    hold = unmade_hold(begin(reserved(), "5"))
 
     assert hold is not None
     assert hold.step is Step.RESERVED
 
 
-def test_a_refused_second_write_says_nothing_about_the_first() -> None:
-    hold = refused_hold(begin(unanswered_hold(begin(reserved(), "5")), "5"))
+def test_a_second_write_that_was_not_sent_says_nothing_about_the_first() -> None:
+    hold = unmade_hold(begin(unsettled_hold(begin(reserved(), "5")), "5"))
 
     assert hold is not None
     assert hold.step is Step.UNKNOWN

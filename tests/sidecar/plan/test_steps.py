@@ -13,6 +13,8 @@ from sidecar.plan.rejections import Code, Rejection
 from sidecar.plan.steps import (
     ClaimWrite,
     Kind,
+    after,
+    before,
     next_bind_step,
     next_release_step,
     next_settle_step,
@@ -104,6 +106,27 @@ def test_others_keep_the_devices() -> None:
     assert release(claim_with(), deallocate=True) is None
 
 
+@pytest.mark.parametrize(
+    ("outcome", "want"),
+    [
+        (Outcome.UNKNOWN, Step.UNKNOWN),
+        (Outcome.REFUSED, Step.UNKNOWN),
+        (Outcome.CONFLICT, Step.WRITING),
+        (Outcome.NOT_SENT, Step.RESERVED),
+        (Outcome.GONE, Step.RESERVED),
+    ],
+)
+def test_what_the_end_of_an_allocation_means_for_the_devices(outcome: Outcome, want: Step) -> None:
+    """A copy of a refused write may meet a fence that knows the holder, as in seed 10703 of `make chaos`."""
+    write = next_bind_step(claim_with(), "claim", hold(), POD, NODE)
+    assert isinstance(write, ClaimWrite)
+
+    ended = after(before(hold(), write), write, outcome)
+
+    assert ended is not None
+    assert ended.step is want
+
+
 def test_only_a_write_that_may_land_is_settled() -> None:
     assert next_settle_step(claim_with(), hold()) is None
     assert next_settle_step(None, hold(Step.UNKNOWN)) is None
@@ -122,6 +145,7 @@ def test_only_a_write_that_may_land_is_settled() -> None:
         (409, Outcome.CONFLICT),
         (404, Outcome.GONE),
         (403, Outcome.REFUSED),
+        (423, Outcome.NOT_SENT),
         (422, Outcome.REFUSED),
         (429, Outcome.REFUSED),
         (408, Outcome.UNKNOWN),
