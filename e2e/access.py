@@ -208,7 +208,9 @@ class Access:
     ) -> list[Object]:
         """The objects of a kind, by name; of all namespaces when none is given."""
         query = f"?labelSelector={urllib.parse.quote(selector)}" if selector else ""
-        items: list[Object] = json.loads(self.raw(self.kind(kind).path(namespace) + query))["items"]
+        body = self.raw(self.kind(kind).path(namespace) + query)
+        # A story may have stored what is not UTF-8, which stays until its namespace is gone.
+        items: list[Object] = json.loads(body.decode(errors="replace"))["items"]
         return sorted(items, key=lambda item: (_namespace(item), item["metadata"]["name"]))
 
     def kind(self, name: str) -> Kind:

@@ -203,7 +203,7 @@ def _warnings(
     publishing_drivers = sorted({pool.driver for pool in context.inventory.pools})
     for driver in sorted(set(added_drivers) - set(publishing_drivers)):
         similar = get_close_matches(driver, publishing_drivers, n=1)
-        hint = f"did you mean {similar[0]}?" if similar else _published(publishing_drivers)
+        hint = f"did you mean {similar[0]}?" if similar else _list_publishing(publishing_drivers)
         yield f"{driver} publishes no devices; {hint}"
     if added_drivers and objects.is_read and not _leader(objects):
         yield (
@@ -212,7 +212,7 @@ def _warnings(
         )
 
 
-def _published(drivers: Sequence[str]) -> str:
+def _list_publishing(drivers: Sequence[str]) -> str:
     if not drivers:
         return "no driver does"
     more = f" and {len(drivers) - MAX_NAMED} more" if len(drivers) > MAX_NAMED else ""

@@ -4,6 +4,7 @@ A view is read-only: it drops the fields that it does not declare, so it is neve
 to objects of others go out as patches.
 """
 
+import gc
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -17,6 +18,8 @@ _T = TypeVar("_T")
 
 MAX_DEPTH: Final = 200
 """Levels of nested objects and lists; the deepest schemas of real CRDs stay below 60."""
+LARGE_TEXT: Final = 2**18
+"""Bytes of JSON that make so many objects that the garbage collector would look at them meanwhile."""
 _NEXT_BRACKET: Final = re.compile(
     rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))*+([\[\]{}]|\Z)', re.DOTALL
 )
@@ -103,7 +106,7 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
     """
     decoder: msgspec.json.Decoder[_T] = _decoder(cast(Any, kind))
     try:
-        return decoder.decode(data)
+        return _decode_text(decoder, data)
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -114,6 +117,17 @@ def decode(data: bytes | str, kind: type[_T]) -> _T:
         if valid_text == text:
             raise
         return decoder.decode(valid_text)
+
+
+def _decode_text(decoder: msgspec.json.Decoder[_T], data: bytes | str) -> _T:
+    """Decode without collecting garbage where there is much text: none is made, and each look costs more."""
+    if not gc.isenabled() or len(data) < LARGE_TEXT:
+        return decoder.decode(data)
+    gc.disable()
+    try:
+        return decoder.decode(data)
+    finally:
+        gc.enable()
 
 
 def decode_pruned(data: bytes, kind: type[_T]) -> _T:

@@ -57,6 +57,8 @@ _CHANGEABLE: Final = re.compile(
     re.DOTALL,
 )
 """The fields in which a patch may write."""
+_HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
+"""Go, and so the API server, reads U+FFFD for it."""
 
 
 def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
@@ -186,7 +188,7 @@ def _review_complaints(call: Call, body: bytes) -> Iterator[str]:
     except (ValueError, KeyError, jsonpatch.JsonPatchException) as fault:
         yield f"no valid answer: {type(fault).__name__} {fault}"
         return
-    if response["uid"] != request_["uid"]:
+    if response["uid"] != _HALF_CHARACTER.sub("\ufffd", request_["uid"]):
         yield "another uid"
     if "patch" in response and not call.head.startswith(_MUTATING):
         yield "a patch of what is only judged"
