@@ -12,7 +12,6 @@ Upstream caches only compiled selectors between two attempts, and has them here.
 finish within the deadline, it has no figure.
 """
 
-import gc
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from bench.allocator_runs import (
 from bench.inventory_memory import write
 from bench.report import Result, below, informative, times, within
 from bench.upstream import Upstream
+from process.garbage import exempt_caches
 from testing.oracle import workloads
 from testing.oracle.go import Oracle
 from testing.oracle.scenarios import Scenario
@@ -129,8 +129,7 @@ def _cluster(upstream: Upstream, name: str, description: str, goal: float) -> It
 
 def _cold_node(upstream: Upstream) -> Iterator[Result]:
     """Yield the time of the first search of one node of 8 devices."""
-    gc.collect()  # The clusters measured before, which no process would hold, are not inspected again.
-    gc.freeze()
+    exempt_caches()  # The clusters measured before, which no process would hold.
     scenario = workloads.free(1)
     file = upstream.write("one-node", scenario)
 

@@ -36,6 +36,7 @@ from driver.steps import Step
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
+from process.garbage import exempt_caches
 from testing.allocation.builders import DRIVER, device, result
 from testing.driver.builders import allocated_claim, document_of, node_state
 from testing.driver.nodes import FolderNode
@@ -156,8 +157,7 @@ async def _rounds(folder: Path, count: int) -> _Times:
             refs = [_ref(claim) for claim in claims]
             # As the driver does after its start and after each change of its devices.
             await asyncio.to_thread(node.current.state().index_devices)
-            gc.collect()
-            gc.freeze()
+            exempt_caches()
             prepare = _method(channel, "NodePrepareResources", api.NodePrepareResourcesResponse)
             unprepare = _method(
                 channel, "NodeUnprepareResources", api.NodeUnprepareResourcesResponse

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cli.answers.bridge import BridgePlan, BridgeStatus, Step, bridge_status, plan_change
-from cli.inputs.bridge import POLICY_BINDINGS, BridgeObjects, read_bridge
+from cli.inputs.bridge import BridgeObjects, read_bridge
 from cli.inputs.cluster_state import build_state
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
@@ -20,7 +20,12 @@ from cli.output.help import Command
 from cli.output.phrases import count_text
 from findings.text import printable
 from kube.api.ownership import MAX_DRIVERS, owned_drivers
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, Resource
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    Resource,
+)
 
 _DRIVER: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 MAX_DRIVER_NAME: Final = 63
@@ -28,7 +33,7 @@ MAX_DRIVER_NAME: Final = 63
 _RESOURCES: Final[Mapping[str, Resource]] = {
     "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
     "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
-    "ValidatingAdmissionPolicyBinding": POLICY_BINDINGS,
+    "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS,
 }
 EXAMPLES: Final = """\
 drawbridge bridge own gpu.nvidia.com

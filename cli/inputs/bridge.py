@@ -8,19 +8,17 @@ from typing import Any, Final
 import msgspec
 
 from kube.api.ownership import OWNERSHIP, AllocatorOwnership
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES, Resource
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+)
 from kube.names import BRIDGE_LEASE, FENCE, HOLDER_FENCE, NAMESPACE
 
-POLICY_BINDINGS: Final = Resource(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="validatingadmissionpolicybindings",
-    namespaced=False,
-)
 _FENCE_PARTS: Final = (
-    ("ValidatingAdmissionPolicyBinding", POLICY_BINDINGS, FENCE),
+    ("ValidatingAdmissionPolicyBinding", VALIDATING_ADMISSION_POLICY_BINDINGS, FENCE),
     ("ValidatingAdmissionPolicy", VALIDATING_ADMISSION_POLICIES, HOLDER_FENCE),
-    ("ValidatingAdmissionPolicyBinding", POLICY_BINDINGS, HOLDER_FENCE),
+    ("ValidatingAdmissionPolicyBinding", VALIDATING_ADMISSION_POLICY_BINDINGS, HOLDER_FENCE),
 )
 """What belongs to the fence besides its first policy."""
 

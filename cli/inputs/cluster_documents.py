@@ -10,8 +10,7 @@ import click
 import msgspec
 
 from cli.inputs.completion import FILE_NAME
-from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG
-from cli.inputs.flags import add_flags as with_flags
+from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG, add_flags
 from cli.inputs.live_snapshot import KINDS, LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
@@ -96,7 +95,7 @@ def with_documents(
             reading from a live cluster begins.
     """
 
-    def add_flags(command: _Command) -> _Command:
+    def decorate(command: _Command) -> _Command:
         @wraps(command)
         def called(
             *,
@@ -118,10 +117,9 @@ def with_documents(
             )
             command(documents=read_documents(flags, start_progress), **values)
 
-        decorated: _Command = called
-        return with_flags(decorated, CLUSTER_DOCUMENT_FLAGS)
+        return add_flags(called, CLUSTER_DOCUMENT_FLAGS)
 
-    return add_flags
+    return decorate
 
 
 def read_documents(

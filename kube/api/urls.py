@@ -93,6 +93,12 @@ VALIDATING_ADMISSION_POLICIES: Final = Resource(
     plural="validatingadmissionpolicies",
     namespaced=False,
 )
+VALIDATING_ADMISSION_POLICY_BINDINGS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingadmissionpolicybindings",
+    namespaced=False,
+)
 MUTATING_ADMISSION_POLICIES: Final = Resource(
     group="admissionregistration.k8s.io",
     version="v1",

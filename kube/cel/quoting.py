@@ -1,7 +1,10 @@
 """Quote a string as a CEL literal without the engine: translations write CEL and never run it."""
 
+import re
 from typing import Final
 
+_UNSAFE: Final = re.compile("[^ !#-\\[\\]-~]")
+"""Everything but printable ASCII, and the double quote and the backslash."""
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -11,18 +14,17 @@ def quote(text: str) -> str:
     >>> print(quote('a "b" \\ \n é'))
     "a \"b\" \\ \n \u00e9"
     """
-    if text.isascii() and text.isprintable() and not _ESCAPES.keys() & set(text):
-        return f'"{text}"'
-    # Few characters come often, so each is escaped once.
-    escapes = {ord(character): _escape(character) for character in set(text)}
-    return f'"{text.translate(escapes)}"'
+    if unsafe_characters := set(_UNSAFE.findall(text)):
+        # Each is escaped once, however often it comes.
+        text = text.translate(
+            {ord(character): _escape(character) for character in unsafe_characters}
+        )
+    return f'"{text}"'
 
 
 def _escape(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
-    if character.isascii() and character.isprintable():
-        return character
     code = ord(character)
     # A lone surrogate is not a character in CEL or in JSON's UTF-8.
     if 0xD800 <= code < 0xE000:

@@ -7,10 +7,11 @@
     any -- the claim is seen allocated, deleted or recreated --> gone from here
 
 A write that got no answer may still be made, however late: the API server goes on with what it has
-received. One that was refused may have a copy on its way, which a proxy has sent again: a fence that did not
-know the holder yet admits it a moment later. Each of our writes is conditional on the version that it was decided on. So one thing settles
-it: the version of the claim changes, by ours or by any other write. Merely reading the old version
-again proves nothing, and until then the devices stay promised.
+received. One that was refused may have a copy on its way, which a proxy has sent again: a fence that
+did not know the holder yet admits it a moment later. Each of our writes is conditional on the version
+that it was decided on. So one thing settles it: the version of the claim changes, by ours or by any
+other write. Merely reading the old version again proves nothing, and until then the devices stay
+promised.
 
 Source: k8s.io/apiserver v0.37.1, pkg/endpoints/handlers/finisher: a request that timed out goes on.
 """
