@@ -13,6 +13,7 @@ from allocator.pods.claims import allocation_of
 from cli.answers.leases import age_of, is_over
 from cli.inputs.bridge import BridgeObjects
 from cli.inputs.cluster_state import ClusterState, is_pending
+from findings.text import printable
 from kube.api.core import Pod
 from kube.api.ownership import (
     API_VERSION,
@@ -210,6 +211,29 @@ def _warnings(
             "no bridge leads, so pods with these drivers would stay pending: "
             "docs/bridge.md says how to install it"
         )
+
+
+def explain_not_owned(released_drivers: Collection[str], owned: Collection[str]) -> str:
+    """Return which drivers cannot be released since the bridge does not own them; empty if it owns all.
+
+    >>> explain_not_owned(["gpu.nvidia.con"], ["gpu.nvidia.com"])
+    'the bridge does not own gpu.nvidia.con, did you mean gpu.nvidia.com? It owns gpu.nvidia.com'
+    """
+    strangers = sorted(set(released_drivers) - set(owned))
+    if not strangers:
+        return ""
+    names = sorted(map(printable, owned))
+    similar = list(
+        dict.fromkeys(
+            name for driver in strangers for name in get_close_matches(driver, names, n=1)
+        )
+    )
+    hint = f", did you mean {', '.join(similar)}? It owns " if similar else "; it owns "
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return (
+        f"the bridge does not own {', '.join(strangers)}{hint}"
+        f"{', '.join(names[:MAX_NAMED]) or 'no driver'}{more}"
+    )
 
 
 def _list_publishing(drivers: Sequence[str]) -> str:

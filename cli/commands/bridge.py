@@ -9,7 +9,14 @@ from typing import Final
 import click
 import msgspec
 
-from cli.answers.bridge import BridgePlan, BridgeStatus, Step, bridge_status, plan_change
+from cli.answers.bridge import (
+    BridgePlan,
+    BridgeStatus,
+    Step,
+    bridge_status,
+    explain_not_owned,
+    plan_change,
+)
 from cli.inputs.bridge import BridgeObjects, read_bridge
 from cli.inputs.cluster_state import build_state
 from cli.inputs.kinds import STATE_KINDS
@@ -35,6 +42,14 @@ _RESOURCES: Final[Mapping[str, Resource]] = {
     "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
     "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS,
 }
+
+
+class _Refused(click.ClickException):
+    """The cluster is not as the call assumes, so that its usage would explain nothing."""
+
+    exit_code = 2
+
+
 EXAMPLES: Final = """\
 drawbridge bridge own gpu.nvidia.com
 drawbridge bridge own gpu.nvidia.com --apply
@@ -81,15 +96,17 @@ def bridge(
         status = bridge_status(state, objects)
         _print(status, _status_lines(status), output)
         sys.exit(1 if status.problems else 0)
-    drivers_of_bridge = owned_drivers(state.ownerships)
+    if ALLOCATOR_OWNERSHIPS.plural in cluster_objects.unread:
+        raise _Refused(
+            f"which drivers the bridge owns cannot be read, and {action} changes that list: the right "
+            f"to list {ALLOCATOR_OWNERSHIPS.plural} of {ALLOCATOR_OWNERSHIPS.group} is missing"
+        )
     if action == "own":
         plan = plan_change(state, objects, added_drivers=drivers)
     else:
-        missing = sorted(set(drivers) - drivers_of_bridge)
-        if missing:
-            raise click.UsageError(
-                f"the bridge does not own {', '.join(missing)}; it owns {', '.join(sorted(drivers_of_bridge)) or 'no driver'}"
-            )
+        refusal = explain_not_owned(drivers, owned_drivers(state.ownerships))
+        if refusal:
+            raise _Refused(refusal)
         plan = plan_change(state, objects, removed_drivers=drivers)
     if not is_live:
         click.echo(
@@ -98,7 +115,9 @@ def bridge(
             err=True,
         )
     if len(plan.drivers) > MAX_DRIVERS:
-        raise click.UsageError(f"the bridge owns at most {MAX_DRIVERS} drivers")
+        raise _Refused(
+            f"the bridge owns at most {MAX_DRIVERS} drivers, and it would own {len(plan.drivers)}"
+        )
     if applies:
         asyncio.run(_apply(plan.steps, kubeconfig, context))
     _print(plan, _plan_lines(plan, is_applied=applies), output)

@@ -225,8 +225,6 @@ def test_several_drivers_are_released_one_by_one() -> None:
         (("own", "Not A Driver\x1b[2J"), "is not the name of a driver"),
         (("own", 'x"] || true || ["'), "is not the name of a driver"),
         (("own", "a" * 64), "is not the name of a driver"),
-        (("release", DRIVER), "it owns no driver"),
-        (("own", *(f"d{number}" for number in range(65))), "at most 64 drivers"),
     ],
 )
 def test_a_wrong_call_ends_with_2(words: tuple[str, ...], expected: str) -> None:
@@ -235,6 +233,29 @@ def test_a_wrong_call_ends_with_2(words: tuple[str, ...], expected: str) -> None
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr
     assert "\x1b" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "owned", "expected"),
+    [
+        (("release", DRIVER), (), f"the bridge does not own {DRIVER}; it owns no driver"),
+        (("release", DRIVER + "m"), (DRIVER,),
+         f"the bridge does not own {DRIVER}m, did you mean {DRIVER}? It owns {DRIVER}"),
+        (("release", "xq", DRIVER), (DRIVER, OTHER),
+         f"the bridge does not own xq; it owns {', '.join(sorted((DRIVER, OTHER)))}"),
+        (("own", *(f"d{number}" for number in range(65))), (),
+         "the bridge owns at most 64 drivers, and it would own 65"),
+    ],
+    ids=["nothing is owned", "a slip of the pen", "one of two", "too many"],
+)  # fmt: skip
+def test_what_the_cluster_refuses_is_one_line_without_usage(
+    words: tuple[str, ...], owned: tuple[str, ...], expected: str
+) -> None:
+    result = bridge(*words, documents=(*CLUSTER, ownership(*owned)))
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Error: {expected}\n" in result.stderr
+    assert "Usage:" not in result.stderr
 
 
 @pytest.mark.parametrize(
