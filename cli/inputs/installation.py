@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from allocator.model.gate_metrics import parse_gates
+from cli.inputs.component_pods import read_component_pods, troubles_of
 from cli.inputs.live import live_settings
 from cli.inputs.settings import SharedSettings
 from kube.api.core import Pod
@@ -98,6 +99,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
         ready: Those that are.
         updated: Those of its present template; 0 while its controller has not seen it.
         images: Of its containers.
+        troubles: Why its pods are not ready, in sentences; empty where they may not be read.
     """
 
     component: str
@@ -108,6 +110,12 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     updated: int
     images: tuple[str, ...]
+    troubles: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all replicas of its present template."""
+        return self.ready >= self.desired and self.updated >= self.desired
 
 
 class TranslatedPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -232,7 +240,7 @@ async def read_installation(client: Client, namespace: str | None = None) -> Ins
         namespace=home,
         kubernetes=await client.version(),
         gates={**settings.validation.feature_gates, **await _gates(client)},
-        components=tuple(components),
+        components=tuple([await _with_troubles(client, component) for component in components]),
         configurations=configurations,
         leases=leases,
         settings=settings,
@@ -270,6 +278,15 @@ def _component(kind: str, workload: _Workload) -> Component:
         updated=updated if is_seen else 0,
         images=tuple(container.image for container in workload.spec.template.spec.containers or ()),
     )
+
+
+async def _with_troubles(client: Client, component: Component) -> Component:
+    """Return a component with what its pods say, if some of them are missing."""
+    if component.is_whole or not component.component:
+        return component
+    labels = f"{_OURS},{COMPONENT_LABEL}={component.component}"
+    pods = await read_component_pods(client, component.namespace, labels)
+    return msgspec.structs.replace(component, troubles=troubles_of(pods))
 
 
 def _namespace(

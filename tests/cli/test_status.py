@@ -560,6 +560,89 @@ async def test_a_wait_that_is_over_ends_with_one(server: FakeApiServer, tmp_path
     assert (result.exit_code, "0 of 2 replicas ready" in result.stdout) == (1, True)
 
 
+def put_pod(server: FakeApiServer, component: str, name: str, status: Document) -> None:
+    labels = {"app.kubernetes.io/name": "drawbridge", "app.kubernetes.io/component": component}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    server.put(PODS, {"metadata": metadata, "spec": {}, "status": status})
+
+
+def waiting(reason: str, message: str = "", **last_state: Any) -> Document:
+    state = {"waiting": {"reason": reason, "message": message}}
+    container = {"name": "main", "state": state, "lastState": last_state}
+    return {"phase": "Pending", "containerStatuses": [container]}
+
+
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 Insufficient cpu.",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (waiting("ImagePullBackOff", "Back-off pulling image"),
+         "; container main: ImagePullBackOff: Back-off pulling image (2 pods)"),
+        (waiting("CrashLoopBackOff", "back-off 5m0s",
+                 terminated={"exitCode": 137, "reason": "OOMKilled"}),
+         "; container main: CrashLoopBackOff: OOMKilled, exit code 137 (2 pods)"),
+        (waiting("CrashLoopBackOff", "back-off 5m0s",
+                 terminated={"exitCode": 2, "message": "settings.yaml: unknown key"}),
+         "; container main: CrashLoopBackOff: exit code 2: settings.yaml: unknown key (2 pods)"),
+        (waiting("CreateContainerConfigError", "a\x1b[2J\u202eb\nc"),
+         "; container main: CreateContainerConfigError: a\\x1b[2J\\u202eb c (2 pods)"),
+        (UNSCHEDULABLE, "; Unschedulable: 0/3 nodes are available: 3 Insufficient cpu. (2 pods)"),
+        (waiting("ContainerCreating"), ""),
+        ({"phase": "Running"}, ""),
+    ],
+    ids=["no image", "killed", "wrong settings", "hostile", "no node", "starting", "running"],
+)  # fmt: skip
+async def test_a_deployment_that_is_not_ready_says_why(
+    status: Document, expected: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    put_installation(server, ready=0)
+    for number in range(2):
+        put_pod(server, "webhook", f"webhook-{number}", status)
+    put_pod(server, "other", "other", waiting("ErrImagePull", "of somebody else"))
+
+    answer = json.loads((await call(server, tmp_path, "-o", "json")).stdout)
+    messages = {check["name"]: check["message"] for check in answer["checks"]}
+
+    assert f"0 of 2 replicas ready{expected}" == messages["webhook"]
+    assert "0 of 2 replicas ready, pod-a leads" == messages["controller"]
+
+
+async def test_pods_that_may_not_be_read_say_nothing(server: FakeApiServer, tmp_path: Path) -> None:
+    put_installation(server, ready=0)
+    put_pod(server, "webhook", "webhook-0", waiting("ImagePullBackOff", "Back-off"))
+    server.fail(403, times=100, matches=lambda call: call.path.endswith("/pods"))
+
+    result = await call(server, tmp_path, "-o", "json")
+    answer = json.loads(result.stdout)
+
+    assert (1, ["pods"]) == (result.exit_code, answer["unreadable"])
+    assert "0 of 2 replicas ready" == answer["checks"][0]["message"]
+
+
+async def test_pods_of_a_whole_installation_are_not_asked(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    put_installation(server)
+
+    await call(server, tmp_path)
+
+    assert [] == [
+        request.path for request in server.calls if "drawbridge-system/pods" in request.path
+    ]
+
+
 async def test_pods_that_wait_for_templates_and_claims_are_told_apart(
     server: FakeApiServer, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def check_replicas(installation: Installation, component: str, now: datetime) ->
         message += f", {leader} leads" if leader else ", none leads"
     elif not is_whole and ready >= desired:
         message += ", a rollout is under way"
+    message += _troubles(workloads)
     is_ok = is_whole and (lease is None or bool(leader) or "leases" in installation.unreadable)
     return StatusCheck(
         name=component,
@@ -75,21 +76,23 @@ def check_optional(installation: Installation, component: str) -> StatusCheck:
     return StatusCheck(
         name=component,
         state=State.OK if is_whole else State.WAITING,
-        message=f"{ready} of {desired} {unit} ready",
+        message=f"{ready} of {desired} {unit} ready{_troubles(workloads)}",
         fix="" if is_whole else _look_at(workloads[0]),
     )
 
 
 def check_bridge(installation: Installation, now: datetime) -> StatusCheck:
     """Return whether the bridge allocates the drivers that it owns."""
-    is_installed = any(entry.component == "bridge" for entry in installation.components)
+    workloads = [entry for entry in installation.components if entry.component == "bridge"]
+    is_installed = bool(workloads)
     leader = _leader(installation.leases.get(BRIDGE_LEASE), now)
     owned = ", ".join(installation.owned) or "no driver"
     if installation.owned and not leader:
         return StatusCheck(
             name="bridge",
             state=State.WAITING if is_installed else State.FAILED,
-            message=f"it owns {owned}, and none leads: nobody allocates their devices",
+            message=f"it owns {owned}, and none leads: nobody allocates their devices"
+            f"{_troubles(workloads)}",
             fix="drawbridge bridge status; to give drivers back: drawbridge bridge release DRIVER",
         )
     if not is_installed and not leader:
@@ -114,10 +117,12 @@ def _counts(workloads: Iterable[Component]) -> tuple[int, int]:
 
 
 def _is_whole(workloads: Iterable[Component]) -> bool:
-    return all(
-        workload.ready >= workload.desired and workload.updated >= workload.desired
-        for workload in workloads
-    )
+    return all(workload.is_whole for workload in workloads)
+
+
+def _troubles(workloads: Iterable[Component]) -> str:
+    """Return why pods are not ready, as the end of a message; empty where nothing is known."""
+    return "".join(f"; {trouble}" for workload in workloads for trouble in workload.troubles)
 
 
 def _look_at(workload: Component) -> str:
