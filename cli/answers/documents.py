@@ -60,6 +60,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     requested: tuple[str, ...]
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
     event: str | None
+    unreadable: tuple[str, ...] = ()
 
 
 def simulation_answer(result: SimulationResult) -> SimulationAnswer:
@@ -86,6 +87,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         scheduler=status.scheduler,
         conflicts=status.conflicts,
         requested=status.requested,
+        unreadable=status.unreadable,
     )
 
 

@@ -46,6 +46,8 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         conflicts: Conflicts of its devices with others in use, in sentences.
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
+        unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
+            were none.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:

@@ -149,7 +149,16 @@ def simulate(
     else:
         width = shutil.get_terminal_size().columns
         click.echo(
-            simulate_text.format_answer(answer, cluster, before, width, closest_fits=closest_fits)
+            simulate_text.format_answer(
+                answer,
+                cluster,
+                before,
+                width,
+                closest_fits=closest_fits,
+                no_nodes=simulate_text.UNREAD_NODES
+                if "nodes" in inputs.unread
+                else simulate_text.NO_NODES,
+            )
         )
     if run.is_interrupted:
         sys.exit(INTERRUPTED)

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
@@ -121,7 +121,14 @@ def why(
     )
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
     sentences = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
-    status = msgspec.structs.replace(status, conflicts=conflicts, held_back=tuple(sentences))
+    status = msgspec.structs.replace(
+        status,
+        conflicts=conflicts,
+        held_back=tuple(sentences),
+        unreadable=tuple(sorted(cluster_objects.unread)),
+        # The observer's event would say that the cluster has no nodes.
+        event=None if _lacks_nodes(cluster_objects.unread, state) else status.event,
+    )
     for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
         click.echo(f"hint: {hint}", err=True)
     if status.condition is Condition.PENDING:
@@ -131,7 +138,7 @@ def why(
         click.echo(format_document(output, encode(why_answer(status))))
     else:
         width = shutil.get_terminal_size().columns
-        click.echo("\n\n".join(_format_status(status, cluster, before, width)))
+        click.echo("\n\n".join(_format_status(status, state, cluster, before, width)))
     sys.exit(0)
 
 
@@ -165,6 +172,11 @@ def _claims_of(status: ObjectStatus, state: ClusterState) -> list[ResourceClaim]
     return [claim for name, claim in state.claims.items() if name in names]
 
 
+def _lacks_nodes(unread: Collection[str], state: ClusterState) -> bool:
+    """Return whether no node is known, only since nodes may not be listed."""
+    return "nodes" in unread and not state.nodes
+
+
 def _legacy_hints(status: ObjectStatus, state: ClusterState) -> list[str]:
     """Return hints on a pending pod that requests devices in another way than by claims."""
     pod = state.pods.get((status.namespace, status.name))
@@ -191,20 +203,24 @@ def _find(kind: str, objects: Mapping[Name, T], place: Name) -> T:
 
 
 def _format_status(
-    status: ObjectStatus, cluster: Cluster, before: Usage, width: int
+    status: ObjectStatus, state: ClusterState, cluster: Cluster, before: Usage, width: int
 ) -> Iterator[str]:
-    yield format_paragraph(_paragraph(status), width)
+    lacks_nodes = _lacks_nodes(status.unreadable, state)
+    yield format_paragraph(_paragraph(status, lacks_nodes=lacks_nodes), width)
     if status.simulation is not None:
-        yield from simulate_text.format_placements(status.simulation, cluster, before, width)
+        no_nodes = simulate_text.UNREAD_NODES if lacks_nodes else simulate_text.NO_NODES
+        yield from simulate_text.format_placements(
+            status.simulation, cluster, before, width, no_nodes=no_nodes
+        )
         yield "\n".join(simulate_text.not_modelled(width))
     elif status.node is not None and status.node in cluster.nodes:
         lines = device_map([cluster.node_devices(status.node)], before, before)
         yield "\n".join(lines)
 
 
-def _paragraph(status: ObjectStatus) -> Paragraph:
+def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
     rows = [Row(label="requested", text=text) for text in status.requested]
-    rows.append(Row(label="status", text=_state(status)))
+    rows.append(Row(label="status", text=_state(status, lacks_nodes=lacks_nodes)))
     if status.scheduler is not None:
         rows.append(Row(label="scheduler", text=status.scheduler))
     for claim in status.claims:
@@ -228,7 +244,7 @@ def _paragraph(status: ObjectStatus) -> Paragraph:
     )
 
 
-def _state(status: ObjectStatus) -> str:
+def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
     match status.condition:
         case Condition.BOUND:
             return f"bound to node {status.node}"
@@ -239,14 +255,16 @@ def _state(status: ObjectStatus) -> str:
         case Condition.ALLOCATED:
             return "allocated, usable on several nodes"
         case Condition.PENDING:
-            return _pending(status)
+            return _pending(status, lacks_nodes=lacks_nodes)
 
 
-def _pending(status: ObjectStatus) -> str:
+def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
     answer = status.simulation
     if answer is not None and answer.all_placed:
         return (
             "pending, although a node has the devices: the scheduler has not come to it yet, or"
             " rejects it for something that is not modelled here"
         )
+    if lacks_nodes:
+        return "pending: whether a node can take it cannot be told, since nodes cannot be read"
     return "pending: no node can take it now"

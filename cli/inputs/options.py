@@ -64,6 +64,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         namespace: Of objects that name none.
         faults: Wrong values in the state of the cluster.
         notes: Kinds that could not be read, for standard error.
+        unread: As of `ClusterObjects`.
         shipped_drivers: Those with a profile in the package.
     """
 
@@ -76,6 +77,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = DEFAULT_NAMESPACE
     faults: tuple[ObjectFinding, ...] = ()
     notes: tuple[str, ...] = ()
+    unread: frozenset[str] = frozenset()
 
 
 class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,6 +353,7 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
         namespace=namespace,
         faults=tuple(faults),
         notes=tuple(notes),
+        unread=frozenset(kind.resource for kind in unread),
     )
 
 

@@ -31,8 +31,20 @@ _REASONS: Final = 8
 _NAMES: Final = 3
 
 
+NO_NODES: Final = "the cluster has no nodes"
+UNREAD_NODES: Final = (
+    "which nodes there are cannot be read: the right to list nodes of the cluster is missing"
+)
+
+
 def format_answer(
-    answer: SimulationResult, cluster: Cluster, before: Usage, width: int, *, closest_fits: int
+    answer: SimulationResult,
+    cluster: Cluster,
+    before: Usage,
+    width: int,
+    *,
+    closest_fits: int,
+    no_nodes: str = NO_NODES,
 ) -> str:
     """Return the whole answer, wrapped at `width` columns where words can be broken.
 
@@ -40,6 +52,7 @@ def format_answer(
         cluster: After the simulation.
         before: The usage before it.
         closest_fits: The number of failures whose closest fit was computed.
+        no_nodes: Why there are none, in words; `UNREAD_NODES` where they may not be read.
     """
     wide = max(width, NARROWEST)
     last = textwrap.wrap(_counts(answer), wide)
@@ -50,14 +63,20 @@ def format_answer(
         last += textwrap.wrap(text, wide, break_on_hyphens=False)
     if answer.pods:
         last += not_modelled(width)
-    return "\n\n".join((*format_placements(answer, cluster, before, width), "\n".join(last)))
+    placements = format_placements(answer, cluster, before, width, no_nodes=no_nodes)
+    return "\n\n".join((*placements, "\n".join(last)))
 
 
 def format_placements(
-    answer: SimulationResult, cluster: Cluster, before: Usage, width: int
+    answer: SimulationResult,
+    cluster: Cluster,
+    before: Usage,
+    width: int,
+    *,
+    no_nodes: str = NO_NODES,
 ) -> Iterator[str]:
     """Yield a paragraph for each pod and claim, then the map; arguments as of `format_answer`."""
-    for paragraph in _paragraphs(answer):
+    for paragraph in _paragraphs(answer, no_nodes):
         yield format_paragraph(paragraph, width)
     yield from _maps(answer, cluster, before)
 
@@ -68,12 +87,13 @@ def not_modelled(width: int) -> list[str]:
     return textwrap.wrap(words, max(width, NARROWEST), break_on_hyphens=False)
 
 
-def _paragraphs(answer: SimulationResult) -> Iterator[Paragraph]:
+def _paragraphs(answer: SimulationResult, no_nodes: str) -> Iterator[Paragraph]:
     failures_by_title = {failure.title: failure for failure in answer.failures}
     if TOGETHER in failures_by_title:
-        yield _unplaced_paragraph("Together", failures_by_title[TOGETHER], *_request_rows(answer))
+        rows = tuple(_request_rows(answer))
+        yield _unplaced_paragraph("Together", failures_by_title[TOGETHER], no_nodes, rows)
     else:
-        yield from _one_by_one(answer, failures_by_title)
+        yield from _one_by_one(answer, failures_by_title, no_nodes)
     if answer.error is not None and not _has_error(answer):
         yield Paragraph(title="Error", place="", rows=(Row(label="because", text=answer.error),))
 
@@ -92,14 +112,14 @@ def _request_rows(answer: SimulationResult) -> Iterator[Row]:
 
 
 def _one_by_one(
-    answer: SimulationResult, failures_by_title: Mapping[str, Failure]
+    answer: SimulationResult, failures_by_title: Mapping[str, Failure], no_nodes: str
 ) -> Iterator[Paragraph]:
     claims = {(claim.namespace, claim.name): claim for claim in answer.claims}
     shown_pods: set[tuple[str, str]] = set()
     for pod in answer.pods:
         title = f"Pod {pod.namespace}/{pod.name}"
         if pod.node is None:
-            yield _unplaced_paragraph(title, failures_by_title.get(title))
+            yield _unplaced_paragraph(title, failures_by_title.get(title), no_nodes)
             continue
         names = answer.uses.get((pod.namespace, pod.name), ())
         own = [(pod.namespace, name) for name in names]
@@ -124,7 +144,7 @@ def _one_by_one(
                 title=title, place=place, style=GOOD, rows=tuple(drop_repeated_labels(_rows(claim)))
             )
         elif title in failures_by_title or not answer.pods:
-            yield _unplaced_paragraph(title, failures_by_title.get(title))
+            yield _unplaced_paragraph(title, failures_by_title.get(title), no_nodes)
 
 
 def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
@@ -153,11 +173,13 @@ def devices(allocation: AllocationResult) -> list[str]:
 # --- failures -------------------------------------------------------------------------------------
 
 
-def _unplaced_paragraph(title: str, failure: Failure | None, *rows_before: Row) -> Paragraph:
+def _unplaced_paragraph(
+    title: str, failure: Failure | None, no_nodes: str, rows_before: Sequence[Row] = ()
+) -> Paragraph:
     rows = list(rows_before)
     groups = (failure.groups if failure is not None else None) or ()
     if failure is not None and failure.groups == ():
-        rows.append(Row(label="because", text="the cluster has no nodes"))
+        rows.append(Row(label="because", text=no_nodes))
     for group in groups[:_GROUPS]:
         rows.append(Row(label="on", text=node_names(group.nodes)))
         rows += _because(group.reasons)

@@ -272,6 +272,54 @@ async def test_a_write_that_is_refused_says_what_was_done_before(
     assert "Failed: create the fence. Done before it, and left as it is: nothing." in result.stderr
 
 
+@pytest.mark.parametrize("action", ["own", "release"])
+async def test_ownership_that_may_not_be_read_is_not_written_anew(
+    action: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    """Drivers that are owned already would be released in silence."""
+    server.fail(403, matches=lambda call: call.path.endswith("/allocatorownerships"))
+
+    result = await asyncio.to_thread(
+        drawbridge,
+        *("bridge", action, NVIDIA, "--apply", "--live", "--context", "here"),
+        *("--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        "the right to list allocatorownerships of drawbridge.internal is missing" in result.stderr
+    )
+    assert [call for call in server.calls if call.method != "GET"] == []
+
+
+@pytest.mark.parametrize("kind", ["pod", "claim"])
+async def test_nodes_that_may_not_be_read_are_not_nodes_that_are_not_there(
+    kind: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.fail(403, times=2, matches=lambda call: call.path.endswith("/nodes"))
+    request = {"name": "gpu", "exactly": {"deviceClassName": NVIDIA}}
+    metadata = {"name": "waits", "namespace": "team"}
+    server.put(
+        RESOURCE_CLAIMS, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}}
+    )
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "waits"}]}
+    server.put(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    path = kubeconfig_of(server, tmp_path)
+    call = ("why", kind, "waits", "--live", "--context", "here", "--kubeconfig", path)
+
+    result = await asyncio.to_thread(drawbridge, *call)
+    text = " ".join(result.stdout.split())
+
+    assert result.exit_code == 0
+    assert "cannot be told, since nodes cannot be read" in text
+    assert "the right to list nodes of the cluster is missing" in text
+    assert "has no nodes" not in text
+
+    document = json.loads((await asyncio.to_thread(drawbridge, *call, "-o", "json")).stdout)
+
+    assert (["nodes"], None) == (document["unreadable"], document["event"])
+
+
 KUBECONFIG = "the kubeconfig of the test"
 
 
