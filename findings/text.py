@@ -1,4 +1,4 @@
-"""Foreign text in messages: quoted, cut, and without control characters."""
+"""Text in messages: foreign text quoted, cut, and without control characters; numbers with nouns."""
 
 import re
 from typing import Final
@@ -35,6 +35,15 @@ def printable(text: str) -> str:
 
 
 ELLIPSIS: Final = "..."
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_text(1, "object"), count_text(0, "error")
+    ('1 object', '0 errors')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def shorten(text: str, length: int) -> str:

@@ -8,7 +8,6 @@ costs one search per equivalence class of nodes without a cached verdict.
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from itertools import islice
 
 from allocator.cluster import equivalence
@@ -27,6 +26,7 @@ from allocator.cluster.verdict_cache import (
     Partition,
     Question,
     SearchCosts,
+    encode_key,
     encode_requests,
 )
 from allocator.cluster.verdicts import CachedVerdict, ClassKey, ClassVerdict, Outcome, Verdicts
@@ -326,7 +326,7 @@ class Cluster:
             projection=equivalence.build_projection(
                 pending, strategy.fields, reads_capacities=strategy.reads_capacities
             ),
-            key=(sha256(requests).digest(), strategy.name, strategy.weights, budget.steps),
+            key=encode_key(requests, strategy, budget),
             size=VERDICT_BYTES + 2 * len(requests),  # As objects they take more than as JSON.
             ignores_order=strategy is FIRST_FIT and equivalence.is_order_independent(pending),
         )

@@ -3,7 +3,8 @@
 Keys of nodes are interned as numbers, so that classes compare and hash cheaply.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from allocator.cluster.equivalence import NodeSignature, Projection
@@ -14,7 +15,6 @@ from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget
 from allocator.model.requests import PendingClaims
-from allocator.strategies.capacity_weights import CapacityWeights
 from allocator.strategies.strategy import Strategy
 from kube.api.meta import encode
 
@@ -58,7 +58,7 @@ class Question(NamedTuple):
     """Claims about which verdicts are wanted, and how they are searched.
 
     Attributes:
-        key: Everything about it that a verdict depends on, beside the node.
+        key: A digest of everything about it that a verdict depends on, beside the node.
         size: Bytes of a cached verdict, roughly.
         ignores_order: The order of devices cannot affect whether the claims fit.
     """
@@ -67,7 +67,7 @@ class Question(NamedTuple):
     strategy: Strategy
     budget: Budget
     projection: Projection
-    key: tuple[bytes, str, CapacityWeights, int]
+    key: bytes
     size: int
     ignores_order: bool
 
@@ -112,7 +112,7 @@ class Partition:
         self.signatures = LeastRecentlyUsed[tuple[int, int], NodeSignature](MAX_SIGNATURES)
         self.free_signatures: dict[ClassKey, int] = {}
         self.stale: set[str] = set()
-        self.rankings: dict[Hashable, Ranking] = {}
+        self.rankings: dict[bytes, Ranking] = {}
 
     def invalidate(self, name: str) -> None:
         """Note that a node changed, or is new."""
@@ -142,3 +142,13 @@ class Partition:
 def encode_requests(pending: PendingClaims) -> bytes:
     """Return everything about the claims that a verdict depends on."""
     return encode([claim.spec.devices for claim in pending.claims])
+
+
+def encode_key(requests: bytes, strategy: Strategy, budget: Budget) -> bytes:
+    """Return the key of a question: one value whose hash is computed once, not once per class.
+
+    Args:
+        requests: As `encode_requests` returns them.
+    """
+    search = encode([strategy.name, strategy.weights, budget.steps])
+    return sha256(search + b"\n" + requests).digest()

@@ -25,6 +25,7 @@ from allocator.model.selectors import SelectorChain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
+from findings.text import count_text
 from kube.api.resource import MAX_RESULTS, ResourceClaim
 
 SEARCHES: Final = 1_200
@@ -107,7 +108,7 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
             where = f" in {' of '.join(places_named)}" if places_named else ""
             parts.append(one_line(change.detail + where, 220))
         more = len(self.changes) - len(parts)
-        parts += [f"{more} more change{'' if more == 1 else 's'}"] if more else []
+        parts += [count_text(more, "more change")] if more else []
         return ", ".join(parts)
 
 

@@ -50,6 +50,7 @@ from allocator.model.selectors import SelectorFailure, selector_chain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions, Attempt, RequestCandidates, lay_out
 from allocator.search.search import allocate
+from findings.text import count_text
 from kube.api.resource import MAX_RESULTS
 
 STEPS: Final = 400_000
@@ -488,7 +489,7 @@ def _whole(reason: Reason, detail: str) -> RejectionReason:
 
 
 def _devices(count: int, kind: str = "") -> str:
-    return f"{count} {kind}device{'' if count == 1 else 's'}"
+    return count_text(count, f"{kind}device")
 
 
 def _last_table(attempt: Attempt, case: Case) -> RequestCandidates:

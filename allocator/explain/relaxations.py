@@ -35,6 +35,7 @@ from allocator.model.requests import PendingClaims, Request
 from allocator.model.selectors import SelectorChain, selector_chain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
+from findings.text import count_text
 from kube.api.resource import (
     MAX_RESULTS,
     CapacityRequirements,
@@ -194,7 +195,7 @@ class _RequestRelaxations:
             edit = self._edit(
                 lambda exact: replace(exact, allocation_mode="ExactCount", count=count)
             )
-            return Option(cost, f"request {count} device{'' if count == 1 else 's'}", edit)
+            return Option(cost, f"request {count_text(count, 'device')}", edit)
 
         return [option(count) for count in range(largest, 0, -1)]
 

@@ -27,7 +27,7 @@ from allocator.model.devices import NodeDevices
 from allocator.model.outcome import BudgetExhausted, Reason, RejectionReason, Shortage
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
-from findings.text import shorten_encoded
+from findings.text import count_text, shorten_encoded
 
 MAX_SUMMARY: Final = 1024
 """Bytes of a summary: what the note of an event holds."""
@@ -116,7 +116,9 @@ def _fit(requests: Sequence[_RequestSummary], devices: int, most: int) -> str:
             request.text(devices, omitted_parts.get(number, ()))
             for number, request in enumerate(requests)
         ]
-        text = "; ".join([*parts, _more(dropped_count, "reason")] if dropped_count else parts)
+        text = "; ".join(
+            [*parts, count_text(dropped_count, "more reason")] if dropped_count else parts
+        )
         if len(text.encode()) <= most:
             return text
     parts = [
@@ -148,14 +150,10 @@ def join_within(parts: Sequence[str], most: int, noun: str, *, separator: str = 
     if len(parts) == 1:
         return shorten_encoded(text, most)
     for count in range(len(parts) - 1, -1, -1):
-        text = separator.join([*parts[:count], _more(len(parts) - count, noun)])
+        text = separator.join([*parts[:count], count_text(len(parts) - count, f"more {noun}")])
         if len(text.encode()) <= most:
             return text
     return ""
-
-
-def _more(count: int, noun: str) -> str:
-    return f"{count} more {noun}{'' if count == 1 else 's'}"
 
 
 class SummaryGroup(msgspec.Struct, frozen=True, kw_only=True):

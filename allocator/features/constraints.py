@@ -18,6 +18,7 @@ from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.requests import PendingClaims, Request
+from findings.text import count_text
 from kube.api.resource import DeviceConstraint
 
 _ANYTHING: Final = -1
@@ -268,7 +269,7 @@ class AttributeConstraints:
         attribute = demands[0][0].column.attribute
         return RejectionReason(
             reason=Reason.CONSTRAINT,
-            subject=f"at most {most} suitable device{'' if most == 1 else 's'} with the same "
+            subject=f"at most {count_text(most, 'suitable device')} with the same "
             f"{attribute}, {total} requested",
         )
 
@@ -366,7 +367,7 @@ def _equivalence_keys(node: NodeDevices, columns: Sequence[Column]) -> list[int]
 
 
 def _too_few_values(attribute: str, count: int, needed_count: int) -> RejectionReason:
-    values = f"{count} distinct value{'' if count == 1 else 's'}"
+    values = count_text(count, "distinct value")
     return RejectionReason(
         reason=Reason.CONSTRAINT,
         subject=f"suitable devices have only {values} of {attribute}, {needed_count} requested",

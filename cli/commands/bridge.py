@@ -24,8 +24,7 @@ from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_live_cluster
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
-from cli.output.phrases import count_text
-from findings.text import printable
+from findings.text import count_text, printable
 from kube.api.ownership import MAX_DRIVERS, owned_drivers
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,

@@ -40,9 +40,8 @@ from cli.output.formats import (
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.html.inventory_page import format_inventory_page
 from cli.output.layout import NARROWEST, format_table
-from cli.output.phrases import count_text
 from cli.output.simulate_text import node_names
-from findings.text import printable
+from findings.text import count_text, printable
 from kube.quantity import Quantity, format_amount, format_rounded
 from process.profile_files import load_profiles
 from translation.serving_drivers import serving_drivers

@@ -18,9 +18,8 @@ from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.output.files import write_whole
 from cli.output.formats import API_VERSION
 from cli.output.help import Command
-from cli.output.phrases import count_text
 from cli.output.progress import LongRun
-from findings.text import printable
+from findings.text import count_text, printable
 from kube.api.timestamps import rfc3339
 from kube.client.client import Client
 from kube.manifests.views import SNAPSHOT_LIST

@@ -12,9 +12,8 @@ from cli.inputs.suites import SuiteFile, SuiteTest, read_suites
 from cli.output import suites_junit
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
-from cli.output.phrases import count_text
 from cli.output.progress import INTERRUPTED, LongRun
-from findings.text import printable
+from findings.text import count_text, printable
 from kube.errors import DrawbridgeError
 
 JUNIT = "junit"

@@ -32,9 +32,8 @@ from cli.output import diff, formats
 from cli.output import translate_text as text
 from cli.output.files import rewrite
 from cli.output.help import CLUSTER_STATE, Command
-from cli.output.phrases import count_text
 from cli.output.progress import LongRun
-from findings.text import printable
+from findings.text import count_text, printable
 from kube.errors import ObjectFileError
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import STDIN

@@ -10,8 +10,7 @@ from cli.answers.assessment.assess import Assessment
 from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
-from cli.output.phrases import count_text
-from findings.text import printable
+from findings.text import count_text, printable
 
 SHOWN: Final = 5
 """Objects of a blocker or a loss that the text names."""

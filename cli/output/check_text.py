@@ -6,9 +6,8 @@ from typing import Final
 import click
 
 from cli.answers.check import CheckedFinding, CheckReport
-from cli.output.phrases import count_text
 from findings.finding import Severity
-from findings.text import printable
+from findings.text import count_text, printable
 
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 ALIKE: Final = 4

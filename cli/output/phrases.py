@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from findings.text import count_text
+
 Spec = Mapping[str, Any]
 
 _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
@@ -67,15 +69,6 @@ def _items(groups: Mapping[str, str | None]) -> list[str]:
     if tests:
         return [text[1:-1] for text in re.findall(rf"contains\(({_LITERAL})\)", tests)]
     return [text[1:-1] for text in re.findall(_LITERAL, literals or "")]
-
-
-def count_text(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> count_text(1, "object"), count_text(0, "error")
-    ('1 object', '0 errors')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def requests(spec: Spec) -> Iterator[tuple[str, str]]:
@@ -143,7 +136,7 @@ def _number(request: Spec) -> str:
     if request.get("allocationMode") == "All":
         return "all devices of a node"
     count = request.get("count", 1)
-    return f"{count} device{'' if count == 1 else 's'}"
+    return count_text(count, "device")
 
 
 def _conditions(request: Spec) -> list[str]:

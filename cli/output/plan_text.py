@@ -2,7 +2,7 @@
 
 from cli.answers.plan.model import Plan, Wave
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
-from cli.output.phrases import count_text
+from findings.text import count_text
 
 _SHOWN = 3
 

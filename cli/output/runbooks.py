@@ -13,8 +13,7 @@ from cli.answers.assessment.node_devices import Source
 from cli.answers.plan.driver_release import CHART, CHART_VERSION, FORMER_CHART
 from cli.answers.plan.model import DriverRelease, Plan, PlannedNode, PluginDaemonSet, Wave
 from cli.answers.plan.vendors import NVIDIA, NVIDIA_LABEL
-from cli.output.phrases import count_text
-from findings.text import printable
+from findings.text import count_text, printable
 from kube.names import TRANSLATE_LABEL
 
 PHASES: Final = ("preflight", "switch", "verify", "rollback")

@@ -21,7 +21,7 @@ from cli.output.layout import (
     drop_repeated_labels,
     format_paragraph,
 )
-from cli.output.phrases import count_text
+from findings.text import count_text
 from kube.api.resource import AllocationResult
 from kube.quantity import format_amount
 
@@ -185,7 +185,9 @@ def _unplaced_paragraph(
         rows += _because(group.reasons)
     more = len(groups) - _GROUPS
     if more > 0:
-        rows.append(Row(label="on", text=f"others, with {_more_combinations(more)} of reasons"))
+        rows.append(
+            Row(label="on", text=f"others, with {count_text(more, 'more combination')} of reasons")
+        )
     if failure is not None:
         rows += _closest_fits(failure)
         if failure.groups is None:
@@ -194,10 +196,6 @@ def _unplaced_paragraph(
     return Paragraph(
         title=title, place="not placed", style=BAD, rows=tuple(drop_repeated_labels(rows))
     )
-
-
-def _more_combinations(count: int) -> str:
-    return f"{count} more combination{'' if count == 1 else 's'}"
 
 
 def _closest_fits(failure: Failure) -> Iterator[Row]:
@@ -217,7 +215,7 @@ def _because(reasons: Sequence[NodeReason]) -> Iterator[Row]:
         yield Row(label="because", text=f"{reason.message} [{reason.code}]")
     more = len(reasons) - len(shown_reasons)
     if more:
-        yield Row(label="because", text=f"{more} more reason{'' if more == 1 else 's'}")
+        yield Row(label="because", text=count_text(more, "more reason"))
 
 
 def _most_telling(reasons: Sequence[NodeReason]) -> list[NodeReason]:

@@ -15,9 +15,10 @@ from cli.output.layout import (
     format_paragraph,
     format_rows,
 )
-from cli.output.phrases import count_text, requests
+from cli.output.phrases import requests
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
+from findings.text import count_text
 from kube.api.workloads import pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION
 from translation import arbiter

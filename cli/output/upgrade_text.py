@@ -5,8 +5,8 @@ from typing import Final
 
 from cli.answers.upgrade.model import UpgradeAnswer, UpgradeFinding
 from cli.output.layout import BAD, GOOD, NEUTRAL, Paragraph, Row, format_paragraph
-from cli.output.phrases import count_text
 from findings.finding import Severity
+from findings.text import count_text
 
 _STYLES: Final = {Severity.ERROR: BAD, Severity.WARNING: {"fg": "yellow"}, Severity.INFO: NEUTRAL}
 _SHOWN: Final = 5

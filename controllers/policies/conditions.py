@@ -12,7 +12,7 @@ import msgspec
 from allocator.compatibility.compile import CompiledPolicy
 from allocator.compatibility.enforcement import EnforcementReason, PolicyEnforcement
 from allocator.compatibility.lint_findings import Code, PolicyFinding, Severity
-from findings.text import shorten
+from findings.text import count_text, shorten
 from kube.api.policy import KIND, Condition, Conflicts, DeviceCompatibilityPolicyStatus
 
 MAX_MESSAGE: Final = 1024
@@ -178,7 +178,7 @@ def _describe_conflicts(conflicts: Conflicts | None) -> str:
     if conflicts is None:
         return "no devices in use violate it"
     times = "once" if conflicts.count == 1 else f"{conflicts.count} times"
-    claims = f"{plural(conflicts.claims, 'claim')} in {plural(conflicts.namespaces, 'namespace')}"
+    claims = f"{count_text(conflicts.claims, 'claim')} in {count_text(conflicts.namespaces, 'namespace')}"
     return f"devices in use violate it {times}, held by {claims}"
 
 
@@ -208,15 +208,6 @@ def _list(findings: Sequence[PolicyFinding]) -> str:
     if len(findings) > MAX_LISTED:
         lines.append(f"and {len(findings) - MAX_LISTED} more")
     return "; ".join(lines)
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> plural(1, "pool"), plural(2, "pool")
-    ('1 pool', '2 pools')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def cut(text: str, most: int = MAX_MESSAGE) -> str:

@@ -40,10 +40,10 @@ from controllers.policies.conditions import (
     accepted_condition,
     cut,
     enforced_condition,
-    plural,
     symmetric_condition,
     valid_condition,
 )
+from findings.text import count_text
 from kube.api.policy import (
     Conflict,
     Conflicts,
@@ -214,7 +214,7 @@ class PolicyReport:
         if not any(part.findings.has_devices for part in self.parts.values()):
             return ""
         left_out = f"; not inspected: {others} incomplete or invalid" if others else ""
-        return f"{plural(complete, 'pool')} of {self.policy.driver} inspected{left_out}"
+        return f"{count_text(complete, 'pool')} of {self.policy.driver} inspected{left_out}"
 
     def _count_kinds(self) -> tuple[Mapping[_Key, int], Matrix]:
         """Return how many devices each kind has, and the table of kinds."""
@@ -290,10 +290,10 @@ def _summary(table: Matrix) -> str:
     if not table.kinds:
         return "no devices"
     compatible = sum(cell.is_compatible for row in table.cells for cell in row)
-    pairs = f"{compatible} of {plural(len(table.kinds) ** 2, 'pair')} compatible"
+    pairs = f"{compatible} of {count_text(len(table.kinds) ** 2, 'pair')} compatible"
     if table.omitted:
         return f"{len(table.kinds)} of {len(table.kinds) + table.omitted} kinds, {pairs}"
-    return f"{plural(len(table.kinds), 'kind')}, {pairs}"
+    return f"{count_text(len(table.kinds), 'kind')}, {pairs}"
 
 
 def _rows(table: Matrix, counts: Mapping[_Key, int]) -> Iterator[MatrixRow]:

@@ -25,6 +25,7 @@ from driver.plan.config import Settings, applies_to, settings_for
 from driver.plan.inventory import Inventory, NodeDevice, NodePool
 from driver.plan.record import Record
 from driver.plan.slices import Publication, plan_pools, plan_writes
+from findings.text import count_text
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, decode_pruned
 from kube.api.node_selector import NodeSelector
@@ -392,7 +393,7 @@ def _conflict_message(conflict: AllocationConflict, namespace: str) -> str:
     )
     users = [f"claim {name}" for name in own]
     if others:
-        users.append(f"{others} claim{'s' * (others > 1)} of other namespaces")
+        users.append(f"{count_text(others, 'claim')} of other namespaces")
     users_text = f" (used by {', '.join(users)})" if users else ""
     return f"{conflict.device.device}: {_reason(conflict.rejection)}{users_text}"
 

@@ -33,6 +33,7 @@ from cli.inputs.installation import (
     Installation,
     TranslatedPods,
 )
+from findings.text import count_text
 from kube.api.policy import Condition
 from kube.names import TRANSLATE_LABEL
 from translation.arbiter import VOCABULARIES
@@ -273,7 +274,7 @@ def _check_devices(installation: Installation) -> StatusCheck:
         name="devices",
         state=State.OK,
         message=", ".join(
-            f"{entry.driver}: {entry.devices} on {entry.nodes} node{'' if entry.nodes == 1 else 's'}"
+            f"{entry.driver}: {entry.devices} on {count_text(entry.nodes, 'node')}"
             for entry in drivers
         ),
     )

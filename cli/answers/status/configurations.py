@@ -10,6 +10,7 @@ from certs.authority import CertificateError
 from certs.rotation import parse_certificates
 from cli.answers.status.model import State, StatusCheck
 from cli.inputs.installation import Installation, webhooks_in, webhooks_of
+from findings.text import count_text
 from kube.names import TRANSLATE_LABEL
 from translation.snapshot import Mode
 
@@ -136,7 +137,7 @@ def check_mode(installation: Installation) -> StatusCheck:
         )
     message = {
         Mode.SHADOW: "Shadow: nothing is changed or rejected",
-        Mode.OPT_IN: f"OptIn: {opted_in} namespace{'' if opted_in == 1 else 's'} opted in",
+        Mode.OPT_IN: f"OptIn: {count_text(opted_in, 'namespace')} opted in",
         Mode.OPT_OUT: f"OptOut: all namespaces; {opted_out or 'none'} opted out",
     }[mode]
     return StatusCheck(name="mode", state=State.OK, message=message)

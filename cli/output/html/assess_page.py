@@ -23,8 +23,8 @@ from cli.output.html.page import (
     table,
     tiles,
 )
-from cli.output.phrases import count_text
 from cli.output.translate_text import result_paragraph
+from findings.text import count_text
 from translation.profiles.profile import Profile
 
 _KINDS: Final = {

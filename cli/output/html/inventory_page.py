@@ -10,7 +10,7 @@ from cli.answers.inventory import Inventory
 from cli.output.html.elements import Child, Markup, element
 from cli.output.html.nodes import NodeCard, anchors, by_node, cards
 from cli.output.html.page import Filter, build_page, lines, row, section, table, tiles
-from cli.output.phrases import count_text
+from findings.text import count_text
 from kube.quantity import Quantity, format_amount, format_rounded
 
 MAX_LISTED: Final = 2_000

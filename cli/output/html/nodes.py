@@ -8,7 +8,7 @@ import msgspec
 
 from cli.answers.devices import Device, DeviceConsumer, DeviceState
 from cli.output.html.elements import Child, Markup, element, join
-from cli.output.phrases import count_text
+from findings.text import count_text
 from kube.quantity import Quantity, format_amount
 
 OWNER_COLOURS: Final = 8
