@@ -33,10 +33,11 @@ class SizedCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return a cached value; None if there is none."""
-        entry = self._values.get(key)
+        values = self._values
+        entry = values.get(key)
         if entry is None:
             return None
-        self._values.move_to_end(key)
+        values.move_to_end(key)
         return entry[0]
 
     def put(self, key: K, value: V, *, size: int) -> V:

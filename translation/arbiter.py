@@ -82,6 +82,13 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
 _FOREIGN: Final = frozenset(
     key for vocabulary in VOCABULARIES.values() for key in vocabulary.foreign
 )
+_DIVIDING_KEYS: Final = {
+    HAMI.name: frozenset(HAMI_KEYS),
+    KOORDINATOR.name: frozenset(GPU_KEYS),
+    **{name: frozenset(VOCABULARIES[name].keys) for name in SHARES},
+}
+"""Vocabulary to its keys of shares of GPUs."""
+_KEYS_OF_GPUS: Final = frozenset[str]({GPU_COUNT}).union(*_DIVIDING_KEYS.values())
 
 
 def device_keys(
@@ -92,9 +99,10 @@ def device_keys(
     qualified_names = [name for name in names if "/" in name]
     if not qualified_names:
         return frozenset()
-    return frozenset[str]().union(
-        *(vocabulary.handled_keys(qualified_names) for vocabulary in vocabularies.values())
-    )
+    keys: set[str] = set()
+    for vocabulary in vocabularies.values():
+        keys.update(vocabulary.handled_keys(qualified_names))
+    return frozenset(keys)
 
 
 def companions(keys: Collection[str]) -> frozenset[str]:
@@ -197,7 +205,12 @@ def owners(
 
 def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
     """Return whether a pod requests devices, by keys or by annotations alone."""
-    return pod.requests_devices or any(
+    return pod.requests_devices or requests_by_annotations(pod, vocabularies)
+
+
+def requests_by_annotations(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return whether annotations of a pod request devices without a key."""
+    return any(
         vocabularies[name].is_requested(pod)
         for name in REQUESTED_BY_ANNOTATIONS
         if name in vocabularies
@@ -228,15 +241,9 @@ def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
     requested_vocabularies = [
         name for name in GPUS_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)
     ]
-    gpus = {
-        GPU_COUNT,
-        *HAMI_KEYS,
-        *GPU_KEYS,
-        *(k for name in SHARES for k in VOCABULARIES[name].keys),
-    }
     for name in requested_vocabularies:
         for container in pod.containers:
-            for key in sorted(gpus & container.limits.keys()):
+            for key in sorted(_KEYS_OF_GPUS & container.limits.keys()):
                 yield error(
                     Code.AMBIGUOUS_OWNER,
                     container.limit_path(key),
@@ -247,15 +254,10 @@ def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
 
 def _check_shares(pod: LegacyPod, requested_keys: Collection[str]) -> Iterator[Finding]:
     """Yield an error for each key of a second system that divides GPUs: both count the same cards."""
-    dividing = {
-        HAMI.name: HAMI_KEYS,
-        KOORDINATOR.name: GPU_KEYS,
-        **{name: VOCABULARIES[name].keys for name in SHARES},
-    }
-    present = [name for name, keys in dividing.items() if not set(keys).isdisjoint(requested_keys)]
+    present = [name for name, keys in _DIVIDING_KEYS.items() if not keys.isdisjoint(requested_keys)]
     for name in present[1:] if not set(present) <= {HAMI.name, KOORDINATOR.name} else ():
         for container in pod.containers:
-            for key in sorted(set(dividing[name]) & container.limits.keys()):
+            for key in sorted(_DIVIDING_KEYS[name] & container.limits.keys()):
                 yield error(
                     Code.AMBIGUOUS_OWNER,
                     container.limit_path(key),

@@ -231,10 +231,10 @@ def provider(intent: Intent, vocabulary: str, providers: Mapping[str, Profile]) 
     A vocabulary without a profile is not in the record, so nobody could read its keys again: its
     intents have no provider.
     """
-    if vocabulary not in providers:
-        return None
-    own_first = sorted(providers.items(), key=lambda item: item[0] != vocabulary)
-    return next((profile for _, profile in own_first if serves(profile, intent)), None)
+    own = providers.get(vocabulary)
+    if own is None or serves(own, intent):
+        return own
+    return next((profile for profile in providers.values() if serves(profile, intent)), None)
 
 
 def serves(profile: Profile, intent: Intent) -> bool:

@@ -7,7 +7,7 @@ from the translation record alone, with the same result.
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -251,6 +251,9 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
+_NO_NAMES: Final = frozenset[str]()
+
+
 class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of one legacy system, and their translation to intents.
 
@@ -328,6 +331,8 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         keys, prefixes, suffix = self.keys, self.key_prefixes, self.companion_suffix
         # Every review asks every vocabulary about every name, so `handles` is written out.
         own_names = [name for name in names if name in keys or name.startswith(prefixes)]
+        if not own_names:
+            return _NO_NAMES
         return frozenset(
             name
             for name in own_names

@@ -16,7 +16,8 @@ from translation.profiles.profile import DeviceProfile
 MAX_COMBINATIONS: Final = 64
 """Of memory sizes that devices of one container may have, where they are not the same."""
 
-_LARGEST: Final = Quantity(2**63 - 1)
+_NOTHING: Final = Quantity(0)
+_ASSUMED_SIZES: Final = (MemorySize(size=Quantity(2**63 - 1), step=Quantity("1Mi")),)
 
 
 def shares_by_size(sizes: Iterable[MemorySize], percent: int) -> dict[Quantity, Quantity]:
@@ -74,8 +75,7 @@ def granted_amounts(sizes: Sequence[MemorySize] | None, amount: Quantity) -> Seq
     Args:
         sizes: Without any, steps of 1 MiB are assumed.
     """
-    assumed = (MemorySize(size=_LARGEST, step=Quantity("1Mi")),)
-    granted = (_rounded_up(memory, amount) for memory in sizes or assumed)
+    granted = (_rounded_up(memory, amount) for memory in sizes or _ASSUMED_SIZES)
     return [share for share in granted if share is not None]
 
 
@@ -88,7 +88,7 @@ def _rounded_up(memory: MemorySize, amount: Quantity) -> Quantity | None:
         return None
     if memory.values:
         return min((value for value in memory.values if value >= amount), default=None)
-    least = memory.min or Quantity(0)
+    least = memory.min or _NOTHING
     if amount <= least:
         return least
     if memory.step is None or memory.step.nanos <= 0:

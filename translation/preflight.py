@@ -134,7 +134,7 @@ def is_native(
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
         return False
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    if any(vocabulary.is_requested(legacy) for vocabulary in vocabularies.values()):
+    if arbiter.requests_by_annotations(legacy, vocabularies):
         return False
     names = (NVIDIA.name, RESOURCES, *arbiter.NICS)
     whole_devices = [vocabularies[name] for name in names if name in vocabularies]

@@ -184,27 +184,26 @@ class Cluster:
         partition = self._partition(question.projection)
         wanted_nodes = None if nodes is None else frozenset(nodes)
         for class_key, members in partition.members.items():
-            names = (
-                tuple(members)
-                if wanted_nodes is None
-                else tuple(wanted_nodes.intersection(members))
-            )
-            if not names:
-                continue
+            if wanted_nodes is None:
+                names = partition.names(class_key)
+            else:
+                names = tuple(wanted_nodes.intersection(members))
+                if not names:
+                    continue
             cached_verdict = self._find_verdict(question, partition, class_key)
-            is_new = cached_verdict is None
+            steps = 0
             if cached_verdict is None:
                 cached_verdict = self._search_class(question, partition, class_key, names[0])
-            same_order = cached_verdict.class_key == class_key
+                steps = cached_verdict.outcome.steps
+            outcome, score, representative, searched_class = cached_verdict
+            same_order = searched_class == class_key
             yield ClassVerdict(
-                outcome=cached_verdict.outcome,
-                score=cached_verdict.score,
-                representative=cached_verdict.representative
-                if same_order
-                else self._devices[names[0]],
+                outcome=outcome,
+                score=score,
+                representative=representative if same_order else self._devices[names[0]],
                 nodes=names,
                 same_order=same_order,
-                steps=cached_verdict.outcome.steps if is_new else 0,
+                steps=steps,
             )
 
     def rank_nodes(
@@ -335,12 +334,13 @@ class Cluster:
         self, question: Question, partition: Partition, class_key: ClassKey
     ) -> CachedVerdict | None:
         """Return the cached verdict about a class; None if it has to be searched."""
-        cached_entry = self._verdicts.get((question.key, class_key))
-        if cached_entry is None and question.ignores_order:
+        verdict = self._verdicts.get((question.key, class_key))
+        if verdict is None and question.ignores_order:
             free = self._free_signature(partition, class_key, question.projection)
-            cached_entry = None if free is None else self._verdicts.get((question.key, free))
-        self.costs.cached += cached_entry is not None
-        return cached_entry
+            verdict = None if free is None else self._verdicts.get((question.key, free))
+        if verdict is not None:
+            self.costs.cached += 1
+        return verdict
 
     def _search_class(
         self, question: Question, partition: Partition, class_key: ClassKey, node: str
