@@ -288,7 +288,7 @@ class _Explanation:
         elif suitable < table.count:
             if not suitable:
                 return shortages
-            detail = f"only {_devices(suitable, 'suitable ')}, {table.count} requested"
+            detail = f"only {count_text(suitable, 'suitable device')}, {table.count} requested"
             return [*shortages, self._shortage(request, _whole(Reason.TOO_FEW_DEVICES, detail))]
         suitable_positions = {position for position in positions if position not in rejections}
         return [*shortages, *self._explain_combination(case, attempt, table, suitable_positions)]
@@ -363,7 +363,7 @@ class _Explanation:
         if len(case.requests) > 1:
             return self._request_conflict(case, attempt)
         detail = (
-            f"only {most} of {_devices(suitable, 'suitable ')} can be used together, "
+            f"only {most} of {count_text(suitable, 'suitable device')} can be used together, "
             f"{table.count} requested"
         )
         if table.all_positions is not None:
@@ -397,7 +397,7 @@ class _Explanation:
                 conditions.append(f"{kind} {attribute}")
         if len(case.requests) == 1 and table.count > 1:
             detail = (
-                f"only {_devices(most, 'suitable ')} can have {enumerate_names(conditions)}, "
+                f"only {count_text(most, 'suitable device')} can have {enumerate_names(conditions)}, "
                 f"{table.count} requested"
             )
             return _whole(Reason.CONSTRAINT, detail)
@@ -422,7 +422,9 @@ class _Explanation:
         names = self._request_names(case)
         is_short = needed_count > count and not suitable & attempt.shareable
         if len(tables) == len(case.requests) and is_short:
-            detail = f"only {_devices(count, 'suitable ')} for {names}, {needed_count} requested"
+            detail = (
+                f"only {count_text(count, 'suitable device')} for {names}, {needed_count} requested"
+            )
         else:
             detail = f"{names} fit separately, but not together"
         return _whole(Reason.JOINTLY_INFEASIBLE, detail)
@@ -486,10 +488,6 @@ class _Explanation:
 
 def _whole(reason: Reason, detail: str) -> RejectionReason:
     return RejectionReason(reason=reason, subject=detail)
-
-
-def _devices(count: int, kind: str = "") -> str:
-    return count_text(count, f"{kind}device")
 
 
 def _last_table(attempt: Attempt, case: Case) -> RequestCandidates:
