@@ -20,7 +20,6 @@ from typing import Final
 
 import yaml
 
-from cli.output.phrases import count_text
 from e2e.access import Object, stream
 from e2e.binaries import binaries
 from e2e.bridge import Bridge
@@ -31,6 +30,7 @@ from e2e.node.driver import DRIVER, NodeDriver
 from e2e.node.namespaces import missing
 from e2e.node.node import Node
 from e2e.processes import recorded_names, running, stop_recorded
+from findings.text import count_text
 from kube.names import ENFORCEMENT_LABEL
 
 ROOT: Final = Path(__file__).parent.parent

@@ -78,7 +78,7 @@ class Cluster:
         self._verdicts = SizedCache[Hashable, CachedVerdict](
             max_entries=MAX_VERDICTS, max_bytes=MAX_VERDICT_BYTES
         )
-        self._ranked: OrderedDict[tuple[Hashable, Hashable], None] = OrderedDict()
+        self._ranked: OrderedDict[tuple[Hashable, bytes], None] = OrderedDict()
         for name in sorted(self._nodes):
             self._add_node(name)
 
