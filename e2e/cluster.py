@@ -42,7 +42,7 @@ from e2e.credentials import (
     signing_key,
     write_secret,
 )
-from e2e.older_kubernetes import gates_turned_on
+from e2e.older_kubernetes import MINOR, SERVED, gates_turned_on
 from e2e.processes import Child
 
 READY_TIMEOUT_S: Final = 60.0
@@ -357,6 +357,7 @@ class Cluster(Access):
             f"--etcd-certfile={self._path('etcd-client.crt')}",
             f"--etcd-keyfile={self._path('etcd-client.key')}",
             *self._serving(self._ports.api),
+            *(f"--runtime-config={version}=true" for version in SERVED.get(MINOR, ())),
             # The default reconciler refuses to publish a loopback address.
             "--advertise-address=127.0.0.1",
             "--endpoint-reconciler-type=none",

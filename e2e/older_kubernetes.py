@@ -23,6 +23,14 @@ LEFT_OFF: Final[Mapping[str, int]] = {
     "DRAPartitionableDevices": 35,
 }
 """Feature gate to the first minor version in which it is not as it is by default."""
+SERVED: Final[Mapping[int, tuple[str, ...]]] = {
+    # There DRADeviceTaints alone makes kube-scheduler wait until it has listed DeviceTaintRules.
+    34: ("resource.k8s.io/v1alpha3",),
+}
+"""Minor version to the API versions that its gates need, and that it does not serve by default.
+
+Source: pkg/scheduler/scheduler.go of Kubernetes 1.34.4.
+"""
 SINCE: Final[Mapping[str, int]] = {
     "DRAFractionalCapacityRange": 37,
     "DRAListTypeAttributes": 36,
