@@ -40,12 +40,14 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         autoscalers: Names of components that may add nodes.
         high_water_mark: The largest inventory ever seen.
         enforcement: Configured enforcement of verdicts about the inventory.
+        accepts_mixed_slices: As of `Context`.
     """
 
     namespaces: Mapping[str, Mapping[str, str]] = {}
     autoscalers: Collection[str] = frozenset()
     high_water_mark: HighWaterMark = HighWaterMark()
     enforcement: EnforcementSettings = EnforcementSettings()
+    accepts_mixed_slices: bool = False
 
 
 class RuleCache:
@@ -109,6 +111,7 @@ class RuleCache:
             high_water_mark=facts.high_water_mark,
             autoscalers=facts.autoscalers,
             enforcement=facts.enforcement,
+            accepts_mixed_slices=facts.accepts_mixed_slices,
             uniform_config_drivers=self._uniform_config_drivers,
             owned_drivers=self._owned,
         )

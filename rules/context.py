@@ -45,6 +45,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         autoscalers: Names of components that may add nodes: a cluster autoscaler, Karpenter.
         enforcement: Configured enforcement of verdicts about the inventory.
         uniform_config_drivers: Drivers that reject contradicting sharing configurations.
+        accepts_mixed_slices: The API server accepts slices with devices and sharedCounters, as 1.34 does.
         owned_drivers: Drivers that the bridge allocates in place of kube-scheduler.
     """
 
@@ -68,4 +69,5 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     autoscalers: Collection[str] = frozenset()
     enforcement: EnforcementSettings = EnforcementSettings()
     uniform_config_drivers: frozenset[str] = frozenset()
+    accepts_mixed_slices: bool = False
     owned_drivers: frozenset[str] = frozenset()

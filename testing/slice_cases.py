@@ -378,3 +378,25 @@ REQUEST_POLICIES: Final = (
 )  # fmt: skip
 
 SLICES: Final = (*NAMES, *VALUES, *PLACES, *COUNTERS, *REQUEST_POLICIES)
+
+
+MIXED_LAYOUT: Final[Document] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "mixed"},
+    "spec": {
+        "driver": "gpu.example.com",
+        "nodeName": "node-a",
+        "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
+        "sharedCounters": [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}],
+        "devices": [
+            {
+                "name": "part-0",
+                "consumesCounters": [
+                    {"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}
+                ],
+            }
+        ],
+    },
+}
+"""Devices beside counters, as Kubernetes 1.34 has them, and later versions reject it."""

@@ -17,9 +17,11 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from cli.answers.quotas import check_quotas
 from cli.answers.translate import TEMPLATE_KIND, TranslatedObject, build_template, translate_objects
+from cli.answers.upgrade.kubernetes import SEPARATE_COUNTERS
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import ObjectFinding, namespace_of
 from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.kubernetes_version import Version, parse_version
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
 from cli.inputs.options import Inputs
 from cli.inputs.versions import original_paths, view_type
@@ -148,6 +150,8 @@ def check_objects(
     features: Features,
     policy_aware_schedulers: Collection[str] = (),
     track: Callable[[list[TranslatedObject]], Iterable[TranslatedObject]] = iter,
+    *,
+    kubernetes: Version | None = None,
 ) -> list[CheckedObject]:
     """Return the findings on each object, in order.
 
@@ -155,6 +159,7 @@ def check_objects(
         features: Feature gates of the cluster.
         policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
         track: Yields the objects to be checked, and may end before all of them are.
+        kubernetes: Version of the API server; None for that of the cluster, or for the newest.
     """
     results = translate_objects(
         inputs.manifests,
@@ -162,7 +167,11 @@ def check_objects(
         options=inputs.options,
         namespace=inputs.namespace,
     )
-    context = build_context(inputs, results, features, policy_aware_schedulers)
+    version = kubernetes or parse_version(inputs.kubernetes)
+    context = msgspec.structs.replace(
+        build_context(inputs, results, features, policy_aware_schedulers),
+        accepts_mixed_slices=version is not None and version < SEPARATE_COUNTERS,
+    )
     vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
     quotas = check_quotas(inputs, results)
     manifest_templates = {

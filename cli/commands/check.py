@@ -13,6 +13,7 @@ from cli.answers.check import CheckReport, build_report, check_objects
 from cli.inputs.completion import complete_from
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import FindingDocument
+from cli.inputs.kubernetes_version import Version, VersionType
 from cli.inputs.options import Inputs, with_allocation_inputs
 from cli.inputs.schedulers import policy_aware_schedulers
 from cli.output import check_text, github, junit, sarif
@@ -73,6 +74,13 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
 @feature_gates
 @policy_aware_schedulers
 @click.option(
+    "--kubernetes",
+    type=VersionType(),
+    metavar="VERSION",
+    help="The version of Kubernetes whose API server judges the objects (default: that of the cluster "
+    "with --live, else the newest).",
+)
+@click.option(
     "--severity",
     type=_SEVERITIES,
     default=Severity.INFO.value,
@@ -113,6 +121,7 @@ def check(
     features: Features,
     *,
     schedulers: tuple[str, ...],
+    kubernetes: Version | None,
     severity: str,
     ignored_codes: tuple[Code, ...],
     limit: int | None,
@@ -135,7 +144,7 @@ def check(
     when the call is wrong or a file cannot be read, 130 when ^C ended it before all were checked.
     """
     with LongRun("checked", len(inputs.manifests)) as run:
-        results = check_objects(inputs, features, schedulers, run.track)
+        results = check_objects(inputs, features, schedulers, run.track, kubernetes=kubernetes)
     report = build_report(results, inputs.faults, ignored_codes, Severity(severity))
     match output:
         case Output.TEXT:

@@ -12,7 +12,6 @@ import msgspec
 
 from cli.answers.upgrade.check import UpgradeQuestion
 from cli.answers.upgrade.check import check_upgrade as find_consequences
-from cli.answers.upgrade.kubernetes import Version, parse_version
 from cli.inputs.cluster_documents import (
     CLUSTER_DOCUMENT_FLAGS,
     DocumentFlags,
@@ -22,6 +21,7 @@ from cli.inputs.cluster_documents import (
 from cli.inputs.completion import FILE_NAME
 from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.flags import add_flags
+from cli.inputs.kubernetes_version import Version, VersionType
 from cli.inputs.settings import read_settings
 from cli.inputs.upgrade import UpgradeFacts, read_upgrade_facts
 from cli.output.formats import Output, Report, format_document, text_or_document
@@ -40,20 +40,6 @@ drawbridge check-upgrade --live
 # before Kubernetes is, with the manifests of a repository
 drawbridge check-upgrade --live --kubernetes 1.38 -R -f manifests/
 """
-
-
-class _VersionType(click.ParamType[Version]):
-    """A version of Kubernetes such as `1.38`."""
-
-    name = "version"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Version:
-        version = parse_version(str(value))
-        if version is None:
-            self.fail(f"{str(value)!r} is not a version such as 1.38", param, ctx)
-        return version
 
 
 def _with_cluster(command: click.decorators.FC) -> click.decorators.FC:
@@ -77,7 +63,7 @@ def _with_cluster(command: click.decorators.FC) -> click.decorators.FC:
 @click.option(
     "--kubernetes",
     "target",
-    type=_VersionType(),
+    type=VersionType(),
     metavar="VERSION",
     help="The version of Kubernetes after the upgrade (default: that of the cluster).",
 )

@@ -42,5 +42,24 @@ PROFILES_FLAG: Final = click.option(
 )
 KUBECONFIG_FLAGS: Final = _kubeconfig_flags()
 LIVE_KUBECONFIG_FLAGS: Final = _kubeconfig_flags(" (with --live)")
+CLUSTER_FLAGS: Final[Sequence[Flag[Any]]] = (
+    click.option(
+        "--snapshot",
+        "snapshots",
+        multiple=True,
+        type=FILE_NAME,
+        metavar="PATH",
+        help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects as kubectl "
+        "get prints them, in YAML or JSON. Repeatable.",
+    ),
+    click.option(
+        "--live",
+        is_flag=True,
+        help="Read the state from the kubeconfig's cluster; kubectl drawbridge does so by default.",
+    ),
+    click.option("--offline", is_flag=True, help="Read no cluster, also as a plugin of kubectl."),
+    *LIVE_KUBECONFIG_FLAGS,
+)
+"""They name the state of a cluster."""
 with_kubeconfig: Final = partial(add_flags, flags=KUBECONFIG_FLAGS)
 with_live_kubeconfig: Final = partial(add_flags, flags=LIVE_KUBECONFIG_FLAGS)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 import msgspec
 
 from cli.inputs.completion import FILE_NAME, complete_from, profile_choices
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
-from cli.inputs.flags import KUBECONFIG_FLAGS, LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG, add_flags
+from cli.inputs.flags import CLUSTER_FLAGS, KUBECONFIG_FLAGS, PROFILES_FLAG, add_flags
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
@@ -65,6 +65,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         faults: Wrong values in the state of the cluster.
         notes: Kinds that could not be read, for standard error.
         unread: As of `ClusterObjects`.
+        kubernetes: Version of a running cluster's API server; empty where it is not known.
         shipped_drivers: Those with a profile in the package.
     """
 
@@ -78,6 +79,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[ObjectFinding, ...] = ()
     notes: tuple[str, ...] = ()
     unread: frozenset[str] = frozenset()
+    kubernetes: str = ""
 
 
 class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,24 +152,6 @@ _RECURSIVE_FLAG: Final[_Flag] = click.option(
 )
 
 
-_CLUSTER_FLAGS: Final[Sequence[_Flag]] = (
-    click.option(
-        "--snapshot",
-        "snapshots",
-        multiple=True,
-        type=FILE_NAME,
-        metavar="PATH",
-        help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects as kubectl "
-        "get prints them, in YAML or JSON. Repeatable.",
-    ),
-    click.option(
-        "--live",
-        is_flag=True,
-        help="Read the state from the kubeconfig's cluster; kubectl drawbridge does so by default.",
-    ),
-    click.option("--offline", is_flag=True, help="Read no cluster, also as a plugin of kubectl."),
-    *LIVE_KUBECONFIG_FLAGS,
-)
 _NAMESPACE_FLAG: Final[_Flag] = click.option(
     "-n",
     "--namespace",
@@ -209,12 +193,12 @@ def with_allocation_inputs(command: _Command) -> _Command:
 
 def with_cluster(command: _Command) -> _Command:
     """Give a command flags for a cluster and a namespace; call it with `cluster_objects`."""
-    return _with_cluster(command, (*_CLUSTER_FLAGS, _NAMESPACE_FLAG))
+    return _with_cluster(command, (*CLUSTER_FLAGS, _NAMESPACE_FLAG))
 
 
 def with_whole_cluster(command: _Command) -> _Command:
     """As `with_cluster`, for commands about all namespaces."""
-    return _with_cluster(command, _CLUSTER_FLAGS)
+    return _with_cluster(command, CLUSTER_FLAGS)
 
 
 def with_unread_cluster(command: _Command) -> _Command:
@@ -224,7 +208,7 @@ def with_unread_cluster(command: _Command) -> _Command:
     def run_command(**values: Any) -> None:
         command(cluster_flags=_pop_flags(ClusterFlags, values), **values)
 
-    return add_flags(run_command, (_files_flag(is_required=False), *_CLUSTER_FLAGS))
+    return add_flags(run_command, (_files_flag(is_required=False), *CLUSTER_FLAGS))
 
 
 def with_live_cluster(command: _Command) -> _Command:
@@ -246,7 +230,7 @@ def with_live_cluster(command: _Command) -> _Command:
     return add_flags(
         run_command,
         (
-            _CLUSTER_FLAGS[0],
+            CLUSTER_FLAGS[0],
             click.option(
                 "--live", is_flag=True, help="Read the kubeconfig's cluster (the default)."
             ),
@@ -276,7 +260,7 @@ def _with_inputs(command: _Command, scope: Scope) -> _Command:
     flags = (
         _files_flag(is_required=True),
         _RECURSIVE_FLAG,
-        *_CLUSTER_FLAGS,
+        *CLUSTER_FLAGS,
         _NAMESPACE_FLAG,
         *_TRANSLATION_FLAGS,
     )
@@ -313,8 +297,9 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     manifests = read_paths(cluster.files, recursive=cluster.recursive)
     if not manifests:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
-    namespace, state, unread = _read_state(cluster, manifests, scope)
-    notes = unread_notes(unread)
+    read = _read_state(cluster, manifests, scope)
+    namespace, state = read.namespace, read.objects
+    notes = unread_notes(read.unread)
     if cluster.live and settings is None:
         settings, note = asyncio.run(_read_live_settings(cluster))
         notes = [*notes, *note]
@@ -353,7 +338,8 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
         namespace=namespace,
         faults=tuple(faults),
         notes=tuple(notes),
-        unread=frozenset(kind.resource for kind in unread),
+        unread=frozenset(kind.resource for kind in read.unread),
+        kubernetes=read.kubernetes,
     )
 
 
@@ -369,14 +355,14 @@ def read_cluster(flags: ClusterFlags) -> ClusterObjects:
     if not (flags.files or flags.snapshots or flags.live):
         raise click.UsageError(NO_KUBECONFIG if _is_live_by_default(flags) else NO_CLUSTER)
     manifests = read_paths(flags.files, recursive=flags.recursive)
-    namespace, state, unread = _read_state(flags, manifests, Scope.ALLOCATION)
-    objects = merge_objects(state or (), manifests, namespace)
+    read = _read_state(flags, manifests, Scope.ALLOCATION)
+    objects = merge_objects(read.objects or (), manifests, read.namespace)
     return ClusterObjects(
         objects=tuple(objects),
         is_live=flags.live,
-        namespace=namespace,
-        notes=tuple(unread_notes(unread)),
-        unread=frozenset(kind.resource for kind in unread),
+        namespace=read.namespace,
+        notes=tuple(unread_notes(read.unread)),
+        unread=frozenset(kind.resource for kind in read.unread),
     )
 
 
@@ -413,24 +399,31 @@ def _file_name(path: str) -> str:
     return "standard input" if path == "-" else path
 
 
-def _read_state(
-    flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
-) -> tuple[str, list[InputObject] | None, list[UnreadKind]]:
-    """Return the namespace of objects that name none, the state of the cluster, and what is forbidden."""
+class _ReadState(NamedTuple):
+    """The namespace of objects that name none, the state of the cluster, what is forbidden, its version."""
+
+    namespace: str
+    objects: list[InputObject] | None = None
+    unread: Sequence[UnreadKind] = ()
+    kubernetes: str = ""
+
+
+def _read_state(flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope) -> _ReadState:
     namespace = flags.namespace or DEFAULT_NAMESPACE
     if flags.live:
         return asyncio.run(_read_live(flags, manifests, scope))
     if flags.snapshots:
-        return namespace, read_views(flags.snapshots, scope.kinds), []
-    return namespace, None, []
+        return _ReadState(namespace, read_views(flags.snapshots, scope.kinds))
+    return _ReadState(namespace)
 
 
 async def _read_live(
     flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
-) -> tuple[str, list[InputObject] | None, list[UnreadKind]]:
+) -> _ReadState:
     # The client takes twice as long to import as all the rest, and files are the usual case.
     from cli.inputs.live import allocation_state, cluster_state  # noqa: PLC0415
     from kube.client.client import Client  # noqa: PLC0415
+    from kube.errors import Forbidden, NotFound  # noqa: PLC0415
 
     async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
         namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
@@ -442,7 +435,11 @@ async def _read_live(
             more_objects, more_unread = await allocation_state(client)
             state += more_objects
             unread += more_unread
-        return namespace, state, unread
+        try:
+            version = await client.version()
+        except (Forbidden, NotFound):
+            version = ""
+        return _ReadState(namespace, state, unread, version)
 
 
 async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:

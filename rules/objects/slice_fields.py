@@ -11,7 +11,7 @@ from typing import Final
 
 from allocator.model.feature_gates import Features
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error
+from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.node_selector import NodeSelector, NodeSelectorRequirement
 from kube.api.resource import (
@@ -60,11 +60,7 @@ def find_invalid_fields(slice_: Slice, path: FieldPath, context: Context) -> Ite
     if features.partitionable_devices and not (
         spec.devices is None or spec.shared_counters is None
     ):
-        yield _invalid(
-            place,
-            "devices and sharedCounters are mutually exclusive",
-            "publish counter sets in a separate slice",
-        )
+        yield _mixed_finding(place, is_accepted=context.accepts_mixed_slices)
     if features.partitionable_devices:
         yield from _counter_set_faults(spec.shared_counters or (), place.child("sharedCounters"))
     if features.optional_node_operations:
@@ -75,6 +71,23 @@ def find_invalid_fields(slice_: Slice, path: FieldPath, context: Context) -> Ite
     )  # fmt: skip
     for at, device in list_devices(slice_, path):
         yield from _device_faults(device, at, spec, features)
+
+
+def _mixed_finding(path: FieldPath, *, is_accepted: bool) -> Finding:
+    """Return the finding on devices beside counters, of which nobody uses the devices from 1.35 on.
+
+    Source: ValidateResourceSlice of Kubernetes 1.34.4 has them in one slice, that of 1.35.4 rejects it.
+    """
+    fix = "publish counter sets in a separate slice"
+    if not is_accepted:
+        return _invalid(path, "devices and sharedCounters are mutually exclusive", fix)
+    return warning(
+        Code.INVALID_SLICE,
+        path,
+        "devices and sharedCounters in one slice are the layout of Kubernetes 1.34: 1.35 rejects them, "
+        "and Drawbridge does not count on these devices",
+        f"from 1.35 on, {fix}",
+    )
 
 
 def find_invalid_request_policies(

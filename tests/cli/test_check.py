@@ -18,6 +18,7 @@ from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases
 from testing.builders import gpus, pod
 from testing.command import CLUSTER, ROOT, drawbridge, finding_lines, translate
+from testing.slice_cases import MIXED_LAYOUT
 
 Document = Mapping[str, Any]
 
@@ -35,6 +36,36 @@ def answer(*documents: Document, options: Iterable[object] = ()) -> dict[str, An
     assert result.exit_code in (0, 1), result.stderr
     document: dict[str, Any] = msgspec.json.decode(result.stdout)
     return document
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), (1, "error")),
+        (("--kubernetes", "1.34"), (0, "warning")),
+        (("--kubernetes", "v1.34.4"), (0, "warning")),
+        (("--kubernetes", "1.35"), (1, "error")),
+        (("--kubernetes", "1.37"), (1, "error")),
+    ],
+)
+def test_devices_beside_counters_are_the_layout_of_1_34(
+    flags: tuple[str, ...], expected: tuple[int, str]
+) -> None:
+    result = check(MIXED_LAYOUT, options=(*flags, "-o", "json"))
+    (finding,) = (
+        finding
+        for finding in msgspec.json.decode(result.stdout)["findings"]
+        if finding["code"] == "invalidSlice"
+    )
+
+    assert expected == (result.exit_code, finding["severity"])
+
+
+def test_a_version_that_is_none_is_a_wrong_call() -> None:
+    result = check(MIXED_LAYOUT, options=("--kubernetes", "latest"))
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert "'latest' is not a version such as 1.38" in result.stderr
 
 
 def owned(document: Document) -> Document:

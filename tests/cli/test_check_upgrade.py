@@ -12,12 +12,13 @@ from cli.answers.upgrade.kubernetes import (
     REMOVED,
     gates_after,
     parse_requested_apis,
-    parse_version,
 )
+from cli.inputs.kubernetes_version import parse_version
 from kube.manifests.dump import dump_yaml
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from testing.builders import profiles
 from testing.command import drawbridge
+from testing.slice_cases import MIXED_LAYOUT
 from translation.claims import TRANSLATION_VERSION
 
 Document = dict[str, Any]
@@ -286,3 +287,23 @@ def test_wrong_calls_end_with_two(flags: tuple[str, ...]) -> None:
     result = drawbridge("check-upgrade", *flags)
 
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("target", "missing", "expected"),
+    [
+        ("1.34", (), False),
+        ("1.35", (), True),
+        ("1.37", (), True),
+        ("1.37", ("devices",), False),
+        ("1.37", ("sharedCounters",), False),
+    ],
+)
+def test_devices_beside_counters_end_with_1_35(
+    target: str, missing: tuple[str, ...], expected: bool, tmp_path: Path
+) -> None:
+    spec = {name: value for name, value in MIXED_LAYOUT["spec"].items() if name not in missing}
+
+    answer = check(tmp_path, MIXED_LAYOUT | {"spec": spec}, flags=("--kubernetes", target))
+
+    assert expected is (("error", "layoutRejected") in codes(answer))

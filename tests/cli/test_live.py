@@ -27,9 +27,11 @@ from kube.api.urls import (
 )
 from kube.errors import KubeError
 from kube.manifests.dump import dump_yaml
+from testing import fake_api_server
 from testing.builders import NVIDIA, gpus, pod
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer
+from testing.slice_cases import MIXED_LAYOUT
 
 
 @pytest.fixture
@@ -290,6 +292,35 @@ async def test_ownership_that_may_not_be_read_is_not_written_anew(
         "the right to list allocatorownerships of drawbridge.internal is missing" in result.stderr
     )
     assert [call for call in server.calls if call.method != "GET"] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "severity"), [("v1.34.4", "warning"), ("v1.37.1", "error"), (None, "error")]
+)
+async def test_slices_are_judged_as_the_api_server_of_the_cluster_would(
+    version: str | None,
+    severity: str,
+    server: FakeApiServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Devices beside counters, which 1.34 accepts; without a version the newest counts."""
+    if version is None:
+        server.fail(403, times=9, matches=lambda call: call.path == "/version")
+    else:
+        monkeypatch.setattr(fake_api_server, "VERSION", version)
+    path = tmp_path / "slice.yaml"
+    path.write_text(dump_yaml([MIXED_LAYOUT]))
+
+    result = await asyncio.to_thread(
+        drawbridge,
+        *("check", "-f", path, "-o", "json", "--live", "--context", "here"),
+        *("--kubeconfig", kubeconfig_of(server, tmp_path)),
+    )
+
+    assert (severity, "invalidSlice") in {
+        (finding["severity"], finding["code"]) for finding in json.loads(result.stdout)["findings"]
+    }
 
 
 @pytest.mark.parametrize("kind", ["pod", "claim"])

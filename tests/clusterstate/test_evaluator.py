@@ -15,7 +15,8 @@ from clusterstate.kinds import Changes
 from clusterstate.rule_cache import RuleCache
 from clusterstate.settings import ValidationSettings
 from kube import names
-from kube.api.resource import ResourceClaim
+from kube.api.meta import convert
+from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -43,6 +44,7 @@ from testing.allocation.builders import (
 )
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
+from testing.slice_cases import MIXED_LAYOUT
 
 THREE: Final = claim(request(count=3))
 TWO: Final = claim(request(count=2))
@@ -277,3 +279,18 @@ async def test_a_bug_in_a_rule_fails_one_review_only(server: FakeApiServer) -> N
             await evaluator_.evaluate(broken)
 
         assert await codes_of(evaluator_) == ["error exceedsLargestNode"]
+
+
+async def test_slices_that_the_api_server_has_accepted_are_not_rejected_for_their_layout(
+    server: FakeApiServer,
+) -> None:
+    """1.34 has devices and counters in one slice, and 1.35 rejects that before it asks."""
+    mixed = convert(MIXED_LAYOUT, ResourceSlice)
+
+    async with evaluating(server) as evaluator:
+        findings = await evaluator.evaluate(
+            lambda context: [*validate(Target(view=mixed, namespace="", raw=MIXED_LAYOUT), context)]
+        )
+
+    assert ["invalidSlice"] == [finding.code for finding in findings if "1.34" in finding.message]
+    assert not any(finding.is_error for finding in findings)

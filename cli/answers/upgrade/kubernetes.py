@@ -11,19 +11,19 @@ from typing import Any, Final
 from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from cli.answers.upgrade.model import UpgradeCode, UpgradeFinding, finding
 from cli.inputs.findings import reference
+from cli.inputs.kubernetes_version import Version
 from findings.finding import Severity
 from kube.manifests.source import SourceObject
-
-Version = tuple[int, int]
 
 NEWEST_TESTED: Final = (1, 37)
 BRIDGE_VERSION: Final = (1, 37)
 """The bridge is a kube-scheduler of this version."""
+SEPARATE_COUNTERS: Final = (1, 35)
+"""From this version on counter sets are in slices of their own, without devices."""
 DRIVER_SINCE: Final = (1, 36)
 """The node driver writes `status.devices` with rights that exist since."""
 TESTED: Final = ((1, 35), NEWEST_TESTED)
 """The versions on which stories of translation, webhook and rules were run, see docs/operations.md."""
-_VERSION: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\D.*)?", re.DOTALL)
 
 GATES: Final[Mapping[str, Mapping[int, bool | None]]] = {
     "DRAPrioritizedList": {34: True, 35: True, 36: True, 37: True},
@@ -52,16 +52,6 @@ REMOVED: Final[Mapping[tuple[str, str], tuple[Version, Version]]] = {
 """(apiVersion, kind) to the versions in which it is deprecated, and not served any more."""
 
 
-def parse_version(text: str) -> Version | None:
-    """Return major and minor version; None for another text.
-
-    >>> parse_version("v1.37.1"), parse_version("1.38"), parse_version("latest")
-    ((1, 37), (1, 38), None)
-    """
-    match = _VERSION.fullmatch(text)
-    return (int(match[1]), int(match[2])) if match is not None else None
-
-
 def format_version(version: Version) -> str:
     """Return a version as people write it."""
     return ".".join(map(str, version))
@@ -86,6 +76,7 @@ def check_kubernetes(
     """
     yield from _check_support(objects, target, namespace)
     yield from _check_gates(objects, target, gates, namespace)
+    yield from _check_layouts(objects, target, namespace)
     yield from _check_apis(objects, target, namespace)
     yield from _check_requested(target, requested_apis)
 
@@ -135,6 +126,30 @@ def _check_support(
             f"the node driver needs Kubernetes {format_version(DRIVER_SINCE)}",
             "uninstall it first",
             drivers,
+        )
+
+
+def _check_layouts(
+    objects: Sequence[SourceObject], target: Version, namespace: str
+) -> Iterator[UpgradeFinding]:
+    """Yield slices with devices beside counters, which only 1.34 accepts.
+
+    Source: ValidateResourceSlice of Kubernetes 1.34.4 and 1.35.4.
+    """
+    mixed = [
+        reference(source, namespace)
+        for source in objects
+        if source.kind == "ResourceSlice"
+        and all(_spec(source).get(name) is not None for name in ("devices", "sharedCounters"))
+    ]
+    if mixed and target >= SEPARATE_COUNTERS:
+        yield finding(
+            Severity.ERROR,
+            UpgradeCode.LAYOUT_REJECTED,
+            f"Kubernetes {format_version(SEPARATE_COUNTERS)} and newer reject devices and "
+            "sharedCounters in one ResourceSlice",
+            "upgrade their driver to a version that publishes counter sets in slices of their own",
+            mixed,
         )
 
 
