@@ -1,8 +1,8 @@
 """The question of a simulation, built from manifests and the state of a cluster. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,12 +14,18 @@ from allocator.pods.claims import allocation_of
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
 from cli.answers.quotas import check_quotas
 from cli.answers.translate import TranslatedObject, collect_findings, translate_objects
+from cli.answers.workload_pods import (
+    MAX_PODS,
+    count_pods_of,
+    has_countable_pods,
+    workload_pods,
+)
 from cli.inputs.cluster_state import ClusterState, build_state, is_pending, with_namespace
 from cli.inputs.findings import ObjectFinding, namespace_of
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
 from cli.inputs.options import Inputs
-from findings.finding import Finding
+from findings.finding import Finding, has_errors
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.policy import DeviceCompatibilityPolicy, Enforcement, effective_policies
@@ -35,6 +41,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rejections: Pods and claims that are invalid, and therefore not part of the question.
         workloads: References of other manifests that create pods, which are not placed.
+        workload_notes: How many pods of a workload are not placed, since they exist or are too many.
     """
 
     question: SimulationInput
@@ -42,12 +49,21 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[ObjectFinding, ...]
     rejections: SimulationResult
     workloads: tuple[str, ...]
+    workload_notes: tuple[str, ...] = ()
+
+
+class _WorkloadPods(NamedTuple):
+    """The pods of a workload that are to be placed, and the number of those that exist."""
+
+    pods: tuple[SourceObject, ...]
+    existing: int
 
 
 def build_request(inputs: Inputs) -> SimulationRequest:
     """Return the question for the pods and claims of the manifests, on the state of the cluster.
 
-    Pods with device keys are translated first; what is allocated or bound already is state.
+    Pods with device keys are translated first; what is allocated or bound already is state. A
+    workload stands for the pods that it has to make yet.
     """
     results = translate_objects(
         inputs.manifests,
@@ -60,7 +76,9 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         _without_quota(result, findings)
         for result, findings in zip(results, findings_by_object, strict=True)
     ]
-    manifests = merge_objects((), _documents(results), inputs.namespace)
+    before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
+    pods_by_workload = _pods_by_workload(results, build_state(before), inputs.namespace)
+    manifests = merge_objects((), _documents(results, pods_by_workload), inputs.namespace)
     own, own_faults = decode_objects(manifests, STATE_KINDS, inputs.namespace)
     objects = merge_objects(inputs.state, manifests, inputs.namespace)
     views, faults = decode_objects(
@@ -84,7 +102,12 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         state=state,
         findings=(*faults, *collect_findings(results), *own_faults),
         rejections=_rejected_result(results, inputs.namespace),
-        workloads=tuple(result.reference for result in results if _creates_pods(result)),
+        workloads=tuple(
+            result.reference
+            for result in results
+            if _creates_pods(result) and result.reference not in pods_by_workload
+        ),
+        workload_notes=tuple(_workload_notes(pods_by_workload)),
     )
 
 
@@ -115,16 +138,44 @@ def _with_names(objects: Iterable[N]) -> Iterator[N]:
         yield msgspec.structs.replace(value, metadata=msgspec.structs.replace(metadata, name=name))
 
 
-def _documents(results: Sequence[TranslatedObject]) -> list[SourceObject]:
-    """Return the translated manifests without those that are rejected."""
-    return [
-        msgspec.structs.replace(result.source, document=dict(document))
-        for result in results
-        for document in (
-            *result.templates,
-            *((result.document,) if result.document is not None else ()),
-        )
-    ]
+def _documents(
+    results: Sequence[TranslatedObject], pods_by_workload: Mapping[str, _WorkloadPods]
+) -> list[SourceObject]:
+    """Return the translated manifests without those that are rejected, and pods after their workload."""
+    sources: list[SourceObject] = []
+    for result in results:
+        documents = (*result.templates, *([] if result.document is None else [result.document]))
+        sources += [
+            msgspec.structs.replace(result.source, document=dict(document))
+            for document in documents
+        ]
+        if result.reference in pods_by_workload:
+            sources += pods_by_workload[result.reference].pods
+    return sources
+
+
+def _pods_by_workload(
+    results: Sequence[TranslatedObject], before: ClusterState, namespace: str
+) -> dict[str, _WorkloadPods]:
+    """Return for each workload that can make its pods those which the cluster does not have yet."""
+    answers: dict[str, _WorkloadPods] = {}
+    for result in results:
+        is_accepted = result.document is not None and not has_errors(result.findings)
+        if not (_creates_pods(result) and is_accepted and has_countable_pods(result.source)):
+            continue
+        place = namespace_of(result.source, namespace)
+        existing = count_pods_of(result.source, place, before)
+        pods = tuple(workload_pods(result.source, result.document or {}, place, existing))
+        answers[result.reference] = _WorkloadPods(pods, existing)
+    return answers
+
+
+def _workload_notes(pods_by_workload: Mapping[str, _WorkloadPods]) -> Iterator[str]:
+    for reference, (pods, existing) in pods_by_workload.items():
+        if existing:
+            yield f"{reference} has {existing} pods already, so {len(pods)} more are placed"
+        if len(pods) == MAX_PODS:
+            yield f"of {reference} at most {MAX_PODS} pods are placed"
 
 
 def _rejected_result(results: Sequence[TranslatedObject], namespace: str) -> SimulationResult:

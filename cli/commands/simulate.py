@@ -98,8 +98,8 @@ def simulate(
 ) -> None:
     """Show where pods and claims would be placed, or why they would not.
 
-    The unbound pods and unallocated claims of -f are placed one after the other, pods first. Pods
-    with device keys are translated first. The snapshot is state only. Read-only.
+    The unbound pods and unallocated claims of -f are placed one after the other, pods first. A
+    workload of -f stands for its pods. Pods with device keys are translated first. The snapshot is state only. Read-only.
 
     Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong, 130
     when ^C ended it before everything was tried; what was tried is printed.
@@ -243,7 +243,7 @@ def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Ite
     state = request.state
     for hint in hints(state.classes, request.question.claims, state.templates.values()):
         echo(f"hint: {hint}")
-    for note in (*answer.notes, *more):
+    for note in (*answer.notes, *request.workload_notes, *more):
         echo(f"note: {note}")
     if not state.nodes:
         echo("note: the given state of the cluster has neither nodes nor ResourceSlices")
@@ -253,6 +253,6 @@ def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Ite
         names = ", ".join(request.workloads[:3])
         more = f" and {len(request.workloads) - 3} more" if len(request.workloads) > 3 else ""
         echo(
-            f"note: only pods and claims are placed, and no pods of {names}{more}; "
+            f"note: no pods of {names}{more} are placed, since their number is not known; "
             "drawbridge check tells whether those could ever be placed"
         )

@@ -460,6 +460,6 @@ def test_the_command_of_a_folder_works(
 
     result = drawbridge(*shlex.split(command))
 
-    rejects = folder in {"mistakes", "check", "denied", "busy", "migration", "upgrade"}
+    rejects = folder in {"mistakes", "check", "denied", "busy", "bridge", "migration", "upgrade"}
     assert result.exit_code == (1 if rejects else 0), result.stderr
     assert result.stdout

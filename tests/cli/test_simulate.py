@@ -388,20 +388,109 @@ def test_mapped_extended_resources_get_the_claim_that_the_scheduler_makes() -> N
     assert placements(answer_) == ["whole node-a", "whole-extended-resources node-a"]
 
 
-def test_workloads_are_not_placed_and_that_is_reported() -> None:
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
+def workload(kind: str = "Deployment", api_version: str = "apps/v1", **spec: Any) -> Document:
+    """Return a workload called web, each pod of which takes a device by a template."""
+    containers = [{"name": "c", "image": "c"}]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    template = {"spec": {"containers": containers, "resourceClaims": claims}}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
         "metadata": {"name": "web", "namespace": "team"},
-        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}},
+        "spec": {"template": template, **spec},
     }
 
-    result = simulate(deployment)
+
+def pod_of_web(name: str, owner_kind: str, owner: str, **labels: str) -> Document:
+    reference = {
+        "apiVersion": "v1",
+        "kind": owner_kind,
+        "name": owner,
+        "uid": "u",
+        "controller": True,
+    }
+    metadata = {"name": name, "namespace": "team", "labels": labels, "ownerReferences": [reference]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "c"}], "nodeName": "node-a"},
+        "status": {"phase": "Running"},
+    }
+
+
+ONE_EACH = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "one", "namespace": "team"},
+    "spec": {"spec": claim("one")["spec"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (workload(), ["web-0"]),
+        (workload(replicas=3), ["web-0", "web-1", "web-2"]),
+        (workload(replicas=0), []),
+        (workload("StatefulSet", replicas=2), ["web-0", "web-1"]),
+        (workload("Job", "batch/v1", parallelism=2, completions=9), ["web-0", "web-1"]),
+    ],
+    ids=["no number", "three", "none", "a set", "a job"],
+)
+def test_a_workload_stands_for_its_pods(document: Document, expected: list[str]) -> None:
+    answer_ = answer(ONE_EACH, document)
+
+    assert expected == [pod["name"] for pod in answer_["pods"]]
+    assert [f"{name}-gpu" for name in expected] == [claim["name"] for claim in answer_["claims"]]
+    assert all(claim["node"] for claim in answer_["claims"])
+
+
+def test_pods_that_do_not_fit_end_with_one() -> None:
+    result = simulate(ONE_EACH, workload(replicas=40), options=("-o", "json"))
+    pods = json.loads(result.stdout)["pods"]
+
+    assert (1, 40) == (result.exit_code, len(pods))
+    assert {None} < {pod["node"] for pod in pods}
+
+
+@pytest.mark.parametrize(
+    ("kind", "pods", "expected"),
+    [
+        ("Deployment", (pod_of_web("web-h-x", "ReplicaSet", "web-h", **{"pod-template-hash": "h"}),),
+         ["web-1", "web-2"]),
+        ("Deployment", (pod_of_web("web-b-h-x", "ReplicaSet", "web-b-h", **{"pod-template-hash": "h"}),),
+         ["web-0", "web-1", "web-2"]),
+        ("StatefulSet", (pod_of_web("web-0", "StatefulSet", "web"),
+                         pod_of_web("web-1", "StatefulSet", "web")), ["web-2"]),
+    ],
+    ids=["one of its own", "of another Deployment", "two of a set"],
+)  # fmt: skip
+def test_pods_that_a_workload_has_already_are_not_placed_again(
+    kind: str, pods: tuple[Document, ...], expected: list[str]
+) -> None:
+    document = workload(kind, replicas=3)
+
+    assert expected == [
+        pod["name"] for pod in answer(ONE_EACH, document, snapshot=(*STATE, *pods))["pods"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version"),
+    [("DaemonSet", "apps/v1"), ("PodTemplate", "v1"), ("CronJob", "batch/v1")],
+)
+def test_workloads_without_a_number_are_reported(kind: str, api_version: str) -> None:
+    document = workload(kind, api_version)
+    if kind == "PodTemplate":
+        document = {**document, "template": document["spec"]["template"]}
+    if kind == "CronJob":
+        document = {**document, "spec": {"jobTemplate": {"spec": document["spec"]}}}
+
+    result = simulate(ONE_EACH, document)
 
     assert result.exit_code == 0
-    assert (
-        "note: only pods and claims are placed, and no pods of Deployment/team/web" in result.stderr
-    )
+    assert f"note: no pods of {kind}/team/web are placed" in result.stderr
 
 
 V1BETA1 = {"apiVersion": "resource.k8s.io/v1beta1"}
