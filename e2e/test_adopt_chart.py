@@ -249,6 +249,33 @@ def test_a_wrong_value_is_refused_and_named(flag: str, words: str) -> None:
     assert words in run_helm("template", RELEASE, CHART, *where, "--set", flag, fails=True)
 
 
+def _shape(value: object) -> object:
+    """Return a document without its texts."""
+    if isinstance(value, dict):
+        return {key: _shape(member) for key, member in value.items()}
+    return [_shape(item) for item in value] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.parametrize(
+    "text", ['a"\n        hostPID: true #', " a: b\u2028kind: Secret\n---\n", "1e3"]
+)
+def test_no_text_of_the_values_becomes_a_field(tmp_path: Path, text: str) -> None:
+    def rendered_with(text: str) -> object:
+        values = {
+            "mode": "OptOut",
+            "image": dict.fromkeys(("repository", "tag", "pullPolicy"), text),
+            "priorityClass": {"name": text},
+            "monitoring": {"enabled": True, "runbooks": text},
+            "settings": {"translation": {"exemptNamespaces": [text]}},
+            "driver": {"enabled": True, "inventory": text},
+            "bridge": {"enabled": True, "image": {"digest": text}},
+        }
+        (tmp_path / "values.json").write_text(json.dumps(values))
+        return _shape(template("--values", str(tmp_path / "values.json")))
+
+    assert rendered_with(text) == rendered_with("text")
+
+
 @pytest.mark.parametrize(
     ("version", "flag", "words"),
     [

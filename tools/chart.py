@@ -458,14 +458,19 @@ _BLOCKS: Final = {
 """Placeholder of a whole field to lines; `{field}` is its name."""
 _FIELD: Final = re.compile(r"""^(\s*)(- )?([\w./-]+): "?(PH_\w+)(?: ([\w.]+))?"?$""")
 _ITEM: Final = re.compile(r"^(\s*)- (PH_\w+)$")
+_RUNBOOK: Final = re.compile(r"^(\s*[\w-]+: )PH_runbooks(#[\w-]+)$")
 
 
 def _actions(lines: Iterable[str]) -> Iterator[str]:
+    # What stands for a text is quoted: a value may have line breaks, or be the text of a number.
     for line in lines:
         if item := _ITEM.match(line):
             yield from _item_lines(item[1], item[2])
         elif field := _FIELD.match(line):
             yield from _field_lines(field[1], field[2] or "", field[3], field[4], field[5])
+        elif runbook := _RUNBOOK.match(line):
+            address = f'printf "%s{runbook[2]}" {_INLINE["PH_runbooks"]}'
+            yield f"{runbook[1]}{{{{ {address} | quote }}}}"
         else:
             yield _inline(line)
 
@@ -489,9 +494,9 @@ def _item_lines(indent: str, name: str) -> Iterator[str]:
             yield f'{{{{- include "drawbridge.translatedNamespaces" . | nindent {width} }}}}'
             yield "{{- end }}"
         case "PH_priority":
-            yield f"{indent}- {{{{ .Values.priorityClass.name }}}}"
+            yield f"{indent}- {{{{ .Values.priorityClass.name | quote }}}}"
         case _:
-            yield _inline(f"{indent}- {name}")
+            yield f"{indent}- {{{{ {_INLINE[name]} | quote }}}}"
 
 
 def _field_lines(indent: str, dash: str, field: str, name: str, path: str | None) -> Iterator[str]:
@@ -501,13 +506,13 @@ def _field_lines(indent: str, dash: str, field: str, name: str, path: str | None
             text = line.replace("{field}", field)
             yield text if line.startswith("{{-") else f"{' ' * width}{text}"
     elif name == "PH_inventory":
-        yield f"{indent}{field}: |"
-        yield f"{{{{- .Values.driver.inventory | nindent {width + 2} }}}}"
+        # A text block would end where YAML knows more line breaks than Helm does.
+        yield f"{indent}{field}: {{{{ .Values.driver.inventory | quote }}}}"
     elif name == "PH_value":
         yield f"{indent}{dash}{field}: {{{{ .Values.{path} }}}}"
     elif name == "PH_with":
         yield f"{{{{- with .Values.{path} }}}}"
-        yield f"{indent}{dash}{field}: {{{{ . }}}}"
+        yield f"{indent}{dash}{field}: {{{{ . | quote }}}}"
         yield "{{- end }}"
     elif name == "PH_yaml":
         yield f"{{{{- with .Values.{path} }}}}"

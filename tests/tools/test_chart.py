@@ -27,6 +27,20 @@ def test_no_placeholder_is_left(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", chart.templates())
+def test_a_text_of_the_values_is_quoted(name: str) -> None:
+    """A line break in one would begin a field of its own."""
+    actions = re.findall(r"\{\{-? (.*?) ?\}\}", chart.templates()[name]())
+    written = [
+        action
+        for action in actions
+        if action == "." or re.match(r"(\.Values|printf .*\.Values)", action)
+    ]
+
+    texts = [action for action in written if not action.endswith(".replicas")]
+    assert [action for action in texts if not action.endswith("| quote")] == []
+
+
+@pytest.mark.parametrize("name", chart.templates())
 def test_a_generated_template_opens_and_closes_its_condition(name: str) -> None:
     text = chart.templates()[name]()
 
