@@ -1,6 +1,6 @@
 """Suites of a site's own tests: files of kind TestSuite. Reads files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
@@ -163,9 +163,22 @@ def _suite(source: SourceObject) -> Suite:
         raise ConfigError(f"{place}: unknown feature gate {unknown!r}{_near(unknown, GATES)}")
     if not suite.tests:
         raise ConfigError(f"{place}: the suite has no tests")
+    for path in _paths(suite):
+        if "\0" in path:
+            raise ConfigError(
+                f"{place}: {path[:80]!r} is no path of a file: it contains a null character"
+            )
     for test in suite.tests:
         _check_test(test, place)
     return suite
+
+
+def _paths(suite: Suite) -> Iterator[str]:
+    """Yield all paths that a suite names."""
+    yield from suite.snapshot
+    yield from (path for path in (suite.profiles, suite.settings) if path is not None)
+    for test in suite.tests:
+        yield from (*test.manifests, *(test.snapshot or ()))
 
 
 def _check_test(test: SuiteTest, place: str) -> None:
