@@ -11,8 +11,8 @@ Pods, in the MutatingWebhookConfiguration:
   called in the second, so annotations for which other webhooks add keys must match, too.
 * UPDATE, in a webhook of its own for all namespaces, since pods that were translated stay so
   whatever becomes of the namespace's label: a pod with a translation record gets device keys; or the
-  record changes.
-* UPDATE of the status: the record changes. Other status updates are many and never match.
+  record or its signature changes.
+* UPDATE of the status: the record or its signature changes. Other status updates are many and never match.
 
 Pods with claims, in a webhook of its own in the same configuration, which has rules only while the
 bridge owns a driver: CREATE without a scheduler of their own. Its failurePolicy is Fail, too, because
@@ -45,6 +45,7 @@ from kube.names import (
     DEFAULT_SCHEDULER_NAME,
     GROUP,
     REQUEST_ANNOTATION,
+    SIGNATURE_ANNOTATION,
     TRANSLATE_LABEL,
 )
 from translation.intents import Vocabulary
@@ -111,7 +112,12 @@ def update_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, 
     Each is about one kind of request and true for the others.
     """
     is_status = 'has(request.subResource) && request.subResource == "status"'
-    record_changes = f"{_annotation('object')} != {_annotation('oldObject')}"
+    record_changes = _either(
+        *(
+            f"{_annotation('object', name)} != {_annotation('oldObject', name)}"
+            for name in (REQUEST_ANNOTATION, SIGNATURE_ANNOTATION)
+        )
+    )
     record_exists = f"{_annotation('object')}.hasValue()"
     return {
         "update-of-a-translated-pod": _either(

@@ -6,7 +6,8 @@
   put back and translated again, with every preflight check. It is accepted if that gives the same
   record; where other facts are published by now, or keys were added, it gets the new claims.
 * UPDATE of a translated pod: the recorded keys are stripped again, so that a second `kubectl apply`
-  of the legacy manifest changes nothing; the record cannot change.
+  of the legacy manifest changes nothing; the record cannot change, and the signature stays as it was
+  settled when the pod was created.
 """
 
 import copy
@@ -34,8 +35,8 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from kube.api.core import Container, Pod
 from kube.api.meta import convert
-from kube.jsonpatch import Operation, add, apply, pointer
-from kube.names import REQUEST_ANNOTATION
+from kube.jsonpatch import Operation, add, apply, pointer, remove
+from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.arbiter import VOCABULARIES
 from translation.claims import Claim
 from translation.host_network import check_host_network, vocabularies_for
@@ -61,6 +62,7 @@ MAX_ALL_CONTAINERS: Final = 1024
 """Per pod, more than any node can run. A larger body would take seconds, not milliseconds."""
 MAX_ANNOTATIONS: Final = 256 * 1024
 """In characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
+SIGNATURE_POINTER: Final = pointer("metadata", "annotations", SIGNATURE_ANNOTATION)
 
 
 class Decision(StrEnum):
@@ -305,8 +307,12 @@ def admit_updated(
     record_text = old.annotations.get(REQUEST_ANNOTATION)
     if pod.annotations.get(REQUEST_ANNOTATION) != record_text:
         return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(record_text),))
-    if record_text is None or not has_device_keys(pod, vocabularies):
-        return Answer(decision=Decision.UNTOUCHED)
+    if record_text is None:
+        return UNTOUCHED
+    signature_operations = _restore_signature(pod, old)
+    if not has_device_keys(pod, vocabularies):
+        decision = Decision.STRIPPED if signature_operations else Decision.UNTOUCHED
+        return Answer(decision=decision, operations=signature_operations)
     faults = tuple(_check_sizes(pod, vocabularies))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
@@ -320,17 +326,30 @@ def admit_updated(
     keys = {
         container.name: device_keys(container, vocabularies) for _, container in containers(pod)
     }
+    operations = (*signature_operations, *strip_keys(document, keys))
     if not _keeps_scheduler(pod, old, options, opted_in=opted_in):
-        return Answer(decision=Decision.STRIPPED, operations=tuple(strip_keys(document, keys)))
+        return Answer(decision=Decision.STRIPPED, operations=operations)
     kept_name = old.spec.scheduler_name
     return Answer(
         decision=Decision.STRIPPED,
-        operations=(
-            *strip_keys(document, keys),
-            add(pointer("spec", "schedulerName"), kept_name),
-        ),
+        operations=(*operations, add(pointer("spec", "schedulerName"), kept_name)),
         findings=tuple(check_kept_scheduler(pod.spec.scheduler_name, kept_name, options)),
     )
+
+
+def _restore_signature(pod: Pod, old: Pod) -> tuple[Operation, ...]:
+    """Return the operations that give a pod the signature, or the lack of one, that it had.
+
+    A signature that was copied from a pod of the same content would pass for the result of this pod's
+    own review, in which it was taken away.
+
+    Args:
+        pod: With a record, so that it has annotations.
+    """
+    signature = old.annotations.get(SIGNATURE_ANNOTATION)
+    if pod.annotations.get(SIGNATURE_ANNOTATION) == signature:
+        return ()
+    return (remove(SIGNATURE_POINTER) if signature is None else add(SIGNATURE_POINTER, signature),)
 
 
 def _answer_legacy(

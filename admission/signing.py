@@ -1,7 +1,8 @@
 """The signature in the answer to a review: pods whose translation is accepted are signed; pure.
 
 Every answer to a creation settles the annotation: a signature that a pod brings along, such as that of
-a pod that it was copied from, is kept only if it is what the webhook would write now.
+a pod that it was copied from, is kept only if it is what the webhook would write now. Updates do not
+change it.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.pods import Answer, Decision
+from admission.pods import SIGNATURE_POINTER, Answer, Decision
 from admission.webhook_configuration import exempt_namespaces
-from kube.jsonpatch import add, pointer, remove
+from kube.jsonpatch import add, remove
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.signature import (
     Keys,
@@ -24,7 +25,6 @@ from translation.signature import (
 )
 
 SIGNED: Final = frozenset({Decision.TRANSLATED, Decision.ACCEPTED})
-_POINTER: Final = pointer("metadata", "annotations", SIGNATURE_ANNOTATION)
 
 
 class Signing(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,9 +90,9 @@ def sign_answer(computed_answer: UnsignedAnswer, signing: Signing) -> Answer:
         key = signing_key(signing.keys, signing.now, signing.propagation)
         signature = None if key is None else sign(content, key, signing.now)
     if signature is not None:
-        operation = add(_POINTER, signature)
+        operation = add(SIGNATURE_POINTER, signature)
     elif present is not None:
-        operation = remove(_POINTER)
+        operation = remove(SIGNATURE_POINTER)
     else:
         return answer
     return msgspec.structs.replace(answer, operations=(*answer.operations, operation))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from admission.pods import Decision
-from kube.names import REQUEST_ANNOTATION
+from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from testing.builders import (
     Document,
     admit,
@@ -76,6 +76,32 @@ def test_another_scheduler_is_for_the_api_server_to_refuse() -> None:
     after, _ = admit_update(changed_pod, LIVE)
 
     assert after["spec"]["schedulerName"] == "volcano"
+
+
+def signed(signature: str | None, document: Document = LIVE) -> Document:
+    """A translated pod with a signature, or with none."""
+    copy = with_changes(document)
+    if signature is not None:
+        copy["metadata"]["annotations"][SIGNATURE_ANNOTATION] = signature
+    return copy
+
+
+@pytest.mark.parametrize("new", ["of a copy", None])
+@pytest.mark.parametrize("old", ["its own", None])
+def test_the_signature_stays_as_it_was_settled(old: str | None, new: str | None) -> None:
+    after, answer = admit_update(signed(new), signed(old))
+
+    assert after == signed(old)
+    changed = old != new
+    assert answer.decision is (Decision.STRIPPED if changed else Decision.UNTOUCHED)
+
+
+def test_a_second_apply_with_a_signature_changes_nothing() -> None:
+    again = signed("older", keys(gpu=1, mem=1))
+
+    after, answer = admit_update(again, signed("its own"))
+
+    assert (answer.decision, after) == (Decision.STRIPPED, signed("its own"))
 
 
 class Case(NamedTuple):

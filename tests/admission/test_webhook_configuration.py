@@ -29,7 +29,7 @@ from admission.webhook_configuration import (
     validating_configuration,
     webhook_rules,
 )
-from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
 from translation.arbiter import VOCABULARIES, extended_vocabularies
 from translation.intents import Vocabulary
 from translation.snapshot import Mode
@@ -188,6 +188,19 @@ ROWS = (
         "the annotation changes",
         pod(annotations=OURS),
         pod(annotations={REQUEST_ANNOTATION: "[]"}),
+        is_reviewed=True,
+    ),
+    updated(
+        "the signature comes",
+        pod(annotations=OURS),
+        pod(annotations={**OURS, SIGNATURE_ANNOTATION: "v1"}),
+        is_reviewed=True,
+    ),
+    updated(
+        "a status that changes the signature",
+        pod(annotations={**OURS, SIGNATURE_ANNOTATION: "v1"}),
+        pod(annotations={**OURS, SIGNATURE_ANNOTATION: "v2"}),
+        subresource="status",
         is_reviewed=True,
     ),
     updated(
