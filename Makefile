@@ -119,6 +119,14 @@ oracle: setup ## compare with the real Go packages, at length
 oracle-record: setup ## ask the real Go packages again and write testing/oracle/data
 	$(BIN)/python -m testing.oracle.record
 
+.PHONY: alerts
+alerts: ## fire each alert once with promtool of Prometheus, and keep it silent once; PROMTOOL=path
+	@if command -v "$(or $(PROMTOOL),promtool)" > /dev/null; then \
+	  "$(or $(PROMTOOL),promtool)" test rules tests/alerts/rules.yaml; \
+	else \
+	  echo "make alerts: skipped, there is no promtool; it comes with Prometheus (PROMTOOL=path)" >&2; \
+	fi
+
 .PHONY: mutants
 mutants: setup ## small faults in allocator/MODULE.py that no test notices; MODULE=features/consumable_capacity
 	@test -f "allocator/$(MODULE).py" || { echo "make mutants: say which file: make mutants MODULE=features/consumable_capacity" >&2; exit 2; }

@@ -76,6 +76,39 @@ def test_names_of_groups_and_alerts_are_unique() -> None:
         assert len(names) == len(set(names))
 
 
+CASES: Final[list[dict[str, Any]]] = yaml.safe_load(
+    (ROOT / "tests" / "alerts" / "rules.yaml").read_text()
+)["tests"]
+"""Of promtool, which `make alerts` runs where it is installed."""
+
+
+def test_each_alert_fires_once_and_is_silent_once() -> None:
+    names = [case["name"] for case in CASES]
+
+    assert sorted(names) == sorted(
+        f"{rule['alert']} {what}" for rule in RULES for what in ("fires", "is silent")
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
+def test_a_case_of_promtool_is_about_its_alert(case: dict[str, Any]) -> None:
+    alert, _, what = case["name"].partition(" ")
+    (rule,) = [rule for rule in RULES if rule["alert"] == alert]
+    (query,) = case["promql_expr_test"]
+
+    assert query["expr"] == f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
+    assert bool(query["exp_samples"]) is (what == "fires")
+    for sample in query["exp_samples"]:
+        assert f'severity="{rule["labels"]["severity"]}"' in sample["labels"]
+    for series in case["input_series"]:
+        assert unknown_names(series["series"], METRICS) == []
+    # What an alert does not read cannot keep it silent.
+    read = names_in(rule["expr"]).metrics
+    assert read & {
+        name for series in case["input_series"] for name in names_in(series["series"]).metrics
+    }
+
+
 @pytest.mark.parametrize(("title", "expression"), list(queries()))
 def test_a_panel_is_about_metrics_that_there_are(title: str, expression: str) -> None:
     assert unknown_names(expression, METRICS) == [], title
