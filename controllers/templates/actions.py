@@ -69,6 +69,7 @@ class TemplateState(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_managed: This controller created it.
+        is_terminating: It was deleted, and a finalizer keeps it.
         is_altered: The API server stored something else than was written, so that its content and
             that of its claims proves nothing.
         created: By the clock of the API server.
@@ -77,6 +78,7 @@ class TemplateState(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     digest: str
     is_managed: bool
+    is_terminating: bool = False
     is_altered: bool = False
     created: datetime = LONG_AGO
     resource_version: str = ""
@@ -147,6 +149,7 @@ def project_template(raw: bytes) -> TemplateState:
         uid=template.metadata.uid,
         digest=template_digest(template),
         is_managed=MANAGED_LABEL in (template.metadata.labels or {}),
+        is_terminating=template.metadata.deletion_timestamp is not None,
         created=_creation_time(template.metadata),
         resource_version=template.metadata.resource_version,
     )

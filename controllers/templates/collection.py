@@ -28,13 +28,15 @@ def unused_templates(
 ) -> Mapping[Key, UnusedTemplate]:
     """Return the managed templates that no live pod uses.
 
+    One that a finalizer keeps needs no second deletion, and users can write any number of finalizers.
+
     Args:
         used: Templates that live pods name.
         before: What the last call returned; a template that was created again starts over.
     """
     current: dict[Key, UnusedTemplate] = {}
     for key, template in templates.items():
-        if template.is_managed and key not in used:
+        if template.is_managed and not template.is_terminating and key not in used:
             known_template = before.get(key)
             same = known_template is not None and known_template.uid == template.uid
             current[key] = (

@@ -295,6 +295,14 @@ def test_what_is_made_is_what_was_derived() -> None:
     )
 
 
+def test_a_template_that_a_finalizer_keeps_is_known_as_such() -> None:
+    template = template_document(CreateTemplate(key=TEMPLATE, claim=CLAIM))
+    deleted = msgspec.json.decode(encode(template))
+    deleted["metadata"] |= {"deletionTimestamp": "2026-11-01T12:00:00Z", "finalizers": ["a.b/c"]}
+
+    assert project_template(encode(deleted)).is_terminating
+
+
 # --- what is kept ---------------------------------------------------------------------------------
 
 
@@ -396,6 +404,7 @@ def named(name: str) -> tuple[str, str]:
 
 MANAGED: Final = TemplateState(uid="u", digest="d", is_managed=True)
 FOREIGN: Final = TemplateState(uid="u", digest="d", is_managed=False)
+TERMINATING: Final = msgspec.structs.replace(MANAGED, is_terminating=True)
 
 
 class UnusedCase(NamedTuple):
@@ -413,6 +422,7 @@ LOOKS = (
     UnusedCase("a template that nobody uses is noted", {"a": LATEST}, {"a": MANAGED}),
     UnusedCase("one that a pod uses is not", {}, {"a": MANAGED}, used=("a",)),
     UnusedCase("one that we did not make is not", {}, {"a": FOREIGN}),
+    UnusedCase("one that a finalizer keeps is not", {}, {"a": TERMINATING}, before={"a": LONG_AGO}),
     UnusedCase("the first look counts", {"a": LONG_AGO}, {"a": MANAGED}, before={"a": LONG_AGO}),
     UnusedCase(
         "a template made again begins anew",
