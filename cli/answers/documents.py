@@ -59,8 +59,8 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...]
     requested: tuple[str, ...]
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
-    event: str | None
     unreadable: tuple[str, ...] = ()
+    event: str | None
 
 
 def simulation_answer(result: SimulationResult) -> SimulationAnswer:
