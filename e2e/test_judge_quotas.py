@@ -14,6 +14,7 @@ from e2e.access import Access, Object, stream
 from e2e.drawbridge import command_line
 from e2e.judged import asking, claim, created, posted
 from e2e.objects import pod
+from e2e.older_kubernetes import needs
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim
@@ -118,6 +119,7 @@ def _exceeds(document: Object) -> bool:
     )
 
 
+@needs(35, "quotas of extended resources that count claims")
 def test_what_is_used_is_what_claims_and_pods_count(cluster: Access, quota: str) -> None:
     device_class = convert(DEVICE_CLASS, DeviceClass)
     claim_ = claim(alternatives(1, 3, 2), "alternatives")
