@@ -334,10 +334,12 @@ class Cluster:
         self, question: Question, partition: Partition, class_key: ClassKey
     ) -> CachedVerdict | None:
         """Return the cached verdict about a class; None if it has to be searched."""
-        verdict = self._verdicts.get((question.key, class_key))
-        if verdict is None and question.ignores_order:
+        verdict = None
+        if question.ignores_order:  # Then most classes were not searched themselves.
             free = self._free_signature(partition, class_key, question.projection)
             verdict = None if free is None else self._verdicts.get((question.key, free))
+        if verdict is None:
+            verdict = self._verdicts.get((question.key, class_key))
         if verdict is not None:
             self.costs.cached += 1
         return verdict
