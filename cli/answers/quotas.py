@@ -35,7 +35,7 @@ from cli.inputs.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.api.conversion import CURRENT, to_current_version
-from kube.api.core import Pod, ResourceQuota
+from kube.api.core import FINISHED_PHASES, Pod, ResourceQuota
 from kube.api.custom_workloads import WorkloadKind, embedded_pods, workload_kind
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, ResourceClaim
@@ -46,7 +46,6 @@ from translation.quotas import Quota, quota_of, scopes_of
 
 _DEVICES: Final = FieldPath.of("spec", "devices")
 _FIX: Final = "request less, delete what is not in use, or raise the quota"
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _REPLICAS: Final[Mapping[str, str]] = {
     "Deployment": "replicas",
     "ReplicaSet": "replicas",
@@ -366,4 +365,4 @@ def _place_of_resource(pod: Pod, resource: str) -> FieldPath:
 
 
 def _is_finished(pod: Pod) -> bool:
-    return pod.status is not None and pod.status.phase in _FINISHED
+    return pod.status is not None and pod.status.phase in FINISHED_PHASES

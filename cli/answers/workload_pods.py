@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from cli.answers.quotas import pods_at_a_time
 from cli.inputs.cluster_state import ClusterState
-from kube.api.core import Pod
+from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.custom_workloads import embedded_pods, workload_kind
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
@@ -15,7 +15,6 @@ MAX_PODS: Final = 500
 HASH_LABEL: Final = "pod-template-hash"
 _WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
 """Kinds whose pods depend on the nodes or on the time, or which make none."""
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def has_countable_pods(source: SourceObject) -> bool:
@@ -87,7 +86,7 @@ def count_pods_of(source: SourceObject, namespace: str, state: ClusterState) -> 
 
 
 def _is_made_by(pod: Pod, source: SourceObject) -> bool:
-    if pod.status is not None and pod.status.phase in _FINISHED:
+    if pod.status is not None and pod.status.phase in FINISHED_PHASES:
         return False
     owner = next((entry for entry in pod.metadata.owner_references or () if entry.controller), None)
     if owner is None:

@@ -1,7 +1,7 @@
 """The state of a cluster for the allocator, by kind. Pure; `cli.inputs.options` reads it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from allocator.pods.claims import Name
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
 from cli.inputs.objects import NamespacedObject, of_kind
-from kube.api.core import Node, Pod
+from kube.api.core import FINISHED_PHASES, Node, Pod
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.ownership import AllocatorOwnership, driver_settings
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
@@ -28,8 +28,6 @@ from kube.api.resource import (
 
 T = TypeVar("T", bound=ApiStruct)
 N = TypeVar("N", Pod, ResourceClaim, ResourceClaimTemplate)
-
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +125,7 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
 def is_pending(pod: Pod) -> bool:
     """Return whether a pod has no node and has not ended."""
     phase = pod.status.phase if pod.status is not None else ""
-    return not pod.spec.node_name and phase not in _FINISHED
+    return not pod.spec.node_name and phase not in FINISHED_PHASES
 
 
 def with_namespace(namespace: str, value: N) -> N:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from kube.api.core import Pod
+from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.meta import decode
 from kube.names import REQUEST_ANNOTATION
 from translation.profiles.objects import Version
@@ -17,7 +17,6 @@ from translation.record import MAX_BYTES
 
 MAX_PROFILES: Final = 32
 """Of one pod; a pod has one for each vocabulary that owns keys of it."""
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class _UsedProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ def project_used_versions(raw: bytes) -> frozenset[Version] | None:
     pod = decode(raw, Pod)
     phase = pod.status.phase if pod.status else ""
     text = pod.annotations.get(REQUEST_ANNOTATION, "")
-    if phase in ENDED or not text or len(text) > MAX_BYTES:
+    if phase in FINISHED_PHASES or not text or len(text) > MAX_BYTES:
         return None
     try:
         record = msgspec.json.decode(text, type=_Record)

@@ -17,7 +17,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.text import printable
-from kube.api.core import Pod
+from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.events import Event, ObjectReference
 from kube.api.meta import ObjectMeta, decode
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate
@@ -34,7 +34,6 @@ Key = tuple[str, str]
 
 POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 """On claims that kube-controller-manager generated from a template."""
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 ACTION: Final = "Translate"
 """Of events."""
 MAX_CLAIM_DELETIONS: Final = 2
@@ -111,7 +110,7 @@ def project_pod(raw: bytes, intern: Callable[[str], str]) -> TranslatedPod | Non
         return None
     pod = decode(raw, Pod)
     phase = pod.status.phase if pod.status else ""
-    if pod.metadata.deletion_timestamp or phase in ENDED:
+    if pod.metadata.deletion_timestamp or phase in FINISHED_PHASES:
         return None
     annotation = pod.annotations.get(REQUEST_ANNOTATION)
     if annotation is not None:  # What is too long to be a record is kept just so long.

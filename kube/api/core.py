@@ -1,7 +1,7 @@
 """Types of core/v1, as far as Drawbridge reads them."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import field
 
@@ -166,6 +166,10 @@ class PodCondition(ApiStruct, frozen=True, kw_only=True):
     status: str = ""
     reason: str = ""
     message: str = ""
+
+
+FINISHED_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of a pod whose containers have all ended and are not started again."""
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from allocator.pods.extended_resource_claim import (
 )
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from kube.api.core import Pod
+from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
 from kube.names import DEFAULT_SCHEDULER_NAME
@@ -46,7 +46,6 @@ MAX_CLAIMS: Final = 16
 """Claims of a pod that are evaluated together."""
 _SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
 """Schedulers that are known to make claims for extended resources; the bridge makes none."""
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +81,7 @@ def _entries_of_claim(claim: Subject[DeviceClaim], path: FieldPath) -> tuple[_En
 def _entries_of_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> tuple[_Entry, ...]:
     """Return the known claims of a pod that are not allocated yet."""
     status = pod.view.status
-    if pod.view.spec.node_name or (status is not None and status.phase in _FINISHED):
+    if pod.view.spec.node_name or (status is not None and status.phase in FINISHED_PHASES):
         return ()
     entries: dict[tuple[str, str], _Entry] = {}
     # If the first claims are infeasible, all of them are.

@@ -14,10 +14,9 @@ pkg/controller/resourceclaim/controller.go, syncClaim.
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
 
 from allocator.pods.claims import Name, allocation_of
-from kube.api.core import Pod
+from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.meta import ObjectMeta
 from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.resource import (
@@ -32,8 +31,6 @@ from kube.api.timestamps import rfc3339
 from kube.names import IN_USE_TAINT
 from kube.quantity import Quantity
 
-TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
-
 DeviceName = tuple[str, str, str]
 """Driver, pool and device."""
 
@@ -41,7 +38,7 @@ DeviceName = tuple[str, str, str]
 def may_run(pod: Pod) -> bool:
     """Return whether containers of a pod may run, as it was seen last."""
     phase = pod.status.phase if pod.status is not None else ""
-    return bool(pod.spec.node_name) and phase not in TERMINAL_PHASES
+    return bool(pod.spec.node_name) and phase not in FINISHED_PHASES
 
 
 def may_run_on(pod: Pod, now: datetime) -> bool:

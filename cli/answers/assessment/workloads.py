@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from cli.answers.quotas import pods_at_a_time
+from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ENDED: Final = frozenset({"Complete", "Failed"})
 _JOB: Final = ("spec", "jobTemplate")
 """The path of the Job that a CronJob creates."""
@@ -112,7 +112,7 @@ def _has_ended(source: SourceObject) -> bool:
     if not isinstance(status, Mapping):
         return False
     if source.kind == "Pod":
-        return status.get("phase") in _FINISHED
+        return status.get("phase") in FINISHED_PHASES
     conditions = status.get("conditions")
     return source.kind == "Job" and any(
         isinstance(entry, Mapping) and entry.get("type") in _ENDED and entry.get("status") == "True"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube.api.core import FINISHED_PHASES
 from kube.api.node_selector import (
     NodeSelector,
     NodeSelectorRequirement,
@@ -16,7 +17,6 @@ from kube.api.node_selector import (
 )
 from kube.manifests.source import SourceObject
 
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _PERCENT: Final = re.compile("([0-9]{1,3})%")
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
@@ -149,7 +149,7 @@ def controller_kind(document: object) -> str:
 def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
     node = mapping_at(source.document, "spec").get("nodeName")
     phase = mapping_at(source.document, "status").get("phase")
-    if not isinstance(node, str) or not node or phase in _FINISHED:
+    if not isinstance(node, str) or not node or phase in FINISHED_PHASES:
         return None
     return RunningPod(
         namespace=source.namespace or namespace,

@@ -1,21 +1,20 @@
 """What another version of Drawbridge means for the translations of a cluster. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from cli.answers.upgrade.model import UpgradeCode, UpgradeFinding, finding
 from cli.inputs.findings import reference
 from findings.finding import Severity
+from kube.api.core import FINISHED_PHASES
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.profiles.profile import Profile
 from translation.record import RecordError, RecordVersionError, decode_record
 from translation.signature import VERSION as SIGNATURE_VERSION
-
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class _Translation(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +141,7 @@ def _translations(objects: Iterable[SourceObject], namespace: str) -> Iterator[_
         text = _mapping(annotations).get(REQUEST_ANNOTATION)
         is_pod = source.kind == "Pod"
         status = _mapping(source.document.get("status"))
-        if not isinstance(text, str) or (is_pod and status.get("phase") in _ENDED):
+        if not isinstance(text, str) or (is_pod and status.get("phase") in FINISHED_PHASES):
             continue
         is_live = is_pod and bool(status)
         signature = _mapping(annotations).get(SIGNATURE_ANNOTATION)
