@@ -168,10 +168,7 @@ def check_objects(
         namespace=inputs.namespace,
     )
     version = kubernetes or parse_version(inputs.kubernetes)
-    context = msgspec.structs.replace(
-        build_context(inputs, results, features, policy_aware_schedulers),
-        accepts_mixed_slices=version is not None and version < SEPARATE_COUNTERS,
-    )
+    context = build_context(inputs, results, features, policy_aware_schedulers, version)
     vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
     quotas = check_quotas(inputs, results)
     manifest_templates = {
@@ -202,6 +199,7 @@ def build_context(
     results: Iterable[TranslatedObject],
     features: Features,
     policy_aware_schedulers: Collection[str] = (),
+    kubernetes: Version | None = None,
 ) -> Context:
     """Return the context of rules: the state of the cluster, with the manifests in it.
 
@@ -209,6 +207,7 @@ def build_context(
         results: Of the translation; the templates that the objects need exist, too.
         features: Feature gates of the cluster.
         policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
+        kubernetes: Version of the API server; None for the newest.
     """
     templates = [
         msgspec.structs.replace(result.source, document=dict(template))
@@ -230,6 +229,7 @@ def build_context(
         autoscalers=frozenset(
             name for component, name in AUTOSCALERS.items() if component in components
         ),
+        accepts_mixed_slices=kubernetes is not None and kubernetes < SEPARATE_COUNTERS,
     )
     context = cache.context(facts)
     return msgspec.structs.replace(

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cli.inputs.completion import FILE_NAME
-from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG, add_flags
+from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG, SNAPSHOT_FLAG, add_flags
 from cli.inputs.live_snapshot import KINDS, LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
@@ -66,15 +66,7 @@ PROFILE_FLAGS: Final = (
     ),
 )
 CLUSTER_DOCUMENT_FLAGS: Final = (
-    click.option(
-        "--snapshot",
-        "snapshots",
-        multiple=True,
-        type=FILE_NAME,
-        metavar="PATH",
-        help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects in YAML "
-        "or JSON. Repeatable.",
-    ),
+    SNAPSHOT_FLAG,
     click.option(
         "--live",
         is_flag=True,

@@ -42,16 +42,17 @@ PROFILES_FLAG: Final = click.option(
 )
 KUBECONFIG_FLAGS: Final = _kubeconfig_flags()
 LIVE_KUBECONFIG_FLAGS: Final = _kubeconfig_flags(" (with --live)")
+SNAPSHOT_FLAG: Final[Flag[Any]] = click.option(
+    "--snapshot",
+    "snapshots",
+    multiple=True,
+    type=FILE_NAME,
+    metavar="PATH",
+    help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects as kubectl "
+    "get prints them, in YAML or JSON. Repeatable.",
+)
 CLUSTER_FLAGS: Final[Sequence[Flag[Any]]] = (
-    click.option(
-        "--snapshot",
-        "snapshots",
-        multiple=True,
-        type=FILE_NAME,
-        metavar="PATH",
-        help="State of a cluster: the file of drawbridge snapshot, or Kubernetes objects as kubectl "
-        "get prints them, in YAML or JSON. Repeatable.",
-    ),
+    SNAPSHOT_FLAG,
     click.option(
         "--live",
         is_flag=True,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from functools import wraps
 from pathlib import Path
@@ -12,7 +13,13 @@ import msgspec
 
 from cli.inputs.completion import FILE_NAME, complete_from, profile_choices
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
-from cli.inputs.flags import CLUSTER_FLAGS, KUBECONFIG_FLAGS, PROFILES_FLAG, add_flags
+from cli.inputs.flags import (
+    CLUSTER_FLAGS,
+    KUBECONFIG_FLAGS,
+    PROFILES_FLAG,
+    SNAPSHOT_FLAG,
+    add_flags,
+)
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
@@ -230,7 +237,7 @@ def with_live_cluster(command: _Command) -> _Command:
     return add_flags(
         run_command,
         (
-            CLUSTER_FLAGS[0],
+            SNAPSHOT_FLAG,
             click.option(
                 "--live", is_flag=True, help="Read the kubeconfig's cluster (the default)."
             ),
@@ -429,16 +436,16 @@ async def _read_live(
         namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
         namespaces = {namespace_of(manifest, namespace) for manifest in manifests} - {""}
         state: list[InputObject] = []
+        version = ""
         objects, unread = await cluster_state(client, namespaces)
         state += objects
         if scope is Scope.ALLOCATION:
             more_objects, more_unread = await allocation_state(client)
             state += more_objects
             unread += more_unread
-        try:
-            version = await client.version()
-        except (Forbidden, NotFound):
-            version = ""
+            # Without the right, objects are judged as the newest version judges them.
+            with suppress(Forbidden, NotFound):
+                version = await client.version()
         return _ReadState(namespace, state, unread, version)
 
 
