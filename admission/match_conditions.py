@@ -12,7 +12,8 @@ Pods, in the MutatingWebhookConfiguration:
 * UPDATE, in a webhook of its own for all namespaces, since pods that were translated stay so
   whatever becomes of the namespace's label: a pod with a translation record gets device keys; or the
   record or its signature changes.
-* UPDATE of the status: the record or its signature changes. Other status updates are many and never match.
+* UPDATE of the status: the record or its signature changes. Other status updates are many and
+  never match.
 
 Pods with claims, in a webhook of its own in the same configuration, which has rules only while the
 bridge owns a driver: CREATE without a scheduler of their own. Its failurePolicy is Fail, too, because

@@ -33,11 +33,10 @@ class SizedCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return a cached value; None if there is none."""
-        values = self._values
-        entry = values.get(key)
+        entry = self._values.get(key)
         if entry is None:
             return None
-        values.move_to_end(key)
+        self._values.move_to_end(key)
         return entry[0]
 
     def put(self, key: K, value: V, *, size: int) -> V:

@@ -49,8 +49,6 @@ SHARES: Final = (
 """Systems that divide GPUs, and have keys of their own only."""
 GPUS_BY_ANNOTATIONS: Final = (kai.VOCABULARY.name, tensorfusion.VOCABULARY.name)
 """Systems that divide GPUs, without keys."""
-REQUESTED_BY_ANNOTATIONS: Final = (*GPUS_BY_ANNOTATIONS, multus.VOCABULARY.name)
-"""Systems without keys."""
 OTHER_VENDORS: Final = (
     ascend.VOCABULARY.name,
     hygon.VOCABULARY.name,
@@ -79,6 +77,9 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
     )
 }
 """By name, in the order of precedence for keys that several handle."""
+_REQUESTED_BY_ANNOTATIONS: Final = tuple(
+    vocabulary.name for vocabulary in VOCABULARIES.values() if vocabulary.requesting
+)
 _FOREIGN: Final = frozenset(
     key for vocabulary in VOCABULARIES.values() for key in vocabulary.foreign
 )
@@ -212,7 +213,7 @@ def requests_by_annotations(pod: LegacyPod, vocabularies: Mapping[str, Vocabular
     """Return whether annotations of a pod request devices without a key."""
     return any(
         vocabularies[name].is_requested(pod)
-        for name in REQUESTED_BY_ANNOTATIONS
+        for name in _REQUESTED_BY_ANNOTATIONS
         if name in vocabularies
     )
 

@@ -229,18 +229,21 @@ def explain_not_owned(released_drivers: Collection[str], owned: Collection[str])
         )
     )
     hint = f", did you mean {', '.join(similar)}? It owns " if similar else "; it owns "
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return (
-        f"the bridge does not own {', '.join(strangers)}{hint}"
-        f"{', '.join(names[:MAX_NAMED]) or 'no driver'}{more}"
+        f"the bridge does not own {', '.join(strangers)}{hint}{_first_names(names) or 'no driver'}"
     )
 
 
 def _list_publishing(drivers: Sequence[str]) -> str:
     if not drivers:
         return "no driver does"
-    more = f" and {len(drivers) - MAX_NAMED} more" if len(drivers) > MAX_NAMED else ""
-    return f"drivers with devices: {', '.join(drivers[:MAX_NAMED])}{more}"
+    return f"drivers with devices: {_first_names(drivers)}"
+
+
+def _first_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _leader(objects: BridgeObjects) -> str:

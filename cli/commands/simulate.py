@@ -99,7 +99,8 @@ def simulate(
     """Show where pods and claims would be placed, or why they would not.
 
     The unbound pods and unallocated claims of -f are placed one after the other, pods first. A
-    workload of -f stands for its pods. Pods with device keys are translated first. The snapshot is state only. Read-only.
+    workload of -f stands for its pods. Pods with device keys are translated first. The snapshot is
+    state only. Read-only.
 
     Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong, 130
     when ^C ended it before everything was tried; what was tried is printed.
@@ -155,9 +156,7 @@ def simulate(
                 before,
                 width,
                 closest_fits=closest_fits,
-                no_nodes=simulate_text.UNREAD_NODES
-                if "nodes" in inputs.unread
-                else simulate_text.NO_NODES,
+                no_nodes=simulate_text.explain_no_nodes(inputs.unread),
             )
         )
     if run.is_interrupted:

@@ -208,7 +208,7 @@ def _format_status(
     lacks_nodes = _lacks_nodes(status.unreadable, state)
     yield format_paragraph(_paragraph(status, lacks_nodes=lacks_nodes), width)
     if status.simulation is not None:
-        no_nodes = simulate_text.UNREAD_NODES if lacks_nodes else simulate_text.NO_NODES
+        no_nodes = simulate_text.explain_no_nodes(status.unreadable)
         yield from simulate_text.format_placements(
             status.simulation, cluster, before, width, no_nodes=no_nodes
         )

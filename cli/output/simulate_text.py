@@ -1,7 +1,7 @@
 """A simulation as text: what is placed where, what is not and why, and a map of the devices."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from allocator.cluster.cluster import Cluster
@@ -31,10 +31,15 @@ _REASONS: Final = 8
 _NAMES: Final = 3
 
 
-NO_NODES: Final = "the cluster has no nodes"
-UNREAD_NODES: Final = (
-    "which nodes there are cannot be read: the right to list nodes of the cluster is missing"
-)
+def explain_no_nodes(unread: Collection[str]) -> str:
+    """Return why no nodes are known.
+
+    Args:
+        unread: Resources that the user may not list.
+    """
+    if "nodes" in unread:
+        return "which nodes there are cannot be read: the right to list nodes of the cluster is missing"
+    return "the cluster has no nodes"
 
 
 def format_answer(
@@ -44,7 +49,7 @@ def format_answer(
     width: int,
     *,
     closest_fits: int,
-    no_nodes: str = NO_NODES,
+    no_nodes: str,
 ) -> str:
     """Return the whole answer, wrapped at `width` columns where words can be broken.
 
@@ -52,7 +57,7 @@ def format_answer(
         cluster: After the simulation.
         before: The usage before it.
         closest_fits: The number of failures whose closest fit was computed.
-        no_nodes: Why there are none, in words; `UNREAD_NODES` where they may not be read.
+        no_nodes: As `explain_no_nodes` returns it.
     """
     wide = max(width, NARROWEST)
     last = textwrap.wrap(_counts(answer), wide)
@@ -73,7 +78,7 @@ def format_placements(
     before: Usage,
     width: int,
     *,
-    no_nodes: str = NO_NODES,
+    no_nodes: str,
 ) -> Iterator[str]:
     """Yield a paragraph for each pod and claim, then the map; arguments as of `format_answer`."""
     for paragraph in _paragraphs(answer, no_nodes):
