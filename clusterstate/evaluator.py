@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from allocator.pods.claims import Name
 from clusterstate.autoscalers import AUTOSCALERS, INSTALLED, ObjectName
 from clusterstate.high_water_config_map import UNREADABLE, HighWaterMarks, project_high_water_marks
@@ -28,6 +26,7 @@ from clusterstate.rule_cache import ClusterFacts, RuleCache
 from clusterstate.settings import ValidationSettings
 from kube.api.urls import CONFIG_MAPS, NAMESPACES
 from kube.cel.engine import SelectorEngine, require_wanted, use_engine, while_wanted
+from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from kube.runtime.stores import Handler
 from rules.context import Context
@@ -44,7 +43,7 @@ IDLE_FACTOR: Final = 9.0
 RESET_PAUSE_S: Final = 30.0
 """After a bug, before everything is applied again."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Waiting:

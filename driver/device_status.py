@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from driver.plan.prepare import Preparation, PreparedDevice
 from driver.plan.record import State
@@ -19,6 +18,7 @@ from kube.api.urls import RESOURCE_CLAIMS
 from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
 from kube.names import NAME
 
 READY: Final = "Ready"
@@ -26,7 +26,7 @@ ATTEMPTS: Final = 5
 MAX_WAITING: Final = 1024
 BACKOFF: Final = Backoff(initial_s=0.5, max_s=30.0)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class DeviceStatus:

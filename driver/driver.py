@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from driver.combined_source import CombinedSource
 from driver.current import CurrentNode
 from driver.device_status import DeviceStatus
@@ -45,6 +43,7 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
 from kube.client.client import Client
 from kube.errors import ConfigError, KubeError
+from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory
 from kube.runtime.stores import Key
 from process.command import Process
@@ -56,7 +55,7 @@ LOCK: Final = "lock"
 PUBLISHER_LOCK: Final = "publisher.lock"
 PRIVATE_UMASK: Final = 0o077
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def drive(process: Process[Settings], at_step: StepHook = ignore_step) -> None:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-import structlog
-
 from driver.current import CurrentNode
 from driver.faults.source import FaultSource
 from driver.node.health_file import HealthFile
 from driver.plan.health import Effect, Fault, Healths, Recovery, observe, unhealthy, worst_faults
+from kube.logs import get_logger
 
 PERIOD_S: Final = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class HealthWatch:

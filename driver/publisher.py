@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from driver.current import CurrentNode
 from driver.metrics import DriverMetrics
@@ -36,6 +35,7 @@ from kube.api.urls import NODES, RESOURCE_SLICES
 from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
 from kube.names import NAME
 from kube.runtime.informers import InformerFactory
 from kube.runtime.stores import Key
@@ -47,7 +47,7 @@ WRITES_AT_ONCE: Final = 4
 SETTLE_S: Final = 0.02
 """Between a change and its publication, so that changes that come together are written together."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def project_slice(raw: bytes) -> ResourceSlice:

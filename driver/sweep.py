@@ -8,7 +8,6 @@ unprepared right away: no container ever had its devices.
 import asyncio
 
 import msgspec
-import structlog
 
 from driver.current import CurrentNode
 from driver.node.checkpoint_file import CheckpointFile
@@ -20,8 +19,9 @@ from driver.preparer import Preparer
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ClaimSweep:

@@ -14,8 +14,6 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from allocator.pods.claims import Name
 from allocator.simulation import pending_pod
 from allocator.simulation.pending_pod import Explanation, PodProjection
@@ -29,6 +27,7 @@ from kube.api.events import Event
 from kube.api.urls import PODS
 from kube.backoff import Backoff
 from kube.cel.engine import SelectorEngine, use_engine
+from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, EventResult
 from kube.runtime.informers import InformerFactory, Subscription
@@ -53,7 +52,7 @@ ALL_PODS: Final = "pods"
 RESET_BACKOFF: Final = Backoff(initial_s=1.0, max_s=60.0)
 """After a bug, before everything is evaluated again."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Evaluation(NamedTuple):

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-import structlog
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
+
+from kube.logs import get_logger
 
 ANONYMOUS: Final = {hdrs.SERVER: ""}
 """Without this header aiohttp would name itself and its version."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class AnonymousProtocol(web.RequestHandler):

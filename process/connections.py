@@ -15,7 +15,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final
 
-import structlog
+from kube.logs import get_logger
 
 BACKLOG: Final = 1024
 ACCEPT_RETRY_S: Final = 0.5
@@ -26,7 +26,7 @@ client which opens connections without end cannot evict those just accepted."""
 TLS_SHUTDOWN_S: Final = 1.0
 """The longest wait for the end of TLS."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class CloseReason(StrEnum):

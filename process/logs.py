@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 import msgspec
-import structlog
 
+from kube.logs import get_logger, structlog
 from process.settings import LogLevel
 
 LEVELS: Final[Mapping[LogLevel, int]] = {
@@ -16,7 +16,7 @@ LEVELS: Final[Mapping[LogLevel, int]] = {
     "error": logging.ERROR,
 }
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class LibraryLines(logging.Handler):

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from kube.logs import get_logger
 from process.anonymous_http import anonymous_protocols
 from process.connections import Connections
 from process.metrics import ReadinessCollector
@@ -34,7 +34,7 @@ MIN_PAUSE_S: Final = 0.002
 PAUSE_FACTOR: Final = 9
 """A pause is so many times as long as its answer took."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Readiness:

@@ -7,10 +7,9 @@ Every process follows that, so all of them agree, and none but the controllers r
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import structlog
-
 from kube.api.meta import ApiStruct, decode
 from kube.api.urls import CONFIG_MAPS
+from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory, Subscription
 from translation.profiles.profile import Profile
 from translation.profiles.published import PublishedProfiles, decode_published
@@ -18,7 +17,7 @@ from translation.profiles.published import PublishedProfiles, decode_published
 Changed = Callable[[Mapping[str, Profile], Mapping[str, Profile]], None]
 """Called with driver to profile, and content hash to kept version."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _ConfigMap(ApiStruct, frozen=True, kw_only=True):

@@ -4,9 +4,9 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 
-import structlog
+from kube.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def _nothing() -> None:

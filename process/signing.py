@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Final
 
 import msgspec
-import structlog
 
 from kube.api.meta import decode
 from kube.api.urls import SECRETS
+from kube.logs import get_logger
 from kube.names import SIGNING_SECRET
 from kube.runtime.informers import InformerFactory, Subscription
 from process.certificates import DAY_S, Secret
@@ -20,7 +20,7 @@ from translation.signature import Keys, KeyTiming, SigningKeysError, decode_keys
 KEYS: Final = "keys.json"
 """The only value of the Secret."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class SigningSettings(Section, frozen=True, kw_only=True):

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-import structlog
 
 from kube.api.meta import decode
 from kube.api.urls import SECRETS
+from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory, Subscription
 from process.certificates import CertificateSettings, Secret
 
@@ -30,7 +30,7 @@ KEY_PATTERN: Final = "[0-9a-f]{32}"
 
 _KEYED_PATH: Final = re.compile(f"(.*)/({KEY_PATTERN})")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class PathKeysError(ValueError):

@@ -10,13 +10,12 @@ from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-import structlog
-
 from allocator.pods.claims import Name, claim_name
 from kube.api.core import Node
 from kube.api.resource import ResourceClaimConsumerReference
 from kube.api.timestamps import rfc3339
 from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
 from sidecar.plan import steps, writes
 from sidecar.plan.binding import Binding, binding_state
 from sidecar.plan.ledger import Step
@@ -30,7 +29,7 @@ RETRY_S: Final = 0.25
 """Before a write that got no answer is repeated."""
 SETTLE_INTERVAL_S: Final = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Writer(Protocol):

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-import structlog
-
 from allocator.pods.claims import Name
 from allocator.simulation.pending_pod import (
     Explanation,
@@ -28,6 +26,7 @@ from clusterstate.kinds import Changes
 from kube.api.core import Pod
 from kube.api.ownership import OwnedDriver
 from kube.cel.engine import SelectorEngine, use_engine
+from kube.logs import get_logger
 from kube.runtime.events import EventRecorder, EventResult
 from sidecar.plan.rejections import Code, Rejection
 from sidecar.protocol import Verdict
@@ -45,7 +44,7 @@ HISTORY: Final = HistorySettings(action=ACTION)
 EXPLAINED: Final = frozenset({Code.NO_DEVICES, Code.NO_ELIGIBLE_NODE})
 """Rejections of which there is more to say; the words of others are all."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _View(NamedTuple):

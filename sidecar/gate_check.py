@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from allocator.model.feature_gates import Features
 from allocator.model.gate_metrics import parse_gates
 from kube.errors import KubeError
+from kube.logs import get_logger
 from sidecar.plan.gates import compare_gates
 
 PERIOD_S: Final = 600.0
 RETRY_S: Final = 2.0
 _NOT_READABLE: Final = frozenset({401, 403, 404})
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class GateCheck:

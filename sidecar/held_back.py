@@ -5,19 +5,19 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-import structlog
 
 from kube.api.core import Pod
 from kube.api.ownership import HeldBackClaim
 from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.api.timestamps import rfc3339
+from kube.logs import get_logger
 from sidecar.plan import held_back
 from sidecar.plan.held_back import DeviceName
 
 HIDDEN_END_S: Final = 30.0
 """After which a kubelet has killed the containers of a pod that is gone: the default grace period."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class HeldBackDevices:

@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-import structlog
-
 from kube.api.meta import status_patch
 from kube.api.ownership import AllocatorOwnership
 from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
 from sidecar.plan.ownership_status import Report, complete_pools, ownership_status
 from sidecar.state import ClusterState
 
@@ -19,7 +18,7 @@ MAX_RETRY_S: Final = 30.0
 Patch = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
 """Patches the status of the AllocatorOwnership of a name, and returns the object as stored."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class OwnershipReporter:

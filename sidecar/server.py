@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from kube.api import meta
+from kube.logs import get_logger
 from sidecar.metrics import SidecarMetrics
 from sidecar.protocol import (
     PREFIX,
@@ -43,7 +43,7 @@ KEEP_ALIVE_S: Final = 90.0
 
 R = TypeVar("R", bound=Request)
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Session(Protocol):

@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-import structlog
-
 from allocator.model.usage import gather_usage
 from allocator.pods.claims import Name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.engine import SelectorEngine
+from kube.logs import get_logger
 from sidecar.binder import Binder, PodReference
 from sidecar.debug_view import reservations_view
 from sidecar.decision_thread import DecisionThread, ReservedPod
@@ -64,7 +63,7 @@ MAX_PODS: Final = 4096
 
 T = TypeVar("T")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class UnknownScheduler(Exception):

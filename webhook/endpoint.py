@@ -9,10 +9,10 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import Final
 
-import structlog
 from aiohttp import hdrs, web
 
 from certs.serving import peer_names
+from kube.logs import get_logger
 from process.anonymous_http import anonymous_protocols, bare_response
 from process.connections import CloseReason, Connections
 from webhook.body_reader import BodyReader
@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 FindPath = Callable[[str], str | None]
 """Returns a requested path without its key; None where the key is not right."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Endpoint:

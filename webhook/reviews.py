@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
-import structlog
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
@@ -18,6 +17,7 @@ from admission.pods import Answer, Decision
 from admission.review import ReviewError, encode_answer
 from admission.shadow import shadow_answer
 from kube.api.admission import AdmissionRequest
+from kube.logs import get_logger
 from webhook.budgets import ReviewBudgets
 from webhook.metrics import WebhookMetrics
 
@@ -30,7 +30,7 @@ MAX_LOGGED: Final = 256
 
 CLOSE: Final = "Connection: close\r\n"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 RETRY_AFTER_S: Final = "1"

@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from certs.serving import ServingCertificate, client_tls_context
+from kube.logs import get_logger
 from webhook.endpoint import Endpoint
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class SelfCheck:

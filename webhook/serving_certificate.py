@@ -10,12 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-import structlog
-
 from certs.authority import CertificateError
 from certs.serving import Listener, ServingCertificate
 from kube.client.client import Client
 from kube.errors import KubeError
+from kube.logs import get_logger
 from process.certificates import (
     TLS_AUTHORITY,
     TLS_CERTIFICATE,
@@ -29,7 +28,7 @@ FIRST_RETRY_S: Final = 0.2
 URGENT_RETRY_S: Final = 1.0
 """Between attempts to replace a certificate that is not valid."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class CertificateSource(Protocol):

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import structlog
 
 from controllers.audit.policy_reports import ReportedFinding
 from controllers.audit.report import FindingKey
@@ -21,6 +20,7 @@ from kube.api.urls import (
 )
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
+from kube.logs import get_logger
 from translation.claim_blind_objects import find_unseen_claims
 from translation.intents import Vocabulary
 
@@ -33,7 +33,7 @@ LISTED: Final[Mapping[str, Resource]] = {
 MAX_LOGGED: Final = 100
 """Objects in the log of one audit."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ClaimBlindObject(NamedTuple):

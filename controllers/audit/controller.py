@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from allocator.pods.duplicate_resources import (
     DuplicateResource,
@@ -47,6 +46,7 @@ from kube.api.policy_reports import ReportSubject
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
+from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
@@ -61,7 +61,7 @@ BATCH: Final = 16
 MAX_LOGGED: Final = 100
 """Resources that nodes offer twice, in the log of one audit."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 Result = tuple[str, Audited, tuple[Finding, ...]]
 """Kind, object and findings."""

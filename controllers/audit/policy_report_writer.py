@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 import msgspec
-import structlog
 
 from controllers.audit.policy_reports import (
     REPORT_KINDS,
@@ -28,13 +27,14 @@ from kube.api.meta import ObjectHead, ObjectMeta, decode_pruned
 from kube.api.policy_reports import PolicyReport, Timestamp
 from kube.client.client import Client, PatchType
 from kube.errors import Conflict, Forbidden, KubeError, NamespaceTerminating, NotFound
+from kube.logs import get_logger
 from kube.names import MANAGED_LABEL
 
 FIELD_MANAGER: Final = REPORT_NAME
 PAGE: Final = 10
 """Reports of a page, since one may have most of a MiB."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class ReportState(StrEnum):

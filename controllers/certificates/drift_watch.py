@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from admission.webhook_configuration import configuration, validating_configuration, webhook_rules
 from controllers.certificates.drift import find_differences
@@ -19,6 +18,7 @@ from kube.api.events import Event, ObjectReference
 from kube.api.meta import decode
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, Resource
 from kube.backoff import Backoff
+from kube.logs import get_logger
 from kube.names import NAMESPACE
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
@@ -29,7 +29,7 @@ from translation.snapshot import Mode
 REASON: Final = "WebhookConfigurationDiffers"
 ACTION: Final = "Compare"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def project_document(raw: bytes) -> Mapping[str, Any]:

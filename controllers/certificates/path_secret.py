@@ -4,14 +4,13 @@ import secrets
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-import structlog
-
 from controllers.certificates.path_keys import update_keys
 from controllers.certificates.secret_documents import secret_document, secret_patch, stored_keys
 from controllers.certificates.settings import Settings
 from kube.api.urls import SECRETS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
+from kube.logs import get_logger
 from process.certificates import Clock, Secret
 from process.webhook_paths import (
     KEY_BYTES,
@@ -21,7 +20,7 @@ from process.webhook_paths import (
     encode_path_keys,
 )
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def create_key() -> str:

@@ -11,13 +11,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
-import structlog
-
 from controllers.certificates.secret_documents import secret_document, secret_patch, stored_keys
 from controllers.certificates.settings import Settings
 from kube.api.urls import SECRETS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
+from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
 from process.certificates import Clock, Secret
@@ -33,7 +32,7 @@ from translation.signature import (
 KEY: Final = "signing-keys"
 """The only key of the queue."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class SigningKeyController:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-import structlog
 
 from clusterstate.published_gates import gates_patch, project_gates
 from controllers.gates.probe import probe_document, read_gates
@@ -16,13 +15,14 @@ from controllers.settings import Settings
 from kube.api.resource import ResourceClaimTemplate
 from kube.api.urls import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES
 from kube.client.client import Client, PatchType
+from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
 
 PROBE: Final = "probe"
 """The only key."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class FeatureGateController:

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 import msgspec
-import structlog
 
 from allocator.model.devices import PoolId
 from allocator.model.scheduler_support import SchedulerSupport
@@ -49,6 +48,7 @@ from kube.api.urls import (
 )
 from kube.client.client import Client, PatchType
 from kube.errors import Conflict, NotFound
+from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
@@ -64,7 +64,7 @@ MAX_CONFLICT_EVENTS: Final = 100
 Key = tuple[str, str]
 T = TypeVar("T")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 # --- objects by pool ------------------------------------------------------------------------------

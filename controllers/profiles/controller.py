@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from clusterstate.projections import project_class, project_slice
 from controllers.profiles.events import profile_events
@@ -36,6 +35,7 @@ from kube.api.urls import (
 )
 from kube.client.client import Client, PatchType
 from kube.errors import Conflict, NotFound
+from kube.logs import get_logger
 from kube.names import NAME
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
@@ -60,7 +60,7 @@ STATUS_PAUSE_S: Final = 5.0
 """Before a status follows classes and slices, which come and go with nodes."""
 
 Key = tuple[str, str]
-log = structlog.get_logger()
+log = get_logger()
 
 
 class StoredProfiles(msgspec.Struct, frozen=True, kw_only=True):

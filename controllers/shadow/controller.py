@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-import structlog
-
 from clusterstate.snapshot_cache import SnapshotCache
 from controllers.settings import ControllerSettings
 from controllers.shadow.report import (
@@ -22,6 +20,7 @@ from controllers.shadow.report import (
 from kube.api.urls import PODS, WORKLOADS, Resource
 from kube.api.workloads import VALIDATED_KINDS
 from kube.client.client import Client
+from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from translation.intents import Vocabulary
@@ -33,7 +32,7 @@ IDLE_FACTOR: Final = 4.0
 """A page is followed by a pause of so many times what its evaluation took."""
 LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def evaluated_resources() -> Iterator[tuple[Resource, tuple[str, str], str]]:

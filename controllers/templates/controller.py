@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-import structlog
 
 from controllers.settings import ControllerSettings
 from controllers.templates.actions import (
@@ -46,6 +45,7 @@ from kube.api.urls import (
 )
 from kube.client.client import Client
 from kube.errors import Conflict, NotFound
+from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
@@ -66,7 +66,7 @@ T = TypeVar("T", bound=Hashable)
 ONCE: Final = frozenset({Reason.REQUEST_MISMATCH, Reason.NOT_SIGNED, Reason.CLAIM_ALTERED})
 """Reasons of which a pod has one event."""
 
-log = structlog.get_logger()
+log = get_logger()
 COLLECTION: Final = "collection"
 """The only key of the collection."""
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from driver.plan.declared import read_inventory
 from driver.plan.inventory import Inventory
 from kube.errors import ConfigError, FieldError, ObjectFileError
+from kube.logs import get_logger
 from kube.manifests.reader import read_objects
 
 MAX_BYTES: Final = 4 * 2**20
@@ -21,7 +20,7 @@ DEFAULT: Final = "default.yaml"
 _SHOWN: Final = 20
 """Faults in one message."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class DeclaredFile:

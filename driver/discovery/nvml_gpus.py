@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from driver.plan.gpus import ALWAYS, Gpu, GpuOptions, MigInstance, gpu_pool, mig_name
 from driver.plan.health import Fault
 from driver.plan.inventory import Inventory
 from driver.plan.pci import PciLocation, is_pci_address, locate
 from driver.plan.xids import is_of_gpu
+from kube.logs import get_logger
 
 EVENT_S: Final = 300.0
 """The time for which an event counts as a fault: NVML tells that something has happened, never that it is over."""
@@ -30,7 +30,7 @@ _CAPABILITIES: Final = "driver/nvidia/capabilities"
 _MIB: Final = 2**20
 _GIB: Final = 2**30
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _RecentFault(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from driver.plan.health import Fault
 from driver.plan.inventory import Inventory
 from driver.plan.nics import Nic, nic_faults, nic_pool
 from driver.plan.pci import is_pci_address, locate
+from kube.logs import get_logger
 
 _NETWORK: Final = "0x02"
 """Beginning of the class of network controllers: Ethernet, InfiniBand and others."""
@@ -21,7 +20,7 @@ _UP: Final = 1
 """IFF_UP: somebody wants the interface to have a link."""
 _CONNECTION_MANAGER: Final = "infiniband/rdma_cm"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class SysfsNics:

@@ -8,18 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from driver.node.files import read_file
 from driver.plan.health import Fault
 from driver.plan.names import is_dns_label, is_label_value
+from kube.logs import get_logger
 
 MAX_BYTES: Final = 4096
 MAX_FILES: Final = 16384
 OTHER: Final = "other"
 """The kind of a file whose first line is no label value."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class FaultFiles:

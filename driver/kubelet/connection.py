@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import grpc
-import structlog
 
 from driver.kubelet.registration import Registration
 from driver.kubelet.servers import serving
 from driver.kubelet.sockets import Sockets, abandoned_sockets
+from kube.logs import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class KubeletConnection:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 import grpc
-import structlog
 
 from driver.faults.prepare_failures import PrepareFailures
 from driver.kubelet.api import dra_v1_pb2 as api
@@ -13,11 +12,12 @@ from driver.metrics import OK, DriverMetrics
 from driver.plan.cdi import cdi_names
 from driver.plan.prepare import Preparation, Refusal
 from driver.preparer import ClaimRef, Preparer
+from kube.logs import get_logger
 
 _PREPARE = "NodePrepareResources"
 _UNPREPARE = "NodeUnprepareResources"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Plugin:

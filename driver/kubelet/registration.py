@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-import structlog
 
 from driver.kubelet.api import pluginregistration_v1_pb2 as api
 from driver.kubelet.servers import service
+from kube.logs import get_logger
 
 DRA_PLUGIN: Final = "DRAPlugin"
 SUPPORTED: Final = ("v1.DRAPlugin", "v1.DRAResourceHealth")
 """Of each kind the kubelet takes the first that it knows."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Registration:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from driver.node.files import read_file, replace_file, sync_folder
 from driver.plan.checkpoint import (
@@ -22,6 +21,7 @@ from driver.plan.checkpoint import (
     encode_checkpoint,
 )
 from driver.steps import Step, StepHook
+from kube.logs import get_logger
 
 NAME: Final = "checkpoint"
 SET_ASIDE: Final = "checkpoint.unreadable."
@@ -29,7 +29,7 @@ MAX_BYTES: Final = 64 * 2**20
 """Larger files are not read. 8,192 prepared devices take about a tenth."""
 _NO_FILE: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class CheckpointFile:

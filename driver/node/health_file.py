@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from driver.node.files import read_file, replace_file
 from driver.plan.health import DeviceHealth, Healths
+from kube.logs import get_logger
 
 NAME: Final = "health"
 MAX_BYTES: Final = 16 * 2**20
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True):

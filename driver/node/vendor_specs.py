@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from driver.plan.names import is_cdi_device
+from kube.logs import get_logger
 from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 
 MAX_BYTES: Final = 4 * 2**20
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def vendor_devices(folders: Iterable[Path], kind: str) -> frozenset[str]:

@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-import structlog
-
 from kube.backoff import Backoff
 from kube.errors import KubeError
+from kube.logs import get_logger
 from kube.runtime.informers import Subscription, unsynced_resources, wait_synced
 from kube.runtime.work_queue import WorkQueue
 
@@ -21,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 Reconcile = Callable[[K], Awaitable[float | None]]
 """Reconciles a key; returns after how many seconds to reconcile it again in any case, None for never."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Controller(Generic[K]):

@@ -17,13 +17,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
-import structlog
 
 from kube.api.events import Event, event_document, series_patch
 from kube.api.urls import EVENTS
 from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
 from kube.errors import AlreadyExists, KubeError, NamespaceTerminating, NotFound
+from kube.logs import get_logger
 
 MAX_WRITTEN: Final = 4096
 """Names of written events that are remembered, so that a repetition needs no failed create."""
@@ -32,7 +32,7 @@ MAX_REMEMBERED: Final = 100_000
 _TEMPORARY: Final = frozenset({0, 429, 500, 502, 503, 504})
 """Statuses after which a write may succeed later; 0 is no answer at all."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class EventResult(StrEnum):

@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-import structlog
 
 from kube.api import meta
 from kube.api.urls import Resource
@@ -34,6 +33,7 @@ from kube.backoff import Backoff
 from kube.client.client import PAGE_SIZE, Client
 from kube.client.responses import WatchEvent
 from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
 from kube.runtime.stores import Handler, Key, Projection, Store
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ _IN_PLACE: Final = frozenset({0, 429, 502, 503, 504})
 An answer that cannot be read (200) is none of them: the same request would get the same answer.
 """
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):

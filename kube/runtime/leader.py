@@ -24,12 +24,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from kube.api import meta
 from kube.api.urls import Resource
 from kube.client.client import Client, PatchType
 from kube.errors import ConfigError, DrawbridgeError, KubeError, NotFound
+from kube.logs import get_logger
 from kube.names import GROUP
 
 HANDED_OVER: Final = f"{GROUP}/handed-over"
@@ -37,7 +37,7 @@ HANDED_OVER: Final = f"{GROUP}/handed-over"
 ended. Of an earlier term it means nothing."""
 LEASES: Final = Resource(group="coordination.k8s.io", version="v1", plural="leases")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class LeaseLost(DrawbridgeError):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
-import structlog
 
 from kube.api import meta
 from kube.api.urls import Resource
+from kube.logs import get_logger
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -21,7 +21,7 @@ Projection = Callable[[bytes], T | None]
 Handler = Callable[[Key, T | None, T | None], None]
 """Called with key, old and new value: None for what was not there, or is not any more."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Store(Generic[T]):

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-import structlog
 
 from kube.api.resource import Device
 from kube.cel.engine import Names, require_wanted
 from kube.cel.library import Environment
 from kube.errors import CelError, SelectorTooCostly, UnsupportedSelector
+from kube.logs import get_logger
 from kube.sized_cache import SizedCache
 from process.selectors.protocol import (
     HEADER_BYTES,
@@ -46,7 +46,7 @@ COMMAND: Final = (sys.executable, "-m", "process.selectors.worker")
 
 V = TypeVar("V")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _WorkerLost(Exception):

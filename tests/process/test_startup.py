@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-UNUSED: Final = ("pydantic", "requests", "urllib3", "kubernetes.client", "jsonpatch")
+UNUSED: Final = ("pydantic", "requests", "urllib3", "kubernetes.client", "jsonpatch", "rich")
 
 IMPORTS: Final = """
 import sys
@@ -22,7 +22,7 @@ print(gc.isenabled(), gc.get_freeze_count() > 0)
 """
 
 
-@pytest.mark.parametrize("process", ["webhook", "controllers", "observer", "driver"])
+@pytest.mark.parametrize("process", ["webhook", "controllers", "observer", "sidecar", "driver"])
 def test_a_process_imports_nothing_that_it_does_not_use(process: str) -> None:
     program = IMPORTS.format(process=process, unused=UNUSED)
 
