@@ -39,6 +39,7 @@ from kube.client.credentials import (
     has_service_account,
     merge_kubeconfigs,
 )
+from kube.client.proxies import proxy_of
 from kube.client.responses import Listing, Page, T, WatchEvent, decode_response, error_from_status
 from kube.errors import (
     ConfigError,
@@ -143,6 +144,9 @@ class Client:
         return await cls.from_kubeconfig(timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
+        configuration = self._configuration
+        configuration.client_session_kwargs = {"trust_env": False}
+        configuration.proxy = configuration.proxy or proxy_of(configuration.host)
         try:
             self._connections = RESTClientObject(self._configuration)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
