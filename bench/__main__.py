@@ -1,7 +1,7 @@
 """`python -m bench [--out FILE]`: measure, print a table, write JSON lines.
 
 `--only bridge` compares schedulers on control planes of its own; it is not among the suites that run
-without `--only`, since it takes an hour.
+without `--only`, since it takes an hour. `--only hami-dra` needs a checkout of HAMi-DRA's source.
 """
 
 import sys
@@ -17,6 +17,7 @@ from bench import (
     driver,
     endpoint,
     expressions,
+    hami_dra,
     judge,
     node,
     observer,
@@ -47,6 +48,7 @@ SUITES = {
 
 
 BRIDGE = "bridge"
+HAMI_DRA = "hami-dra"
 OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
 """Suites that run with `--only` alone."""
 
@@ -55,7 +57,7 @@ OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON lines, too.")
 @click.option(
     "--only",
-    type=click.Choice(sorted((*SUITES, *OWN_SUITES, BRIDGE))),
+    type=click.Choice(sorted((*SUITES, *OWN_SUITES, BRIDGE, HAMI_DRA))),
     multiple=True,
     help="Some suites only.",
 )
@@ -76,6 +78,11 @@ OWN_SUITES = {"sidecar": sidecar_alone.measure, "failover": failover.measure}
     is_flag=True,
     help="bridge: clients are limited as Kubernetes does it by default.",
 )
+@click.option(
+    "--checkout",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="hami-dra: the folder of its source.",
+)
 def main(  # noqa: PLR0917 - one for each option.
     out: Path | None,
     only: tuple[str, ...],
@@ -85,8 +92,14 @@ def main(  # noqa: PLR0917 - one for each option.
     scenario: tuple[str, ...],
     against: str,
     default_limits: bool,  # noqa: FBT001 - click's.
+    checkout: Path | None,
 ) -> None:
     """Measure side by side with the anchors. Exits 0 whether or not the goals are met."""
+    if HAMI_DRA in only and checkout is None:
+        raise click.UsageError(
+            f"--only {HAMI_DRA} needs --checkout, the folder of its source, as"
+            " `git clone https://github.com/Project-HAMi/HAMi-DRA` makes it"
+        )
     results: list[Result] = []
     with out.open("w", encoding="utf-8") if out is not None else nullcontext() as lines:
         for name in only or SUITES:
@@ -96,6 +109,9 @@ def main(  # noqa: PLR0917 - one for each option.
                 suite = measure_bridge(
                     Options(sizes, pods, scenario, rounds, Anchor(against), default_limits)
                 )
+            elif name == HAMI_DRA:
+                assert checkout is not None
+                suite = hami_dra.measure(checkout)
             else:
                 suite = (SUITES | OWN_SUITES)[name]()
             for result in suite:  # Written at once: a suite may take an hour.

@@ -6,21 +6,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from time import process_time
 
 import msgspec
 
 from admission.review import encode_answer
 from bench import reviews
-from bench.load import Job, Measured
+from bench.load import Job, Measured, alternately, measure_load, median_of
 from bench.report import Result, against, below, informative
 from bench.servers import running
 from testing.signing import SIGNING
 from translation.snapshot import TranslationOptions
 from webhook.mutate import PodReview, answer_pod_review, decode_pod_review
 
-ROUNDS = 3
 WORKLOADS = 50
 """Kinds of pods that come again and again, as the replicas of workloads do."""
 DIFFERENT = 5000
@@ -37,7 +35,7 @@ def measure() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder, running(Path(folder) / "ca.pem") as ports:
 
         def load(server: str, bodies: Sequence[bytes], connections: int) -> Measured:
-            return _run_load(
+            return measure_load(
                 Job(
                     port=ports[server],
                     path="/mutate",
@@ -48,65 +46,54 @@ def measure() -> Iterator[Result]:
                 )
             )
 
-        ours, anchor = _alternately(
+        ours, anchor = alternately(
             lambda: load("ours", translating, MANY), lambda: load("anchor", translating, MANY)
         )
         yield against(
             f"reviews/s, translating, pods of {WORKLOADS} workloads, {MANY} connections",
-            _median_of(ours, "rate"),
-            _median_of(anchor, "rate"),
+            median_of(ours, "rate"),
+            median_of(anchor, "rate"),
             at_least=0.3,
         )
-        fresh, fresh_anchor = _alternately(
+        fresh, fresh_anchor = alternately(
             lambda: load("ours", different, MANY), lambda: load("anchor", different, MANY)
         )
         yield informative(
             f"reviews/s, translating, no two pods alike, {MANY} connections",
-            _median_of(fresh, "rate"),
-            _median_of(fresh_anchor, "rate"),
+            median_of(fresh, "rate"),
+            median_of(fresh_anchor, "rate"),
         )
-        single, one_anchor = _alternately(
+        single, one_anchor = alternately(
             lambda: load("ours", translating, 1), lambda: load("anchor", translating, 1)
         )
-        yield below("p99 in ms, translating, 1 connection", _median_of(single, "p99"), 1.0)
+        yield below("p99 in ms, translating, 1 connection", median_of(single, "p99"), 1.0)
         yield informative(
             "p50 in ms, translating, 1 connection, against a no-op server",
-            _median_of(single, "p50"),
-            _median_of(one_anchor, "p50"),
+            median_of(single, "p50"),
+            median_of(one_anchor, "p50"),
         )
-        under_attack, quiet_rounds = _alternately(
+        under_attack, quiet_rounds = alternately(
             lambda: _under_attack(ports["ours"], folder, lambda: load("ours", translating, 1)),
             lambda: load("ours", translating, 1),
         )
         yield informative(
             f"p99 in ms, honest, under {ATTACKS_PER_SECOND} hostile reviews/s, against none",
-            _median_of(under_attack, "p99"),
-            _median_of(quiet_rounds, "p99"),
+            median_of(under_attack, "p99"),
+            median_of(quiet_rounds, "p99"),
         )
-        still, still_anchor = _alternately(
+        still, still_anchor = alternately(
             lambda: load("ours", quiet, MANY), lambda: load("anchor", quiet, MANY)
         )
         yield informative(
             f"reviews/s, nothing to translate, {MANY} connections, against a no-op server",
-            _median_of(still, "rate"),
-            _median_of(still_anchor, "rate"),
+            median_of(still, "rate"),
+            median_of(still_anchor, "rate"),
         )
     yield below("CPU in us of a review that needs no translation", _cpu_us(quiet), 100.0)
     yield below("CPU in us of a review that is translated anew", _cpu_us(different[:500]), 250.0)
 
 
-def _alternately(
-    ours: Callable[[], Measured], anchor: Callable[[], Measured]
-) -> tuple[list[Measured], list[Measured]]:
-    rounds = [(ours(), anchor()) for _ in range(ROUNDS)]
-    return [first for first, _ in rounds], [second for _, second in rounds]
-
-
-def _median_of(rounds: Sequence[Measured], field: str) -> float:
-    return float(median(getattr(round_, field) for round_ in rounds))
-
-
-def _under_attack(port: int, folder: str, measure_load: Callable[[], Measured]) -> Measured:
+def _under_attack(port: int, folder: str, honest: Callable[[], Measured]) -> Measured:
     """Return the service that honest clients get while one user sends the most costly reviews."""
     attack = Job(
         port=port,
@@ -125,17 +112,7 @@ def _under_attack(port: int, folder: str, measure_load: Callable[[], Measured]) 
         attacker.stdin.write(msgspec.msgpack.encode(attack))
         attacker.stdin.close()
         time.sleep(SECONDS / 4)  # It has to start.
-        return measure_load()
-
-
-def _run_load(job: Job) -> Measured:
-    process = subprocess.run(
-        [sys.executable, "-m", "bench.load"],
-        input=msgspec.msgpack.encode(job),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return msgspec.msgpack.decode(process.stdout, type=Measured)
+        return honest()
 
 
 def _cpu_us(bodies: Sequence[bytes]) -> float:

@@ -6,10 +6,12 @@ made once; answers are read by their Content-Length.
 
 import asyncio
 import ssl
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
+from statistics import median
 
 import msgspec
 import uvloop
@@ -24,6 +26,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         seconds: How long to send.
         per_second: Requests of each connection; 0 sends the next when the last one is answered.
         statuses: Of answers that are expected.
+        content: In each answer.
     """
 
     port: int
@@ -35,6 +38,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     per_second: float = 0
     statuses: tuple[int, ...] = (200,)
+    content: bytes = b""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,30 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     p50: float
     p99: float
+
+
+def measure_load(job: Job) -> Measured:
+    """Send the requests from a process of its own and return what it measured."""
+    process = subprocess.run(
+        [sys.executable, "-m", "bench.load"],
+        input=msgspec.msgpack.encode(job),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.msgpack.decode(process.stdout, type=Measured)
+
+
+def alternately(
+    ours: Callable[[], Measured], anchor: Callable[[], Measured], *, rounds: int = 3
+) -> tuple[list[Measured], list[Measured]]:
+    """Measure both in turn, so that what else the machine does meets both."""
+    pairs = [(ours(), anchor()) for _ in range(rounds)]
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def median_of(rounds: Sequence[Measured], field: str) -> float:
+    """Return the median of a field of several measurements."""
+    return float(median(getattr(measured, field) for measured in rounds))
 
 
 def request_bytes(path: str, body: bytes) -> bytes:
@@ -99,7 +127,9 @@ async def _connection(
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             if int(head[9:12]) not in job.statuses:
                 raise RuntimeError(f"answered {head[:60]!r}")
-            await reader.readexactly(_content_length(head))
+            answer = await reader.readexactly(_content_length(head))
+            if job.content not in answer:
+                raise RuntimeError(f"answered {answer[:1000]!r}")
             latencies.append(time.perf_counter() - sent_at)
             closing = b"\r\nconnection: close\r\n" in head
             if job.per_second:

@@ -25,22 +25,29 @@ def snapshot_of_reviews() -> TranslationSnapshot:
     )
 
 
-def shares(count: int) -> Sequence[bytes]:
-    """Return reviews of pods with nvidia.com/gpu, gpumem and gpucores, no two of them alike.
+def shares(count: int, first: int = 0, *, workloads: int = 0) -> Sequence[bytes]:
+    """Return reviews of pods with nvidia.com/gpu, gpumem and gpucores, no two with one name.
 
     The keys that every HAMi user writes.
+
+    Args:
+        count: Of the reviews.
+        first: The number of the first; its name has it.
+        workloads: Of which these pods are replicas, alike but for their names; 0 if no two are alike.
     """
+    numbers = range(first, first + count)
     return [
-        _review(
-            {
-                "nvidia.com/gpu": "1",
-                "nvidia.com/gpumem": str(1000 + number),
-                "nvidia.com/gpucores": str(number % 100),
-            },
-            number,
-        )
-        for number in range(count)
+        _review(_share(number % workloads if workloads else number), number) for number in numbers
     ]
+
+
+def _share(number: int) -> dict[str, str]:
+    again, mebibytes = divmod(number, 70_000)  # A card has 80 GiB; no two numbers get equal limits.
+    return {
+        "nvidia.com/gpu": "1",
+        "nvidia.com/gpumem": str(1000 + mebibytes),
+        "nvidia.com/gpucores": str((number + again) % 100),
+    }
 
 
 def hostile() -> Sequence[bytes]:
