@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from admission.webhook_configuration import ROUTING_WEBHOOK, webhook_rules
 from certs.authority import BACKDATED, Authority, CertificateError
@@ -55,6 +54,7 @@ from kube.api.ownership import OWNERSHIP, owned_drivers, project_ownership
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, SECRETS, WEBHOOK_CONFIGURATIONS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
 from kube.names import NAME
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
@@ -72,7 +72,7 @@ from process.certificates import (
 KEY: Final = "authority"
 """The only key: all certificates are reconciled together."""
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class CertificateController:
@@ -219,37 +219,42 @@ class CertificateController:
         secret = None
         with suppress(NotFound):
             secret = await self._client.get(SECRETS, name, Secret, namespace=namespace)
-        if self._is_clock_wrong():
+        now = self._now()
+        if self._is_clock_wrong(now):
             # What this process would create, API servers would not accept; and what is good may
             # only look as if it had expired.
             if secret is None:
                 raise CertificateError("no authority is created while clocks disagree")
             self._authorities, _ = decode_authorities(secret.values())
         elif secret is None or secret.is_managed:
-            self._authorities = await self._rotate(secret)
+            self._authorities = await self._rotate(secret, now)
         else:
             self._authorities = _foreign_authorities(secret)
 
-    def _is_clock_wrong(self) -> bool:
-        """Return whether our and the API server's clock differ by more than the backdating."""
+    def _is_clock_wrong(self, now: datetime) -> bool:
+        """Return whether our and the API server's clock differ by more than the backdating.
+
+        Args:
+            now: What is decided with afterwards, since the clock may be set meanwhile.
+        """
         server_time = self._client.server_time
-        self._clock_skew = self._now() - server_time if server_time is not None else timedelta()
+        self._clock_skew = now - server_time if server_time is not None else timedelta()
         is_wrong = abs(self._clock_skew) > BACKDATED
         if is_wrong:
             log.warning("clock.wrong", ahead_of_api_server_s=self._clock_skew.total_seconds())
         return is_wrong
 
-    async def _rotate(self, secret: Secret | None) -> Authorities:
+    async def _rotate(self, secret: Secret | None, now: datetime) -> Authorities:
         """Take the steps that are due, and return what the Secret holds then."""
         authorities, problems = decode_authorities({} if secret is None else secret.values())
         requested = secret is not None and secret.is_rotation_requested
         actions: list[Action] = []
         while True:
-            observation = self._observe(authorities, rotation_requested=requested)
+            observation = self._observe(authorities, now, rotation_requested=requested)
             action = next_action(authorities, observation, self._timing)
             if action is None:
                 break
-            create = partial(self._create_authority, observation.now)
+            create = partial(self._create_authority, now)
             authorities = apply_action(action, authorities, observation, create)
             requested = requested and action is not Action.PUBLISH
             actions.append(action)
@@ -286,9 +291,9 @@ class CertificateController:
             )
         self._serving = _readable_certificate(secret)
         is_foreign = secret is not None and not secret.is_managed
-        if signer is None or is_foreign or self._is_clock_wrong():
-            return
         now = self._now()
+        if signer is None or is_foreign or self._is_clock_wrong(now):
+            return
         if self._serving is not None and not needs_renewal(
             self._serving, signer, names, now, settings.serving_renew_fraction
         ):
@@ -313,10 +318,12 @@ class CertificateController:
         patch = serving_patch(certificate, secret)
         await self._client.patch(SECRETS, name, patch, PatchType.MERGE, Secret, namespace=namespace)
 
-    def _observe(self, authorities: Authorities, *, rotation_requested: bool) -> Observation:
+    def _observe(
+        self, authorities: Authorities, now: datetime, *, rotation_requested: bool
+    ) -> Observation:
         ca_bundle, since = self._published or (b"", None)
         return Observation(
-            now=self._now(),
+            now=now,
             published_since=since if ca_bundle == authorities.ca_bundle else None,
             published=tuple(bundled_certificates(self._all_webhooks())),
             rotation_requested=rotation_requested,

@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple
 
 import jsonpatch
@@ -462,6 +463,20 @@ async def test_a_leader_whose_clock_is_wrong_throws_nothing_away_until_it_is_rig
         await until(lambda: stored(server).successor is not None)
 
     assert AUTHORITY.certificate in stored(server).trusted
+
+
+async def test_a_clock_that_is_set_back_after_it_was_compared_decides_nothing(
+    server: FakeApiServer,
+) -> None:
+    put(server, TRUST)
+    put_serving(server, issued())
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    before, certificate = secret(server), serving(server)
+    readings = chain([NOW], repeat(NOW - 2 * HOUR))
+    async with keeping(server, lambda: next(readings), server_clock=now) as keeper:
+        await until(lambda: keeper.clock_skew() == -2 * HOUR)
+        await wait_reconciled(server)
+    assert (secret(server), serving(server)) == (before, certificate)
 
 
 async def test_a_leader_whose_clock_is_wrong_creates_no_authority(server: FakeApiServer) -> None:
