@@ -24,7 +24,9 @@ from e2e.fleet import examples_fleet
 from e2e.node.driver import NodeDriver
 from e2e.node.namespaces import missing
 from e2e.node.node import Node
-from e2e.older_kubernetes import MINOR, NEWEST_MINOR, lacking
+from e2e.node.product_image import missing as missing_for_image
+from e2e.node.product_image import write_product_image
+from e2e.older_kubernetes import MINOR, NEWEST_MINOR, SPARE_NODES, lacking
 from e2e.owned import Owned, owned
 
 HERE = Path(__file__).parent
@@ -180,6 +182,17 @@ def real_node(cluster: Access) -> Iterator[Node]:
 
 
 @pytest.fixture(scope="session")
+def product_image(real_node: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The product's own image on the real node."""
+    if why := missing_for_image():
+        pytest.skip(why)
+    archive = tmp_path_factory.mktemp("image") / "image.tar"
+    write_product_image(archive)
+    real_node.import_image(archive)
+    archive.unlink()
+
+
+@pytest.fixture(scope="session")
 def installed_driver(cluster: Access, real_node: Node) -> Iterator[NodeDriver]:
     """The node driver, installed from its manifests."""
     settings = {
@@ -204,8 +217,8 @@ def driver(installed_driver: NodeDriver) -> NodeDriver:
 
 @pytest.fixture(scope="session")
 def fleet(cluster: Access) -> Iterator[list[str]]:
-    """The nodes of examples/cluster/cluster.yaml and two more, as `examples_fleet` tells."""
-    classes, nodes, slices = examples_fleet()
+    """The nodes of examples/cluster/cluster.yaml and some more, as `examples_fleet` tells."""
+    classes, nodes, slices = examples_fleet(SPARE_NODES)
     cluster.apply(classes)
     nodes_added = cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
     yield nodes_added

@@ -31,6 +31,14 @@ SERVED: Final[Mapping[int, tuple[str, ...]]] = {
 
 Source: pkg/scheduler/scheduler.go of Kubernetes 1.34.4.
 """
+SPARE_NODES: Final = 20 if MINOR == 34 else 0
+"""Nodes more than a newer version needs for all examples at once, one for each pod.
+
+1.34 allocates for shares only where the first GPU of a slice has room, so one pod on each node keeps pods from it
+that want a whole GPU.
+
+Source: allocateDevice in k8s.io/dynamic-resource-allocation v0.34.4; kubernetes/kubernetes#133705.
+"""
 SINCE: Final[Mapping[str, int]] = {
     "DRAFractionalCapacityRange": 37,
     "DRAListTypeAttributes": 36,

@@ -18,6 +18,7 @@ from e2e.access import Access, Object
 from e2e.drawbridge import command_line
 from e2e.fleet import EXAMPLES, PLUGIN_NODE, sharing_node
 from e2e.inventory import HAMI, NVIDIA, gpu_uuid
+from e2e.older_kubernetes import needs
 from e2e.translated import (
     allocated,
     containers,
@@ -127,6 +128,7 @@ EXAMPLES_THAT_BECOME_CLAIMS: Final = (
         {"encode": (share("2000Mi", "25"),), "decode": (share("2000Mi", "25"),)},
     ),
 )
+NEEDS: Final = {"mig-mode": needs(35, "a score of nodes by the alternative that they have")}
 LEFT_ALONE: Final = ("opted-out", "whole-gpu")
 """One says so by its label, the other Kubernetes serves by itself."""
 NOT_WORKLOADS: Final = ("ResourceClaimTemplate", "Service")
@@ -218,7 +220,13 @@ def allocated_claims(watched: Path) -> list[Object]:
 # --- what becomes of them -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("example", EXAMPLES_THAT_BECOME_CLAIMS, ids=lambda example: example.name)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(example, id=example.name, marks=NEEDS.get(example.name, ()))
+        for example in EXAMPLES_THAT_BECOME_CLAIMS
+    ],
+)
 def test_an_example_gets_the_devices_that_its_author_meant(
     cluster: Access, applied: Applied, example: Example
 ) -> None:

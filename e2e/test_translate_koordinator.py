@@ -15,6 +15,7 @@ from e2e.access import Access, Object, stream
 from e2e.fleet import EXAMPLES, nodes_of_koordinator
 from e2e.inventory import DRANET, HAMI
 from e2e.objects import pod
+from e2e.older_kubernetes import needs
 from e2e.translated import Allocated, devices
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
@@ -79,6 +80,7 @@ def roots_of(cluster: Access, namespace: str, running: Object) -> dict[str, list
     }
 
 
+@needs(35, "an allocator that looks at the capacity of the device that it allocates")
 def test_every_group_of_gpus_has_a_nic_under_its_root(cluster: Access, namespace: str) -> None:
     cluster.kubectl("create", "-n", namespace, "-f", "-", input=stream(joint("four", 4, SAME_PCIE)))
 

@@ -16,6 +16,7 @@ from e2e.drawbridge import ROOT, Drawbridge, command_line
 from e2e.fleet import EXAMPLES
 from e2e.inventory import kwok_node
 from e2e.objects import pod
+from e2e.older_kubernetes import needs
 from e2e.translated import devices
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
@@ -200,6 +201,7 @@ def networks(cluster: Access, namespace: str) -> Iterator[None]:
     cluster.kubectl("delete", "customresourcedefinition", DEFINITIONS, "--wait=true")
 
 
+@needs(35, "an allocator that looks at the capacity of the device that it allocates")
 def test_the_bandwidth_of_a_network_is_reserved_where_a_driver_attaches_it(
     cluster: Access, namespace: str, drawbridge: Drawbridge, networks: None
 ) -> None:

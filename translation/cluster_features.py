@@ -25,6 +25,6 @@ def check_shares(claims: Sequence[Claim], snapshot: TranslationSnapshot) -> Iter
                     claim.source(FieldPath.of("requests", index)) or FieldPath.of("spec"),
                     "this is a part of a device, and the feature gate DRAConsumableCapacity of the "
                     "cluster is off: the claim would get a whole device",
-                    "request whole devices, or turn on the feature gate (on by default from Kubernetes "
-                    "1.36 on)",
+                    "request whole devices, or turn on the feature gate, from Kubernetes 1.35 on (from 1.36 "
+                    "on it is on by default)",
                 )

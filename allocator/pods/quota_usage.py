@@ -1,7 +1,8 @@
 """The usage that a claim or a pod counts against a ResourceQuota.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core: claimEvaluator.Usage, with the
-extended resources of DRAExtendedResource, and PodUsageFunc for the extended resources of pods.
+extended resources of DRAExtendedResource, and PodUsageFunc for the extended resources of pods; that of
+v1.34.4, where claims count no extended resources.
 """
 
 from collections import Counter
@@ -30,11 +31,14 @@ Usage = Mapping[str, Quantity]
 """Name of a quota resource to amount."""
 
 
-def claim_usage(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Usage:
+def claim_usage(
+    claim: DeviceClaim, classes: Mapping[str, DeviceClass], *, counts_extended: bool = True
+) -> Usage:
     """Return the usage of a claim; for alternatives the largest number of each class.
 
     Args:
         classes: By name; a class may map an extended resource, which counts as well.
+        counts_extended: Whether claims count as extended resources, as from Kubernetes 1.35 on.
     """
     devices: Counter[str] = Counter()
     for request in claim.requests or ():
@@ -42,7 +46,7 @@ def claim_usage(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Usage
     usage = {CLAIM_COUNT: Quantity(1)}
     for name, number in sorted(devices.items()):
         usage[f"{name}{DEVICES_OF_CLASS}"] = Quantity(number)
-        if number:
+        if number and counts_extended:
             usage[f"{REQUESTS}{IMPLICIT_PREFIX}{name}"] = Quantity(number)
             device_class = classes.get(name)
             if device_class is not None and device_class.spec.extended_resource_name:

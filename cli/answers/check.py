@@ -170,7 +170,7 @@ def check_objects(
     version = kubernetes or parse_version(inputs.kubernetes)
     context = build_context(inputs, results, features, policy_aware_schedulers, version)
     vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
-    quotas = check_quotas(inputs, results)
+    quotas = check_quotas(inputs, results, version)
     manifest_templates = {
         (namespace_of(result.source, inputs.namespace), result.source.name)
         for result in results

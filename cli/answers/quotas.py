@@ -3,7 +3,8 @@
 The API server rejects a claim, or a pod with extended resources, that would exceed a quota. The claims
 of a pod's templates are made later, so such a pod is accepted, and waits for its claims.
 
-Source: k8s.io/apiserver v0.37.1, plugin/resourcequota, CheckRequest; pkg/quota/v1/evaluator/core.
+Source: k8s.io/apiserver v0.37.1, plugin/resourcequota, CheckRequest; pkg/quota/v1/evaluator/core of
+k8s.io/kubernetes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from cli.answers.translate import TranslatedObject
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import namespace_of
 from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.kubernetes_version import Version
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
 from cli.inputs.options import Inputs
 from cli.inputs.views import decode_view
@@ -46,6 +48,11 @@ from translation.quotas import Quota, quota_of, scopes_of
 
 _DEVICES: Final = FieldPath.of("spec", "devices")
 _FIX: Final = "request less, delete what is not in use, or raise the quota"
+EXTENDED_RESOURCES_SINCE: Final = (1, 35)
+"""From this version on claims count in quotas of extended resources.
+
+Source: pkg/quota/v1/evaluator/core/resource_claims.go of Kubernetes 1.34.4 and 1.35.4.
+"""
 _REPLICAS: Final[Mapping[str, str]] = {
     "Deployment": "replicas",
     "ReplicaSet": "replicas",
@@ -56,8 +63,14 @@ _REPLICAS: Final[Mapping[str, str]] = {
 """Kind of a workload to the field of its spec with the number of pods at a time."""
 
 
-def check_quotas(inputs: Inputs, results: Sequence[TranslatedObject]) -> list[tuple[Finding, ...]]:
-    """Return the findings about quotas for each object, in the order in which they are applied."""
+def check_quotas(
+    inputs: Inputs, results: Sequence[TranslatedObject], kubernetes: Version | None = None
+) -> list[tuple[Finding, ...]]:
+    """Return the findings about quotas for each object, in the order in which they are applied.
+
+    Args:
+        kubernetes: Version of the API server; None for the newest.
+    """
     templates = [
         replace(result.source, document=dict(template))
         for result in results
@@ -69,7 +82,12 @@ def check_quotas(inputs: Inputs, results: Sequence[TranslatedObject]) -> list[tu
     quotas = of_kind(views, ResourceQuota)
     if not quotas:
         return [()] * len(results)
-    quota_ledger = QuotaLedger(quotas, before=build_state(before), state=build_state(views))
+    quota_ledger = QuotaLedger(
+        quotas,
+        before=build_state(before),
+        state=build_state(views),
+        counts_extended=kubernetes is None or kubernetes >= EXTENDED_RESOURCES_SINCE,
+    )
     return [_charge(quota_ledger, result, inputs.namespace) for result in results]
 
 
@@ -194,6 +212,7 @@ class QuotaLedger:
         *,
         before: ClusterState,
         state: ClusterState,
+        counts_extended: bool = True,
     ) -> None:
         """Begin with what objects of the cluster use.
 
@@ -201,8 +220,10 @@ class QuotaLedger:
             quotas: Each with its namespace.
             before: The cluster without the manifests.
             state: The cluster with the manifests.
+            counts_extended: As of `claim_usage`.
         """
         self._before, self._state = before, state
+        self._counts_extended = counts_extended
         self._mapped_resources = extended_resources(state.classes.values())
         self._plugins = frozenset(
             name for node in state.nodes for name in device_plugin_resources(node)
@@ -219,7 +240,7 @@ class QuotaLedger:
             return account
         for (place, _), claim in self._before.claims.items():
             if place == namespace and not account.quota.scopes:
-                account.charge(claim_usage(claim.spec.devices, self._before.classes))
+                account.charge(self._claim_usage(claim.spec.devices, self._before))
         for (place, _), pod in self._before.pods.items():
             if (
                 place == namespace
@@ -338,8 +359,9 @@ class QuotaLedger:
                 path = FieldPath.of("spec", "resourceClaims", index, "resourceClaimTemplateName")
                 yield path, self._claim_usage(template.spec.spec.devices)
 
-    def _claim_usage(self, claim: DeviceClaim) -> Usage:
-        return claim_usage(claim, self._state.classes)
+    def _claim_usage(self, claim: DeviceClaim, state: ClusterState | None = None) -> Usage:
+        classes = (state or self._state).classes
+        return claim_usage(claim, classes, counts_extended=self._counts_extended)
 
 
 def _times(usage: Usage, number: int) -> Usage:

@@ -23,6 +23,7 @@ from cli.answers.workload_pods import (
 from cli.inputs.cluster_state import ClusterState, build_state, is_pending, with_namespace
 from cli.inputs.findings import ObjectFinding, namespace_of
 from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.kubernetes_version import parse_version
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
 from cli.inputs.options import Inputs
 from findings.finding import Finding, has_errors
@@ -71,7 +72,7 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         options=inputs.options,
         namespace=inputs.namespace,
     )
-    findings_by_object = check_quotas(inputs, results)
+    findings_by_object = check_quotas(inputs, results, parse_version(inputs.kubernetes))
     results = [
         _without_quota(result, findings)
         for result, findings in zip(results, findings_by_object, strict=True)

@@ -21,6 +21,7 @@ from cli.output.formats import Output, Report, format_document, format_json, tex
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import INTERRUPTED, LongRun
 from findings.finding import Code, Severity
+from findings.text import reference_text
 from kube.names import DISTRIBUTION
 
 SARIF: Final = "sarif"
@@ -77,8 +78,8 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
     "--kubernetes",
     type=VersionType(),
     metavar="VERSION",
-    help="The version of Kubernetes whose API server judges the objects (default: that of the cluster "
-    "with --live, else the newest).",
+    help="The version of Kubernetes whose API server judges the objects (default: that of the cluster, "
+    "live or in the snapshot, else the newest).",
 )
 @click.option(
     "--severity",
@@ -160,7 +161,7 @@ def check(
                 click.echo(command)
         case _ if output == NAMES:
             for name in dict.fromkeys(entry.object for entry in report.shown):
-                click.echo(name.replace("//", "/", 1))
+                click.echo(reference_text(name))
         case _:
             answer = msgspec.json.encode(_answer(report))
             click.echo(format_document(output, answer, Report.CHECK))

@@ -63,6 +63,8 @@ def quota(documents: ClusterDocuments, action: str, output: str) -> None:  # noq
             click.echo(printable(text), err=True)
     if not converted_quotas:
         click.echo("note: no ResourceQuota names a device key", err=True)
+    elif not any(entry.added for entry in converted_quotas):
+        click.echo("note: nothing to add: every line that can count claims has its line", err=True)
     sys.exit(1 if any(entry.not_convertible for entry in converted_quotas) else 0)
 
 

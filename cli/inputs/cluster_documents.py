@@ -16,6 +16,7 @@ from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
 from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import SharedSettings, read_settings
+from cli.inputs.snapshot_origin import find_origin
 from findings.text import printable
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
@@ -24,8 +25,8 @@ from process.profile_files import load_profiles
 from translation.profiles.profile import Profile
 from translation.snapshot import TranslationOptions
 
-SNAPSHOT: Final = "Snapshot"
-"""The kind of the item in the file of `drawbridge snapshot` that tells where it is from."""
+_MOST_NOTES: Final = 3
+"""Unreadable resources with a line each: their reasons differ by the names only."""
 
 
 class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the API server; empty when it is not known.
         unreadable: Resources that could not be read.
         profiles: Driver to profile.
+        settings: Path of the settings file; None without one.
     """
 
     objects: tuple[SourceObject, ...]
@@ -42,6 +44,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...]
     profiles: Mapping[str, Profile]
     options: TranslationOptions
+    settings: str | None = None
 
 
 class DocumentFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +155,7 @@ def read_documents(
         documents,
         profiles=in_force.profiles,
         options=translation_options((), in_force.profiles, shared_settings),
+        settings=flags.settings,
     )
 
 
@@ -168,9 +172,15 @@ async def _read_live(
 
 
 def print_unreadable(state: LiveSnapshot) -> None:
-    """Name on standard error what the user may not list."""
-    for missing in state.unreadable:
-        note = f"note: {missing.resource} cannot be read, and are left out: {missing.reason}"
+    """Name on standard error what the user may not list, many resources in one line."""
+    missing = state.unreadable
+    if len(missing) > _MOST_NOTES:
+        names = ", ".join(entry.resource for entry in missing)
+        note = f"note: {len(missing)} resources cannot be read, and are left out: {names}: {missing[0].reason}"
+        click.echo(printable(note), err=True)
+        return
+    for entry in missing:
+        note = f"note: {entry.resource} cannot be read, and are left out: {entry.reason}"
         click.echo(printable(note), err=True)
 
 
@@ -194,24 +204,11 @@ def _of_files(
 ) -> ClusterDocuments:
     """Return the objects of files, and what a snapshot tells of its cluster."""
     objects = read_paths(paths)
-    version = ""
-    unreadable: list[str] = []
-    for origin in objects:
-        if origin.kind == SNAPSHOT:
-            version = _text(origin.document.get("kubernetesVersion")) or version
-            unreadable += _texts(origin.document.get("unreadable"))
+    origin = find_origin(objects)
     return ClusterDocuments(
         objects=tuple(objects),
-        version=version,
-        unreadable=tuple(dict.fromkeys(unreadable)),
+        version=origin.kubernetes_version,
+        unreadable=origin.unreadable,
         profiles=profiles,
         options=options,
     )
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _texts(value: object) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []

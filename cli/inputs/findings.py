@@ -6,7 +6,7 @@ import msgspec
 
 from cli.inputs.kinds import CLUSTER_SCOPED
 from findings.finding import Finding
-from findings.text import printable
+from findings.text import printable, reference_text
 from kube.manifests.source import SourceObject, ViewedObject
 
 DEFAULT_NAMESPACE = "default"
@@ -46,7 +46,7 @@ class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
         fix = f"; {finding.fix}" if finding.fix else ""
         place = "" if finding.path.is_root else f"{finding.path}: "
         # An object without a namespace is `Kind/name` in text; scripts always get three parts.
-        name = self.object.replace("//", "/", 1)
+        name = reference_text(self.object)
         text = f"{finding.severity}: {name}: {place}{finding.message}{fix} [{finding.code}]"
         return printable(text)
 

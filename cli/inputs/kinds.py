@@ -19,7 +19,10 @@ from kube.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from kube.names import GROUP
 
+API_VERSION: Final = f"cli.{GROUP}/v1"
+"""The `apiVersion` of the command's own documents; it changes when a key is renamed or removed."""
 Kinds = Mapping[tuple[str, str], type[ApiStruct]]
 """(apiVersion, kind) to view."""
 

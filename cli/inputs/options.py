@@ -24,14 +24,11 @@ from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
 from cli.inputs.profiles import profiles_in_force
-from cli.inputs.settings import (
-    CONFIG_MAP,
-    SharedSettings,
-    read_settings,
-)
+from cli.inputs.settings import CONFIG_MAP, SharedSettings, read_settings
+from cli.inputs.snapshot_origin import read_snapshots
 from cli.inputs.translation_snapshot import build_snapshot
 from cli.inputs.unread import UnreadKind, unread_notes
-from kube.manifests.reader import read_paths, read_views
+from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
 from process.profile_files import load_profiles, shipped_drivers
@@ -72,7 +69,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         faults: Wrong values in the state of the cluster.
         notes: Kinds that could not be read, for standard error.
         unread: As of `ClusterObjects`.
-        kubernetes: Version of a running cluster's API server; empty where it is not known.
+        kubernetes: Version of the cluster's API server; empty where it is not known.
         shipped_drivers: Those with a profile in the package.
     """
 
@@ -420,7 +417,8 @@ def _read_state(flags: ClusterFlags, manifests: Iterable[SourceObject], scope: S
     if flags.live:
         return asyncio.run(_read_live(flags, manifests, scope))
     if flags.snapshots:
-        return _ReadState(namespace, read_views(flags.snapshots, scope.kinds))
+        objects, version = read_snapshots(flags.snapshots, scope.kinds)
+        return _ReadState(namespace, objects, kubernetes=version)
     return _ReadState(namespace)
 
 

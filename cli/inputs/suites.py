@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from allocator.model.feature_gates import GATES, Features
+from cli.inputs.kinds import API_VERSION
 from cli.inputs.options import (
     ClusterFlags,
     Inputs,
@@ -19,9 +20,7 @@ from findings.finding import Code
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
-from kube.names import GROUP
 
-API_VERSION: Final = f"cli.{GROUP}/v1"
 KIND: Final = "TestSuite"
 
 

@@ -3,7 +3,7 @@
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from cli.output.formats import API_VERSION
+from cli.inputs.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases
@@ -59,6 +59,50 @@ def test_devices_beside_counters_are_the_layout_of_1_34(
     )
 
     assert expected == (result.exit_code, finding["severity"])
+
+
+def snapshot_of(version: object) -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "kubernetesVersion": version,
+    }
+
+
+def as_json_list(*items: Document) -> str:
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}).decode()
+
+
+@pytest.mark.parametrize("write", [lambda *items: dump_yaml(items), as_json_list])
+@pytest.mark.parametrize(
+    ("versions", "flags", "severity"),
+    [
+        (["v1.34.4"], (), "warning"),
+        (["v1.37.1"], (), "error"),
+        (["v1.34.4"], ("--kubernetes", "1.35"), "error"),
+        (["v1.37.1"], ("--kubernetes", "1.34"), "warning"),
+        (["v1.37.1", "v1.34.4"], (), "warning"),
+        (["v1.34.4", ""], (), "warning"),
+        ([1.34], (), "error"),
+        (["latest"], (), "error"),
+    ],
+)
+def test_a_snapshot_is_judged_by_the_version_of_its_cluster(
+    write: Callable[..., str],
+    versions: list[object],
+    flags: tuple[str, ...],
+    severity: str,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(write(*map(snapshot_of, versions)))
+
+    findings = answer(MIXED_LAYOUT, options=("--snapshot", file, *flags))["findings"]
+
+    assert [severity] == [
+        finding["severity"] for finding in findings if finding["code"] == "invalidSlice"
+    ]
 
 
 def test_a_version_that_is_none_is_a_wrong_call() -> None:

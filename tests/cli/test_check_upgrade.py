@@ -10,11 +10,14 @@ import pytest
 from cli.answers.upgrade.kubernetes import (
     GATES,
     REMOVED,
+    check_kubernetes,
     gates_after,
     parse_requested_apis,
 )
+from cli.answers.upgrade.model import UpgradeCode
 from cli.inputs.kubernetes_version import parse_version
 from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from testing.builders import profiles
 from testing.command import drawbridge
@@ -90,7 +93,7 @@ def deployment(text: str) -> Document:
     ("target", "expected"),
     [
         ("1.33", [("error", "kubernetesTooOld")]),
-        ("1.34", [("error", "featureGateOff"), ("warning", "kubernetesNotTested")]),
+        ("1.34", [("error", "featureGateOff")]),
         ("1.35", [("error", "featureGateOff")]),
         ("1.36", [("warning", "kubernetesNotTested")]),
         ("1.37", []),
@@ -105,6 +108,32 @@ def test_a_share_needs_a_version_that_keeps_it(
     answer = check(tmp_path, share, flags=("--kubernetes", target))
 
     assert [entry for entry in codes(answer) if target != "1.33" or "Old" in entry[1]] == expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [((1, 34), ["gateDefective"]), ((1, 35), [])])
+def test_a_gate_that_is_on_does_not_help_where_the_scheduler_mistakes_devices(
+    version: tuple[int, int], expected: list[str]
+) -> None:
+    share = SourceObject(
+        document=claim(capacity={"requests": {"memory": "8Gi"}}), source="", line=1
+    )
+
+    findings = check_kubernetes([share], version, {"DRAConsumableCapacity": True}, {}, "default")
+
+    assert expected == [
+        finding.code.value
+        for finding in findings
+        if finding.code is not UpgradeCode.KUBERNETES_NOT_TESTED
+    ]
+
+
+def test_nobody_is_told_to_turn_on_a_gate_that_does_not_help(tmp_path: Path) -> None:
+    share = claim(capacity={"requests": {"memory": "8Gi"}})
+
+    finding, *_ = check(tmp_path, share, flags=("--kubernetes", "1.34"))["findings"]
+
+    assert finding["code"] == "featureGateOff"
+    assert finding["fix"].startswith("use a newer version of Kubernetes; with the gate, ")
 
 
 def test_a_claim_of_whole_devices_needs_no_gate(tmp_path: Path) -> None:

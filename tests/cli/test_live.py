@@ -19,6 +19,7 @@ from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
     NAMESPACES,
+    NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -413,3 +414,25 @@ def test_offline_and_live_contradict_each_other() -> None:
 
     assert result.exit_code == 2
     assert "--offline excludes --live" in result.stderr
+
+
+async def test_a_check_that_waits_says_what_for_and_outlives_an_error(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.put(NODES, {"metadata": {"name": "a"}, "status": {"allocatable": {}}})
+    server.fail(500, times=1, matches=lambda call: call.path.endswith("/nodes"))
+    call = (
+        "verify",
+        "--live",
+        "--kubeconfig",
+        kubeconfig_of(server, tmp_path),
+        "--context",
+        "here",
+    )
+
+    result = await asyncio.to_thread(drawbridge, *call, "--node", "a", "--wait", "3s")
+
+    assert 1 == result.exit_code, result.stderr
+    cluster, node = result.stderr.splitlines()
+    assert cluster.startswith("waiting for the cluster: ")
+    assert node.startswith("waiting for 1 of 1 check, first Node/a: 0 of 1 devices are published")

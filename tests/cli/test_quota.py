@@ -90,6 +90,7 @@ def test_the_yaml_can_be_applied_again(tmp_path: Path) -> None:
     assert "status" not in document
     again = convert(tmp_path, document, output="yaml")
     assert again.stdout == ""
+    assert "nothing to add" in again.stderr
 
 
 @pytest.mark.parametrize(

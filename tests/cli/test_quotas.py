@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from cli.inputs.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
 from testing.command import drawbridge, finding_lines
@@ -168,6 +169,77 @@ def test_check(case: Case, tmp_path: Any) -> None:
 
     findings = finding_lines(msgspec.json.decode(result.stdout))
     assert list(case.expected_lines) == sorted(line for line in findings if "exceedsQuota" in line)
+
+
+EXTENDED_QUOTA: Document = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "extended"},
+    "spec": {"hard": {f"requests.{RESOURCE}": "1"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("1.34", [_CLAIM.format("many")]),
+        ("1.35", [_CLAIM.format("few"), _CLAIM.format("many")]),
+        ("1.37", [_CLAIM.format("few"), _CLAIM.format("many")]),
+        (None, [_CLAIM.format("few"), _CLAIM.format("many")]),
+    ],
+)
+def test_claims_count_as_extended_resources_from_1_35_on(
+    version: str | None, expected: list[str], tmp_path: Any
+) -> None:
+    """The quota of the class, which the claim with five devices exceeds, counts in every version."""
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml((CLASS, SLICE, quota(4, 0), EXTENDED_QUOTA)))
+    documents = (claim("few", 2), claim("many", 5))
+
+    result = drawbridge(
+        *("check", "-f", "-", "-o", "json", "--snapshot", snapshot),
+        *(() if version is None else ("--kubernetes", version)),
+        stdin=dump_yaml(documents),
+    )
+
+    findings = finding_lines(msgspec.json.decode(result.stdout))
+    assert expected == sorted({line for line in findings if "exceedsQuota" in line})
+
+
+def test_pods_count_their_extended_resources_in_every_version(tmp_path: Any) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml((CLASS, SLICE, EXTENDED_QUOTA)))
+
+    result = drawbridge(
+        *("check", "-f", "-", "--snapshot", snapshot, "--kubernetes", "1.34"),
+        stdin=dump_yaml([pod("denied", limits={RESOURCE: "5"})]),
+    )
+
+    assert f"requests.{RESOURCE}: requested 5, used 0, hard 1" in result.stdout
+
+
+@pytest.mark.parametrize(("version", "placed"), [("v1.34.4", {"two"}), ("v1.35.4", set())])
+def test_simulate_counts_as_the_version_of_the_snapshot(
+    version: str, placed: set[str], tmp_path: Any
+) -> None:
+    origin = {
+        "apiVersion": API_VERSION,
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "kubernetesVersion": version,
+    }
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml((origin, CLASS, SLICE, EXTENDED_QUOTA)))
+
+    result = drawbridge(
+        *("simulate", "-f", "-", "-o", "json", "--snapshot", snapshot),
+        stdin=dump_yaml([claim("two", 2)]),
+    )
+
+    answer = msgspec.json.decode(result.stdout)
+    assert placed == {
+        claim_["name"] for claim_ in answer["claims"] if claim_["allocation"] is not None
+    }
 
 
 def test_the_message_has_what_is_requested_used_and_allowed(tmp_path: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 
 from cli.commands import simulate as command
+from cli.inputs.kinds import API_VERSION
 from cli.output import progress
-from cli.output.formats import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
 from testing.builders import gpus, pod

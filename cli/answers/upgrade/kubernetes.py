@@ -22,7 +22,7 @@ SEPARATE_COUNTERS: Final = (1, 35)
 """From this version on counter sets are in slices of their own, without devices."""
 DRIVER_SINCE: Final = (1, 36)
 """The node driver writes `status.devices` with rights that exist since."""
-TESTED: Final = ((1, 35), NEWEST_TESTED)
+TESTED: Final = (OLDEST_KUBERNETES, (1, 35), NEWEST_TESTED)
 """The versions on which stories of translation, webhook and rules were run, see docs/operations.md."""
 
 GATES: Final[Mapping[str, Mapping[int, bool | None]]] = {
@@ -36,6 +36,21 @@ GATES: Final[Mapping[str, Mapping[int, bool | None]]] = {
     "DRADeviceCompatibilityGroups": {34: None, 35: None, 36: None, 37: False},
 }
 """Feature gate to the minor version to its default; None where the version does not have it."""
+
+DEFECTS: Final[Mapping[tuple[str, int], str]] = {
+    (
+        "DRAConsumableCapacity",
+        34,
+    ): "looks at the capacity of another device than the one that it would "
+    "allocate: pods stay pending although there are devices for them, and a request for more devices than "
+    "a ResourceSlice has ends it",
+}
+"""Feature gate and minor version to what kube-scheduler does wrong there if the gate is on.
+
+Source: allocateDevice in k8s.io/dynamic-resource-allocation v0.34.4, structured/internal/experimental: the
+number of a device in its request is taken for its number in the slice. Upstream's issue
+kubernetes/kubernetes#133705, which 1.35 has solved.
+"""
 
 REMOVED: Final[Mapping[tuple[str, str], tuple[Version, Version]]] = {
     ("resource.k8s.io/v1alpha3", "DeviceTaintRule"): ((1, 36), (1, 39)),
@@ -97,7 +112,7 @@ def _check_support(
             Severity.WARNING,
             UpgradeCode.KUBERNETES_NOT_TESTED,
             "this version of Drawbridge is tested with Kubernetes "
-            f"{' and '.join(map(format_version, TESTED))}, not with {name}",
+            f"{_tested_names()}, not with {name}",
             "look for a release of Drawbridge for that version, and try mode Shadow first",
         )
     owners = [
@@ -127,6 +142,12 @@ def _check_support(
             "uninstall it first",
             drivers,
         )
+
+
+def _tested_names() -> str:
+    """Return the tested versions in words."""
+    *others, last = map(format_version, TESTED)
+    return f"{', '.join(others)} and {last}"
 
 
 def _check_layouts(
@@ -159,25 +180,54 @@ def _check_layouts(
 def _check_gates(
     objects: Sequence[SourceObject], target: Version, gates: Mapping[str, bool], namespace: str
 ) -> Iterator[UpgradeFinding]:
-    """Yield an error for each gate that the version has off, and whose fields are in use."""
+    """Yield an error for each gate that is off or defective, and whose fields are in use."""
     for gate, uses in _USES.items():
-        defaults = GATES[gate]
-        default = defaults.get(target[1], defaults[max(defaults)] if target[1] > 37 else None)
-        if gates.get(gate, default):
+        is_on = gates.get(gate, _default(gate, target))
+        if is_on and (gate, target[1]) not in DEFECTS:
             continue
         users = [reference(source, namespace) for source in objects if uses(source)]
         if users:
-            state = "does not have" if default is None else "has off"
-            yield finding(
-                Severity.ERROR,
-                UpgradeCode.FEATURE_GATE_OFF,
-                f"Kubernetes {format_version(target)} {state} the feature gate {gate} "
-                f"{'' if default is None else 'by default '}and {_LOSSES[gate]}",
-                f"turn on {gate} in API server, scheduler and kubelets"
-                if default is not None
-                else "use a version that has it",
-                users,
-            )
+            yield _defective(gate, target, users) if is_on else _off(gate, target, users)
+
+
+def _default(gate: str, version: Version) -> bool | None:
+    """Return whether a gate is on in a version; None where the version does not have it."""
+    defaults = GATES[gate]
+    newest = max(defaults)
+    return defaults.get(version[1], defaults[newest] if version[1] > newest else None)
+
+
+def _defective(gate: str, target: Version, users: Sequence[str]) -> UpgradeFinding:
+    return finding(
+        Severity.ERROR,
+        UpgradeCode.GATE_DEFECTIVE,
+        f"with the feature gate {gate}, kube-scheduler of Kubernetes {format_version(target)} "
+        f"{DEFECTS[gate, target[1]]}",
+        "use a newer version of Kubernetes",
+        users,
+    )
+
+
+def _off(gate: str, target: Version, users: Sequence[str]) -> UpgradeFinding:
+    default = _default(gate, target)
+    state = "does not have" if default is None else "has off"
+    defect = DEFECTS.get((gate, target[1]))
+    if default is None:
+        fix = "use a version that has it"
+    elif defect is not None:
+        fix = (
+            f"use a newer version of Kubernetes; with the gate, the scheduler of this one {defect}"
+        )
+    else:
+        fix = f"turn on {gate} in API server, scheduler and kubelets"
+    return finding(
+        Severity.ERROR,
+        UpgradeCode.FEATURE_GATE_OFF,
+        f"Kubernetes {format_version(target)} {state} the feature gate {gate} "
+        f"{'' if default is None else 'by default '}and {_LOSSES[gate]}",
+        fix,
+        users,
+    )
 
 
 _LOSSES: Final = {

@@ -23,6 +23,8 @@ class UpgradeCode(StrEnum):
     """A component that is in use does not run with the version of Kubernetes."""
     FEATURE_GATE_OFF = "featureGateOff"
     """Objects use a field that the version drops, because its feature gate is off by default."""
+    GATE_DEFECTIVE = "gateDefective"
+    """Objects use a field that the version handles wrongly, although its feature gate is on."""
     LAYOUT_REJECTED = "layoutRejected"
     """Objects have fields together that the version does not accept in one object any more."""
     API_REMOVED = "apiRemoved"

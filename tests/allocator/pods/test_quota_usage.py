@@ -20,11 +20,12 @@ CLAIMS = "count/resourceclaims.resource.k8s.io"
 OTHER = "mig.nvidia.com"
 
 
-def counted(*requests: Document, mapped: str = "") -> dict[str, str]:
+def counted(*requests: Document, mapped: str = "", counts_extended: bool = True) -> dict[str, str]:
     spec = {"extendedResourceName": mapped} if mapped else {}
     device_class = convert({"metadata": {"name": CLASS}, "spec": spec}, DeviceClass)
     claim = convert(cases.claim(*requests), ResourceClaim).spec.devices
-    return {name: str(amount) for name, amount in claim_usage(claim, {CLASS: device_class}).items()}
+    usage = claim_usage(claim, {CLASS: device_class}, counts_extended=counts_extended)
+    return {name: str(amount) for name, amount in usage.items()}
 
 
 def devices(number: int, name: str = CLASS) -> dict[str, str]:
@@ -88,6 +89,12 @@ def test_a_claim_counts_the_extended_resource_that_its_class_maps() -> None:
         **devices(2),
         "requests.nvidia.com/gpu": "2",
     }
+
+
+def test_a_claim_counts_no_extended_resource_where_the_version_does_not() -> None:
+    usage = counted(cases.exactly(count=2), mapped="nvidia.com/gpu", counts_extended=False)
+
+    assert usage == {CLAIMS: "1", DEVICES: "2"}
 
 
 def container(amount: int, section: str = "limits", **fields: Any) -> Document:
