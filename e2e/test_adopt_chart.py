@@ -1,8 +1,6 @@
 """The Helm chart with the real Helm: equal to the manifests, in each mode, with wrong values refused."""
 
 import json
-import os
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
@@ -13,16 +11,14 @@ import yaml
 
 from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access, Object
-from e2e.binaries import helm
+from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, rendered
 from kube.names import CONFIGURATION, NAMESPACE
 from translation.arbiter import VOCABULARIES
 from translation.snapshot import Mode
 
-CHART: Final = ROOT / "charts" / "drawbridge"
 MANIFESTS: Final = ROOT / "manifests"
-RELEASE: Final = "drawbridge"
 TIMEOUT_S: Final = 60.0
 OPT_OUT: Final = ("--set", "mode=OptOut")
 REINSTALL: Final = ("--server-side=false",)
@@ -30,20 +26,6 @@ REINSTALL: Final = ("--server-side=false",)
 _LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-settings")
-
-
-def run_helm(*arguments: str | Path, kubeconfig: Path | None = None, fails: bool = False) -> str:
-    """Return what Helm prints."""
-    home = {"KUBECONFIG": str(kubeconfig or os.devnull)}
-    result = subprocess.run(
-        [helm(), *arguments],
-        env={**os.environ, **home},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert bool(result.returncode) is fails, result.stdout + result.stderr
-    return result.stderr if fails else result.stdout
 
 
 def template(*flags: str, namespace: str = NAMESPACE) -> list[Object]:
@@ -319,13 +301,6 @@ def test_the_chart_has_no_faults_that_helm_sees() -> None:
 
 
 # --- a life -----------------------------------------------------------------------------------------
-
-
-DEFINITIONS: Final = (
-    "allocatorownerships.drawbridge.internal",
-    "devicecompatibilitypolicies.drawbridge.internal",
-    "devicetranslationprofiles.drawbridge.internal",
-)
 
 
 @pytest.fixture

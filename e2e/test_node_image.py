@@ -17,12 +17,10 @@ from e2e.cluster import Cluster
 from e2e.node.driver import DRIVER, environment_of
 from e2e.node.node import Node
 from e2e.node.pods import is_translated
-from e2e.node.product_image import NAME, missing, write_product_image
-from e2e.node.product_pods import ProductPods
+from e2e.node.product_image import NAME
+from e2e.node.product_pods import ROUTED, ProductPods
 
-pytestmark = pytest.mark.parametrize(
-    "cluster", [{"api_server_flags": ("--enable-aggregator-routing",)}], indirect=True
-)
+pytestmark = pytest.mark.parametrize("cluster", [ROUTED], indirect=True)
 
 ROOT: Final = Path(__file__).parent.parent
 EXAMPLES: Final = ROOT / "examples" / "quickstart"
@@ -32,17 +30,7 @@ TIMEOUT_S: Final = 240.0
 
 
 @pytest.fixture
-def image(real_node: Node, tmp_path: Path) -> None:
-    """The product's image on the node."""
-    if why := missing():
-        pytest.skip(why)
-    archive = tmp_path / "image.tar"
-    write_product_image(archive)
-    real_node.import_image(archive)
-
-
-@pytest.fixture
-def product(cluster: Cluster, real_node: Node, image: None) -> Iterator[ProductPods]:
+def product(cluster: Cluster, real_node: Node, product_image: None) -> Iterator[ProductPods]:
     """All of Drawbridge as pods, installed; whether they are ready is for the story to see."""
     cluster.kubectl("label", "node", real_node.name, "drawbridge.internal/driver=true")
     inventory = (EXAMPLES / "inventory.yaml").read_text()
@@ -50,7 +38,10 @@ def product(cluster: Cluster, real_node: Node, image: None) -> Iterator[ProductP
     product.install()
     yield product
     product.uninstall()
-    cluster.wait_until(lambda: not product.pods(), "its pods are gone", timeout_s=TIMEOUT_S)
+    cluster.kubectl("label", "node", real_node.name, "drawbridge.internal/driver-")
+    # The next story may have the same control plane.
+    for namespace in sorted({namespace for _, namespace, _ in product.workloads}):
+        cluster.wait_gone("namespaces", namespace, timeout_s=TIMEOUT_S)
 
 
 def test_a_legacy_pod_is_served_by_pods_of_the_product(

@@ -1,41 +1,26 @@
-"""Our manifests as pods of a real node that has no pod network.
+"""Our manifests as pods of a real node; `e2e.node.host_network` tells what is changed for it.
 
-Only what that lacks is changed: pods use the host's network, so each gets ports of its own and is told
-where the API server is, and there is one replica of each. Nothing routes Services, so that of the webhook
-has the port of its pod, and its name is known to all pods. What else they are told is in the ConfigMap
-that manifests/base mounts.
+What their processes are told besides is in the ConfigMap that manifests/base mounts.
 """
 
-import copy
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from e2e.access import Access, Object, stream
-from e2e.cluster import free_ports
 from e2e.drawbridge import rendered
+from e2e.node.host_network import NAMESPACE, WEBHOOKS, WORKLOADS, host_network
 
 MANIFESTS: Final = tuple(
     Path(__file__).parent.parent.parent / "manifests" / name
     for name in ("base", "observer", "driver")
 )
-WORKLOADS: Final = ("DaemonSet", "Deployment")
-WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-PORTS: Final = {
-    "https": "DRAWBRIDGE_PORT",
-    "probes": "DRAWBRIDGE_PROBE_PORT",
-    "metrics": "DRAWBRIDGE_METRICS_PORT",
-}
-"""Port of a container to the variable that sets it."""
-
-ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+ROUTED: Final[dict[str, Any]] = {"api_server_flags": ("--enable-aggregator-routing",)}
+"""Of a control plane whose API server resolves Services to pods itself. Stories share it by this object."""
 SETTINGS: Final = "drawbridge-settings"
 INVENTORY: Final = "drawbridge-inventory"
-NAMESPACE: Final = "drawbridge-system"
-WEBHOOK_HOST: Final = f"drawbridge-webhook.{NAMESPACE}.svc"
 
 
 class ProductPods:
@@ -53,26 +38,15 @@ class ProductPods:
             inventory: Of nodes without a file of their own, as text.
         """
         self._cluster = cluster
-        server = urlsplit(str(cluster.entry()["server"]))
-        self._server = {
-            "KUBERNETES_SERVICE_HOST": server.hostname,
-            "KUBERNETES_SERVICE_PORT": str(server.port),
-        }
         documents = [document for path in MANIFESTS for document in rendered(cluster, path)]
         self.workloads = [
             (document["kind"], document["metadata"]["namespace"], document["metadata"]["name"])
             for document in documents
             if document["kind"] in WORKLOADS
         ]
-        self._https, *others = free_ports(1 + len(PORTS) * len(self.workloads))
-        ports = iter(others)
-        self._address = next(
-            address["address"]
-            for address in cluster.get("nodes", node)["status"]["addresses"]
-            if address["type"] == "InternalIP"
-        )
+        network = host_network(cluster, node, (name for _, _, name in self.workloads))
         self._objects = [
-            *(self._adapted(document, ports, inventory) for document in documents),
+            *(network.adapted(_declaring(document, inventory)) for document in documents),
             _settings(settings),
         ]
 
@@ -96,44 +70,23 @@ class ProductPods:
 
     def pods(self) -> list[Object]:
         """All pods of ours."""
-        namespaces = {namespace for _, namespace, _ in self.workloads}
-        return list(
-            itertools.chain.from_iterable(
-                self._cluster.objects("pods", namespace) for namespace in sorted(namespaces)
-            )
+        return pods_of(self._cluster, {namespace for _, namespace, _ in self.workloads})
+
+
+def pods_of(cluster: Access, namespaces: set[str]) -> list[Object]:
+    """Return the pods of namespaces, by namespace."""
+    return list(
+        itertools.chain.from_iterable(
+            cluster.objects("pods", namespace) for namespace in sorted(namespaces)
         )
+    )
 
-    # --- inside ----------------------------------------------------------------------------------
 
-    def _adapted(self, document: Object, ports: Iterator[int], inventory: str) -> Object:
-        if document["kind"] == "ConfigMap" and document["metadata"]["name"] == INVENTORY:
-            return {**document, "data": {"default.yaml": inventory}}
-        if document["kind"] == "Namespace":
-            # Its pods may not use the host's network otherwise.
-            labels = {**document["metadata"]["labels"], ENFORCE: "privileged"}
-            return {**document, "metadata": {**document["metadata"], "labels": labels}}
-        adapted = copy.deepcopy(document)
-        if adapted["kind"] in WEBHOOKS:
-            for webhook in adapted["webhooks"]:
-                webhook["clientConfig"]["service"]["port"] = self._https
-        if adapted["kind"] == "Service":
-            (port,) = adapted["spec"]["ports"]
-            port["port"] = self._https
-        if adapted["kind"] not in WORKLOADS:
-            return adapted
-        if adapted["kind"] == "Deployment":
-            adapted["spec"]["replicas"] = 1
-        spec = adapted["spec"]["template"]["spec"]
-        spec["hostNetwork"] = True
-        spec["hostAliases"] = [{"ip": self._address, "hostnames": [WEBHOOK_HOST]}]
-        (container,) = spec["containers"]
-        variables = dict(self._server)
-        for port in container["ports"]:
-            port["containerPort"] = self._https if port["name"] == "https" else next(ports)
-            variables[PORTS[port["name"]]] = str(port["containerPort"])
-        address = {"name": "DRAWBRIDGE_BIND", "valueFrom": _field("status.hostIP")}
-        container["env"] = [*container.get("env", ()), address, *_environment(variables)]
-        return adapted
+def _declaring(document: Object, inventory: str) -> Object:
+    """Return an object, the ConfigMap of the driver with an inventory."""
+    if document["kind"] == "ConfigMap" and document["metadata"]["name"] == INVENTORY:
+        return {**document, "data": {"default.yaml": inventory}}
+    return document
 
 
 def _settings(settings: Mapping[str, Any]) -> Object:
@@ -143,11 +96,3 @@ def _settings(settings: Mapping[str, Any]) -> Object:
         "metadata": {"name": SETTINGS, "namespace": NAMESPACE},
         "data": {"settings.yaml": json.dumps(settings)},
     }
-
-
-def _field(path: str) -> Object:
-    return {"fieldRef": {"fieldPath": path}}
-
-
-def _environment(variables: Mapping[str, Any]) -> Iterable[Object]:
-    return ({"name": name, "value": value} for name, value in variables.items())

@@ -1,0 +1,38 @@
+"""The Helm chart, and the real Helm."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from e2e.binaries import helm
+from e2e.drawbridge import ROOT
+
+CHART: Final = ROOT / "charts" / "drawbridge"
+RELEASE: Final = "drawbridge"
+DEFINITIONS: Final = (
+    "allocatorownerships.drawbridge.internal",
+    "devicecompatibilitypolicies.drawbridge.internal",
+    "devicetranslationprofiles.drawbridge.internal",
+)
+"""CustomResourceDefinitions, which an uninstall leaves."""
+
+
+def run_helm(
+    *arguments: str | Path,
+    kubeconfig: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    fails: bool = False,
+) -> str:
+    """Return what Helm prints: on standard error where it has to fail."""
+    variables = {"KUBECONFIG": str(kubeconfig or os.devnull), **(environment or {})}
+    result = subprocess.run(
+        [helm(), *arguments],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bool(result.returncode) is fails, result.stdout + result.stderr
+    return result.stderr if fails else result.stdout
