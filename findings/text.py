@@ -46,6 +46,15 @@ def count_text(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def reference_text(reference: str) -> str:
+    """Return `Kind/namespace/name` as people read it: without the namespace where it is empty.
+
+    >>> reference_text("Node//a"), reference_text("Pod/team/a")
+    ('Node/a', 'Pod/team/a')
+    """
+    return reference.replace("//", "/", 1)
+
+
 def shorten(text: str, length: int) -> str:
     """Return text of at most so many characters, which ends with a whole word and an ellipsis if cut.
 

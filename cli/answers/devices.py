@@ -1,5 +1,6 @@
 """The published devices of a cluster with their state and attributes. Pure."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
@@ -12,6 +13,7 @@ from allocator.model.usage import Usage
 from kube.api.resource import DeviceAttribute, ResourceClaim
 from kube.quantity import Quantity
 
+_NUMBER: Final = re.compile("([0-9]+)")
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 Value = str | int | bool | tuple[str | int | bool, ...]
@@ -67,11 +69,25 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def published_devices(cluster: Cluster) -> tuple[PublishedDevice, ...]:
-    """Return every device that some node can be given, each once, sorted."""
+    """Return every device that some node can be given, each once, sorted as people count."""
     by_id = {
         device.id: device for name in cluster.nodes for device in cluster.node_devices(name).devices
     }
-    return tuple(by_id[device] for device in sorted(by_id))
+    order = sorted(by_id, key=lambda id_: (id_.driver, id_.pool, natural_key(id_.device)))
+    return tuple(by_id[device] for device in order)
+
+
+def natural_key(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a key that sorts the numbers in names by their size.
+
+    >>> sorted(("gpu-10", "gpu-2", "gpu", "gpu-2-mig-1"), key=natural_key)
+    ['gpu', 'gpu-2', 'gpu-2-mig-1', 'gpu-10']
+    """
+    parts = _NUMBER.split(name)
+    # Text and numbers alternate. A longer number without leading zeros is a larger one.
+    return tuple(
+        (len(part.lstrip("0")) if number % 2 else 0, part) for number, part in enumerate(parts)
+    )
 
 
 def list_devices(

@@ -9,7 +9,7 @@ from typing import Final
 
 from cli.answers.check import CheckedFinding, CheckReport
 from findings.finding import Severity
-from findings.text import printable
+from findings.text import printable, reference_text
 
 _COMMANDS: Final[Mapping[Severity, str]] = {
     Severity.ERROR: "error",
@@ -29,7 +29,7 @@ def _command(entry: CheckedFinding) -> str:
     if entry.file is not None:
         properties |= {"file": entry.file, "line": str(max(1, entry.line))}
     text = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
-    place = entry.object.replace("//", "/", 1)
+    place = reference_text(entry.object)
     path = "" if finding.path.is_root else f" {finding.path}"
     fix = f"; {finding.fix}" if finding.fix else ""
     message = _escape(f"{place}{path}: {finding.message}{fix}")

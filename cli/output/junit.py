@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from cli.answers.check import CheckedFinding, CheckReport
 from findings.finding import Severity
-from findings.text import printable
+from findings.text import printable, reference_text
 from kube.names import NAME
 
 _CLUSTER = "state of the cluster"
@@ -49,7 +49,7 @@ def _add_test(
     others: Sequence[CheckedFinding],
 ) -> None:
     classname = printable(_CLUSTER if file is None else file)
-    attributes = {"classname": classname, "name": printable(name.replace("//", "/", 1))}
+    attributes = {"classname": classname, "name": printable(reference_text(name))}
     if file is not None:
         attributes["file"] = classname
     test = ET.SubElement(suite, "testcase", attributes)
