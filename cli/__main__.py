@@ -13,6 +13,7 @@ import click
 from cli.output.completion import completion_for_kubectl
 from cli.output.help import program_name, unknown_command
 from cli.output.layout import inert_line
+from cli.output.progress import INTERRUPTED
 from findings.text import printable
 from kube.errors import DrawbridgeError
 
@@ -92,6 +93,10 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # The status of click's own answer would be that of "something is wrong".
+            click.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
         except DrawbridgeError as error:
             raise _CallError(str(error)) from error
         except OSError as error:

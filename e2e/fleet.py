@@ -16,11 +16,16 @@ PLUGIN_LABEL: Final = {"nvidia.com/gpu.deploy.device-plugin": "true"}
 """What the NVIDIA operator puts on nodes that its device plugin serves."""
 
 
-def examples_fleet() -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
+def examples_fleet(
+    spare_nodes: int = 0,
+) -> tuple[list[Object], list[Object], dict[str, list[Object]]]:
     """Return classes, nodes, and the slices of each node by name.
 
     To the recorded state of the examples come hami-2, whose four GPUs leave room for all examples
     at once, and plugin-0, which a device plugin serves.
+
+    Args:
+        spare_nodes: How many nodes more there are with four GPUs, on which no DaemonSet runs.
     """
     recorded = _recorded("cluster")
     classes, nodes = recorded["DeviceClass"], recorded["Node"]
@@ -28,7 +33,11 @@ def examples_fleet() -> tuple[list[Object], list[Object], dict[str, list[Object]
     for published in recorded["ResourceSlice"]:
         slices.setdefault(published["spec"]["nodeName"], []).append(published)
     slices["hami-2"] = inventory.hami_gpus("hami-2", gpus=4, model=inventory.A100_80GB)
-    return classes, [*nodes, _hami_node("hami-2"), _plugin_node()], slices
+    spare = [f"spare-{number}" for number in range(spare_nodes)]
+    for name in spare:
+        slices[name] = inventory.hami_gpus(name, gpus=4, model=inventory.A100_80GB)
+    own = [_hami_node("hami-2"), _plugin_node(), *map(inventory.kwok_node, spare)]
+    return classes, [*nodes, *own], slices
 
 
 class ExampleState(NamedTuple):

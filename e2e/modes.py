@@ -1,4 +1,4 @@
-"""The webhook configurations of a mode, written into a cluster for a while."""
+"""Modes: their webhook configurations, and what the controllers report in mode Shadow."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -27,3 +27,15 @@ def write_configurations(cluster: Access, mode: Mode) -> None:
             for field in ("failurePolicy", "namespaceSelector")
         ]
         cluster.kubectl("patch", kind, CONFIGURATION, "--type=json", "-p", json.dumps(patch))
+
+
+def reported_reasons(cluster: Access, namespace: str) -> dict[str, list[str]]:
+    """Return the reasons of our controllers' events, by kind and name of the object."""
+    reasons: dict[str, list[str]] = {}
+    for event in cluster.objects("events.events.k8s.io", namespace):
+        if event.get("reportingController") == "drawbridge.controller":
+            regarding = event["regarding"]
+            reasons.setdefault(f"{regarding['kind']}/{regarding['name']}", []).append(
+                event["reason"]
+            )
+    return reasons

@@ -17,7 +17,7 @@ from e2e.access import Access, Object, stream
 from e2e.binaries import binaries
 from e2e.cluster import Cluster
 from e2e.drawbridge import CERTIFICATES, ROOT, WEBHOOK, Drawbridge, command_line, rendered
-from e2e.modes import GENERATED, write_configurations
+from e2e.modes import GENERATED, reported_reasons, write_configurations
 from e2e.objects import deployment, pod
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
@@ -215,7 +215,7 @@ def test_nothing_changes_and_everything_is_told(
     assert "drawbridge[wrongUnit]" in warnings
     cluster.wait_until(
         lambda: (
-            reasons(cluster, namespace)
+            reported_reasons(cluster, namespace)
             == {
                 "Pod/share": ["WouldBeTranslated"],
                 "Pod/wrong": ["WouldBeRejected"],
@@ -229,18 +229,6 @@ def test_nothing_changes_and_everything_is_told(
         'drawbridge_shadow_reviews_total{decision="translated",kind="Pod",operation="CREATE"}'
     )
     assert shadowed in drawbridge.metrics(WEBHOOK)
-
-
-def reasons(cluster: Access, namespace: str) -> dict[str, list[str]]:
-    """What our controllers say, by kind and name of the object."""
-    reasons_: dict[str, list[str]] = {}
-    for event in cluster.objects("events.events.k8s.io", namespace):
-        if event.get("reportingController") == "drawbridge.controller":
-            regarding = event["regarding"]
-            reasons_.setdefault(f"{regarding['kind']}/{regarding['name']}", []).append(
-                event["reason"]
-            )
-    return reasons_
 
 
 @pytest.mark.usefixtures("shadow")

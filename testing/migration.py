@@ -73,6 +73,16 @@ def workload(
     return [owner, *pods]
 
 
+def daemon_set(name: str, **spec: Any) -> dict[str, Any]:
+    """A DaemonSet whose pods have these fields."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "a"}], **spec}}},
+    }
+
+
 def budget(namespace: str = "team", app: str = "web", **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
@@ -103,4 +113,14 @@ def resource_slice(node: str, driver: str, uuids: Sequence[str]) -> dict[str, An
                 for number, uuid in enumerate(uuids)
             ],
         },
+    }
+
+
+def origin(*unreadable: str) -> dict[str, Any]:
+    """What a snapshot says of itself; it lacks these resources."""
+    return {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "unreadable": list(unreadable),
     }

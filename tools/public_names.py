@@ -57,7 +57,8 @@ from cli.commands.assess import AssessmentDocument
 from cli.commands.check import CheckAnswer
 from cli.commands.quota import QuotaDocument
 from cli.commands.translate import TranslateAnswer
-from cli.output.formats import API_VERSION, Report
+from cli.inputs.kinds import API_VERSION
+from cli.output.formats import Report
 from controllers.audit.policy_report_writer import ReportState
 from controllers.audit.policy_reports import OMITTED, REPORT_NAME
 from controllers.policies.conditions import ConditionReason, ConditionType

@@ -138,7 +138,7 @@ def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
     cluster = assess_nodes_and_workloads(
         documents.objects, documents.profiles, documents.options, namespace=DEFAULT_NAMESPACE
     )
-    return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE)
+    return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
 
 
 def build_document(

@@ -14,7 +14,8 @@ from cli.answers.plan.model import KIND
 from cli.answers.plan.waves import Policy
 from cli.inputs.cluster_documents import ClusterDocuments, with_documents
 from cli.inputs.findings import DEFAULT_NAMESPACE
-from cli.output.formats import API_VERSION, Output, Report, format_document
+from cli.inputs.kinds import API_VERSION
+from cli.output.formats import Output, Report, format_document
 from cli.output.help import Command
 from cli.output.plan_text import format_plan
 from cli.output.progress import LongRun
@@ -65,7 +66,8 @@ class _Percentage(click.IntRange):
     metavar="DIR",
     required=True,
     help="Folder to write: plan.yaml, README.md, prepare.sh, quotas/, and wave-N/ with preflight.sh, "
-    "switch.sh, verify.sh and rollback.sh. It is new, empty, or an older plan.",
+    "switch.sh, verify.sh and rollback.sh; with --settings a copy of the file, which the scripts use. It is "
+    "new, empty, or an older plan.",
 )
 def plan(documents: ClusterDocuments, wave_nodes: int, keep_free: int, folder: Path) -> None:
     """Plan a migration in waves, and write a runbook for each.
@@ -85,20 +87,22 @@ def plan(documents: ClusterDocuments, wave_nodes: int, keep_free: int, folder: P
         options=documents.options,
         namespace=DEFAULT_NAMESPACE,
         version=documents.version,
+        unreadable=documents.unreadable,
     )
     policy = Policy(wave_nodes=wave_nodes, keep_free=keep_free)
     with LongRun("planned nodes", is_divisible=False) as run:
         built = build_plan(question, policy, run)
-    _write(folder, _files(built))
+    settings = documents.settings and Path(documents.settings).read_text(encoding="utf-8")
+    _write(folder, _files(built, settings))
     click.echo(format_plan(built.plan, shutil.get_terminal_size().columns))
     click.echo(f"note: written to {folder}; read {folder / 'README.md'} first", err=True)
     sys.exit(1 if built.plan.held else 0)
 
 
-def _files(built: BuiltPlan) -> Mapping[str, str]:
+def _files(built: BuiltPlan, settings: str | None) -> Mapping[str, str]:
     document = format_document(Output.YAML, msgspec.json.encode(built.plan), Report.PLAN)
     quotas = {name: dump_yaml([quota]) for name, quota in built.quotas.items()}
-    return folder_files(built.plan, f"{document}\n", quotas)
+    return folder_files(built.plan, f"{document}\n", quotas, settings)
 
 
 def _check_folder(folder: Path) -> None:
@@ -129,7 +133,7 @@ def _is_ours(path: Path, folder: Path) -> bool:
     if path.is_symlink():
         return False
     match path.relative_to(folder).parts:
-        case ("plan.yaml" | "README.md" | "prepare.sh",):
+        case ("plan.yaml" | "README.md" | "prepare.sh" | "settings.yaml",):
             return path.is_file()
         case ("quotas",):
             return path.is_dir()

@@ -11,12 +11,13 @@ from typing import Final
 import click
 import msgspec
 
-from cli.inputs.cluster_documents import SNAPSHOT, print_unreadable
+from cli.inputs.cluster_documents import print_unreadable
 from cli.inputs.completion import FILE_NAME
 from cli.inputs.flags import with_kubeconfig
+from cli.inputs.kinds import API_VERSION
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
+from cli.inputs.snapshot_origin import SNAPSHOT
 from cli.output.files import write_whole
-from cli.output.formats import API_VERSION
 from cli.output.help import Command
 from cli.output.progress import LongRun
 from findings.text import count_text, printable

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,6 +14,7 @@ from allocator.model.feature_gates import Features
 from cli.answers.assessment.assumed import whole_device_keys
 from cli.answers.plan.build import PlanQuestion, misfit_of
 from cli.answers.plan.checks import (
+    Check,
     State,
     WaveAnswer,
     check_before,
@@ -59,8 +60,8 @@ from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.layout import format_table
 from cli.output.progress import LongRun
-from findings.text import printable
-from kube.errors import ConfigError
+from findings.text import count_text, printable, reference_text
+from kube.errors import ConfigError, KubeError
 from kube.manifests.reader import read_paths
 from process.durations import Duration
 
@@ -79,6 +80,7 @@ NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
 
 
 PLAN: Final = "plan.yaml"
+_NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
 """What a check of one node is about; a large cluster has much more."""
 FIRST_POLL_S: Final = 0.5
@@ -225,24 +227,50 @@ def _verify_allocations(
 
 def _verify_wave(flags: DocumentFlags, question: Question, wait: Duration, output: str) -> None:
     """Check a wave or a node until it is as expected or the time is over, print it, and exit."""
-    end = time.monotonic() + wait
-    pause = FIRST_POLL_S
-    while True:
-        documents = read_documents(
-            flags, lambda: LongRun("read", is_divisible=False), question.kinds
-        )
-        answer = question.answer(documents)
-        if answer.is_ok or time.monotonic() + pause > end:
-            break
-        waiting = sum(check.state in {State.WAITING, State.FAILED} for check in answer.checks)
-        click.echo(f"waiting: {waiting} of {len(answer.checks)} checks are not right yet", err=True)
-        time.sleep(pause)
-        pause = min(2 * pause, POLL_S)
+    answer = _wait_until_right(flags, question, wait)
     if output != Output.TEXT:
         click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
     else:
         click.echo(_format_checks(answer))
     sys.exit(0 if answer.is_ok else 1)
+
+
+def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) -> WaveAnswer:
+    """Return the answer when everything is as expected, or when the time is over.
+
+    Raises:
+        KubeError: The cluster does not answer, and the time is over.
+    """
+    end = time.monotonic() + wait
+    pause, last_message = FIRST_POLL_S, ""
+    while True:
+        try:
+            documents = read_documents(
+                flags, lambda: LongRun("read", is_divisible=False), question.kinds
+            )
+        except KubeError as error:
+            # A wave takes long enough for an API server to restart.
+            if time.monotonic() + pause > end:
+                raise
+            message = f"waiting for the cluster: {printable(str(error))}"
+        else:
+            answer = question.answer(documents)
+            if answer.is_ok or time.monotonic() + pause > end:
+                return answer
+            message = _waiting_for(answer.checks)
+        if message != last_message:
+            click.echo(f"{message} ({max(0, round(end - time.monotonic()))} s left)", err=True)
+            last_message = message
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_S)
+
+
+def _waiting_for(checks: Sequence[Check]) -> str:
+    """Return what is waited for: how many checks, and the first of them."""
+    wrong = [check for check in checks if check.state in _NOT_RIGHT]
+    reference = reference_text(wrong[0].object)
+    first = printable(f"{reference}: {wrong[0].message}")
+    return f"waiting for {len(wrong)} of {count_text(len(checks), 'check')}, first {first}"
 
 
 def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
@@ -263,7 +291,7 @@ def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
 def _check_planned(
     plan: Plan, wave: Wave, documents: ClusterDocuments, *, before: bool
 ) -> WaveAnswer:
-    view = view_cluster(documents.objects, DEFAULT_NAMESPACE)
+    view = view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
     if not before:
         return check_wave(wave, view)
     question = PlanQuestion(
@@ -317,11 +345,11 @@ def _format_checks(answer: WaveAnswer) -> str:
     table = format_table(
         ("STATE", "OBJECT", "WHAT"),
         (
-            (check.state.value, check.object.replace("//", "/", 1), check.message)
+            (check.state.value, reference_text(check.object), check.message)
             for check in answer.checks
         ),
     )
-    wrong = sum(check.state in {State.WAITING, State.FAILED} for check in answer.checks)
+    wrong = sum(check.state in _NOT_RIGHT for check in answer.checks)
     end = (
         "all is as expected"
         if not wrong

@@ -10,7 +10,7 @@ from cli.answers.assessment.assess import Assessment
 from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
-from findings.text import count_text, printable
+from findings.text import count_text, printable, reference_text
 
 SHOWN: Final = 5
 """Objects of a blocker or a loss that the text names."""
@@ -39,7 +39,9 @@ def format_residue(residue: Sequence[Blocker], width: int) -> str:
     """Format the remains of legacy systems."""
     rows: list[Row] = []
     for entry in residue:
-        text = f"{entry.message} [{entry.code}]: {_some_names(entry.objects)}"
+        text = f"{entry.message} [{entry.code}]"
+        if entry.objects:
+            text = f"{text}: {_some_names(entry.objects)}"
         rows += [Row(label="left", text=text), Row(label="fix", text=entry.fix)]
     return format_rows(rows or [Row(label="left", text="nothing: legacy systems can go")], width)
 
@@ -65,8 +67,8 @@ def _inert(cell: str) -> str:
 def _rows(assessment: Assessment) -> Iterator[Row]:
     if assessment.version:
         yield Row(label="cluster", text=f"Kubernetes {assessment.version}")
-    for resource in assessment.unreadable:
-        yield Row(label="not read", text=resource)
+    if assessment.unreadable:
+        yield Row(label="not read", text=", ".join(assessment.unreadable))
     yield from _nodes(assessment)
     totals = assessment.totals()
     number = len(assessment.workloads)
@@ -91,8 +93,15 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
             yield Row(label="fix", text=blocker.fix)
     if not assessment.blockers:
         yield Row(label="blockers", text="none")
-    if assessment.workloads:
-        yield Row(label="next", text=_NEXT_BLOCKED if assessment.blockers else _NEXT)
+    if step := next_step(assessment):
+        yield Row(label="next", text=step)
+
+
+def next_step(assessment: Assessment) -> str:
+    """Return what to do after an assessment; empty where there is nothing to move."""
+    if not assessment.workloads:
+        return ""
+    return _NEXT_BLOCKED if assessment.blockers else _NEXT
 
 
 def _readers(assessment: Assessment) -> Iterator[Row]:
@@ -170,4 +179,4 @@ def _workloads(workloads: Sequence[AssessedWorkload]) -> str:
 def _some_names(objects: Sequence[str]) -> str:
     more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
     # Of what has no namespace, a reference has an empty one.
-    return f"{', '.join(objects[:SHOWN]).replace('//', '/')}{more}"
+    return f"{', '.join(map(reference_text, objects[:SHOWN]))}{more}"

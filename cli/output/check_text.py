@@ -7,7 +7,7 @@ import click
 
 from cli.answers.check import CheckedFinding, CheckReport
 from findings.finding import Severity
-from findings.text import count_text, printable
+from findings.text import count_text, printable, reference_text
 
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 ALIKE: Final = 4
@@ -59,5 +59,5 @@ def _lines(group: Sequence[CheckedFinding]) -> Iterator[str]:
     if len(group) > 1:
         namespaces = {entry.object.split("/")[1] for entry in group} - {""}
         where = f" in {count_text(len(namespaces), 'namespace')}" if namespaces else ""
-        last = printable(group[-1].object.replace("//", "/", 1))
+        last = printable(reference_text(group[-1].object))
         yield f"  and {len(group) - 1} more objects like it{where}, the last of them {last}"

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
 
+from cli.inputs.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.manifests.scalars import escape_json
-from kube.names import GROUP
 from kube.quantity import Quantity, format_amount
-
-API_VERSION: Final = f"cli.{GROUP}/v1"
-"""The `apiVersion` of every JSON document; it changes when a key is renamed or removed."""
 
 
 class Output(StrEnum):

@@ -1,8 +1,10 @@
 """The table of `drawbridge plan`."""
 
-from cli.answers.plan.model import Plan, Wave
+from collections.abc import Iterable, Iterator
+
+from cli.answers.plan.model import Held, Plan, Wave
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
-from findings.text import count_text
+from findings.text import count_text, reference_text
 
 _SHOWN = 3
 
@@ -19,13 +21,10 @@ def format_plan(plan: Plan, width: int) -> str:
         Row(label="note", text=f"wave {', '.join(waves)}: {note}")
         for note, waves in waves_of.items()
     ]
-    for entry in plan.held:
-        name = entry.object.replace("//", "/", 1).removesuffix("/")
-        rows.append(Row(label="held", text=f"{name}: {entry.reason}"))
-        if entry.fix:
-            rows.append(Row(label="fix", text=entry.fix))
+    rows += _held_rows(plan.held)
     if not plan.waves:
-        text = "no wave fits" if plan.held else "there is nothing to move"
+        nothing = "there is nothing to move; drawbridge assess --residue tells what is left"
+        text = "no wave fits" if plan.held else nothing
         rows.insert(0, Row(label="waves", text=text))
     nodes = sum(len(wave.nodes) for wave in plan.waves)
     rows.append(
@@ -37,6 +36,18 @@ def format_plan(plan: Plan, width: int) -> str:
     return "\n\n".join(
         part for part in (table, format_rows(drop_repeated_labels(rows), width)) if part
     )
+
+
+def _held_rows(entries: Iterable[Held]) -> Iterator[Row]:
+    """Yield what has no wave; objects with one reason are named together."""
+    names_by_reason: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        name = reference_text(entry.object).removesuffix("/")
+        names_by_reason.setdefault((entry.reason, entry.fix), []).append(name)
+    for (reason, fix), names in names_by_reason.items():
+        yield Row(label="held", text=f"{_join_names(tuple(names))}: {reason}")
+        if fix:
+            yield Row(label="fix", text=fix)
 
 
 def _cells(wave: Wave) -> tuple[object, ...]:

@@ -13,9 +13,11 @@ from cli.answers.assessment.node_devices import Source
 from cli.answers.plan.driver_release import CHART, CHART_VERSION, FORMER_CHART
 from cli.answers.plan.model import DriverRelease, Plan, PlannedNode, PluginDaemonSet, Wave
 from cli.answers.plan.vendors import NVIDIA, NVIDIA_LABEL
-from findings.text import count_text, printable
+from findings.text import count_text, printable, reference_text
 from kube.names import TRANSLATE_LABEL
 
+SETTINGS: Final = "settings.yaml"
+_SETTINGS_FLAG: Final = f' --settings "$here/../{SETTINGS}"'
 PHASES: Final = ("preflight", "switch", "verify", "rollback")
 KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 DRIVER_ROOT: Final = "/run/nvidia/driver"
@@ -37,34 +39,53 @@ here="$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)"
 """
 
 
-def scripts(plan: Plan) -> dict[str, str]:
-    """Return path below the plan's folder to text, for every script."""
+def scripts(plan: Plan, *, has_settings: bool = False) -> dict[str, str]:
+    """Return path below the plan's folder to text, for every script.
+
+    Args:
+        plan: The plan.
+        has_settings: The folder has the settings with which the cluster is translated.
+    """
+    verify = f"drawbridge verify --live{_SETTINGS_FLAG if has_settings else ''}"
     texts = {"prepare.sh": _text(_prepare(plan))}
     for wave in plan.waves:
         last = len(plan.waves)
         folder = f"wave-{wave.wave}"
-        texts[f"{folder}/preflight.sh"] = _text(_preflight(plan, wave, last))
-        texts[f"{folder}/switch.sh"] = _text(_switch(plan, wave, last))
-        texts[f"{folder}/verify.sh"] = _text(_verify(wave, last))
+        texts[f"{folder}/preflight.sh"] = _text(_preflight(plan, wave, last, verify))
+        texts[f"{folder}/switch.sh"] = _text(_switch(plan, wave, last, verify))
+        texts[f"{folder}/verify.sh"] = _text(_verify(wave, last, verify))
         texts[f"{folder}/rollback.sh"] = _text(_rollback(wave, last))
     return texts
 
 
 def readme(plan: Plan) -> str:
     """Return the page beside the scripts."""
-    lines = [
-        "# Migration plan",
-        "",
-        f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at one moment.",
-        "CPU and memory are not modelled: see that pods which move find them.",
-        "",
-        "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label.",
-        "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back.",
-        "Roll waves back in reverse order.",
-        "",
-        "| wave | nodes | namespaces | workloads | pods that move | free devices |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = ["# Migration plan", "", *_readme_waves(plan)]
+    if plan.held:
+        lines += ["", "Not part of any wave:", ""]
+        lines += [
+            f"- {_cell(reference_text(entry.object))}: {_cell(entry.reason)}. Fix: {_cell(entry.fix)}"
+            for entry in plan.held
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _readme_waves(plan: Plan) -> Iterator[str]:
+    if not plan.waves and plan.held:
+        yield "There is no wave, so there is nothing to run. Solve what is named below, then plan again."
+        return
+    if not plan.waves:
+        yield "There is nothing to move. `drawbridge assess --residue` tells what is left of legacy systems."
+        return
+    yield f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at one moment."
+    yield "CPU and memory are not modelled: see that pods which move find them."
+    yield ""
+    yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
+    yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
+    yield "Roll waves back in reverse order."
+    yield ""
+    yield "| wave | nodes | namespaces | workloads | pods that move | free devices |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     for wave in plan.waves:
         cells = (
             str(wave.wave),
@@ -74,14 +95,7 @@ def readme(plan: Plan) -> str:
             str(wave.moved_pods),
             f"{wave.free_before}, then {wave.free_after}",
         )
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    if plan.held:
-        lines += ["", "Not part of any wave:", ""]
-        lines += [
-            f"- {_cell(entry.object.replace('//', '/'))}: {_cell(entry.reason)}. Fix: {_cell(entry.fix)}"
-            for entry in plan.held
-        ]
-    return "\n".join(lines) + "\n"
+        yield f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _prepare(plan: Plan) -> Iterator[str]:
@@ -188,12 +202,12 @@ def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
     )
 
 
-def _preflight(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
+def _preflight(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield _HEAD.format(title=f"Wave {wave.wave} of {last}, before it: checks, and changes nothing.")
     for note in wave.notes:
         yield _comment(f"Note: {note}")
     if wave.wave > 1:
-        yield f'\ndrawbridge verify --live --wave "$here/../wave-{wave.wave - 1}"'
+        yield f'\n{verify} --wave "$here/../wave-{wave.wave - 1}"'
     for file in _quota_files(plan, wave):
         yield f'kubectl apply --dry-run=server --filename="$here/../quotas/"{_quoted(file)}'
     if wave.nodes:
@@ -201,11 +215,11 @@ def _preflight(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
             *("kubectl", "drain", *(node.name for node in wave.nodes), "--dry-run=server"),
             *("--ignore-daemonsets", "--delete-emptydir-data"),
         )
-    yield 'drawbridge verify --live --wave "$here" --before'
+    yield f'{verify} --wave "$here" --before'
     yield f'\necho "wave {wave.wave} may begin: $here/switch.sh"'
 
 
-def _switch(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
+def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
     what = f"{count_text(len(wave.nodes), 'node')} to DRA, then {count_text(len(wave.namespaces), 'namespace')}"
     yield _HEAD.format(title=f"Wave {wave.wave} of {last}: {what}.")
     for note in wave.notes:
@@ -220,7 +234,7 @@ def _switch(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
         yield _command("kubectl", "cordon", *(node.name for node in wave.nodes))
     for node in wave.nodes:
         labels = [f"{label}={value}" for label, value in node.labels.items()]
-        yield from _node_lines(node, labels, expected=sum(node.devices.values()), is_switch=True)
+        yield from _node_lines(node, labels, verify)
     if wave.namespaces:
         yield "\n# New pods of these namespaces get claims; pods that run stay as they are."
     for namespace in wave.namespaces:
@@ -231,9 +245,9 @@ def _switch(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
     yield f'\necho "wave {wave.wave} is switched; next: $here/verify.sh"'
 
 
-def _verify(wave: Wave, last: int) -> Iterator[str]:
+def _verify(wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield _HEAD.format(title=f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
-    yield f'drawbridge verify --live --wave "$here" --wait={WAVE_TIMEOUT}'
+    yield f'{verify} --wave "$here" --wait={WAVE_TIMEOUT}'
     yield "drawbridge verify --live"
     next_step = f"$here/../wave-{wave.wave + 1}/preflight.sh"
     if wave.wave == last:
@@ -254,15 +268,18 @@ def _rollback(wave: Wave, last: int) -> Iterator[str]:
             f"{label}-" if former is None else f"{label}={former}"
             for label, former in node.former_labels.items()
         ]
-        yield from _node_lines(node, labels, expected=0, is_switch=False)
+        yield from _node_lines(node, labels)
     yield from _restarts(wave)
     yield f'\necho "wave {wave.wave} is taken back; to move it again: $here/preflight.sh"'
 
 
-def _node_lines(
-    node: PlannedNode, labels: Sequence[str], *, expected: int, is_switch: bool
-) -> Iterator[str]:
-    """Yield the commands for one node: drain, labels, wait for its devices, uncordon."""
+def _node_lines(node: PlannedNode, labels: Sequence[str], verify: str = "") -> Iterator[str]:
+    """Yield the commands for one node: drain, labels, wait for its devices, uncordon.
+
+    Args:
+        labels: As `kubectl label` takes them.
+        verify: The command that waits for DRA devices; without it those of the device plugin are.
+    """
     yield _comment(
         f"{node.name}: {node.source}, {count_text(sum(node.devices.values()), 'device')}", 1
     )
@@ -272,11 +289,10 @@ def _node_lines(
         f"--timeout={DRAIN_TIMEOUT}",
     )
     yield _command("kubectl", "label", "node", node.name, "--overwrite", *labels)
-    if is_switch:
-        yield _command(
-            *("drawbridge", "verify", "--live", f"--node={node.name}"),
-            *(f"--expect-devices={expected}", f"--wait={NODE_TIMEOUT}"),
-        )
+    if verify:
+        expected = sum(node.devices.values())
+        flags = (f"--node={node.name}", f"--expect-devices={expected}", f"--wait={NODE_TIMEOUT}")
+        yield f"{verify} {_command(*flags)}"
         if node.source == Source.KOORDINATOR:
             yield "# koordlet has left the node with its label; what it registered would stay, and be allocated."
             yield _command(
@@ -335,17 +351,21 @@ def _text(lines: Iterable[str]) -> str:
     return "\n".join(line.rstrip("\n") if "\n" in line else line for line in lines) + "\n"
 
 
-def folder_files(plan: Plan, document: str, quotas: Mapping[str, str]) -> dict[str, str]:
+def folder_files(
+    plan: Plan, document: str, quotas: Mapping[str, str], settings: str | None = None
+) -> dict[str, str]:
     """Return path below the plan's folder to text, for every file.
 
     Args:
         plan: The plan.
         document: The text of `plan.yaml`.
         quotas: File name to text.
+        settings: The text of the settings file; None without one.
     """
     return {
         "plan.yaml": document,
         "README.md": readme(plan),
-        **scripts(plan),
+        **({} if settings is None else {SETTINGS: settings}),
+        **scripts(plan, has_settings=settings is not None),
         **{f"quotas/{name}": text for name, text in quotas.items()},
     }

@@ -413,7 +413,8 @@ def test_an_old_cluster_is_a_blocker(tmp_path: Path) -> None:
 
     answer = assessed(tmp_path, origin)
 
-    assert [entry["code"] for entry in answer["blockers"]] == ["kubernetesTooOld"]
+    assert [entry["code"] for entry in answer["blockers"]] == ["kubernetesTooOld", "notReadable"]
+    assert "pods could not be read" in answer["blockers"][1]["message"]
     assert answer["unreadable"] == ["pods"]
 
 

@@ -144,7 +144,7 @@ def test_a_workload_has_what_it_requests_what_becomes_of_it_and_where_it_goes() 
     assert place.startswith("hami-0 on  hami-0 :")
     assert "plugin-0" in place
     assert "[selector]" in place
-    assert by_name["gpuDriverTooOld"][3] == "Node//hami-0"
+    assert by_name["gpuDriverTooOld"][3] == "Node/hami-0"
 
 
 def test_nodes_are_drawn_with_the_shares_of_workloads() -> None:
@@ -199,3 +199,21 @@ def test_an_empty_cluster_has_pages_as_well(tmp_path: Path) -> None:
 
     for command, text in (("assess", "No workload"), ("inventory", "No devices are published.")):
         assert text in drawbridge(command, "--snapshot", file, "-o", "html").stdout
+
+
+def test_devices_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    devices = [{"name": f"gpu-{number}"} for number in range(12)]
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    published = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "a"},
+        "spec": {"driver": "gpu.example.com", "nodeName": "a", "pool": pool, "devices": devices},
+    }
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, published]}))
+
+    result = drawbridge("inventory", "--snapshot", file, "-o", "html")
+
+    assert "gpu-0 to gpu-11, 12 devices" in result.stdout

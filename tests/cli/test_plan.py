@@ -12,8 +12,8 @@ from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
-from testing.command import drawbridge
-from testing.migration import GPU, SHARE, budget, hami_node, node, plugin_node, workload
+from testing.command import ROOT, drawbridge
+from testing.migration import GPU, SHARE, budget, hami_node, node, origin, plugin_node, workload
 
 FULL_SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
 
@@ -157,8 +157,17 @@ def test_devices_stay_free_as_requested(tmp_path: Path) -> None:
     half = workload("web", {GPU: "1"}, ["gpu-0", "gpu-0", "gpu-1"])
 
     assert [] == planned(tmp_path, [*nodes, *half], "--keep-free", 25)["held"]
-    reasons = held_objects(planned(tmp_path, [*nodes, *half], "--keep-free", "50%"))
-    assert "1 of 4 devices are free, and --keep-free 50 asks for 2" in reasons["Node//gpu-0"]
+    plan = planned(tmp_path, [*nodes, *half], "--keep-free", "50%")
+    assert (
+        "1 of 4 devices are free, and --keep-free 50 asks for 2"
+        in held_objects(plan)["Node//gpu-0"]
+    )
+    assert {"plan with a lower --keep-free, or free devices first"} == {
+        entry["fix"] for entry in plan["held"]
+    }
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert "there is nothing to run" in page
+    assert "prepare.sh" not in page
 
 
 def test_pods_that_wait_for_devices_already_stop_no_wave(tmp_path: Path) -> None:
@@ -298,6 +307,26 @@ def test_a_budget_of_another_namespace_or_of_other_pods_holds_nothing(tmp_path: 
     assert {} == held_objects(planned(tmp_path, [*nodes, *web, *budgets]))
 
 
+def test_nothing_is_planned_of_a_cluster_whose_pods_nobody_sees(tmp_path: Path) -> None:
+    result = call(tmp_path, [*FLEET, origin("pods")])
+
+    assert (1, []) == (result.exit_code, waves(document(tmp_path)))
+    assert "Cluster: pods could not be read" in result.stdout
+
+
+def test_nodes_that_are_held_for_one_reason_are_named_together(tmp_path: Path) -> None:
+    nodes = [plugin_node(f"old-{number}") for number in range(9)]
+    for old in nodes:
+        old["metadata"]["labels"]["nvidia.com/cuda.driver-version.major"] = "570"
+
+    result = call(tmp_path, nodes)
+
+    assert 1 == result.exit_code
+    assert "Node/old-0, Node/old-1, Node/old-2 and 6 more: NVIDIA's driver is" in result.stdout
+    assert 1 == result.stdout.count("upgrade the GPU driver")
+    assert 9 == len(document(tmp_path)["held"])
+
+
 def test_a_node_with_an_old_driver_is_held(tmp_path: Path) -> None:
     labels = {"nvidia.com/cuda.driver-version.major": "570"}
 
@@ -401,6 +430,45 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
         "kubectl label namespace team drawbridge.internal/translate=true --overwrite",
     ]
     assert "kubectl rollout restart --namespace=team deployment/web" in switch
+
+
+def test_drawbridges_own_driver_has_the_label_of_its_manifests(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {profiles: {hami: gpu.drawbridge.internal}}\n")
+    (daemon_set,) = (
+        source.document
+        for source in read_paths([str(ROOT / "manifests" / "driver" / "driver.yaml")])
+        if source.kind == "DaemonSet"
+    )
+    ((label, value),) = daemon_set["spec"]["template"]["spec"]["nodeSelector"].items()
+
+    plan = planned(tmp_path, FLEET[2:4], "--settings", settings)
+
+    assert plan["drivers"] == {"gpu.drawbridge.internal": f"{label}={value}"}
+    assert f" {label}={value} " in script(tmp_path, "switch")
+
+
+def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {profiles: {hami: gpu.drawbridge.internal}}\n")
+    planned(tmp_path, FLEET, "--wave-nodes", 2, "--settings", settings)
+
+    questions = [
+        line
+        for phase in PHASES
+        for wave in (1, 2)
+        for line in script(tmp_path, phase, wave).splitlines()
+        if line.startswith("drawbridge verify") and ("--wave" in line or "--node" in line)
+    ]
+
+    assert len(questions) == 2 + 1 + 2 + 4
+    assert all('--live --settings "$here/../settings.yaml" --' in line for line in questions)
+    copied = tmp_path / "plan" / "settings.yaml"
+    assert copied.read_text() == settings.read_text()
+    # Another plan in the same folder has none.
+    planned(tmp_path, FLEET)
+    assert not copied.exists()
+    assert "--settings" not in script(tmp_path, "switch")
 
 
 def test_what_koordinator_registered_goes_with_its_agent(tmp_path: Path) -> None:

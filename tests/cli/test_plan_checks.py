@@ -15,8 +15,10 @@ from testing.migration import (
     GPU,
     SHARE,
     budget,
+    daemon_set,
     hami_node,
     namespace,
+    origin,
     plugin_node,
     resource_slice,
     workload,
@@ -26,10 +28,14 @@ Objects = Sequence[Mapping[str, Any]]
 Change = Callable[[list[dict[str, Any]]], None]
 SCHEMA: Final = json.loads((ROOT / "docs/reference/schemas/verify.json").read_text())
 
+HAMI: Final = "hami-core-gpu.project-hami.io"
+DRIVER_LABEL: Final = "drawbridge.internal/dra-driver"
+HAMI_DRIVER: Final = daemon_set("hami-dra-driver", nodeSelector={DRIVER_LABEL: HAMI})
 BEFORE: Final = (
     *(hami_node("hami-0"), hami_node("hami-1"), plugin_node("gpu-0")),
     namespace("team"),
     *workload("web", SHARE, ["hami-0", "hami-0"]),
+    HAMI_DRIVER,
 )
 
 
@@ -78,7 +84,7 @@ def after() -> list[dict[str, Any]]:
     return [
         hami_node("hami-0"),
         switched,
-        resource_slice("hami-1", "hami-core-gpu.project-hami.io", ("GPU-hami-1-0", "GPU-hami-1-1")),
+        resource_slice("hami-1", HAMI, ("GPU-hami-1-0", "GPU-hami-1-1")),
         namespace("team", labels),
         *web,
     ]
@@ -224,6 +230,24 @@ def _no_namespace(objects: list[dict[str, Any]]) -> None:
     objects[:] = [o for o in objects if o["kind"] != "Namespace"]
 
 
+def _no_driver(objects: list[dict[str, Any]]) -> None:
+    objects.remove(find(objects, "DaemonSet", "hami-dra-driver"))
+
+
+def _driver_of_others(objects: list[dict[str, Any]]) -> None:
+    spec = find(objects, "DaemonSet", "hami-dra-driver")["spec"]["template"]["spec"]
+    spec["nodeSelector"] = {DRIVER_LABEL: "another.example.com"}
+
+
+def _driver_elsewhere(objects: list[dict[str, Any]]) -> None:
+    spec = find(objects, "DaemonSet", "hami-dra-driver")["spec"]["template"]["spec"]
+    spec |= {"nodeSelector": {}, "affinity": affinity("NotIn", HAMI)}
+
+
+def _no_pods(objects: list[dict[str, Any]]) -> None:
+    objects.append(origin("pods"))
+
+
 def _no_room(objects: list[dict[str, Any]]) -> None:
     full = {GPU: "1", "nvidia.com/gpumem": "40960"}
     objects += workload("full", full, ["hami-1", "hami-1", "hami-0"])
@@ -239,6 +263,14 @@ def _no_room(objects: list[dict[str, Any]]) -> None:
         (_strict_budget, "Node//hami-1", "never allows the eviction of pod other-0"),
         (_exhausted_budget, "Node//hami-1", "allows no eviction of pod other-0 now"),
         (_no_namespace, "Namespace//team", "there is no such namespace"),
+        (
+            _no_driver,
+            f"Driver//{HAMI}",
+            f"{DRIVER_LABEL}={HAMI}: install the driver, see prepare.sh",
+        ),
+        (_driver_of_others, f"Driver//{HAMI}", "install the driver"),
+        (_driver_elsewhere, f"Driver//{HAMI}", "install the driver"),
+        (_no_pods, "Cluster//", "pods could not be read"),
         (_no_room, "Wave//1", "Deployment/team/full"),
     ],
 )
@@ -256,12 +288,58 @@ def test_what_stops_a_wave_is_named(
     assert message in " ".join(problems(result)[object_])
 
 
+def affinity(operator: str, *values: str) -> dict[str, Any]:
+    """An affinity for nodes by the label of drivers."""
+    requirement = {"key": DRIVER_LABEL, "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize(
+    "spec", [affinity("In", "another.example.com", HAMI), affinity("Exists")], ids=["In", "Exists"]
+)
+def test_a_driver_may_choose_its_nodes_by_affinity(tmp_path: Path, spec: dict[str, Any]) -> None:
+    plan = planned(tmp_path)
+    driver = daemon_set("hami-dra-driver", affinity=spec)
+    objects = [driver if object_ is HAMI_DRIVER else object_ for object_ in BEFORE]
+
+    result = verify(tmp_path, objects, "--wave", plan / "wave-1", "--before")
+
+    assert 0 == result.exit_code, result.stdout
+    assert f"a DaemonSet waits for {DRIVER_LABEL}={HAMI}" in result.stdout
+
+
+def _published_elsewhere() -> dict[str, Any]:
+    return resource_slice("other", HAMI, ("GPU-other",))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [
+        (_published_elsewhere(), "it has devices on other nodes, and no DaemonSet has"),
+        (origin("daemonsets"), "daemonsets cannot be read"),
+    ],
+    ids=["it publishes elsewhere", "DaemonSets cannot be read"],
+)
+def test_a_driver_that_may_be_there_stops_no_wave(
+    tmp_path: Path, evidence: dict[str, Any], message: str
+) -> None:
+    plan = planned(tmp_path)
+    objects = [object_ for object_ in BEFORE if object_ is not HAMI_DRIVER]
+
+    result = verify(tmp_path, [*objects, evidence], "--wave", plan / "wave-1", "--before")
+
+    assert 0 == result.exit_code, result.stdout
+    assert message in result.stdout
+
+
 def test_a_class_has_to_map_the_name_first(tmp_path: Path) -> None:
     objects = [
         plugin_node("a"),
         plugin_node("b"),
         namespace("team"),
         *workload("web", {GPU: "1"}, ["a"]),
+        daemon_set("driver", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"}),
     ]
     plan = planned(tmp_path, objects)
     class_: dict[str, Any] = {

@@ -1,12 +1,18 @@
 """The progress of a long run, and its end by ^C."""
 
+import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from cli.output.progress import SILENT_S, LongRun
+from cli.output.progress import INTERRUPTED, SILENT_S, LongRun
+from testing.command import ROOT
 
 
 class Clock:
@@ -79,3 +85,35 @@ def test_a_run_whose_part_is_no_answer_ends_at_once() -> None:
 
     with pytest.raises(KeyboardInterrupt), run:
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupted_command_has_the_status_of_no_answer(tmp_path: Path) -> None:
+    """Status 1 of `assess`, `plan` and `verify` means that something is wrong."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "clusters": [{"name": "c", "cluster": {"server": address}}],
+                    "users": [{"name": "u", "user": {}}],
+                }
+            )
+        )
+        call = ("assess", "--live", "--kubeconfig", kubeconfig)
+        with subprocess.Popen(
+            [sys.executable, "-m", "cli", *call],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            connection, _ = silent.accept()  # The command waits for an answer now.
+            with connection:
+                process.send_signal(signal.SIGINT)
+                output, errors = process.communicate(timeout=60)
+
+    assert (process.returncode, output, errors) == (INTERRUPTED, "", "interrupted\n")

@@ -9,7 +9,16 @@ import pytest
 
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, node, resource_slice, workload
+from testing.migration import (
+    GPU,
+    SHARE,
+    hami_node,
+    namespace,
+    node,
+    origin,
+    resource_slice,
+    workload,
+)
 
 Objects = Sequence[Mapping[str, Any]]
 HAMI: Final = "hami-core-gpu.project-hami.io"
@@ -43,6 +52,20 @@ def test_nothing_is_left_at_the_end(tmp_path: Path) -> None:
 
     assert (0, []) == (exit_code, json.loads(text)["residue"])
     assert "nothing: legacy systems can go" in residue(tmp_path, objects, "text")[1]
+
+
+def test_a_cluster_that_nobody_sees_is_not_done(tmp_path: Path) -> None:
+    empty, unread = (
+        residue(tmp_path, objects) for objects in ([], [*DONE, origin("pods", "limitranges")])
+    )
+
+    assert (1, ["noNodes"]) == (
+        empty[0],
+        [entry["code"] for entry in json.loads(empty[1])["residue"]],
+    )
+    (entry,) = json.loads(unread[1])["residue"]
+    assert (1, "notReadable") == (unread[0], entry["code"])
+    assert "pods could not be read" in entry["message"]
 
 
 @pytest.mark.parametrize(

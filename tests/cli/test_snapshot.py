@@ -17,10 +17,13 @@ from cli.inputs.redaction import redact
 from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS, Resource
 from kube.errors import ObjectFileError
 from kube.manifests.compressed import decompress
+from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from kube.manifests.source import MAX_BYTES
+from testing import fake_api_server
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer
+from testing.slice_cases import MIXED_LAYOUT
 
 DEPLOYMENTS = Resource(group="apps", version="v1", plural="deployments")
 
@@ -142,6 +145,19 @@ async def test_other_commands_read_the_file(
     assert b"hunter2" not in text
 
 
+async def test_check_judges_by_the_version_of_the_cluster(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices beside counters, which 1.34 accepts, and newer versions reject."""
+    monkeypatch.setattr(fake_api_server, "VERSION", "v1.34.4")
+    _, _, file = await take_snapshot(server, tmp_path, "cluster.json.gz")
+
+    result = drawbridge(*("check", "-f", "-", "--snapshot", file), stdin=dump_yaml([MIXED_LAYOUT]))
+
+    assert result.exit_code == 0, result.stdout
+    assert "warning: ResourceSlice/mixed" in result.stdout
+
+
 async def test_kinds_that_may_not_be_read_are_named(server: FakeApiServer, tmp_path: Path) -> None:
     server.fail(403, matches=lambda call: call.path.endswith("/pods"))
 
@@ -151,6 +167,16 @@ async def test_kinds_that_may_not_be_read_are_named(server: FakeApiServer, tmp_p
     assert "pods cannot be read" in stderr
     (origin,) = (source for source in read_paths([str(file)]) if source.kind == "Snapshot")
     assert origin.document["unreadable"] == ["pods"]
+
+
+async def test_a_user_without_rights_gets_one_note(server: FakeApiServer, tmp_path: Path) -> None:
+    server.fail(403, times=100, matches=lambda call: call.path != "/version")
+
+    code, stderr, _ = await take_snapshot(server, tmp_path, "cluster.json")
+
+    (note,) = (line for line in stderr.splitlines() if line.startswith("note: "))
+    assert code == 0
+    assert "resources cannot be read, and are left out: nodes, namespaces, " in note
 
 
 async def test_a_cluster_that_does_not_answer_leaves_the_old_file(

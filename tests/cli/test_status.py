@@ -299,6 +299,18 @@ def test_a_gate_that_is_off_is_told_and_is_no_fault() -> None:
     assert answer.ready
 
 
+@pytest.mark.parametrize(("version", "is_defective"), [("v1.34.4", True), ("v1.35.0", False)])
+def test_a_gate_that_is_on_is_told_where_the_scheduler_mistakes_devices(
+    version: str, is_defective: bool
+) -> None:
+    answer = status(kubernetes=version)
+
+    (message,) = (check.message for check in answer.checks if check.name == "kubernetes")
+    assert "claims can request shares" in message
+    assert is_defective == ("the capacity of another device" in message)
+    assert answer.ready
+
+
 def policy(is_valid: str) -> DeviceCompatibilityPolicy:
     condition = {"type": "Valid", "status": is_valid, "reason": "ruleInvalid", "message": "rule a"}
     return convert(
@@ -359,6 +371,16 @@ def test_nothing_installed_is_not_ready() -> None:
     ("fields", "words"),
     [
         ({"slices": ()}, "install a DRA driver"),
+        (
+            {
+                "slices": (),
+                "settings": SharedSettings(translation=TranslationSettings(mode=Mode.SHADOW)),
+                "configurations": {
+                    CONFIGURATION_KINDS[0]: configuration("pods", failurePolicy="Ignore")
+                },
+            },
+            "assess --live; then the mode OptIn",
+        ),
         (
             {"settings": opt_in_settings(), "configurations": opt_in_configurations()},
             "kubectl label namespace",

@@ -165,6 +165,7 @@ def complete_assessment(
         capacity,
         [node for node in cluster.state.nodes if node.metadata.name in legacy_nodes],
         version,
+        unreadable,
     )
     return Assessment(
         workloads=cluster.workloads,

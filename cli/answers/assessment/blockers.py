@@ -15,6 +15,15 @@ OLDEST_KUBERNETES: Final = (1, 34)
 """Source: resource.k8s.io/v1 is served since 1.34."""
 OLDEST_NVIDIA_DRIVER: Final = 580
 """Source: NVIDIA's DRA driver for GPUs, prerequisites of release 25.12."""
+NEEDED: Final = (
+    "nodes",
+    "pods",
+    "namespaces",
+    "deviceclasses",
+    "resourceslices",
+    "resourceclaims",
+)
+"""Resources without which nobody knows what a cluster has."""
 DRIVER_LABELS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
 """Labels of GPU feature discovery; the second is the older name."""
 _VERSION: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
@@ -38,14 +47,17 @@ def find_blockers(
     capacity: Capacity,
     nodes: Iterable[Node],
     version: str,
+    unreadable: Iterable[str],
 ) -> Iterator[Blocker]:
     """Yield the blockers, those of the cluster first.
 
     Args:
         nodes: Those with devices of a legacy system.
         version: Of the API server; empty when it is not known.
+        unreadable: Resources that could not be read.
     """
     yield from check_version(version)
+    yield from check_readable(unreadable)
     yield from _check_drivers(nodes)
     yield from _check_refused(workloads)
     if capacity.unplaced:
@@ -67,6 +79,19 @@ def check_version(version: str) -> Iterator[Blocker]:
             code="kubernetesTooOld",
             message=f"Kubernetes {match[1]}.{match[2]} does not serve resource.k8s.io/v1",
             fix=f"upgrade to Kubernetes {oldest} or newer",
+            objects=(),
+        )
+
+
+def check_readable(unreadable: Iterable[str]) -> Iterator[Blocker]:
+    """Yield a blocker if what a cluster has could not be read: the answer would be a guess."""
+    missing = set(unreadable)
+    names = [name for name in NEEDED if name in missing]
+    if names:
+        yield Blocker(
+            code="notReadable",
+            message=f"{', '.join(names)} could not be read, so nothing is certain",
+            fix="call it, or take the snapshot, as a user who may list them",
             objects=(),
         )
 

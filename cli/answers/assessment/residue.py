@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cli.answers.assessment.assess import AssessedCluster
-from cli.answers.assessment.blockers import Blocker
+from cli.answers.assessment.blockers import Blocker, check_readable
 from cli.answers.assessment.node_devices import Source
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.answers.assessment.workloads import group_workloads
@@ -15,15 +15,39 @@ _OWN_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME})
 
 
 def find_residue(
-    cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
+    cluster: AssessedCluster,
+    objects: Sequence[SourceObject],
+    namespace: str,
+    unreadable: Iterable[str] = (),
 ) -> list[Blocker]:
-    """Find the objects that keep legacy systems from being removed.
+    """Find the objects that keep legacy systems from being removed, or what hides them.
 
     Args:
         cluster: The assessed cluster.
         objects: Of the cluster.
         namespace: Of objects that name none.
+        unreadable: Resources that could not be read.
     """
+    return [*_hidden(objects, unreadable), *_objects(cluster, objects, namespace)]
+
+
+def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Iterator[Blocker]:
+    """Yield why something may be left that nobody sees."""
+    blockers = list(check_readable(unreadable))
+    yield from blockers
+    if not blockers and not any(source.kind == "Node" for source in objects):
+        yield Blocker(
+            code="noNodes",
+            message="there is no node, so nothing says who hands out devices",
+            fix="call it with --live, or with a snapshot of the whole cluster",
+            objects=(),
+        )
+
+
+def _objects(
+    cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
+) -> list[Blocker]:
+    """Return the objects that are left, by what they are."""
     residue = (
         _residue(
             "devicePluginLeft",
@@ -40,7 +64,7 @@ def find_residue(
         _residue(
             "podsWithoutClaims",
             "workloads have pods that run with device keys, and would get claims",
-            "restart them: kubectl rollout restart",
+            "once their namespace is opted in, restart them: kubectl rollout restart",
             _with_old_pods(cluster.workloads, objects, namespace),
         ),
         _residue(

@@ -8,7 +8,12 @@ import msgspec
 
 from cli.answers.assessment.assess import AssessedCluster, assess_cluster
 from cli.answers.assessment.assumed import find_target
-from cli.answers.assessment.blockers import OLDEST_NVIDIA_DRIVER, check_version, nvidia_driver
+from cli.answers.assessment.blockers import (
+    OLDEST_NVIDIA_DRIVER,
+    check_readable,
+    check_version,
+    nvidia_driver,
+)
 from cli.answers.assessment.node_devices import NodeDevices, Source
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.answers.assessment.workloads import Workload, group_workloads
@@ -41,6 +46,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
         profiles: Driver to profile.
         namespace: Of objects that name none.
         version: Of the API server; empty when it is not known.
+        unreadable: Resources that could not be read.
     """
 
     objects: tuple[SourceObject, ...]
@@ -48,6 +54,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     options: TranslationOptions
     namespace: str
     version: str
+    unreadable: tuple[str, ...] = ()
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,12 +113,12 @@ def build_plan(
     ]
     namespaces, held_namespaces = _namespaces(prepared.cluster.workloads, stage.opted_in)
     blocked += held_namespaces
-    too_old = [
+    obstacles = [
         Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
-        for blocker in check_version(question.version)
+        for blocker in (*check_version(question.version), *check_readable(question.unreadable))
     ]
-    waves = Waves(waves=(), held=tuple(too_old))
-    if not too_old:
+    waves = Waves(waves=(), held=tuple(obstacles))
+    if not obstacles:
         planner = prepared.planner(policy)
         waves = planner.plan(candidates, namespaces, stage, progress)
     drivers = sorted({driver for entry in candidates for driver in entry.node.devices})

@@ -6,7 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.answers.assessment.blockers import OLDEST_NVIDIA_DRIVER, nvidia_driver
+from cli.answers.assessment.blockers import (
+    OLDEST_NVIDIA_DRIVER,
+    check_readable,
+    nvidia_driver,
+)
 from cli.answers.assessment.workloads import Workload, group_workloads
 from cli.answers.plan.evidence import Evidence, list_at, mapping_at, read_evidence, text_map
 from cli.answers.plan.model import Plan, PlannedNode, PlannedWorkload, Wave
@@ -17,6 +21,7 @@ from kube.names import TRANSLATE_LABEL
 _RUN_OUT: Final = frozenset({"Job", "CronJob"})
 """Kinds whose pods of before a wave stay until they end."""
 _SHOWN: Final = 3
+DAEMON_SETS: Final = "daemonsets"
 
 
 class State(StrEnum):
@@ -55,13 +60,18 @@ class WaveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects of a cluster by kind and name, as checks read them."""
+    """The objects of a cluster by kind and name, as checks read them.
+
+    Attributes:
+        unreadable: Resources that could not be read.
+    """
 
     objects: tuple[SourceObject, ...]
     by_key: Mapping[tuple[str, str, str], SourceObject]
     devices: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
     groups: Mapping[str, Workload]
     evidence: Evidence
+    unreadable: frozenset[str]
 
     def find(self, kind: str, name: str, namespace: str = "") -> Mapping[str, Any] | None:
         """Return an object; None where there is none."""
@@ -69,12 +79,15 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
         return source.document if source is not None else None
 
 
-def view_cluster(objects: Sequence[SourceObject], namespace: str) -> ClusterView:
+def view_cluster(
+    objects: Sequence[SourceObject], namespace: str, unreadable: Iterable[str] = ()
+) -> ClusterView:
     """Return the view of a cluster.
 
     Args:
         objects: Of the cluster.
         namespace: Of objects that name none.
+        unreadable: Resources that could not be read.
     """
     by_key = {}
     for source in objects:
@@ -86,6 +99,7 @@ def view_cluster(objects: Sequence[SourceObject], namespace: str) -> ClusterView
         devices=_devices(objects),
         groups={group.key.reference: group for group in group_workloads(objects, namespace)},
         evidence=read_evidence(objects, namespace),
+        unreadable=frozenset(unreadable),
     )
 
 
@@ -191,7 +205,7 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
     group = view.groups.get(workload.object)
     if group is None or not (group.pods or group.owner):
         if kind in _RUN_OUT or kind == "Pod":
-            return Check(object=workload.object, state=State.NOTE, message="it is gone")
+            return _note(workload.object, "it is gone")
         return _failed(workload.object, "there is no such workload")
     expected_count = _wanted_pods(group)
     running = [pod for pod in group.pods if _runs(pod)]
@@ -223,6 +237,7 @@ def check_before(
         misfit: Returns why the pods of nodes find no devices elsewhere; empty where they do.
     """
     checks = [
+        *(_failed("Cluster//", blocker.message) for blocker in check_readable(view.unreadable)),
         *(
             check_switched(node, view)
             for earlier in plan.waves
@@ -297,20 +312,45 @@ def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
 
 
 def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
-    """Yield whether a DaemonSet waits for the label of each driver that a wave needs."""
-    selectors = [
-        text_map(source.document, "spec", "template", "spec", "nodeSelector")
-        for source in view.objects
-        if source.kind == "DaemonSet"
-    ]
+    """Yield whether each driver that a wave needs will come to its nodes.
+
+    Without the driver a node has no devices after its drain, and stays cordoned.
+    """
+    daemon_sets = [source.document for source in view.objects if source.kind == "DaemonSet"]
+    publishing = {driver for devices in view.devices.values() for driver in devices}
     for driver in sorted({driver for node in wave.nodes for driver in node.devices}):
+        reference = f"Driver//{driver}"
         label = plan.drivers.get(driver, "")
-        key, _, value = label.partition("=")
-        if any(selector.get(key) == value for selector in selectors):
-            yield _ok(f"Driver//{driver}", f"a DaemonSet waits for {label}")
+        missing = f"no DaemonSet has the node selector {label}"
+        if any(_waits_for(document, label) for document in daemon_sets):
+            yield _ok(reference, f"a DaemonSet waits for {label}")
+        elif DAEMON_SETS in view.unreadable:
+            yield _note(reference, f"{DAEMON_SETS} cannot be read: see that one waits for {label}")
+        elif driver in publishing:
+            yield _note(
+                reference, f"it has devices on other nodes, and {missing}: see that it comes here"
+            )
         else:
-            message = f"no DaemonSet has the node selector {label}: see prepare.sh"
-            yield Check(object=f"Driver//{driver}", state=State.NOTE, message=message)
+            yield _failed(reference, f"{missing}: install the driver, see prepare.sh")
+
+
+def _waits_for(daemon_set: Mapping[str, Any], label: str) -> bool:
+    """Return whether a DaemonSet requires a label of its nodes, by selector or by affinity."""
+    key, _, value = label.partition("=")
+    pod = mapping_at(daemon_set, "spec", "template", "spec")
+    if text_map(pod, "nodeSelector").get(key) == value:
+        return True
+    required = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    return any(
+        mapping_at(entry).get("key") == key and _takes(mapping_at(entry), value)
+        for term in list_at(pod, "affinity", *required, "nodeSelectorTerms")
+        for entry in list_at(term, "matchExpressions")
+    )
+
+
+def _takes(requirement: Mapping[str, Any], value: str) -> bool:
+    operator = requirement.get("operator")
+    return operator == "Exists" or (operator == "In" and value in list_at(requirement, "values"))
 
 
 def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:
@@ -416,6 +456,10 @@ def _still_offered(reference: str, offered: Mapping[str, str]) -> Check:
 
 def _ok(reference: str, message: str) -> Check:
     return Check(object=reference, state=State.OK, message=message)
+
+
+def _note(reference: str, message: str) -> Check:
+    return Check(object=reference, state=State.NOTE, message=message)
 
 
 def _waiting(reference: str, message: str) -> Check:

@@ -23,6 +23,7 @@ from kube.names import GROUP
 NVIDIA: Final = "gpu.nvidia.com"
 NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
 DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
+_OWN_LABELS: Final = {NVIDIA: (NVIDIA_LABEL, "true"), f"gpu.{GROUP}": (f"{GROUP}/driver", "true")}
 HAMI_LABEL: Final = "gpu"
 OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
 OPERANDS: Final = f"{OPERATOR_PREFIX}operands"
@@ -41,12 +42,15 @@ _MAX_TEXT: Final = 63
 def driver_label(driver: str) -> tuple[str, str]:
     """Return the node label, with its value, that has to choose the nodes of a driver's DaemonSet.
 
-    Each driver has a value of its own, since two drivers may publish the same GPUs.
+    Each driver has a value of its own, since two drivers may publish the same GPUs. Drawbridge's own has
+    the label of manifests/driver.
 
     >>> driver_label("gpu.nvidia.com")
     ('nvidia.com/dra-kubelet-plugin', 'true')
+    >>> driver_label("gpu.example.com")
+    ('drawbridge.internal/dra-driver', 'gpu.example.com')
     """
-    return (NVIDIA_LABEL, "true") if driver == NVIDIA else (DRIVER_LABEL, driver[:_MAX_TEXT])
+    return _OWN_LABELS.get(driver, (DRIVER_LABEL, driver[:_MAX_TEXT]))
 
 
 def gpu_operator_version(objects: Iterable[SourceObject]) -> str:

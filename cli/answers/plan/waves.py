@@ -19,6 +19,11 @@ _TRIED_ALONE = 32
 """Nodes that are tried one by one where the first ones do not fit."""
 _SHOWN = 3
 """Objects that a reason names."""
+_FREE_DEVICES = (
+    "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
+    "from a new snapshot"
+)
+_KEEP_LESS = "plan with a lower --keep-free, or free devices first"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +91,7 @@ class Planner:
             if node
         }
         self._pending_before: frozenset[PodKey] = frozenset()
-        self._reason = ""
+        self._reason = self._fix = ""
 
     def plan(
         self,
@@ -154,7 +159,7 @@ class Planner:
         pending: Sequence[str],
     ) -> _Attempt | None:
         """Return the largest wave that fits; the reason of the last that does not is kept."""
-        self._reason = ""
+        self._reason = self._fix = ""
         if not remaining:
             return self._try(stage, (), pending, len(pending))
         occupied = Counter(self._located.values())
@@ -219,6 +224,7 @@ class Planner:
             texts = [f"{count} of {name}" for name, count in sorted(workloads.items())]
             pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
             self._reason = f"{moment}, {pods} no devices: {_join_names(texts)}"
+            self._fix = _FREE_DEVICES
             return False
         minimum = -(-placement.devices * self._policy.keep_free // 100)
         if placement.free < minimum:
@@ -226,6 +232,7 @@ class Planner:
                 f"{moment}, {placement.free} of {placement.devices} devices are free, and "
                 f"--keep-free {self._policy.keep_free} asks for {minimum}"
             )
+            self._fix = _KEEP_LESS
             return False
         return True
 
@@ -255,14 +262,10 @@ class Planner:
         )
 
     def _unplanned(self, remaining: Sequence[Candidate], pending: Sequence[str]) -> Iterator[Held]:
-        fix = (
-            "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then "
-            "plan again from a new snapshot"
-        )
         for entry in sorted(remaining, key=lambda entry: entry.node.name):
-            yield Held(object=f"Node//{entry.node.name}", reason=self._reason, fix=fix)
+            yield Held(object=f"Node//{entry.node.name}", reason=self._reason, fix=self._fix)
         for name in pending:
-            yield Held(object=f"Namespace//{name}", reason=self._reason, fix=fix)
+            yield Held(object=f"Namespace//{name}", reason=self._reason, fix=self._fix)
 
 
 def _share(namespaces: int, size: int, nodes: int) -> int:

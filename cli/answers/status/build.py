@@ -303,10 +303,16 @@ def _next_step(installation: Installation, checks: Iterable[StatusCheck]) -> str
             return check.fix or check.message
     if not _has_webhook(installation):
         return "drawbridge assess --live tells what of this cluster would become claims"
-    if not installation.slices:
-        return "install a DRA driver: translated pods wait until one publishes devices"
     if mode_of(installation) is Mode.SHADOW:
-        return "drawbridge assess --live; then apply the mode OptIn, which translates labelled namespaces"
+        return (
+            "drawbridge assess --live; then the mode OptIn, which translates labelled namespaces: "
+            "helm upgrade --reuse-values --set mode=OptIn, or kubectl apply -k manifests/overlays/opt-in"
+        )
+    if not installation.slices:
+        return (
+            "install a DRA driver, for nodes with a device plugin by the runbooks of drawbridge plan: "
+            "translated pods wait until one publishes devices"
+        )
     if mode_of(installation) is Mode.OPT_IN and not labelled(installation, "true"):
         return f"kubectl label namespace NAME {TRANSLATE_LABEL}=true translates the pods of a first one"
     return ""

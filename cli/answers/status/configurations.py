@@ -9,7 +9,9 @@ from admission.webhook_configuration import PODS_WEBHOOK, ROUTING_WEBHOOK
 from certs.authority import CertificateError
 from certs.rotation import parse_certificates
 from cli.answers.status.model import State, StatusCheck
+from cli.answers.upgrade.kubernetes import DEFECTS
 from cli.inputs.installation import Installation, webhooks_in, webhooks_of
+from cli.inputs.kubernetes_version import parse_version
 from findings.text import count_text
 from kube.names import TRANSLATE_LABEL
 from translation.snapshot import Mode
@@ -153,9 +155,14 @@ def check_gates(installation: Installation) -> StatusCheck:
             state=State.UNKNOWN,
             message=f"{version}; its feature gates are not known yet",
         )
+    current = parse_version(installation.kubernetes)
+    defect = DEFECTS.get(("DRAConsumableCapacity", current[1])) if current is not None else None
     if is_on:
+        warning = f"; with the feature gate DRAConsumableCapacity, its scheduler {defect}"
         return StatusCheck(
-            name="kubernetes", state=State.OK, message=f"{version}; claims can request shares"
+            name="kubernetes",
+            state=State.OK,
+            message=f"{version}; claims can request shares{warning if defect else ''}",
         )
     return StatusCheck(
         name="kubernetes",

@@ -10,6 +10,7 @@ from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.node_devices import NodeDevices
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.answers.devices import DeviceConsumer
+from cli.output.assess_text import next_step
 from cli.output.html.elements import Child, Markup, element, join
 from cli.output.html.nodes import NodeCard, anchors, by_node, cards
 from cli.output.html.page import (
@@ -24,7 +25,7 @@ from cli.output.html.page import (
     tiles,
 )
 from cli.output.translate_text import result_paragraph
-from findings.text import count_text
+from findings.text import count_text, reference_text
 from translation.profiles.profile import Profile
 
 _KINDS: Final = {
@@ -63,7 +64,11 @@ def format_assess_page(
         section("Left of legacy systems", _blockers(residue, "Nothing: legacy systems can go."))
         if residue is not None
         else None,
-        section("Blockers", _blockers(assessment.blockers, "None.")),
+        section(
+            "Blockers",
+            _blockers(assessment.blockers, "None."),
+            element("p", f"Next: {step}") if (step := next_step(assessment)) else None,
+        ),
         section("Workloads", _workloads(details, profiles, ids)),
         section("Nodes", _nodes(details, ids), note=_nodes_note(details)),
         _readers(assessment.readers),
@@ -92,8 +97,10 @@ def _blockers(blockers: Sequence[Blocker], none: str) -> Markup:
         "What is wrong, and the fix",
         ("Code", "Problem", "Fix", "Objects"),
         (
-            row(blocker.code, blocker.message, blocker.fix or "-", names(blocker.objects))
+            row(blocker.code, blocker.message, blocker.fix or "-", names(references))
             for blocker in blockers
+            # Of what has no namespace, a reference has an empty one.
+            for references in [[reference_text(name) for name in blocker.objects]]
         ),
     )
 
