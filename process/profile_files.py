@@ -61,7 +61,7 @@ def _load_trusted(text: bytes | str) -> Any:
 def _of_directory(directory: Path) -> dict[str, Profile]:
     profiles: dict[str, Profile] = {}
     sources: dict[str, Path] = {}
-    for path, text in _texts(directory):
+    for path, text in profile_texts(directory):
         profile = parse_profile(text, str(path), load_yaml)
         first = sources.setdefault(profile.driver, path)
         if first != path:
@@ -70,10 +70,13 @@ def _of_directory(directory: Path) -> dict[str, Profile]:
     return profiles
 
 
-def _texts(directory: Path) -> Iterator[tuple[Path, bytes]]:
-    """Yield each profile file in the order of names.
+def profile_texts(directory: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield each profile file of a directory with its content, in the order of names.
 
     A mounted ConfigMap also holds directories and links that begin with two dots.
+
+    Raises:
+        ConfigError: The directory or a file cannot be read.
     """
     try:
         for path in sorted(directory.iterdir()):

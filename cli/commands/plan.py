@@ -15,14 +15,15 @@ from cli.answers.plan.waves import Policy
 from cli.inputs.cluster_documents import ClusterDocuments, with_documents
 from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.kinds import API_VERSION
+from cli.output import runbooks
 from cli.output.formats import Output, Report, format_document
 from cli.output.help import Command
 from cli.output.plan_text import format_plan
 from cli.output.progress import LongRun
-from cli.output.runbooks import PHASES, folder_files
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from process.profile_files import SUFFIXES, profile_texts
 
 PLAN: Final = "plan.yaml"
 EXAMPLES: Final = """\
@@ -66,8 +67,8 @@ class _Percentage(click.IntRange):
     metavar="DIR",
     required=True,
     help="Folder to write: plan.yaml, README.md, prepare.sh, quotas/, and wave-N/ with preflight.sh, "
-    "switch.sh, verify.sh and rollback.sh; with --settings a copy of the file, which the scripts use. It is "
-    "new, empty, or an older plan.",
+    "switch.sh, verify.sh and rollback.sh; with --settings and --profiles copies of the files, which the "
+    "scripts use. It is new, empty, or an older plan.",
 )
 def plan(documents: ClusterDocuments, wave_nodes: int, keep_free: int, folder: Path) -> None:
     """Plan a migration in waves, and write a runbook for each.
@@ -92,17 +93,28 @@ def plan(documents: ClusterDocuments, wave_nodes: int, keep_free: int, folder: P
     policy = Policy(wave_nodes=wave_nodes, keep_free=keep_free)
     with LongRun("planned nodes", is_divisible=False) as run:
         built = build_plan(question, policy, run)
-    settings = documents.settings and Path(documents.settings).read_text(encoding="utf-8")
-    _write(folder, _files(built, settings))
+    _write(folder, _files(built, _inputs(documents)))
     click.echo(format_plan(built.plan, shutil.get_terminal_size().columns))
     click.echo(f"note: written to {folder}; read {folder / 'README.md'} first", err=True)
     sys.exit(1 if built.plan.held else 0)
 
 
-def _files(built: BuiltPlan, settings: str | None) -> Mapping[str, str]:
+def _inputs(documents: ClusterDocuments) -> Mapping[str, bytes]:
+    """Return path below the plan's folder to content, for what says how the cluster is translated."""
+    inputs: dict[str, bytes] = {}
+    if documents.settings is not None:
+        inputs[runbooks.SETTINGS] = Path(documents.settings).read_bytes()
+    if documents.profile_directory is not None:
+        for path, content in profile_texts(documents.profile_directory):
+            inputs[f"{runbooks.PROFILES}/{path.name}"] = content
+    return inputs
+
+
+def _files(built: BuiltPlan, inputs: Mapping[str, bytes]) -> Mapping[str, bytes]:
     document = format_document(Output.YAML, msgspec.json.encode(built.plan), Report.PLAN)
     quotas = {name: dump_yaml([quota]) for name, quota in built.quotas.items()}
-    return folder_files(built.plan, f"{document}\n", quotas, settings)
+    texts = runbooks.folder_files(built.plan, f"{document}\n", quotas, inputs)
+    return {**{name: text.encode() for name, text in texts.items()}, **inputs}
 
 
 def _check_folder(folder: Path) -> None:
@@ -133,16 +145,22 @@ def _is_ours(path: Path, folder: Path) -> bool:
     if path.is_symlink():
         return False
     match path.relative_to(folder).parts:
-        case ("plan.yaml" | "README.md" | "prepare.sh" | "settings.yaml",):
+        case ("plan.yaml" | "README.md" | "prepare.sh" | runbooks.SETTINGS,):
             return path.is_file()
-        case ("quotas",):
+        case ("quotas" | runbooks.PROFILES,):
             return path.is_dir()
         case ("quotas", file):
             return path.is_file() and file.endswith(".yaml")
+        case (runbooks.PROFILES, _):
+            return path.is_file() and path.suffix in SUFFIXES
         case (wave,):
             return path.is_dir() and _is_wave(wave)
         case (wave, file):
-            return _is_wave(wave) and path.is_file() and file in {f"{name}.sh" for name in PHASES}
+            return (
+                _is_wave(wave)
+                and path.is_file()
+                and file in {f"{name}.sh" for name in runbooks.PHASES}
+            )
         case _:
             return False
 
@@ -152,7 +170,7 @@ def _is_wave(name: str) -> bool:
     return prefix == "wave" and number.isascii() and number.isdigit()
 
 
-def _write(folder: Path, files: Mapping[str, str]) -> None:
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write the files of a plan, in place of those of an older one."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "quotas").mkdir(exist_ok=True)
@@ -162,9 +180,9 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
                 path.rmdir()
         elif str(path.relative_to(folder)) not in files:
             path.unlink()
-    for name, text in files.items():
+    for name, content in files.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
         if path.suffix == ".sh":
             path.chmod(_SCRIPT_MODE)

@@ -37,6 +37,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Resources that could not be read.
         profiles: Driver to profile.
         settings: Path of the settings file; None without one.
+        profile_directory: The directory of profile files; None without one.
     """
 
     objects: tuple[SourceObject, ...]
@@ -45,6 +46,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, Profile]
     options: TranslationOptions
     settings: str | None = None
+    profile_directory: Path | None = None
 
 
 class DocumentFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +158,7 @@ def read_documents(
         profiles=in_force.profiles,
         options=translation_options((), in_force.profiles, shared_settings),
         settings=flags.settings,
+        profile_directory=flags.profile_directory,
     )
 
 

@@ -17,7 +17,9 @@ from findings.text import count_text, printable, reference_text
 from kube.names import TRANSLATE_LABEL
 
 SETTINGS: Final = "settings.yaml"
-_SETTINGS_FLAG: Final = f' --settings "$here/../{SETTINGS}"'
+PROFILES: Final = "profiles"
+_INPUT_FLAGS: Final = {SETTINGS: "--settings", PROFILES: "--profiles"}
+"""Copied input of a plan to the flag that names it."""
 PHASES: Final = ("preflight", "switch", "verify", "rollback")
 KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
 DRIVER_ROOT: Final = "/run/nvidia/driver"
@@ -39,23 +41,35 @@ here="$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)"
 """
 
 
-def scripts(plan: Plan, *, has_settings: bool = False) -> dict[str, str]:
+def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
     """Return path below the plan's folder to text, for every script.
 
     Args:
         plan: The plan.
-        has_settings: The folder has the settings with which the cluster is translated.
+        inputs: Files below the folder that say how the cluster is translated.
     """
-    verify = f"drawbridge verify --live{_SETTINGS_FLAG if has_settings else ''}"
+    flags = _input_flags(inputs)
+    verify = "drawbridge verify --live" + "".join(
+        f' {flag} "$here/../{name}"' for flag, name in flags
+    )
+    # It is printed between double quotes, for people to copy.
+    named = "".join(f" {flag} '$here/../{name}'" for flag, name in flags)
+    residue = f"drawbridge assess --live{named} --residue"
     texts = {"prepare.sh": _text(_prepare(plan))}
     for wave in plan.waves:
         last = len(plan.waves)
         folder = f"wave-{wave.wave}"
         texts[f"{folder}/preflight.sh"] = _text(_preflight(plan, wave, last, verify))
         texts[f"{folder}/switch.sh"] = _text(_switch(plan, wave, last, verify))
-        texts[f"{folder}/verify.sh"] = _text(_verify(wave, last, verify))
+        texts[f"{folder}/verify.sh"] = _text(_verify(wave, last, verify, residue))
         texts[f"{folder}/rollback.sh"] = _text(_rollback(wave, last))
     return texts
+
+
+def _input_flags(inputs: Iterable[str]) -> list[tuple[str, str]]:
+    """Return each flag that a plan's inputs need, with the name of its copy."""
+    names = {path.partition("/")[0] for path in inputs}
+    return [(flag, name) for name, flag in _INPUT_FLAGS.items() if name in names]
 
 
 def readme(plan: Plan) -> str:
@@ -245,13 +259,13 @@ def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
     yield f'\necho "wave {wave.wave} is switched; next: $here/verify.sh"'
 
 
-def _verify(wave: Wave, last: int, verify: str) -> Iterator[str]:
+def _verify(wave: Wave, last: int, verify: str, residue: str) -> Iterator[str]:
     yield _HEAD.format(title=f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
     yield f'{verify} --wave "$here" --wait={WAVE_TIMEOUT}'
     yield "drawbridge verify --live"
     next_step = f"$here/../wave-{wave.wave + 1}/preflight.sh"
     if wave.wave == last:
-        next_step = "drawbridge assess --live --residue"
+        next_step = residue
     yield f'\necho "wave {wave.wave} is done; next: {next_step}"'
 
 
@@ -352,20 +366,19 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def folder_files(
-    plan: Plan, document: str, quotas: Mapping[str, str], settings: str | None = None
+    plan: Plan, document: str, quotas: Mapping[str, str], inputs: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Return path below the plan's folder to text, for every file.
+    """Return path below the plan's folder to text, for every file but the inputs.
 
     Args:
         plan: The plan.
         document: The text of `plan.yaml`.
         quotas: File name to text.
-        settings: The text of the settings file; None without one.
+        inputs: As of `scripts`.
     """
     return {
         "plan.yaml": document,
         "README.md": readme(plan),
-        **({} if settings is None else {SETTINGS: settings}),
-        **scripts(plan, has_settings=settings is not None),
+        **scripts(plan, inputs),
         **{f"quotas/{name}": text for name, text in quotas.items()},
     }

@@ -448,12 +448,9 @@ def test_drawbridges_own_driver_has_the_label_of_its_manifests(tmp_path: Path) -
     assert f" {label}={value} " in script(tmp_path, "switch")
 
 
-def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("translation: {profiles: {hami: gpu.drawbridge.internal}}\n")
-    planned(tmp_path, FLEET, "--wave-nodes", 2, "--settings", settings)
-
-    questions = [
+def wave_questions(tmp_path: Path) -> list[str]:
+    """Return the lines of two waves that ask about a wave or a node."""
+    return [
         line
         for phase in PHASES
         for wave in (1, 2)
@@ -461,14 +458,48 @@ def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
         if line.startswith("drawbridge verify") and ("--wave" in line or "--node" in line)
     ]
 
+
+def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {profiles: {hami: gpu.drawbridge.internal}}\n")
+    planned(tmp_path, FLEET, "--wave-nodes", 2, "--settings", settings)
+
+    questions = wave_questions(tmp_path)
     assert len(questions) == 2 + 1 + 2 + 4
     assert all('--live --settings "$here/../settings.yaml" --' in line for line in questions)
     copied = tmp_path / "plan" / "settings.yaml"
     assert copied.read_text() == settings.read_text()
+    end = script(tmp_path, "verify", 2).splitlines()[-1]
+    assert end.endswith("drawbridge assess --live --settings '$here/../settings.yaml' --residue\"")
     # Another plan in the same folder has none.
     planned(tmp_path, FLEET)
     assert not copied.exists()
     assert "--settings" not in script(tmp_path, "switch")
+
+
+def test_scripts_ask_with_the_profiles_of_the_plan(tmp_path: Path) -> None:
+    shipped = (ROOT / "translation" / "profiles" / "gpu.nvidia.com.yaml").read_bytes()
+    directory = tmp_path / "own"
+    directory.mkdir()
+    (directory / "gpu.yaml").write_bytes(b"# of this cluster\r\n" + shipped)
+    (directory / "notes.txt").write_text("no profile")
+    planned(tmp_path, FLEET, "--wave-nodes", 2, "--profiles", directory)
+
+    questions = wave_questions(tmp_path)
+    assert len(questions) == 2 + 1 + 2 + 4
+    assert all('--live --profiles "$here/../profiles" --' in line for line in questions)
+    end = script(tmp_path, "verify", 2).splitlines()[-1]
+    assert end.endswith("drawbridge assess --live --profiles '$here/../profiles' --residue\"")
+    copies = tmp_path / "plan" / "profiles"
+    assert [path.name for path in copies.iterdir()] == ["gpu.yaml"]
+    assert (copies / "gpu.yaml").read_bytes() == (directory / "gpu.yaml").read_bytes()
+    # A plan may be made again with its own copies.
+    planned(tmp_path, FLEET, "--wave-nodes", 2, "--profiles", copies)
+    assert (copies / "gpu.yaml").read_bytes() == (directory / "gpu.yaml").read_bytes()
+    # Another plan in the same folder has none.
+    planned(tmp_path, FLEET)
+    assert not copies.exists()
+    assert "--profiles" not in script(tmp_path, "switch")
 
 
 def test_what_koordinator_registered_goes_with_its_agent(tmp_path: Path) -> None:
