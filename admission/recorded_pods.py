@@ -4,8 +4,9 @@ The record is untrusted. What is checked here is that it agrees with the pod tha
 the settings; whether its keys would be translated at all is decided in `admission.pods`.
 """
 
+import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +14,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors
 from findings.text import printable, quote_text
 from kube.api.core import Container, Pod, ResourceRequirements
+from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 from translation import arbiter
@@ -20,6 +22,7 @@ from translation.claims import MAX_LABEL, Claim
 from translation.derive import Derivation, derive
 from translation.intents import Vocabulary
 from translation.legacy_pod import container_paths, containers, device_keys
+from translation.patch import restore_pod
 from translation.record import RecordError, RecordVersionError, TranslationRecord, decode_record
 from translation.snapshot import TranslationSnapshot
 
@@ -254,6 +257,26 @@ def restored_view(pod: Pod, record: TranslationRecord, claims: Sequence[Claim]) 
             ),
         ),
     )
+
+
+def restored_document(
+    document: Mapping[str, Any], pod: Pod, snapshot: TranslationSnapshot
+) -> Mapping[str, Any] | None:
+    """Return a translated pod as its author wrote it; None for a pod that does not agree with its record.
+
+    Args:
+        document: The pod as it was parsed; not changed.
+        pod: The typed view of the same document.
+        snapshot: With the profiles that the record names.
+    """
+    if REQUEST_ANNOTATION not in pod.annotations:
+        return None
+    record, derivation = read_record(pod, snapshot)
+    if record is None or any(check_claims(pod, derivation.claims)):
+        return None
+    operations = restore_pod(document, derivation.claims, recorded_limits(record))
+    restored: Mapping[str, Any] = apply(copy.deepcopy(document), operations)
+    return restored
 
 
 def _with_limits(

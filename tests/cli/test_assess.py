@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
 from cli.answers.assessment import capacity
 from kube.manifests.dump import dump_yaml
-from testing.command import drawbridge
+from testing.command import drawbridge, translate
 
 GPU = "nvidia.com/gpu"
 HAMI_DEVICES = [
@@ -205,6 +206,28 @@ def test_an_opted_out_pod_is_unknown(tmp_path: Path) -> None:
 
     assert outcomes(answer) == {"Pod/team/out": ("unknown", 1)}
     assert answer["workloads"][0]["codes"] == ["optedOut"]
+
+
+def test_a_translated_pod_without_a_controller_counts_as_the_pods_of_a_deployment(
+    tmp_path: Path,
+) -> None:
+    written = pod("notebook", SHARE)
+    *templates, translated = yaml.safe_load_all(translate(written).stdout)
+    assert translated["spec"]["resourceClaims"], "the pod has claims in place of its keys"
+    running = {**translated, "spec": {**translated["spec"], "nodeName": "hami-0"}}
+
+    before = assessed(tmp_path, hami_node("hami-0"), written)
+    answer = assessed(tmp_path, hami_node("hami-0"), running, *templates)
+
+    assert outcomes(answer) == {"Pod/team/notebook": ("translated", 1)} == outcomes(before)
+    assert answer["capacity"] == before["capacity"]
+    assert (answer["capacity"]["placed"], answer["capacity"]["notCounted"]) == (1, [])
+
+
+def test_a_pod_that_wrote_its_own_claims_is_no_workload(tmp_path: Path) -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "own"}]
+
+    assert {} == outcomes(assessed(tmp_path, pod("notebook", {}, resourceClaims=claims)))
 
 
 def test_a_running_pod_of_another_scheduler_is_assessed_as_if_it_were_adopted(

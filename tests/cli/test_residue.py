@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from kube.manifests.dump import dump_yaml
-from testing.command import drawbridge
+from testing.command import drawbridge, translate
 from testing.migration import (
     GPU,
     SHARE,
@@ -91,6 +92,22 @@ def test_what_is_left_is_named(tmp_path: Path, objects: Objects, code: str, left
     assert (1, code, [leftover]) == (exit_code, entry["code"], entry["objects"])
     named = leftover.replace("//", "/")
     assert f"[{code}]: {named}" in " ".join(residue(tmp_path, objects, "text")[1].split())
+
+
+def test_a_translated_pod_without_a_controller_is_not_left(tmp_path: Path) -> None:
+    written = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "notebook", "namespace": "other"},
+        "spec": {"containers": [{"name": "c", "image": "a", "resources": {"limits": SHARE}}]},
+    }
+    *templates, translated = yaml.safe_load_all(translate(written).stdout)
+
+    before = json.loads(residue(tmp_path, [*DONE, written])[1])["residue"]
+    after = residue(tmp_path, [*DONE, translated, *templates])
+
+    assert ["namespaceNotOptedIn", "podsWithoutClaims"] == [entry["code"] for entry in before]
+    assert (0, []) == (after[0], json.loads(after[1])["residue"])
 
 
 def test_pods_that_kubernetes_serves_need_no_claims_of_ours(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from admission.pods import Decision
+from admission.recorded_pods import restored_document
 from cli.answers.assessment.workloads import OwnerKey, Workload
 from cli.answers.translate import TranslatedObject, translate_objects
 from cli.inputs.views import decode_view
@@ -107,9 +108,8 @@ def assess_workload(
     """
     owner = workload.owner
     has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
-    source_object = _as_created(owner) if has_template and owner is not None else None
-    if source_object is None:
-        source_object = next(map(_as_created, workload.pods), None)
+    objects = (owner,) if has_template and owner is not None else workload.pods
+    source_object = next((_as_created(source, snapshot) for source in objects), None)
     if source_object is None:
         return None
     pod = _pod_of(source_object)
@@ -213,16 +213,20 @@ def _translate(
     return msgspec.structs.replace(adopted_object, findings=(*foreign, *adopted_object.findings))
 
 
-def _as_created(source: SourceObject) -> SourceObject:
-    """Return a live object as its author created it: without a node and without a status."""
+def _as_created(source: SourceObject, snapshot: TranslationSnapshot) -> SourceObject:
+    """Return a live object as its author wrote it: without a node, a status, and claims of a translation."""
     document = copy.deepcopy(source.document)
     document.pop("status", None)
     path = pod_path(source.api_version, source.kind)
-    _, pod = resolve_path(document, path or ())
-    spec = pod.get("spec") if isinstance(pod, dict) else None
+    _, spec = resolve_path(document, (*(path or ()), "spec"))
     if source.kind == "Pod" and isinstance(spec, dict):
         spec.pop("nodeName", None)
-    return msgspec.structs.replace(source, document=document)
+    created = msgspec.structs.replace(source, document=document)
+    pod = _pod_of(created) if source.kind == "Pod" else None
+    if pod is None:
+        return created
+    restored = restored_document(document, pod, snapshot)
+    return created if restored is None else msgspec.structs.replace(source, document=dict(restored))
 
 
 def _pod_of(source: SourceObject) -> Pod | None:

@@ -59,7 +59,7 @@ def _objects(
             "namespaceNotOptedIn",
             "namespaces have workloads with device keys, and no label that opts them in",
             f"label them {TRANSLATE_LABEL}=true, unless the mode is OptOut",
-            _namespaces(cluster.workloads, objects),
+            _namespaces(_with_keys(cluster.workloads, objects, namespace), objects),
         ),
         _residue(
             "podsWithoutClaims",
@@ -104,15 +104,28 @@ def _namespaces(
             yield f"Namespace//{workload.key.namespace}"
 
 
+def _with_keys(
+    workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
+) -> Iterator[AssessedWorkload]:
+    """Yield the workloads that have device keys; a pod without a controller that has claims has none."""
+    for workload, pods in _with_pods(workloads, objects, namespace):
+        if workload.key.kind != "Pod" or not all(map(_has_claims, pods)):
+            yield workload
+
+
 def _with_old_pods(
     workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
 ) -> Iterator[str]:
     """Yield the workloads that become claims, and of which a pod has none."""
     for workload, pods in _with_pods(workloads, objects, namespace):
-        if workload.outcome in {Outcome.TRANSLATED, Outcome.LOSSY} and any(
-            not _mapping(pod.document.get("spec")).get("resourceClaims") for pod in pods
+        if workload.outcome in {Outcome.TRANSLATED, Outcome.LOSSY} and not all(
+            map(_has_claims, pods)
         ):
             yield workload.key.reference
+
+
+def _has_claims(pod: SourceObject) -> bool:
+    return bool(_mapping(pod.document.get("spec")).get("resourceClaims"))
 
 
 def _with_foreign_scheduler(
