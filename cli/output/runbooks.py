@@ -53,8 +53,8 @@ def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
         f' {flag} "$here/../{name}"' for flag, name in flags
     )
     # It is printed between double quotes, for people to copy.
-    named = "".join(f" {flag} '$here/../{name}'" for flag, name in flags)
-    residue = f"drawbridge assess --live{named} --residue"
+    copies = "".join(f" {flag} '$here/../{name}'" for flag, name in flags)
+    residue = f"drawbridge assess --live{copies} --residue"
     texts = {"prepare.sh": _text(_prepare(plan))}
     for wave in plan.waves:
         last = len(plan.waves)
