@@ -116,11 +116,12 @@ def resource_slice(node: str, driver: str, uuids: Sequence[str]) -> dict[str, An
     }
 
 
-def origin(*unreadable: str) -> dict[str, Any]:
+def origin(*unreadable: str, version: str = "") -> dict[str, Any]:
     """What a snapshot says of itself; it lacks these resources."""
     return {
         "apiVersion": "cli.drawbridge.internal/v1",
         "kind": "Snapshot",
         "metadata": {"name": "cluster"},
+        "kubernetesVersion": version,
         "unreadable": list(unreadable),
     }

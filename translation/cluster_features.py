@@ -17,9 +17,8 @@ def check_shares(claims: Sequence[Claim], snapshot: TranslationSnapshot) -> Iter
     if snapshot.consumable_capacity:
         return
     for claim in claims:
-        for index, request in enumerate(claim.spec["spec"]["devices"]["requests"]):
-            alternatives = request.get("firstAvailable") or [request["exactly"]]
-            if any("capacity" in alternative for alternative in alternatives):
+        for index, is_share in enumerate(requests_share(claim)):
+            if is_share:
                 yield error(
                     Code.SHARES_NOT_SUPPORTED,
                     claim.source(FieldPath.of("requests", index)) or FieldPath.of("spec"),
@@ -28,3 +27,10 @@ def check_shares(claims: Sequence[Claim], snapshot: TranslationSnapshot) -> Iter
                     "request whole devices, or turn on the feature gate, from Kubernetes 1.35 on (from 1.36 "
                     "on it is on by default)",
                 )
+
+
+def requests_share(claim: Claim) -> Iterator[bool]:
+    """Yield for each request of a claim whether it requests parts of devices."""
+    for request in claim.spec["spec"]["devices"]["requests"]:
+        alternatives = request.get("firstAvailable") or [request["exactly"]]
+        yield any("capacity" in alternative for alternative in alternatives)

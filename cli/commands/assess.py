@@ -130,13 +130,19 @@ def _assess(assessor: Callable[..., _Answer], documents: ClusterDocuments) -> _A
         documents.options,
         namespace=DEFAULT_NAMESPACE,
         version=documents.version,
+        gates=documents.gates,
         unreadable=documents.unreadable,
     )
 
 
 def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
     cluster = assess_nodes_and_workloads(
-        documents.objects, documents.profiles, documents.options, namespace=DEFAULT_NAMESPACE
+        documents.objects,
+        documents.profiles,
+        documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        version=documents.version,
+        gates=documents.gates,
     )
     return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
 

@@ -88,6 +88,7 @@ def plan(documents: ClusterDocuments, wave_nodes: int, keep_free: int, folder: P
         options=documents.options,
         namespace=DEFAULT_NAMESPACE,
         version=documents.version,
+        gates=documents.gates,
         unreadable=documents.unreadable,
     )
     policy = Policy(wave_nodes=wave_nodes, keep_free=keep_free)

@@ -300,6 +300,7 @@ def _check_planned(
         options=documents.options,
         namespace=DEFAULT_NAMESPACE,
         version=documents.version,
+        gates=documents.gates,
     )
     return check_before(plan, wave, view, lambda nodes: misfit_of(question, nodes, plan.keep_free))
 

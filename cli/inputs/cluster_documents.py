@@ -36,6 +36,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the API server; empty when it is not known.
         unreadable: Resources that could not be read.
         profiles: Driver to profile.
+        gates: Feature gates that the settings name, which the cluster has so.
         settings: Path of the settings file; None without one.
         profile_directory: The directory of profile files; None without one.
     """
@@ -45,6 +46,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...]
     profiles: Mapping[str, Profile]
     options: TranslationOptions
+    gates: Mapping[str, bool] = {}
     settings: str | None = None
     profile_directory: Path | None = None
 
@@ -157,6 +159,7 @@ def read_documents(
         documents,
         profiles=in_force.profiles,
         options=translation_options((), in_force.profiles, shared_settings),
+        gates=shared_settings.validation.feature_gates,
         settings=flags.settings,
         profile_directory=flags.profile_directory,
     )

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -439,6 +439,80 @@ def test_an_old_cluster_is_a_blocker(tmp_path: Path) -> None:
     assert [entry["code"] for entry in answer["blockers"]] == ["kubernetesTooOld", "notReadable"]
     assert "pods could not be read" in answer["blockers"][1]["message"]
     assert answer["unreadable"] == ["pods"]
+
+
+SHARED_SLICE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "of-another-driver"},
+    "spec": {
+        "driver": "other.example.com",
+        "nodeName": "other",
+        "pool": {"name": "other", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0", "allowMultipleAllocations": True}],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "gate", "others", "outcome", "codes"),
+    [
+        pytest.param("v1.34.4", None, (), "refused", ["sharesNotSupported"], id="1.34"),
+        pytest.param("v1.35.4", None, (), "refused", ["sharesNotSupported"], id="1.35"),
+        pytest.param("v1.36.3", None, (), "translated", [], id="1.36 has the gate on"),
+        pytest.param("", None, (), "translated", [], id="an unknown version is the newest"),
+        pytest.param(
+            "v1.31.2",
+            *(None, (), "translated", ["kubernetesTooOld"]),
+            id="a version without claims is judged as after its upgrade",
+        ),
+        pytest.param("v1.35.4", True, (), "translated", [], id="the settings say on"),
+        pytest.param(
+            "v1.37.1", False, (), "refused", ["sharesNotSupported"], id="the settings say off"
+        ),
+        pytest.param(
+            "v1.35.4", None, [SHARED_SLICE], "translated", [], id="a slice shows that it is on"
+        ),
+        pytest.param(
+            "v1.34.4", True, (), "translated", ["gateDefective"], id="on where it is defective"
+        ),
+    ],
+)
+def test_shares_need_a_cluster_that_can_hold_them(
+    tmp_path: Path,
+    *,
+    version: str,
+    gate: bool | None,
+    others: Iterable[Mapping[str, Any]],
+    outcome: str,
+    codes: list[str],
+) -> None:
+    file, settings = tmp_path / "cluster.yaml", tmp_path / "settings.yaml"
+    gates = {} if gate is None else {"DRAConsumableCapacity": gate}
+    settings.write_text(dump_yaml([{"validation": {"featureGates": gates}}]))
+    origin = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "kubernetesVersion": version,
+    }
+    workloads = (
+        workload("Deployment", "share", SHARE),
+        workload("Deployment", "whole", {GPU: "1"}),
+    )
+    nodes = (hami_node("hami-0"), plugin_node("plugin-0"))
+    file.write_text(dump_yaml([origin, *nodes, *workloads, *others]))
+
+    options = ("--snapshot", file, "--settings", settings, "-o", "json")
+    answer = json.loads(drawbridge("assess", *options).stdout)
+
+    assert outcomes(answer) == {
+        "Deployment/team/share": (outcome, 1),
+        "Deployment/team/whole": ("native", 1),
+    }
+    assert [entry["code"] for entry in answer["blockers"]] == codes
+    if codes and codes != ["kubernetesTooOld"]:
+        assert answer["blockers"][0]["objects"] == ["Deployment/team/share"]
 
 
 def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) -> None:

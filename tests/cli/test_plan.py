@@ -314,6 +314,19 @@ def test_nothing_is_planned_of_a_cluster_whose_pods_nobody_sees(tmp_path: Path) 
     assert "Cluster: pods could not be read" in result.stdout
 
 
+def test_a_namespace_with_shares_is_held_where_the_cluster_cannot_hold_them(
+    tmp_path: Path,
+) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+    shares = workload("web", SHARE, ["hami-0"])
+
+    old = held_objects(planned(tmp_path, [*nodes, *shares, origin(version="v1.35.4")]))
+    new = held_objects(planned(tmp_path, [*nodes, *shares, origin(version="v1.36.3")]))
+
+    assert "Deployment/team/web (sharesNotSupported)" in old["Namespace//team"]
+    assert {} == new
+
+
 def test_nodes_that_are_held_for_one_reason_are_named_together(tmp_path: Path) -> None:
     nodes = [plugin_node(f"old-{number}") for number in range(9)]
     for old in nodes:

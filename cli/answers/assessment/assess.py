@@ -15,6 +15,7 @@ from cli.answers.assessment.blockers import Blocker, find_blockers
 from cli.answers.assessment.capacity import Capacity, place_workloads, release_claims
 from cli.answers.assessment.node_devices import NodeDevices, read_nodes
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
+from cli.answers.assessment.shares import can_share, check_shares
 from cli.answers.assessment.what_if import trace_first_pods
 from cli.answers.assessment.workloads import group_workloads
 from cli.answers.device_classes import select_devices
@@ -41,11 +42,13 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         nodes: Those with devices.
         state: With assumed slices of nodes that publish none, and the classes that these need.
+        version: Of the API server; empty when it is not known.
     """
 
     workloads: tuple[AssessedWorkload, ...]
     nodes: tuple[NodeDevices, ...]
     state: ClusterState
+    version: str = ""
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +97,7 @@ def assess(
     *,
     namespace: str,
     version: str = "",
+    gates: Mapping[str, bool] = {},
     unreadable: tuple[str, ...] = (),
 ) -> Assessment:
     """Return the assessment of a cluster, of which `objects` is the state.
@@ -101,13 +105,15 @@ def assess(
     Args:
         profiles: Driver to profile.
         namespace: Of objects that name none.
+        gates: As of `can_share`.
     """
-    cluster = assess_cluster(objects, profiles, options, namespace=namespace)
+    cluster = assess_cluster(
+        objects, profiles, options, namespace=namespace, version=version, gates=gates
+    )
     return complete_assessment(
         cluster,
         _build_allocator(cluster),
         _readers(objects, vocabularies_in_force(options, profiles), namespace),
-        version=version,
         unreadable=unreadable,
     )
 
@@ -119,10 +125,13 @@ def assess_in_detail(
     *,
     namespace: str,
     version: str = "",
+    gates: Mapping[str, bool] = {},
     unreadable: tuple[str, ...] = (),
 ) -> DetailedAssessment:
     """Return the assessment of a cluster with its devices and placements; arguments as of `assess`."""
-    cluster = assess_cluster(objects, profiles, options, namespace=namespace)
+    cluster = assess_cluster(
+        objects, profiles, options, namespace=namespace, version=version, gates=gates
+    )
     allocator = _build_allocator(cluster)
     classes = cluster.state.classes
     traces = trace_first_pods(
@@ -132,7 +141,6 @@ def assess_in_detail(
         cluster,
         allocator,
         _readers(objects, vocabularies_in_force(options, profiles), namespace),
-        version=version,
         unreadable=unreadable,
     )
     devices = list_devices(published_devices(allocator), allocator.usage, cluster.state.claims)
@@ -144,7 +152,6 @@ def complete_assessment(
     allocator: Cluster,
     readers: Mapping[str, tuple[str, ...]],
     *,
-    version: str,
     unreadable: tuple[str, ...],
 ) -> Assessment:
     """Return the assessment of workloads and nodes.
@@ -160,20 +167,23 @@ def complete_assessment(
         usable_classes(cluster.state.classes, allocator),
     )
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
-    blockers = find_blockers(
-        cluster.workloads,
-        capacity,
-        [node for node in cluster.state.nodes if node.metadata.name in legacy_nodes],
-        version,
-        unreadable,
+    blockers = (
+        *find_blockers(
+            cluster.workloads,
+            capacity,
+            [node for node in cluster.state.nodes if node.metadata.name in legacy_nodes],
+            cluster.version,
+            unreadable,
+        ),
+        *check_shares(cluster.workloads, cluster.version),
     )
     return Assessment(
         workloads=cluster.workloads,
         nodes=cluster.nodes,
         capacity=capacity,
-        blockers=tuple(blockers),
+        blockers=blockers,
         readers=readers,
-        version=version,
+        version=cluster.version,
         unreadable=unreadable,
     )
 
@@ -196,12 +206,16 @@ def assess_cluster(
     options: TranslationOptions,
     *,
     namespace: str,
+    version: str = "",
+    gates: Mapping[str, bool] = {},
 ) -> AssessedCluster:
     """Return the workloads and the nodes of a cluster, with an inventory for all of them.
 
     Args:
         profiles: Driver to profile.
         namespace: Of objects that name none.
+        version: As of `AssessedCluster`.
+        gates: As of `can_share`.
     """
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
@@ -214,7 +228,13 @@ def assess_cluster(
     target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
     assumed_inventory = assume_inventory(nodes, target_of, frozenset(state.classes))
     whole: list[SourceObject] = [*objects, *assumed_inventory]
-    snapshot, _ = build_snapshot(profiles, (), whole, namespace=namespace)
+    snapshot, _ = build_snapshot(
+        profiles,
+        (),
+        whole,
+        namespace=namespace,
+        consumable_capacity=can_share(objects, version, gates),
+    )
     mapped_resources = snapshot.extended_resources
     # Without mapped names every pod is translated, so that all can be placed by their claims; the
     # drivers are still to be installed.
@@ -229,7 +249,10 @@ def assess_cluster(
     )
     assumed_views, _ = decode_objects(assumed_inventory, STATE_KINDS, namespace)
     return AssessedCluster(
-        workloads=workloads, nodes=tuple(nodes), state=build_state([*views, *assumed_views])
+        workloads=workloads,
+        nodes=tuple(nodes),
+        state=build_state([*views, *assumed_views]),
+        version=version,
     )
 
 

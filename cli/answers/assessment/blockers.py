@@ -78,7 +78,7 @@ def check_version(version: str) -> Iterator[Blocker]:
         yield Blocker(
             code="kubernetesTooOld",
             message=f"Kubernetes {match[1]}.{match[2]} does not serve resource.k8s.io/v1",
-            fix=f"upgrade to Kubernetes {oldest} or newer",
+            fix=f"upgrade to Kubernetes {oldest} or newer; for shares of devices to 1.36 or newer",
             objects=(),
         )
 
@@ -124,7 +124,9 @@ def nvidia_driver(labels: Mapping[str, str]) -> int | None:
 
 _MORE_FIXES: Final = {
     Code.QUOTA_NOT_COUNTED.value: "; `drawbridge quota convert` prints the quotas with it, and the "
-    "runbooks of `drawbridge plan` apply them"
+    "runbooks of `drawbridge plan` apply them",
+    Code.SHARES_NOT_SUPPORTED.value: "; if it is on already, say so in validation.featureGates of the file "
+    "that --settings names",
 }
 """Commands that do for the whole cluster what a finding says of one object."""
 

@@ -46,6 +46,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
         profiles: Driver to profile.
         namespace: Of objects that name none.
         version: Of the API server; empty when it is not known.
+        gates: As of `can_share`.
         unreadable: Resources that could not be read.
     """
 
@@ -54,6 +55,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     options: TranslationOptions
     namespace: str
     version: str
+    gates: Mapping[str, bool] = {}
     unreadable: tuple[str, ...] = ()
 
 
@@ -159,7 +161,12 @@ def _prepare(question: PlanQuestion) -> _Prepared:
         objects=objects,
         quotas=quotas,
         cluster=assess_cluster(
-            objects, question.profiles, question.options, namespace=question.namespace
+            objects,
+            question.profiles,
+            question.options,
+            namespace=question.namespace,
+            version=question.version,
+            gates=question.gates,
         ),
         evidence=read_evidence(objects, question.namespace),
         groups={

@@ -182,7 +182,7 @@ def _check_gates(
 ) -> Iterator[UpgradeFinding]:
     """Yield an error for each gate that is off or defective, and whose fields are in use."""
     for gate, uses in _USES.items():
-        is_on = gates.get(gate, _default(gate, target))
+        is_on = gates.get(gate, default_gate(gate, target))
         if is_on and (gate, target[1]) not in DEFECTS:
             continue
         users = [reference(source, namespace) for source in objects if uses(source)]
@@ -190,8 +190,8 @@ def _check_gates(
             yield _defective(gate, target, users) if is_on else _off(gate, target, users)
 
 
-def _default(gate: str, version: Version) -> bool | None:
-    """Return whether a gate is on in a version; None where the version does not have it."""
+def default_gate(gate: str, version: Version) -> bool | None:
+    """Return whether a gate is on by default in a version; None where the version does not have it."""
     defaults = GATES[gate]
     newest = max(defaults)
     return defaults.get(version[1], defaults[newest] if version[1] > newest else None)
@@ -209,7 +209,7 @@ def _defective(gate: str, target: Version, users: Sequence[str]) -> UpgradeFindi
 
 
 def _off(gate: str, target: Version, users: Sequence[str]) -> UpgradeFinding:
-    default = _default(gate, target)
+    default = default_gate(gate, target)
     state = "does not have" if default is None else "has off"
     defect = DEFECTS.get((gate, target[1]))
     if default is None:
@@ -299,6 +299,15 @@ _USES: Final[Mapping[str, Callable[[SourceObject], bool]]] = {
     ),
 }
 """Feature gate to whether an object has a field of it."""
+
+
+def uses_gate(gate: str, source: SourceObject) -> bool:
+    """Return whether an object has a field of a feature gate."""
+    return _USES[gate](source)
+
+
+has_shared_devices = _has_device_field("allowMultipleAllocations")
+"""Whether an object is a ResourceSlice with devices that several claims share."""
 
 
 # --- API versions ---------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+"""Whether claims of a cluster can request shares, parts of devices: the gate DRAConsumableCapacity. Pure.
+
+The cluster is not asked for its gates, so that a snapshot answers as the cluster does.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/registry/resource: the strategies drop fields of a gate that is off.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from cli.answers.assessment.blockers import OLDEST_KUBERNETES, Blocker
+from cli.answers.assessment.outcomes import AssessedWorkload
+from cli.answers.upgrade.kubernetes import (
+    DEFECTS,
+    default_gate,
+    format_version,
+    has_shared_devices,
+    uses_gate,
+)
+from cli.answers.upgrade.model import UpgradeCode
+from cli.inputs.kubernetes_version import parse_version
+from clusterstate.published_gates import CONSUMABLE_CAPACITY
+from kube.manifests.source import SourceObject
+from translation.cluster_features import requests_share
+
+_FIX: Final = (
+    "use a newer version of Kubernetes; until then turn off the gate, and request whole devices"
+)
+
+
+def can_share(
+    objects: Iterable[SourceObject], version: str, gates: Mapping[str, bool] = {}
+) -> bool:
+    """Return whether claims of a cluster can request parts of devices.
+
+    The settings decide. A field of the gate in an object shows that it is on, as the API server would
+    have dropped it. Without either it is as its version has it by default. A cluster without
+    ResourceClaims has to be upgraded first, and is judged as afterwards.
+
+    Args:
+        objects: Of the cluster.
+        version: Of the API server; empty when it is not known.
+        gates: As the settings have them.
+    """
+    if CONSUMABLE_CAPACITY in gates:
+        return gates[CONSUMABLE_CAPACITY]
+    parsed_version = parse_version(version)
+    return (
+        parsed_version is None
+        or parsed_version < OLDEST_KUBERNETES
+        or bool(default_gate(CONSUMABLE_CAPACITY, parsed_version))
+        or any(
+            uses_gate(CONSUMABLE_CAPACITY, source) or has_shared_devices(source)
+            for source in objects
+        )
+    )
+
+
+def check_shares(workloads: Iterable[AssessedWorkload], version: str) -> Iterator[Blocker]:
+    """Yield a blocker if the scheduler of a version mistakes the shares that workloads get.
+
+    Args:
+        workloads: With shares only where the gate is on.
+        version: Of the API server; empty when it is not known.
+    """
+    parsed_version = parse_version(version)
+    defect = DEFECTS.get((CONSUMABLE_CAPACITY, parsed_version[1])) if parsed_version else None
+    names = [
+        workload.key.reference
+        for workload in workloads
+        if workload.result is not None
+        and any(any(requests_share(claim)) for claim in workload.result.claims)
+    ]
+    if parsed_version is not None and defect is not None and names:
+        yield Blocker(
+            code=UpgradeCode.GATE_DEFECTIVE.value,
+            message=f"with the feature gate {CONSUMABLE_CAPACITY}, kube-scheduler of Kubernetes "
+            f"{format_version(parsed_version)} {defect}",
+            fix=_FIX,
+            objects=tuple(names),
+        )
