@@ -47,7 +47,6 @@ from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.flags import add_flags
 from cli.inputs.kinds import STATE_KINDS
-from cli.inputs.live_snapshot import KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import (
     ClusterFlags,
@@ -56,6 +55,7 @@ from cli.inputs.options import (
     read_cluster,
     with_unread_cluster,
 )
+from cli.inputs.snapshot_kinds import KINDS
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.layout import format_table

@@ -11,11 +11,12 @@ import msgspec
 
 from cli.inputs.completion import FILE_NAME
 from cli.inputs.flags import LIVE_KUBECONFIG_FLAGS, PROFILES_FLAG, SNAPSHOT_FLAG, add_flags
-from cli.inputs.live_snapshot import KINDS, LiveSnapshot, read_snapshot
+from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
 from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import SharedSettings, read_settings
+from cli.inputs.snapshot_kinds import KINDS
 from cli.inputs.snapshot_origin import find_origin
 from findings.text import printable
 from kube.client.client import Client

@@ -1,63 +1,16 @@
 """Every object of a running cluster that a command reads, for `drawbridge snapshot`. Read-only."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from cli.inputs.redaction import redact
+from cli.inputs.snapshot_kinds import KINDS
 from kube.api.meta import decode_pruned
-from kube.api.urls import (
-    ALLOCATOR_OWNERSHIPS,
-    DEVICE_CLASSES,
-    DEVICE_COMPATIBILITY_POLICIES,
-    DEVICE_TAINT_RULES,
-    DEVICE_TRANSLATION_PROFILES,
-    LIMIT_RANGES,
-    NAMESPACES,
-    NETWORK_ATTACHMENTS,
-    NODES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    RESOURCE_QUOTAS,
-    RESOURCE_SLICES,
-    WORKLOAD_PROFILES,
-    Resource,
-)
+from kube.api.urls import Resource
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
-
-KINDS: Final[Mapping[str, Resource]] = {
-    "Node": NODES,
-    "Namespace": NAMESPACES,
-    "ResourceQuota": RESOURCE_QUOTAS,
-    "LimitRange": LIMIT_RANGES,
-    "Deployment": Resource(group="apps", version="v1", plural="deployments"),
-    "ReplicaSet": Resource(group="apps", version="v1", plural="replicasets"),
-    "StatefulSet": Resource(group="apps", version="v1", plural="statefulsets"),
-    "DaemonSet": Resource(group="apps", version="v1", plural="daemonsets"),
-    "Job": Resource(group="batch", version="v1", plural="jobs"),
-    "CronJob": Resource(group="batch", version="v1", plural="cronjobs"),
-    "ReplicationController": Resource(version="v1", plural="replicationcontrollers"),
-    "Pod": PODS,
-    "PodDisruptionBudget": Resource(group="policy", version="v1", plural="poddisruptionbudgets"),
-    "DeviceClass": DEVICE_CLASSES,
-    "ResourceSlice": RESOURCE_SLICES,
-    "ResourceClaim": RESOURCE_CLAIMS,
-    "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
-    "DeviceTaintRule": DEVICE_TAINT_RULES,
-    "DeviceCompatibilityPolicy": DEVICE_COMPATIBILITY_POLICIES,
-    "DeviceTranslationProfile": DEVICE_TRANSLATION_PROFILES,
-    "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
-    "NetworkAttachmentDefinition": NETWORK_ATTACHMENTS,
-    "WorkloadProfile": WORKLOAD_PROFILES,
-    # Koordinator's node agent publishes the devices of each node as one.
-    "Device": Resource(
-        group="scheduling.koordinator.sh", version="v1alpha1", plural="devices", namespaced=False
-    ),
-}
-"""Kind to resource; owners before what they own. Secrets and ConfigMaps are not among them."""
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):

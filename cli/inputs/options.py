@@ -25,7 +25,7 @@ from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
 from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import CONFIG_MAP, SharedSettings, read_settings
-from cli.inputs.snapshot_origin import read_snapshots
+from cli.inputs.snapshot_origin import read_snapshots, unread_kinds
 from cli.inputs.translation_snapshot import build_snapshot
 from cli.inputs.unread import UnreadKind, unread_notes
 from kube.manifests.reader import read_paths
@@ -417,8 +417,9 @@ def _read_state(flags: ClusterFlags, manifests: Iterable[SourceObject], scope: S
     if flags.live:
         return asyncio.run(_read_live(flags, manifests, scope))
     if flags.snapshots:
-        objects, version = read_snapshots(flags.snapshots, scope.kinds)
-        return _ReadState(namespace, objects, kubernetes=version)
+        objects, origin = read_snapshots(flags.snapshots, scope.kinds)
+        unread = unread_kinds(origin, objects, scope.kinds)
+        return _ReadState(namespace, objects, unread, origin.kubernetes_version)
     return _ReadState(namespace)
 
 

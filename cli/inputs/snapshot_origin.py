@@ -5,12 +5,15 @@ from typing import Final
 
 from cli.inputs.kinds import API_VERSION, Kinds
 from cli.inputs.objects import InputObject
+from cli.inputs.snapshot_kinds import KINDS
+from cli.inputs.unread import UnreadKind
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.manifests.reader import read_views
 from kube.manifests.source import ViewedObject
 
 SNAPSHOT: Final = "Snapshot"
 """The kind of the item."""
+_REFUSAL: Final = "the snapshot was taken by a user who may not list them"
 
 
 class SnapshotOrigin(ApiStruct, frozen=True, kw_only=True):
@@ -26,15 +29,32 @@ class SnapshotOrigin(ApiStruct, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
 
 
-def read_snapshots(paths: Iterable[str], kinds: Kinds) -> tuple[list[InputObject], str]:
-    """Return the objects of files, as of `read_views`, and the version of the cluster's API server.
+def read_snapshots(paths: Iterable[str], kinds: Kinds) -> tuple[list[InputObject], SnapshotOrigin]:
+    """Return the objects of files, as of `read_views`, and where they were read.
 
     Raises:
         ObjectFileError: A file cannot be read.
     """
     objects = read_views(paths, {**kinds, (API_VERSION, SNAPSHOT): SnapshotOrigin})
     state = [object_ for object_ in objects if object_.kind != SNAPSHOT]
-    return state, find_origin(objects).kubernetes_version
+    return state, find_origin(objects)
+
+
+def unread_kinds(
+    origin: SnapshotOrigin, objects: Iterable[InputObject], kinds: Kinds
+) -> list[UnreadKind]:
+    """Return the kinds that a snapshot lacks although its cluster may have objects of them.
+
+    Args:
+        origin: Where it was read.
+        objects: The state of the cluster; what another file has of a kind is there.
+        kinds: Those that the command depends on.
+    """
+    present = {object_.kind for object_ in objects}
+    resources = {KINDS[kind].plural for _, kind in kinds if kind in KINDS and kind not in present}
+    return [
+        UnreadKind(resource, _REFUSAL) for resource in origin.unreadable if resource in resources
+    ]
 
 
 def find_origin(objects: Iterable[InputObject]) -> SnapshotOrigin:

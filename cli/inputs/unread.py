@@ -1,4 +1,4 @@
-"""The kinds of a running cluster that the user may not list, and the note about them."""
+"""The kinds of a cluster that the user, or whoever took its snapshot, may not list, and the note about them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ class UnreadKind(NamedTuple):
 
     Attributes:
         resource: Its plural, such as `pods`.
-        refusal: The words of the API server.
+        refusal: The words of the API server, or what a snapshot says of it.
         namespace: The only one that it was refused in; empty for the whole cluster.
     """
 

@@ -18,6 +18,7 @@ from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases
 from testing.builders import gpus, pod
 from testing.command import CLUSTER, ROOT, drawbridge, finding_lines, translate
+from testing.migration import namespace, origin
 from testing.slice_cases import MIXED_LAYOUT
 
 Document = Mapping[str, Any]
@@ -25,6 +26,13 @@ Document = Mapping[str, Any]
 RIGHT = cases.claim(cases.exactly())
 WRONG = cases.claim(cases.exactly(count=33))
 DOUBTFUL = cases.claim(cases.exactly(tolerations=[{"operator": "Exists", "effect": "None"}]))
+
+
+def snapshot_file(folder: Path, *unreadable: str, others: Iterable[Document] = ()) -> Path:
+    """Write a snapshot that lacks these resources."""
+    file = folder / "cluster.yaml"
+    file.write_text(dump_yaml([origin(*unreadable), *others]))
+    return file
 
 
 def check(*documents: Document, options: Iterable[object] = ()) -> Result:
@@ -409,3 +417,35 @@ def test_the_hook_of_pre_commit_checks_the_files_that_it_is_given(tmp_path: Path
     assert refused.returncode == 1
     assert f"{wrong}:1: error: " in refused.stdout
     assert "2 objects checked" in refused.stdout
+
+
+# --- snapshots of users who may not list everything -----------------------------------------------
+
+
+def notes(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.stderr
+    return [line for line in result.stderr.splitlines() if line.startswith("note: ")]
+
+
+def test_what_a_snapshot_could_not_read_is_named(tmp_path: Path) -> None:
+    # Deployments and unknown words decide nothing here.
+    file = snapshot_file(tmp_path, "resourcequotas", "deployments", "pods", "\x1b[31m")
+
+    (note,) = notes(check(RIGHT, options=("--snapshot", file)))
+    assert note == (
+        "note: resourcequotas, pods cannot be read, so the answer is as if there were none: the snapshot "
+        "was taken by a user who may not list them"
+    )
+    (note,) = notes(
+        drawbridge("translate", "-f", "-", "--snapshot", file, stdin=dump_yaml([RIGHT]))
+    )
+    assert note.startswith("note: resourcequotas cannot be read")
+
+
+def test_a_snapshot_of_everything_has_no_note(tmp_path: Path) -> None:
+    whole = snapshot_file(tmp_path)
+    assert [] == notes(check(RIGHT, options=("--snapshot", whole)))
+
+    # What another file has is there.
+    added = snapshot_file(tmp_path, "namespaces", others=[namespace("team")])
+    assert [] == notes(check(RIGHT, options=("--snapshot", added)))

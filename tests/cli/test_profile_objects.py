@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from cli.inputs.snapshot_kinds import KINDS
 from testing.command import EXAMPLES, drawbridge, finding_lines
 
 FOLDER = EXAMPLES / "profile"
@@ -92,7 +93,5 @@ def test_inventory_and_assess_read_profiles() -> None:
 
 
 def test_a_snapshot_holds_profiles() -> None:
-    from cli.inputs.live_snapshot import KINDS  # noqa: PLC0415 - asyncio and the client
-
     assert KINDS["DeviceTranslationProfile"].plural == "devicetranslationprofiles"
     assert msgspec.to_builtins(KINDS["DeviceTranslationProfile"])["namespaced"] is False

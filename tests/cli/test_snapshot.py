@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from cli.__main__ import main
-from cli.inputs.live_snapshot import KINDS, read_snapshot
+from cli.inputs.live_snapshot import read_snapshot
 from cli.inputs.redaction import redact
+from cli.inputs.snapshot_kinds import KINDS
 from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS, Resource
 from kube.errors import ObjectFileError
 from kube.manifests.compressed import decompress

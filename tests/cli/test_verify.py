@@ -11,6 +11,7 @@ from click.testing import Result
 from cli.answers.verify import VerifyAnswer, Violation, confirm_orphans
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
+from testing.migration import origin
 from tests.cli.test_simulate import DRIVER, claim, device_class, holding, node, slice_of
 
 Document = dict[str, Any]
@@ -238,3 +239,10 @@ def test_a_log_that_cannot_be_read_ends_with_2(tmp_path: Path, text: str, expect
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert expected in result.stderr
+
+
+def test_allocations_of_a_snapshot_without_pods_are_not_verified() -> None:
+    result = verify([*cluster({"name": "gpu-0"}), origin("pods", "jobs")])
+
+    assert 2 == result.exit_code
+    assert "allocations cannot be verified without pods" in result.stderr

@@ -1,0 +1,54 @@
+"""The kinds of a snapshot, and the resources that list them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
+    DEVICE_TAINT_RULES,
+    DEVICE_TRANSLATION_PROFILES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NETWORK_ATTACHMENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+    WORKLOAD_PROFILES,
+    Resource,
+)
+
+KINDS: Final[Mapping[str, Resource]] = {
+    "Node": NODES,
+    "Namespace": NAMESPACES,
+    "ResourceQuota": RESOURCE_QUOTAS,
+    "LimitRange": LIMIT_RANGES,
+    "Deployment": Resource(group="apps", version="v1", plural="deployments"),
+    "ReplicaSet": Resource(group="apps", version="v1", plural="replicasets"),
+    "StatefulSet": Resource(group="apps", version="v1", plural="statefulsets"),
+    "DaemonSet": Resource(group="apps", version="v1", plural="daemonsets"),
+    "Job": Resource(group="batch", version="v1", plural="jobs"),
+    "CronJob": Resource(group="batch", version="v1", plural="cronjobs"),
+    "ReplicationController": Resource(version="v1", plural="replicationcontrollers"),
+    "Pod": PODS,
+    "PodDisruptionBudget": Resource(group="policy", version="v1", plural="poddisruptionbudgets"),
+    "DeviceClass": DEVICE_CLASSES,
+    "ResourceSlice": RESOURCE_SLICES,
+    "ResourceClaim": RESOURCE_CLAIMS,
+    "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
+    "DeviceTaintRule": DEVICE_TAINT_RULES,
+    "DeviceCompatibilityPolicy": DEVICE_COMPATIBILITY_POLICIES,
+    "DeviceTranslationProfile": DEVICE_TRANSLATION_PROFILES,
+    "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
+    "NetworkAttachmentDefinition": NETWORK_ATTACHMENTS,
+    "WorkloadProfile": WORKLOAD_PROFILES,
+    # Koordinator's node agent publishes the devices of each node as one.
+    "Device": Resource(
+        group="scheduling.koordinator.sh", version="v1alpha1", plural="devices", namespaced=False
+    ),
+}
+"""Kind to resource; owners before what they own. Secrets and ConfigMaps are not among them."""
