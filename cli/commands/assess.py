@@ -3,12 +3,17 @@
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
-from cli.answers.assessment.assess import Assessment, DetailedAssessment, assess_in_detail
+from cli.answers.assessment.assess import (
+    AssessedCluster,
+    Assessment,
+    DetailedAssessment,
+    assess_in_detail,
+)
 from cli.answers.assessment.assess import assess as assess_cluster
 from cli.answers.assessment.assess import assess_cluster as assess_nodes_and_workloads
 from cli.answers.assessment.blockers import Blocker
@@ -24,7 +29,7 @@ from cli.output.progress import LongRun
 CSV: Final = "csv"
 HTML: Final = "html"
 
-_Answer = TypeVar("_Answer", Assessment, DetailedAssessment)
+_Answer = TypeVar("_Answer", AssessedCluster, Assessment, DetailedAssessment)
 
 
 class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,11 +110,11 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool) -
     """
     residue = _find_residue(documents) if reports_residue else None
     if output == HTML:
-        details = _assess(assess_in_detail, documents)
+        details = _assess(assess_in_detail, documents, unreadable=documents.unreadable)
         assessment = details.assessment
         click.echo(format_assess_page(details, documents.profiles, residue), nl=False)
         sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
-    assessment = _assess(assess_cluster, documents)
+    assessment = _assess(assess_cluster, documents, unreadable=documents.unreadable)
     if output == Output.TEXT and residue is not None:
         click.echo(format_residue(residue, shutil.get_terminal_size().columns))
     elif output == Output.TEXT:
@@ -122,8 +127,10 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool) -
     sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
 
 
-def _assess(assessor: Callable[..., _Answer], documents: ClusterDocuments) -> _Answer:
-    """Return what `assess` or `assess_in_detail` returns about a cluster."""
+def _assess(
+    assessor: Callable[..., _Answer], documents: ClusterDocuments, **arguments: Any
+) -> _Answer:
+    """Return what a function of `cli.answers.assessment.assess` returns about a cluster."""
     return assessor(
         documents.objects,
         documents.profiles,
@@ -131,19 +138,12 @@ def _assess(assessor: Callable[..., _Answer], documents: ClusterDocuments) -> _A
         namespace=DEFAULT_NAMESPACE,
         version=documents.version,
         gates=documents.gates,
-        unreadable=documents.unreadable,
+        **arguments,
     )
 
 
 def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
-    cluster = assess_nodes_and_workloads(
-        documents.objects,
-        documents.profiles,
-        documents.options,
-        namespace=DEFAULT_NAMESPACE,
-        version=documents.version,
-        gates=documents.gates,
-    )
+    cluster = _assess(assess_nodes_and_workloads, documents)
     return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
 
 

@@ -15,6 +15,7 @@ from cli.__main__ import main
 from cli.answers.assessment import capacity
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge, translate
+from testing.migration import origin, resource_slice
 
 GPU = "nvidia.com/gpu"
 HAMI_DEVICES = [
@@ -426,32 +427,17 @@ def test_an_old_gpu_driver_is_a_blocker(tmp_path: Path) -> None:
 
 
 def test_an_old_cluster_is_a_blocker(tmp_path: Path) -> None:
-    origin = {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "kubernetesVersion": "v1.31.2",
-        "unreadable": ["pods", 7],
-    }
+    old = {**origin(version="v1.31.2"), "unreadable": ["pods", 7]}
 
-    answer = assessed(tmp_path, origin)
+    answer = assessed(tmp_path, old)
 
     assert [entry["code"] for entry in answer["blockers"]] == ["kubernetesTooOld", "notReadable"]
     assert "pods could not be read" in answer["blockers"][1]["message"]
     assert answer["unreadable"] == ["pods"]
 
 
-SHARED_SLICE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceSlice",
-    "metadata": {"name": "of-another-driver"},
-    "spec": {
-        "driver": "other.example.com",
-        "nodeName": "other",
-        "pool": {"name": "other", "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "gpu-0", "allowMultipleAllocations": True}],
-    },
-}
+SHARED_SLICE = resource_slice("other", "other.example.com", ["GPU-0"])
+SHARED_SLICE["spec"]["devices"][0]["allowMultipleAllocations"] = True
 
 
 @pytest.mark.parametrize(
@@ -490,18 +476,12 @@ def test_shares_need_a_cluster_that_can_hold_them(
     file, settings = tmp_path / "cluster.yaml", tmp_path / "settings.yaml"
     gates = {} if gate is None else {"DRAConsumableCapacity": gate}
     settings.write_text(dump_yaml([{"validation": {"featureGates": gates}}]))
-    origin = {
-        "apiVersion": "cli.drawbridge.internal/v1",
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "kubernetesVersion": version,
-    }
     workloads = (
         workload("Deployment", "share", SHARE),
         workload("Deployment", "whole", {GPU: "1"}),
     )
     nodes = (hami_node("hami-0"), plugin_node("plugin-0"))
-    file.write_text(dump_yaml([origin, *nodes, *workloads, *others]))
+    file.write_text(dump_yaml([origin(version=version), *nodes, *workloads, *others]))
 
     options = ("--snapshot", file, "--settings", settings, "-o", "json")
     answer = json.loads(drawbridge("assess", *options).stdout)
