@@ -322,9 +322,15 @@ def test_a_namespace_with_shares_is_held_where_the_cluster_cannot_hold_them(
 
     old = held_objects(planned(tmp_path, [*nodes, *shares, origin(version="v1.35.4")]))
     new = held_objects(planned(tmp_path, [*nodes, *shares, origin(version="v1.36.3")]))
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("validation: {featureGates: {DRAConsumableCapacity: true}}\n")
+    oldest = [*nodes, *shares, origin(version="v1.34.4")]
+    mistaken = held_objects(planned(tmp_path, oldest, "--settings", settings))
 
     assert "Deployment/team/web (sharesNotSupported)" in old["Namespace//team"]
     assert {} == new
+    reason = "Deployment/team/web would get shares: with the feature gate DRAConsumableCapacity, "
+    assert mistaken["Namespace//team"].startswith(reason)
 
 
 def test_nodes_that_are_held_for_one_reason_are_named_together(tmp_path: Path) -> None:

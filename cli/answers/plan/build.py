@@ -10,12 +10,14 @@ from cli.answers.assessment.assess import AssessedCluster, assess_cluster
 from cli.answers.assessment.assumed import find_target
 from cli.answers.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
+    Blocker,
     check_readable,
     check_version,
     nvidia_driver,
 )
 from cli.answers.assessment.node_devices import NodeDevices, Source
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
+from cli.answers.assessment.shares import check_shares
 from cli.answers.assessment.workloads import Workload, group_workloads
 from cli.answers.plan.driver_release import find_driver_release
 from cli.answers.plan.evidence import Evidence, mapping_at, read_evidence, text_map
@@ -113,7 +115,11 @@ def build_plan(
         for entry in candidates
         if f"Node//{entry.node.name}" not in names
     ]
-    namespaces, held_namespaces = _namespaces(prepared.cluster.workloads, stage.opted_in)
+    namespaces, held_namespaces = _namespaces(
+        prepared.cluster.workloads,
+        stage.opted_in,
+        tuple(check_shares(prepared.cluster.workloads, question.version)),
+    )
     blocked += held_namespaces
     obstacles = [
         Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
@@ -298,9 +304,16 @@ def _with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
 
 
 def _namespaces(
-    workloads: Iterable[AssessedWorkload], opted_in: frozenset[str]
+    workloads: Iterable[AssessedWorkload], opted_in: frozenset[str], defects: Iterable[Blocker]
 ) -> tuple[list[str], list[Held]]:
-    """Return the namespaces to be opted in, and those whose pods would be rejected."""
+    """Return the namespaces to be opted in, and those that are held, each with the first reason.
+
+    Args:
+        workloads: Of the cluster.
+        opted_in: Namespaces that take part already.
+        defects: As of `check_shares`.
+    """
+    defect_of = {name: defect for defect in defects for name in defect.objects}
     names: dict[str, list[AssessedWorkload]] = {}
     for workload in workloads:
         if workload.key.namespace not in opted_in:
@@ -321,6 +334,11 @@ def _namespaces(
             fix = next((workload.fix for workload in refused if workload.fix), "")
             reason = f"pods would be rejected once it is opted in: {_join_names(texts)}"
             blocked.append(Held(object=reference, reason=reason, fix=fix))
+        elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
+            defect = defect_of[mistaken[0].key.reference]
+            names_of_shares = _join_names([entry.key.reference for entry in mistaken])
+            reason = f"{names_of_shares} would get shares: {defect.message}"
+            blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
         elif any(workload.result is not None for workload in members):
             namespaces.append(name)
     return namespaces, blocked
