@@ -355,6 +355,22 @@ def allocate_by_hand(cluster: Access, name: str, namespace: str, device: str) ->
     assert status == 200, body
 
 
+def audit_events(cluster: Access, namespace: str) -> list[Object]:
+    """What was told about conflicts in a namespace under a policy in audit, as soon as there is some."""
+    events: list[Object] = []
+
+    def is_told() -> bool:
+        events[:] = (
+            event
+            for event in cluster.objects("events.events.k8s.io", namespace)
+            if event["reason"] == "DeviceIncompatible" and "is Audit" in event["note"]
+        )
+        return bool(events)
+
+    cluster.wait_until(is_told, f"an event tells of a conflict in {namespace}")
+    return events
+
+
 @pytest.mark.usefixtures("published")
 def test_an_audit_tells_what_would_have_been_refused(
     cluster: Access, namespace: str, workshop: str
@@ -385,19 +401,16 @@ def test_an_audit_tells_what_would_have_been_refused(
     assert "secret" not in text
     assert namespace not in text
 
-    cluster.apply(policy(enforcement="Enforce"))
-    enforced = awaited(cluster, GOOD)
-    assert task_result["status"]["conflicts"] == enforced["status"]["conflicts"]
-
+    # Each claim is told while the policy is in audit, which may be after the status says it.
     for name, where in (("secret-mig", namespace), ("secret-mps", workshop)):
-        (event,) = [
-            object_
-            for object_ in cluster.objects("events.events.k8s.io", where)
-            if object_["reason"] == "DeviceIncompatible" and "is Audit" in object_["note"]
-        ]
+        (event,) = audit_events(cluster, where)
         assert name == event["regarding"]["name"]
         assert "a claim in another namespace" in event["note"]
         assert "secret" not in event["note"]
+
+    cluster.apply(policy(enforcement="Enforce"))
+    enforced = awaited(cluster, GOOD)
+    assert task_result["status"]["conflicts"] == enforced["status"]["conflicts"]
 
     cluster.kubectl("delete", "resourceclaim", "secret-mps", "-n", workshop)
     cluster.wait_for(
