@@ -13,9 +13,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -212,6 +214,37 @@ class Access:
         # A story may have stored what is not UTF-8, which stays until its namespace is gone.
         items: list[Object] = json.loads(body.decode(errors="replace"))["items"]
         return sorted(items, key=lambda item: (_namespace(item), item["metadata"]["name"]))
+
+    @contextmanager
+    def watching(self, kind: str) -> Iterator[tuple[list[Object], list[Object]]]:
+        """Watch the objects of a kind in all namespaces while a block runs.
+
+        Yields:
+            The objects there are, and the list to which watch events are added.
+        """
+        path = self.kind(kind).path(None)
+        first = json.loads(self.raw(path))
+        version = first["metadata"]["resourceVersion"]
+        connection = _UnixConnection(self._proxy_socket())
+        connection.request("GET", f"{path}?watch=true&resourceVersion={version}")
+        # Nothing may change for long.
+        connection.sock.settimeout(None)
+        answer = connection.getresponse()
+        events: list[Object] = []
+
+        def read() -> None:
+            for line in answer:
+                events.append(json.loads(line))
+
+        reader = threading.Thread(target=read, name=f"watch of {kind}", daemon=True)
+        reader.start()
+        try:
+            yield first["items"], events
+            assert reader.is_alive(), f"the watch of {kind} has ended: {events[-1:]}"
+        finally:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+            reader.join()
+            connection.close()
 
     def kind(self, name: str) -> Kind:
         """Return the path and the plural of a kind, by any name that kubectl takes."""

@@ -328,50 +328,6 @@ class Turns:
                 print(f"{self._name}:", error)
 
 
-class QuotaWatch(Turns):
-    """A thread that looks at the quotas all the time.
-
-    A count of whole GPUs beyond a limit is no violation if the pods that are there request less: while
-    the claim that the scheduler made for a pod outlives the pod, both the claim and the pod's successor
-    count.
-
-    Source:
-        k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core/resource_claims.go, getVerifiedPodUsage.
-
-    Attributes:
-        violations: What was used beyond a limit, at any moment.
-        looks: How often it has looked.
-    """
-
-    def __init__(self, cluster: Access) -> None:
-        super().__init__("quotas", LOOK_S)
-        self._cluster = cluster
-        self.violations: list[str] = []
-        self.looks = 0
-
-    def turn(self) -> None:
-        quotas_ = self._cluster.objects("resourcequotas")
-        self.looks += 1
-        for quota in quotas_:
-            namespace, counted = quota["metadata"]["namespace"], quota.get("status", {})
-            for key, limit in quota["spec"]["hard"].items():
-                used = int(counted.get("used", {}).get(key, 0))
-                if used > int(limit) and key == f"requests.{GPU}":
-                    used = self._requested_gpus(namespace)
-                if used > int(limit):
-                    self.violations.append(f"{namespace}: {used} of {limit} {key}")
-
-    def _requested_gpus(self, namespace: str) -> int:
-        """Return how many GPUs the pods of a namespace request that run or will run."""
-        return sum(
-            int(container["resources"].get("limits", {}).get(GPU, 0))
-            for entry in self._cluster.objects("pods", namespace)
-            if "deletionTimestamp" not in entry["metadata"]
-            and entry["status"].get("phase") not in {"Succeeded", "Failed"}
-            for container in entry["spec"]["containers"]
-        )
-
-
 class Vendors(Turns):
     """A thread that stands for device plugins, DRA drivers and HAMi's scheduler.
 

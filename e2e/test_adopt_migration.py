@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +29,6 @@ from e2e.migration import (
     SHARED_NODES,
     TEAMS,
     WHOLE_NODES,
-    QuotaWatch,
     Vendors,
     Workload,
     budgets,
@@ -40,6 +40,7 @@ from e2e.migration import (
     workloads,
     write_driver_chart,
 )
+from e2e.quota_record import QuotaRecord, Status, excesses
 from kube.names import REQUEST_ANNOTATION
 
 WAVE_NODES: Final = 14
@@ -142,8 +143,9 @@ def migration(cluster: Cluster, tmp_path: Path) -> Migration:
 
 @pytest.mark.parametrize("cluster", [OF_ITS_OWN], indirect=True)
 def test_a_cluster_moves_wave_by_wave_and_one_wave_back(migration: Migration) -> None:
-    with Vendors(migration.cluster), QuotaWatch(migration.cluster) as watch:
+    with Vendors(migration.cluster), ExitStack() as stack:
         migration.wait_whole("at the start")
+        record = stack.enter_context(QuotaRecord(migration.cluster))
         mend(migration)
         promised = assess(migration)
         plan = make_plan(migration)
@@ -159,8 +161,11 @@ def test_a_cluster_moves_wave_by_wave_and_one_wave_back(migration: Migration) ->
 
         assert_counts(migration, promised)
         assert_the_quota_is_full(migration)
-    assert watch.looks
-    assert watch.violations == []
+    versions = record.versions()
+    assert set(TEAMS) <= {entry.namespace for entry in versions if isinstance(entry, Status)}
+    found = excesses(versions)
+    print("taken back by the quota controller:", *found.recounted, sep="\n")
+    assert found.uncounted == []
 
 
 def mend(migration: Migration) -> None:
