@@ -476,23 +476,46 @@ def test_shares_need_a_cluster_that_can_hold_them(
     file, settings = tmp_path / "cluster.yaml", tmp_path / "settings.yaml"
     gates = {} if gate is None else {"DRAConsumableCapacity": gate}
     settings.write_text(dump_yaml([{"validation": {"featureGates": gates}}]))
-    workloads = (
-        workload("Deployment", "share", SHARE),
-        workload("Deployment", "whole", {GPU: "1"}),
-    )
-    nodes = (hami_node("hami-0"), plugin_node("plugin-0"))
-    file.write_text(dump_yaml([origin(version=version), *nodes, *workloads, *others]))
+    share = workload("Deployment", "share", SHARE)
+    file.write_text(dump_yaml([origin(version=version), hami_node("hami-0"), share, *others]))
 
     options = ("--snapshot", file, "--settings", settings, "-o", "json")
     answer = json.loads(drawbridge("assess", *options).stdout)
 
-    assert outcomes(answer) == {
-        "Deployment/team/share": (outcome, 1),
-        "Deployment/team/whole": ("native", 1),
-    }
+    assert outcomes(answer)["Deployment/team/share"] == (outcome, 1)
     assert [entry["code"] for entry in answer["blockers"]] == codes
     if codes and codes != ["kubernetesTooOld"]:
         assert answer["blockers"][0]["objects"] == ["Deployment/team/share"]
+
+
+MAPPED_CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "fpga.example.com"},
+    "spec": {"extendedResourceName": "example.com/fpga"},
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "others", "outcome"),
+    [
+        pytest.param("v1.34.4", (), "translated", id="1.34"),
+        pytest.param("v1.35.4", (), "translated", id="1.35"),
+        pytest.param("v1.35.4", [MAPPED_CLASS], "native", id="a class shows that the gate is on"),
+        pytest.param("v1.36.3", (), "native", id="1.36 has the gate on"),
+        pytest.param("", (), "native", id="an unknown version is the newest"),
+    ],
+)
+def test_whole_devices_keep_their_keys_where_a_class_can_map_them(
+    tmp_path: Path, version: str, others: Iterable[Mapping[str, Any]], outcome: str
+) -> None:
+    whole = workload("Deployment", "whole", {GPU: "1"})
+
+    answer = assessed(tmp_path, origin(version=version), plugin_node("plugin-0"), whole, *others)
+
+    assert outcomes(answer) == {"Deployment/team/whole": (outcome, 1)}
+    fix = f"add extendedResourceName: {GPU} to DeviceClass gpu.nvidia.com"
+    assert [entry["fix"] for entry in answer["workloads"]] == [fix if outcome == "native" else ""]
 
 
 def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) -> None:

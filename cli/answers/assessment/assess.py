@@ -13,9 +13,9 @@ from allocator.model.feature_gates import Features
 from cli.answers.assessment.assumed import assume_inventory, find_target, whole_device_keys
 from cli.answers.assessment.blockers import Blocker, find_blockers
 from cli.answers.assessment.capacity import Capacity, place_workloads, release_claims
+from cli.answers.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
 from cli.answers.assessment.node_devices import NodeDevices, read_nodes
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
-from cli.answers.assessment.shares import can_share, check_shares
 from cli.answers.assessment.what_if import trace_first_pods
 from cli.answers.assessment.workloads import group_workloads
 from cli.answers.device_classes import select_devices
@@ -25,6 +25,7 @@ from cli.inputs.findings import reference
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects, of_kind
 from cli.inputs.translation_snapshot import build_snapshot
+from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
 from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
@@ -105,7 +106,7 @@ def assess(
     Args:
         profiles: Driver to profile.
         namespace: Of objects that name none.
-        gates: As of `can_share`.
+        gates: As of `has_gate`.
     """
     cluster = assess_cluster(
         objects, profiles, options, namespace=namespace, version=version, gates=gates
@@ -215,7 +216,7 @@ def assess_cluster(
         profiles: Driver to profile.
         namespace: Of objects that name none.
         version: As of `AssessedCluster`.
-        gates: As of `can_share`.
+        gates: As of `has_gate`.
     """
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
@@ -233,9 +234,14 @@ def assess_cluster(
         (),
         whole,
         namespace=namespace,
-        consumable_capacity=can_share(objects, version, gates),
+        consumable_capacity=has_gate(CONSUMABLE_CAPACITY, objects, version, gates),
     )
-    mapped_resources = snapshot.extended_resources
+    # Where nothing can be mapped, no pod stays as it is.
+    mapped_resources = (
+        snapshot.extended_resources
+        if has_gate(EXTENDED_RESOURCE, objects, version, gates)
+        else None
+    )
     # Without mapped names every pod is translated, so that all can be placed by their claims; the
     # drivers are still to be installed.
     snapshot = msgspec.structs.replace(snapshot, extended_resources={}, classes=None)

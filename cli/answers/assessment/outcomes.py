@@ -97,14 +97,14 @@ def assess_workload(
     snapshot: TranslationSnapshot,
     options: TranslationOptions,
     namespace: str,
-    mapped_resources: Mapping[str, str],
+    mapped_resources: Mapping[str, str] | None,
 ) -> AssessedWorkload | None:
     """Return the outcome of a workload; None when it requests no devices.
 
     Args:
         snapshot: Without resource names that classes map, so that each pod is translated.
         namespace: Of objects that name none.
-        mapped_resources: Resource name to the DeviceClass that maps it.
+        mapped_resources: Resource name to the DeviceClass that maps it; None where classes cannot.
     """
     owner = workload.owner
     has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
@@ -119,6 +119,7 @@ def assess_workload(
     is_whole = (
         requests
         and legacy is not None
+        and mapped_resources is not None
         and _is_native_once_mapped(legacy, snapshot, options)
         and not _has_other_scheduler(workload.pods, options)
     )
@@ -144,7 +145,7 @@ def assess_workload(
         findings=findings,
         keys=keys,
         unmapped=_unmapped_keys(keys, result, mapped_resources)
-        if outcome is Outcome.NATIVE
+        if outcome is Outcome.NATIVE and mapped_resources is not None
         else {},
         result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
         members=frozenset(

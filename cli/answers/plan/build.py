@@ -15,9 +15,9 @@ from cli.answers.assessment.blockers import (
     check_version,
     nvidia_driver,
 )
+from cli.answers.assessment.gates import check_shares
 from cli.answers.assessment.node_devices import NodeDevices, Source
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
-from cli.answers.assessment.shares import check_shares
 from cli.answers.assessment.workloads import Workload, group_workloads
 from cli.answers.plan.driver_release import find_driver_release
 from cli.answers.plan.evidence import Evidence, mapping_at, read_evidence, text_map
@@ -48,7 +48,7 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
         profiles: Driver to profile.
         namespace: Of objects that name none.
         version: Of the API server; empty when it is not known.
-        gates: As of `can_share`.
+        gates: As of `has_gate`.
         unreadable: Resources that could not be read.
     """
 

@@ -301,13 +301,13 @@ _USES: Final[Mapping[str, Callable[[SourceObject], bool]]] = {
 """Feature gate to whether an object has a field of it."""
 
 
-def uses_gate(gate: str, source: SourceObject) -> bool:
-    """Return whether an object has a field of a feature gate."""
-    return _USES[gate](source)
+_SHOWS: Final = {"DRAConsumableCapacity": _has_device_field("allowMultipleAllocations")}
+"""Feature gate to whether an object has a field of it that nobody has to give up where it is off."""
 
 
-has_shared_devices = _has_device_field("allowMultipleAllocations")
-"""Whether an object is a ResourceSlice with devices that several claims share."""
+def shows_gate(gate: str, source: SourceObject) -> bool:
+    """Return whether an object has a field that the API server drops where a feature gate is off."""
+    return _USES[gate](source) or (gate in _SHOWS and _SHOWS[gate](source))
 
 
 # --- API versions ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whether claims of a cluster can request shares, parts of devices: the gate DRAConsumableCapacity. Pure.
+"""What the feature gates of a cluster let claims and classes do: shares of devices, resource names. Pure.
 
 The cluster is not asked for its gates, so that a snapshot answers as the cluster does.
 
@@ -14,8 +14,7 @@ from cli.answers.upgrade.kubernetes import (
     DEFECTS,
     default_gate,
     format_version,
-    has_shared_devices,
-    uses_gate,
+    shows_gate,
 )
 from cli.answers.upgrade.model import UpgradeCode
 from cli.inputs.kubernetes_version import parse_version
@@ -23,36 +22,36 @@ from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.manifests.source import SourceObject
 from translation.cluster_features import requests_share
 
+EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 _FIX: Final = (
     "use a newer version of Kubernetes; until then turn off the gate, and request whole devices"
 )
 
 
-def can_share(
-    objects: Iterable[SourceObject], version: str, gates: Mapping[str, bool] = {}
+def has_gate(
+    gate: str, objects: Iterable[SourceObject], version: str, gates: Mapping[str, bool] = {}
 ) -> bool:
-    """Return whether claims of a cluster can request parts of devices.
+    """Return whether a feature gate is on in a cluster.
 
     The settings decide. A field of the gate in an object shows that it is on, as the API server would
     have dropped it. Without either it is as its version has it by default. A cluster without
     ResourceClaims has to be upgraded first, and is judged as afterwards.
 
     Args:
+        gate: `CONSUMABLE_CAPACITY`, for shares of devices, or `EXTENDED_RESOURCE`, for classes that
+            map resource names.
         objects: Of the cluster.
         version: Of the API server; empty when it is not known.
         gates: As the settings have them.
     """
-    if CONSUMABLE_CAPACITY in gates:
-        return gates[CONSUMABLE_CAPACITY]
+    if gate in gates:
+        return gates[gate]
     parsed_version = parse_version(version)
     return (
         parsed_version is None
         or parsed_version < OLDEST_KUBERNETES
-        or bool(default_gate(CONSUMABLE_CAPACITY, parsed_version))
-        or any(
-            uses_gate(CONSUMABLE_CAPACITY, source) or has_shared_devices(source)
-            for source in objects
-        )
+        or bool(default_gate(gate, parsed_version))
+        or any(shows_gate(gate, source) for source in objects)
     )
 
 
