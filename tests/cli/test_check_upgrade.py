@@ -95,7 +95,7 @@ def deployment(text: str) -> Document:
         ("1.33", [("error", "kubernetesTooOld")]),
         ("1.34", [("error", "featureGateOff")]),
         ("1.35", [("error", "featureGateOff")]),
-        ("1.36", [("warning", "kubernetesNotTested")]),
+        ("1.36", []),
         ("1.37", []),
         ("1.38", [("warning", "kubernetesNotTested")]),
     ],

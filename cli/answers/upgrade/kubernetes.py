@@ -22,7 +22,7 @@ SEPARATE_COUNTERS: Final = (1, 35)
 """From this version on counter sets are in slices of their own, without devices."""
 DRIVER_SINCE: Final = (1, 36)
 """The node driver writes `status.devices` with rights that exist since."""
-TESTED: Final = (OLDEST_KUBERNETES, (1, 35), NEWEST_TESTED)
+TESTED: Final = (OLDEST_KUBERNETES, (1, 35), (1, 36), NEWEST_TESTED)
 """The versions on which stories of translation, webhook and rules were run, see docs/operations.md."""
 
 GATES: Final[Mapping[str, Mapping[int, bool | None]]] = {
