@@ -19,7 +19,12 @@ from translation.arbiter import device_keys
 from translation.intents import Vocabulary
 from translation.keys import ANY, KeyOutcome, Place
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
+from translation.snapshot import (
+    Mode,
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
 
 _PREFIXES: Final = ("requests.", "limits.")
 _OWNERS: Final = ("nvidia", "hami", "koordinator")
@@ -161,7 +166,10 @@ def _matches(key: str, name: str) -> bool:
 def _classes_of(
     key: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Sequence[str]:
-    """Return the DeviceClasses of the claims of a pod with this key, whichever system owns it."""
+    """Return the DeviceClasses of the claims of a pod with this key, whichever system owns it.
+
+    A quota is converted before its namespace takes part, so the mode does not matter.
+    """
     classes: set[str] = set()
     container = {"name": "probe", "image": "probe", "resources": {"limits": {key: "1"}}}
     probe = SourceObject(
@@ -175,7 +183,7 @@ def _classes_of(
         line=0,
     )
     for owner in _OWNERS:
-        owner_options = msgspec.structs.replace(options, default_gpu_owner=owner)
+        owner_options = msgspec.structs.replace(options, default_gpu_owner=owner, mode=Mode.OPT_OUT)
         (result,) = translate_objects(
             [probe], snapshot=snapshot, options=owner_options, namespace="probe"
         )

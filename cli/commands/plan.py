@@ -104,7 +104,7 @@ def _inputs(documents: ClusterDocuments) -> Mapping[str, bytes]:
     """Return path below the plan's folder to content, for what says how the cluster is translated."""
     inputs: dict[str, bytes] = {}
     if documents.settings is not None:
-        inputs[runbooks.SETTINGS] = Path(documents.settings).read_bytes()
+        inputs[runbooks.SETTINGS] = documents.settings
     if documents.profile_directory is not None:
         for path, content in profile_texts(documents.profile_directory):
             inputs[f"{runbooks.PROFILES}/{path.name}"] = content

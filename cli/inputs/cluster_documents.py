@@ -15,9 +15,10 @@ from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.inputs.options import NO_CLUSTER, translation_options
 from cli.inputs.plugin import is_plugin
 from cli.inputs.profiles import profiles_in_force
-from cli.inputs.settings import SharedSettings, read_settings
+from cli.inputs.settings import SharedSettings, read_settings_text, settings_of
 from cli.inputs.snapshot_kinds import KINDS
-from cli.inputs.snapshot_origin import find_origin
+from cli.inputs.snapshot_origin import find_origin, unread_kinds
+from cli.inputs.unread import unread_notes
 from findings.text import printable
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
@@ -38,7 +39,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Resources that could not be read.
         profiles: Driver to profile.
         gates: Feature gates that the settings name, which the cluster has so.
-        settings: Path of the settings file; None without one.
+        settings: Content of the settings file; None without one.
         profile_directory: The directory of profile files; None without one.
     """
 
@@ -48,7 +49,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, Profile]
     options: TranslationOptions
     gates: Mapping[str, bool] = {}
-    settings: str | None = None
+    settings: bytes | None = None
     profile_directory: Path | None = None
 
 
@@ -146,7 +147,7 @@ def read_documents(
     if not is_live and (flags.kubeconfig or flags.context):
         raise click.UsageError("--kubeconfig and --context require --live.")
     files = load_profiles(flags.profile_directory)
-    shared_settings = SharedSettings() if flags.settings is None else read_settings(flags.settings)
+    settings, shared_settings = _read_settings(flags.settings)
     options = translation_options((), files, shared_settings, others_may_come=True)
     if is_live:
         state = asyncio.run(_read_live(flags, start_progress(), kinds))
@@ -161,9 +162,17 @@ def read_documents(
         profiles=in_force.profiles,
         options=translation_options((), in_force.profiles, shared_settings),
         gates=shared_settings.validation.feature_gates,
-        settings=flags.settings,
+        settings=settings,
         profile_directory=flags.profile_directory,
     )
+
+
+def _read_settings(path: str | None) -> tuple[bytes | None, SharedSettings]:
+    """Return a settings file as text and as settings; a pipe can be read only once."""
+    if path is None:
+        return None, SharedSettings()
+    text = read_settings_text(path)
+    return text, settings_of(text, path)
 
 
 def reads_live(flags: DocumentFlags) -> bool:
@@ -212,6 +221,9 @@ def _of_files(
     """Return the objects of files, and what a snapshot tells of its cluster."""
     objects = read_paths(paths)
     origin = find_origin(objects)
+    missing = unread_kinds(origin, objects, [("", kind) for kind in KINDS])
+    for note in unread_notes(missing):
+        click.echo(printable(f"note: {note}"), err=True)
     return ClusterDocuments(
         objects=tuple(objects),
         version=origin.kubernetes_version,

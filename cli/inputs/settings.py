@@ -35,12 +35,20 @@ def read_settings(path: str) -> SharedSettings:
     Raises:
         ConfigError: The file cannot be read, or makes no sense.
     """
+    return settings_of(read_settings_text(path), path)
+
+
+def read_settings_text(path: str) -> bytes:
+    """Read the content of a settings file, at most as much as shows that it is too large.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
     try:
         with Path(path).open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as fault:
         raise ConfigError(f"{path}: {fault.strerror}") from fault
-    return settings_of(text, path)
 
 
 def settings_in_config_map(raw: bytes) -> SharedSettings:

@@ -9,7 +9,7 @@ from cli.inputs.snapshot_kinds import KINDS
 from cli.inputs.unread import UnreadKind
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.manifests.reader import read_views
-from kube.manifests.source import ViewedObject
+from kube.manifests.source import SourceObject, ViewedObject
 
 SNAPSHOT: Final = "Snapshot"
 """The kind of the item."""
@@ -41,7 +41,9 @@ def read_snapshots(paths: Iterable[str], kinds: Kinds) -> tuple[list[InputObject
 
 
 def unread_kinds(
-    origin: SnapshotOrigin, objects: Iterable[InputObject], kinds: Kinds
+    origin: SnapshotOrigin,
+    objects: Iterable[SourceObject | InputObject],
+    kinds: Iterable[tuple[str, str]],
 ) -> list[UnreadKind]:
     """Return the kinds that a snapshot lacks although its cluster may have objects of them.
 

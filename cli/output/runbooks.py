@@ -256,6 +256,7 @@ def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
             *("kubectl", "label", "namespace", namespace, f"{TRANSLATE_LABEL}=true", "--overwrite")
         )
     yield from _restarts(wave)
+    yield from _recreations(wave)
     yield f'\necho "wave {wave.wave} is switched; next: $here/verify.sh"'
 
 
@@ -277,6 +278,8 @@ def _rollback(wave: Wave, last: int) -> Iterator[str]:
         yield "\n# New pods of these namespaces keep their device keys; quotas count both, and stay."
     for namespace in wave.namespaces:
         yield _command("kubectl", "label", "namespace", namespace, f"{TRANSLATE_LABEL}-")
+    # Such a pod has claims, so it runs on a node that is drained next.
+    yield from _recreations(wave)
     for node in reversed(wave.nodes):
         labels = [
             f"{label}-" if former is None else f"{label}={former}"
@@ -323,7 +326,7 @@ def _node_lines(node: PlannedNode, labels: Sequence[str], verify: str = "") -> I
 
 
 def _restarts(wave: Wave) -> Iterator[str]:
-    """Yield the commands that create pods again, and comments on pods that none creates."""
+    """Yield the commands that create pods again."""
     translated = [workload for workload in wave.workloads if workload.is_translated]
     if translated:
         yield "\n# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
@@ -332,11 +335,19 @@ def _restarts(wave: Wave) -> Iterator[str]:
         kind, namespace, name = workload.object.split("/", 2)
         if kind in _RESTARTED:
             targets.setdefault(namespace, []).append(f"{_RESTARTED[kind]}/{name}")
-        elif kind == "Pod":
-            yield _comment(f"Pod {namespace}/{name}: delete it and apply its manifest again.")
     for namespace, names in targets.items():
         command = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
         yield " \\\n  ".join((_command(*command), *map(_quoted, names)))
+
+
+def _recreations(wave: Wave) -> Iterator[str]:
+    """Yield commands that name the pods that no command creates again."""
+    for workload in wave.workloads:
+        if workload.is_translated and workload.object.startswith("Pod/"):
+            text = (
+                f"by hand: delete {reference_text(workload.object)}, and apply its manifest again"
+            )
+            yield f"echo {_quoted(text)}"
 
 
 def _quota_files(plan: Plan, wave: Wave) -> list[str]:

@@ -387,6 +387,32 @@ def test_a_bare_pod_is_named(tmp_path: Path) -> None:
     assert any("team/web-0" in note and "kubectl drain stops" in note for note in notes)
 
 
+def test_settings_of_a_pipe_are_copied(tmp_path: Path) -> None:
+    text = "translation: {mode: OptIn}\n"
+    reader, writer = os.pipe()
+    os.write(writer, text.encode())
+    os.close(writer)
+
+    planned(tmp_path, FLEET, "--settings", Path(f"/dev/fd/{reader}"))
+
+    os.close(reader)
+    assert (tmp_path / "plan" / "settings.yaml").read_text() == text
+
+
+def test_scripts_print_the_bare_pods_that_no_command_creates_again(tmp_path: Path) -> None:
+    _, pod = workload("web", SHARE, ["hami-0"])
+    del pod["metadata"]["ownerReferences"]
+
+    planned(tmp_path, [hami_node("hami-0"), hami_node("hami-1"), pod])
+
+    by_hand = "echo 'by hand: delete Pod/team/web-0, and apply its manifest again'"
+    switch, rollback = script(tmp_path, "switch"), script(tmp_path, "rollback")
+    assert switch.splitlines()[-3] == by_hand
+    lines = rollback.splitlines()
+    drains = [line for line in lines if line.startswith("kubectl drain")]
+    assert lines.index(by_hand) < lines.index(drains[0])
+
+
 # --- runbooks -------------------------------------------------------------------------------------
 
 PHASES: Final = ("preflight", "switch", "verify", "rollback")

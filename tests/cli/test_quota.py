@@ -1,7 +1,7 @@
 """`drawbridge quota convert`: lines for the claims of translated pods, beside the old ones."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,12 @@ def quota(hard: Mapping[str, Any], **spec: Any) -> dict[str, Any]:
     }
 
 
-def convert(tmp_path: Path, *objects: Mapping[str, Any], output: str = "json") -> Result:
+def convert(
+    tmp_path: Path, *objects: Mapping[str, Any], output: str = "json", flags: Sequence[Any] = ()
+) -> Result:
     file = tmp_path / "cluster.yaml"
     file.write_text(dump_yaml(objects))
-    return drawbridge("quota", "convert", "--snapshot", file, "-o", output)
+    return drawbridge("quota", "convert", "--snapshot", file, "-o", output, *flags)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,19 @@ def test_numbers_of_devices_become_devices_of_classes(
     assert converted["added"] == added
     assert converted["notConvertible"] == {}
     assert converted["document"]["spec"]["hard"] == {**added, **hard, "pods": "10"}
+    assert result.exit_code == 0
+
+
+def test_quotas_are_converted_before_their_namespace_is_opted_in(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {mode: OptIn}\n")
+
+    result = convert(
+        tmp_path, quota({"requests.nvidia.com/gpu": "64"}), flags=("--settings", settings)
+    )
+
+    (converted,) = json.loads(result.stdout)["quotas"]
+    assert converted["added"] == {NVIDIA: "64", HAMI: "64"}
     assert result.exit_code == 0
 
 
@@ -107,3 +122,20 @@ def test_other_quotas_are_passed_over(document: Mapping[str, Any], tmp_path: Pat
 
     assert (result.exit_code, result.stdout) == (0, "")
     assert "no ResourceQuota names a device key" in result.stderr
+
+
+def test_quotas_that_a_snapshot_could_not_read_are_named(tmp_path: Path) -> None:
+    snapshot = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "unreadable": ["resourcequotas", "\x1b[31m"],
+    }
+
+    result = convert(tmp_path, snapshot)
+
+    assert (
+        "note: resourcequotas cannot be read, so the answer is as if there were none"
+        in result.stderr
+    )
+    assert "\x1b" not in result.stderr
