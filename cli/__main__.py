@@ -102,7 +102,9 @@ class _Group(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # The reader has closed the pipe; click ends quietly.
-            raise _CallError(error.strerror or str(error)) from error
+            reason = error.strerror or str(error)
+            place = f"{error.filename}: " if isinstance(error.filename, str | os.PathLike) else ""
+            raise _CallError(f"{place}{reason}") from error
 
 
 @click.group(

@@ -387,6 +387,17 @@ def test_a_bare_pod_is_named(tmp_path: Path) -> None:
     assert any("team/web-0" in note and "kubectl drain stops" in note for note in notes)
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml(FLEET))
+    folder = snapshot / "plan"
+
+    result = drawbridge("plan", "--snapshot", snapshot, "-o", folder)
+
+    assert result.exit_code == 2
+    assert f"Error: {folder}: Not a directory" in result.stderr
+
+
 def test_settings_of_a_pipe_are_copied(tmp_path: Path) -> None:
     text = "translation: {mode: OptIn}\n"
     reader, writer = os.pipe()
