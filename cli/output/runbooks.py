@@ -41,6 +41,10 @@ here="$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)"
 """
 
 
+_FOLDER: Final = '$(dirname -- "$here")'
+"""The plan's folder, in the scripts of a wave."""
+
+
 def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
     """Return path below the plan's folder to text, for every script.
 
@@ -52,9 +56,11 @@ def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
     verify = "drawbridge verify --live" + "".join(
         f' {flag} "$here/../{name}"' for flag, name in flags
     )
-    # It is printed between double quotes, for people to copy.
-    copies = "".join(f" {flag} '$here/../{name}'" for flag, name in flags)
-    residue = f"drawbridge assess --live{copies} --residue"
+    copies = "".join(f" {flag} %q" for flag, _ in flags)
+    residue = _print(
+        f"wave {len(plan.waves)} is done; next: drawbridge assess --live{copies} --residue",
+        *(f"{_FOLDER}/{name}" for _, name in flags),
+    )
     texts = {"prepare.sh": _text(_prepare(plan))}
     for wave in plan.waves:
         last = len(plan.waves)
@@ -64,6 +70,12 @@ def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
         texts[f"{folder}/verify.sh"] = _text(_verify(wave, last, verify, residue))
         texts[f"{folder}/rollback.sh"] = _text(_rollback(wave, last))
     return texts
+
+
+def _print(text: str, *paths: str) -> str:
+    """Return a command that prints a line; for each %q in it a path, quoted where a shell needs it."""
+    arguments = "".join(f' "{path}"' for path in paths)
+    return f"\nprintf '{text}\\n'{arguments}"
 
 
 def _input_flags(inputs: Iterable[str]) -> list[tuple[str, str]]:
@@ -131,8 +143,10 @@ def _prepare(plan: Plan) -> Iterator[str]:
     if by_hand:
         names = _quoted(f"by hand, as the comments say: install {', '.join(by_hand)}")
         yield f"\necho {names}"
-    next_step = "$here/wave-1/preflight.sh" if plan.waves else "see $here/README.md"
-    yield f'\necho "prepared; next: {next_step}"'
+    if plan.waves:
+        yield _print("prepared; next: %q", "$here/wave-1/preflight.sh")
+    else:
+        yield _print("prepared; next: see %q", "$here/README.md")
 
 
 def _driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
@@ -230,7 +244,7 @@ def _preflight(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
             *("--ignore-daemonsets", "--delete-emptydir-data"),
         )
     yield f'{verify} --wave "$here" --before'
-    yield f'\necho "wave {wave.wave} may begin: $here/switch.sh"'
+    yield _print(f"wave {wave.wave} may begin: %q", "$here/switch.sh")
 
 
 def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
@@ -257,17 +271,18 @@ def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
         )
     yield from _restarts(wave)
     yield from _recreations(wave)
-    yield f'\necho "wave {wave.wave} is switched; next: $here/verify.sh"'
+    yield _print(f"wave {wave.wave} is switched; next: %q", "$here/verify.sh")
 
 
 def _verify(wave: Wave, last: int, verify: str, residue: str) -> Iterator[str]:
     yield _HEAD.format(title=f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
     yield f'{verify} --wave "$here" --wait={WAVE_TIMEOUT}'
     yield "drawbridge verify --live"
-    next_step = f"$here/../wave-{wave.wave + 1}/preflight.sh"
     if wave.wave == last:
-        next_step = residue
-    yield f'\necho "wave {wave.wave} is done; next: {next_step}"'
+        yield residue
+    else:
+        following = f"{_FOLDER}/wave-{wave.wave + 1}/preflight.sh"
+        yield _print(f"wave {wave.wave} is done; next: %q", following)
 
 
 def _rollback(wave: Wave, last: int) -> Iterator[str]:
@@ -287,7 +302,7 @@ def _rollback(wave: Wave, last: int) -> Iterator[str]:
         ]
         yield from _node_lines(node, labels)
     yield from _restarts(wave)
-    yield f'\necho "wave {wave.wave} is taken back; to move it again: $here/preflight.sh"'
+    yield _print(f"wave {wave.wave} is taken back; to move it again: %q", "$here/preflight.sh")
 
 
 def _node_lines(node: PlannedNode, labels: Sequence[str], verify: str = "") -> Iterator[str]:

@@ -1,6 +1,7 @@
 """`drawbridge plan`: waves that fit, what is held, and runbooks that people can run."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -433,22 +434,37 @@ def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> s
     return (tmp_path / folder / f"wave-{wave}" / f"{phase}.sh").read_text()
 
 
+def said_at_the_end(script: Path) -> list[str]:
+    """Return the words of the last line of a script as a shell would read them after its words."""
+    lines = script.read_text().splitlines()
+    here = next(line for line in lines if line.startswith("here="))
+    # The folder has to be found from the script, wherever that lies.
+    last = script.with_name("last.sh")
+    last.write_text(f"{here}\n{lines[-1]}\n")
+    said = subprocess.run(["bash", last], capture_output=True, text=True, check=True).stdout
+    return shlex.split(said.partition(": ")[2])
+
+
 def test_each_script_says_which_comes_next(tmp_path: Path) -> None:
     objects = [plugin_node("a"), plugin_node("b"), hami_node("c")]
-    last = len(planned(tmp_path, objects, "--wave-nodes", 1)["waves"])
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {mode: OptIn}")
+    flags = ("--settings", settings, "--wave-nodes", 1)
+    waves = len(planned(tmp_path, objects, *flags)["waves"])
+    folder = (tmp_path / "plan").rename(tmp_path / "it's a $(plan)")
+    prepared = folder / "prepare.sh"
 
-    prepared = (tmp_path / "plan" / "prepare.sh").read_text().splitlines()
-    by_hand, begin = [line for line in prepared if line.startswith("echo ")]
+    (by_hand,) = [line for line in prepared.read_text().splitlines() if line.startswith("echo ")]
+    ends = [said_at_the_end(folder / f"wave-{wave}" / "verify.sh") for wave in range(1, waves + 1)]
 
     assert "install hami-core-gpu.project-hami.io (drawbridge.internal/dra-driver=" in by_hand
-    assert begin == 'echo "prepared; next: $here/wave-1/preflight.sh"'
-    ends = [script(tmp_path, "verify", number).splitlines()[-1] for number in range(1, last + 1)]
+    assert said_at_the_end(prepared) == [f"{folder}/wave-1/preflight.sh"]
     assert ends == [
-        'echo "wave 1 is done; next: $here/../wave-2/preflight.sh"',
-        'echo "wave 2 is done; next: $here/../wave-3/preflight.sh"',
-        'echo "wave 3 is done; next: drawbridge assess --live --residue"',
+        [f"{folder}/wave-2/preflight.sh"],
+        [f"{folder}/wave-3/preflight.sh"],
+        ["drawbridge", "assess", "--live", "--settings", f"{folder}/settings.yaml", "--residue"],
     ]
-    page = (tmp_path / "plan" / "README.md").read_text()
+    page = (folder / "README.md").read_text()
     assert "//" not in page
     assert "&gt;" not in page
 
@@ -525,8 +541,8 @@ def test_scripts_ask_with_the_settings_of_the_plan(tmp_path: Path) -> None:
     assert all('--live --settings "$here/../settings.yaml" --' in line for line in questions)
     copied = tmp_path / "plan" / "settings.yaml"
     assert copied.read_text() == settings.read_text()
-    end = script(tmp_path, "verify", 2).splitlines()[-1]
-    assert end.endswith("drawbridge assess --live --settings '$here/../settings.yaml' --residue\"")
+    end = said_at_the_end(tmp_path / "plan" / "wave-2" / "verify.sh")
+    assert end[-4:] == ["--live", "--settings", f"{tmp_path}/plan/settings.yaml", "--residue"]
     # Another plan in the same folder has none.
     planned(tmp_path, FLEET)
     assert not copied.exists()
@@ -544,8 +560,8 @@ def test_scripts_ask_with_the_profiles_of_the_plan(tmp_path: Path) -> None:
     questions = wave_questions(tmp_path)
     assert len(questions) == 2 + 1 + 2 + 4
     assert all('--live --profiles "$here/../profiles" --' in line for line in questions)
-    end = script(tmp_path, "verify", 2).splitlines()[-1]
-    assert end.endswith("drawbridge assess --live --profiles '$here/../profiles' --residue\"")
+    end = said_at_the_end(tmp_path / "plan" / "wave-2" / "verify.sh")
+    assert end[-4:] == ["--live", "--profiles", f"{tmp_path}/plan/profiles", "--residue"]
     copies = tmp_path / "plan" / "profiles"
     assert [path.name for path in copies.iterdir()] == ["gpu.yaml"]
     assert (copies / "gpu.yaml").read_bytes() == (directory / "gpu.yaml").read_bytes()
