@@ -435,13 +435,14 @@ def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> s
 
 
 def said_at_the_end(script: Path) -> list[str]:
-    """Return the words of the last line of a script as a shell would read them after its words."""
+    """Return what the last line of a script says after a colon, as a shell would read it."""
     lines = script.read_text().splitlines()
     here = next(line for line in lines if line.startswith("here="))
     # The folder has to be found from the script, wherever that lies.
     last = script.with_name("last.sh")
     last.write_text(f"{here}\n{lines[-1]}\n")
     said = subprocess.run(["bash", last], capture_output=True, text=True, check=True).stdout
+    last.unlink()
     return shlex.split(said.partition(": ")[2])
 
 
