@@ -26,6 +26,8 @@ _CHANGING: Final = (
     (r"-namespaces-\d+", "-namespaces-ID"),
     (r" \(\d+\)", " (ID)"),
     (r"[ \t]+", " "),
+    # What the first run on a machine builds.
+    (r"(?m)^(?:e2e: (?:building|built)|go: downloading) .*\n", ""),
     # What kubectl logs of a watch that it ends itself.
     (r"(?m)^[IWE]\d{4} .*\n", ""),
 )
