@@ -135,6 +135,9 @@ async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServ
     async with observing(server) as observation:
         wait_for_two(server)
         await until(lambda: observation.counted("created"))
+        # The event may be there before the look that recorded it has ended.
+        blocked = 'drawbridge_observer_blocked_pods{reason="allocated"} 1.0'
+        await until(lambda: blocked in observation.metrics)
 
         (event,) = server.objects(EVENTS)
 
@@ -142,7 +145,6 @@ async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServ
         "1 node: 1/2 devices in use; only 1 suitable device, 2 requested."
     )
     assert "uid-trainer" == event["regarding"]["uid"]
-    assert 'drawbridge_observer_blocked_pods{reason="allocated"} 1.0' in observation.metrics
 
 
 class MetricsWithABug(ObserverMetrics):
