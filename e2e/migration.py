@@ -8,7 +8,6 @@ server sees it: they follow the labels of nodes, and nothing of the product.
 import http.client
 import json
 import threading
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -295,17 +294,20 @@ def namespaces() -> list[Object]:
 # --- stand-ins --------------------------------------------------------------------------------------
 
 
-class Turns:
-    """A thread that does the same again and again while a block runs.
+class Vendors:
+    """A thread that stands for device plugins, DRA drivers and HAMi's scheduler while a block runs.
 
-    A call that fails is made again in the next turn.
+    A node's device plugin offers its devices where the Operator, or the label of HAMi, wants it; a DRA
+    driver publishes a node's devices where the node selector of its DaemonSet matches. A call that fails
+    is made again in the next turn.
     """
 
-    def __init__(self, name: str, period_s: float) -> None:
-        self._name = name
-        self._period_s = period_s
+    def __init__(self, cluster: Access) -> None:
+        self._cluster = cluster
+        self._published: set[str] = set()
+        self._offered: dict[str, str] = {}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="vendors", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -315,33 +317,15 @@ class Turns:
         self._ended.set()
         self._thread.join()
 
-    @abstractmethod
-    def turn(self) -> None:
-        """Do it once."""
-
     def _run(self) -> None:
-        while not self._ended.wait(self._period_s):
+        while not self._ended.wait(PERIOD_S):
             try:
-                self.turn()
+                self._turn()
             except TRANSIENT as error:
                 # pytest shows it where a story fails.
-                print(f"{self._name}:", error)
+                print("vendors:", error)
 
-
-class Vendors(Turns):
-    """A thread that stands for device plugins, DRA drivers and HAMi's scheduler.
-
-    A node's device plugin offers its devices where the Operator, or the label of HAMi, wants it; a DRA
-    driver publishes a node's devices where the node selector of its DaemonSet matches.
-    """
-
-    def __init__(self, cluster: Access) -> None:
-        super().__init__("vendors", PERIOD_S)
-        self._cluster = cluster
-        self._published: set[str] = set()
-        self._offered: dict[str, str] = {}
-
-    def turn(self) -> None:
+    def _turn(self) -> None:
         by_name = {node["metadata"]["name"]: node for node in self._list("/api/v1/nodes")}
         selectors = [
             daemon_set["spec"]["template"]["spec"].get("nodeSelector", {})

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from allocator.pods.quota_usage import DEVICES_OF_CLASS
 from e2e.access import Access, Object
+from kube.api.core import FINISHED_PHASES
 from kube.quantity import Quantity
 
 ADMISSION: Final = "kube-apiserver"
@@ -141,7 +142,7 @@ def _of_pod(stored: Object, is_gone: bool) -> Counting:
     has_ended = (
         is_gone
         or "deletionTimestamp" in stored["metadata"]
-        or stored["status"].get("phase") in {"Succeeded", "Failed"}
+        or stored["status"].get("phase") in FINISHED_PHASES
     )
     for container in () if has_ended else stored["spec"]["containers"]:
         for name, quantity in container["resources"].get("limits", {}).items():

@@ -20,6 +20,11 @@ def parse_version(text: str) -> Version | None:
     return (int(match[1]), int(match[2])) if match is not None else None
 
 
+def format_version(version: Version) -> str:
+    """Return a version as people write it."""
+    return ".".join(map(str, version))
+
+
 class VersionType(click.ParamType[Version]):
     """A version of Kubernetes such as `1.38`."""
 

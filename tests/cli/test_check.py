@@ -69,15 +69,6 @@ def test_devices_beside_counters_are_the_layout_of_1_34(
     assert expected == (result.exit_code, finding["severity"])
 
 
-def snapshot_of(version: object) -> Document:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Snapshot",
-        "metadata": {"name": "cluster"},
-        "kubernetesVersion": version,
-    }
-
-
 def as_json_list(*items: Document) -> str:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}).decode()
 
@@ -104,7 +95,7 @@ def test_a_snapshot_is_judged_by_the_version_of_its_cluster(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "cluster.yaml"
-    file.write_text(write(*map(snapshot_of, versions)))
+    file.write_text(write(*(origin(version=version) for version in versions)))
 
     findings = answer(MIXED_LAYOUT, options=("--snapshot", file, *flags))["findings"]
 

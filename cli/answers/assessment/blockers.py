@@ -8,6 +8,7 @@ import msgspec
 
 from cli.answers.assessment.capacity import Capacity
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
+from cli.inputs.kubernetes_version import format_version, parse_version
 from findings.finding import Code
 from kube.api.core import Node
 
@@ -26,7 +27,6 @@ NEEDED: Final = (
 """Resources without which nobody knows what a cluster has."""
 DRIVER_LABELS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
 """Labels of GPU feature discovery; the second is the older name."""
-_VERSION: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +72,13 @@ def find_blockers(
 
 def check_version(version: str) -> Iterator[Blocker]:
     """Yield a blocker if a cluster serves no ResourceClaims."""
-    match = _VERSION.match(version)
-    if match is not None and (int(match[1]), int(match[2])) < OLDEST_KUBERNETES:
-        oldest = ".".join(map(str, OLDEST_KUBERNETES))
+    parsed_version = parse_version(version)
+    if parsed_version is not None and parsed_version < OLDEST_KUBERNETES:
         yield Blocker(
             code="kubernetesTooOld",
-            message=f"Kubernetes {match[1]}.{match[2]} does not serve resource.k8s.io/v1",
-            fix=f"upgrade to Kubernetes {oldest} or newer; for shares of devices to 1.36 or newer",
+            message=f"Kubernetes {format_version(parsed_version)} does not serve resource.k8s.io/v1",
+            fix=f"upgrade to Kubernetes {format_version(OLDEST_KUBERNETES)} or newer; for shares of "
+            "devices to 1.36 or newer",
             objects=(),
         )
 

@@ -10,12 +10,7 @@ from typing import Final
 
 from cli.answers.assessment.blockers import OLDEST_KUBERNETES, Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload
-from cli.answers.upgrade.kubernetes import (
-    DEFECTS,
-    default_gate,
-    format_version,
-    shows_gate,
-)
+from cli.answers.upgrade.kubernetes import default_gate, describe_defect, shows_gate
 from cli.answers.upgrade.model import UpgradeCode
 from cli.inputs.kubernetes_version import parse_version
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
@@ -62,19 +57,17 @@ def check_shares(workloads: Iterable[AssessedWorkload], version: str) -> Iterato
         workloads: With shares only where the gate is on.
         version: Of the API server; empty when it is not known.
     """
-    parsed_version = parse_version(version)
-    defect = DEFECTS.get((CONSUMABLE_CAPACITY, parsed_version[1])) if parsed_version else None
+    defect = describe_defect(CONSUMABLE_CAPACITY, parse_version(version))
     names = [
         workload.key.reference
         for workload in workloads
         if workload.result is not None
         and any(any(requests_share(claim)) for claim in workload.result.claims)
     ]
-    if parsed_version is not None and defect is not None and names:
+    if defect and names:
         yield Blocker(
             code=UpgradeCode.GATE_DEFECTIVE.value,
-            message=f"with the feature gate {CONSUMABLE_CAPACITY}, kube-scheduler of Kubernetes "
-            f"{format_version(parsed_version)} {defect}",
+            message=defect,
             fix=_FIX,
             objects=tuple(names),
         )

@@ -9,9 +9,10 @@ from admission.webhook_configuration import PODS_WEBHOOK, ROUTING_WEBHOOK
 from certs.authority import CertificateError
 from certs.rotation import parse_certificates
 from cli.answers.status.model import State, StatusCheck
-from cli.answers.upgrade.kubernetes import DEFECTS
+from cli.answers.upgrade.kubernetes import find_defect
 from cli.inputs.installation import Installation, webhooks_in, webhooks_of
 from cli.inputs.kubernetes_version import parse_version
+from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from findings.text import count_text
 from kube.names import TRANSLATE_LABEL
 from translation.snapshot import Mode
@@ -147,7 +148,7 @@ def check_mode(installation: Installation) -> StatusCheck:
 
 def check_gates(installation: Installation) -> StatusCheck:
     """Return whether claims of the cluster can request parts of devices."""
-    is_on = installation.gates.get("DRAConsumableCapacity")
+    is_on = installation.gates.get(CONSUMABLE_CAPACITY)
     version = f"Kubernetes {installation.kubernetes}"
     if is_on is None:
         return StatusCheck(
@@ -155,10 +156,9 @@ def check_gates(installation: Installation) -> StatusCheck:
             state=State.UNKNOWN,
             message=f"{version}; its feature gates are not known yet",
         )
-    current = parse_version(installation.kubernetes)
-    defect = DEFECTS.get(("DRAConsumableCapacity", current[1])) if current is not None else None
     if is_on:
-        warning = f"; with the feature gate DRAConsumableCapacity, its scheduler {defect}"
+        defect = find_defect(CONSUMABLE_CAPACITY, parse_version(installation.kubernetes))
+        warning = f"; with the feature gate {CONSUMABLE_CAPACITY}, its scheduler {defect}"
         return StatusCheck(
             name="kubernetes",
             state=State.OK,

@@ -8,7 +8,6 @@ import msgspec
 from allocator.model.gate_metrics import parse_gates
 from cli.answers.upgrade.kubernetes import (
     check_kubernetes,
-    format_version,
     gates_after,
     parse_requested_apis,
 )
@@ -19,7 +18,7 @@ from cli.answers.upgrade.model import (
     finding,
 )
 from cli.answers.upgrade.product import check_product
-from cli.inputs.kubernetes_version import Version, parse_version
+from cli.inputs.kubernetes_version import Version, format_version, parse_version
 from cli.inputs.upgrade import UpgradeFacts
 from findings.finding import Severity
 from kube.manifests.source import SourceObject

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from cli.answers.upgrade.model import UpgradeCode, UpgradeFinding, finding
 from cli.inputs.findings import reference
-from cli.inputs.kubernetes_version import Version
+from cli.inputs.kubernetes_version import Version, format_version
 from findings.finding import Severity
 from kube.manifests.source import SourceObject
 
@@ -65,11 +65,6 @@ REMOVED: Final[Mapping[tuple[str, str], tuple[Version, Version]]] = {
     ("resource.k8s.io/v1beta2", "DeviceTaintRule"): ((1, 39), (1, 42)),
 }
 """(apiVersion, kind) to the versions in which it is deprecated, and not served any more."""
-
-
-def format_version(version: Version) -> str:
-    """Return a version as people write it."""
-    return ".".join(map(str, version))
 
 
 def check_kubernetes(
@@ -183,7 +178,7 @@ def _check_gates(
     """Yield an error for each gate that is off or defective, and whose fields are in use."""
     for gate, uses in _USES.items():
         is_on = gates.get(gate, default_gate(gate, target))
-        if is_on and (gate, target[1]) not in DEFECTS:
+        if is_on and not find_defect(gate, target):
             continue
         users = [reference(source, namespace) for source in objects if uses(source)]
         if users:
@@ -197,12 +192,25 @@ def default_gate(gate: str, version: Version) -> bool | None:
     return defaults.get(version[1], defaults[newest] if version[1] > newest else None)
 
 
+def find_defect(gate: str, version: Version | None) -> str:
+    """Return what kube-scheduler does wrong with a gate; empty where nothing is known, or no version."""
+    return DEFECTS.get((gate, version[1]), "") if version is not None else ""
+
+
+def describe_defect(gate: str, version: Version | None) -> str:
+    """Return the sentence about what kube-scheduler does wrong with a gate; empty as of `find_defect`."""
+    defect = find_defect(gate, version)
+    if version is None or not defect:
+        return ""
+    name = format_version(version)
+    return f"with the feature gate {gate}, kube-scheduler of Kubernetes {name} {defect}"
+
+
 def _defective(gate: str, target: Version, users: Sequence[str]) -> UpgradeFinding:
     return finding(
         Severity.ERROR,
         UpgradeCode.GATE_DEFECTIVE,
-        f"with the feature gate {gate}, kube-scheduler of Kubernetes {format_version(target)} "
-        f"{DEFECTS[gate, target[1]]}",
+        describe_defect(gate, target),
         "use a newer version of Kubernetes",
         users,
     )
@@ -211,10 +219,10 @@ def _defective(gate: str, target: Version, users: Sequence[str]) -> UpgradeFindi
 def _off(gate: str, target: Version, users: Sequence[str]) -> UpgradeFinding:
     default = default_gate(gate, target)
     state = "does not have" if default is None else "has off"
-    defect = DEFECTS.get((gate, target[1]))
+    defect = find_defect(gate, target)
     if default is None:
         fix = "use a version that has it"
-    elif defect is not None:
+    elif defect:
         fix = (
             f"use a newer version of Kubernetes; with the gate, the scheduler of this one {defect}"
         )

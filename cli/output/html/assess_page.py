@@ -97,10 +97,14 @@ def _blockers(blockers: Sequence[Blocker], none: str) -> Markup:
         "What is wrong, and the fix",
         ("Code", "Problem", "Fix", "Objects"),
         (
-            row(blocker.code, blocker.message, blocker.fix or "-", names(references))
+            row(
+                blocker.code,
+                blocker.message,
+                blocker.fix or "-",
+                # Of what has no namespace, a reference has an empty one.
+                names([reference_text(name) for name in blocker.objects]),
+            )
             for blocker in blockers
-            # Of what has no namespace, a reference has an empty one.
-            for references in [[reference_text(name) for name in blocker.objects]]
         ),
     )
 
