@@ -287,7 +287,7 @@ def warnings(request: AdmissionRequest, findings: Sequence[Finding]) -> tuple[st
     Controllers in kube-system get none: nobody reads them, and the owner of what they create was
     validated when it was applied.
     """
-    if request.user_info.username.startswith(KUBE_SYSTEM_ACCOUNT):
+    if not findings or request.user_info.username.startswith(KUBE_SYSTEM_ACCOUNT):
         return ()
     pod = pod_path(_api_version(request), request.kind.kind)
     untranslated_findings = [finding for finding in findings if finding.code in SHOWN_ONCE]

@@ -32,7 +32,7 @@ class BodyReader:
         """Return how many bodies are arriving."""
         return len(self._reading)
 
-    async def read(self, request: web.Request) -> None:
+    async def read(self, request: web.BaseRequest) -> None:
         """Wait for the body of a request; `request.read` returns it from then on.
 
         Raises:

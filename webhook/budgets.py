@@ -8,8 +8,8 @@ Kubernetes' own controllers create pods for everybody, so only the namespace cou
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from kube.api.admission import AdmissionRequest
 
@@ -19,7 +19,12 @@ _SHARED: Final = ("system:serviceaccount:kube-system:", "system:kube-", "system:
 """Beginnings of the names of users that act for others."""
 
 Key = tuple[str, str]
-_ALL: Final[Key] = ("all", "")
+
+
+class _Bucket(NamedTuple):
+    left_s: float
+    then_s: float
+    """When that was left, by the clock."""
 
 
 class ReviewBudgets:
@@ -42,30 +47,43 @@ class ReviewBudgets:
         self._fraction = fraction
         self._burst_s = burst_s
         self._clock = clock
-        self._left: OrderedDict[Key, tuple[float, float]] = OrderedDict()
+        self._full = _Bucket(burst_s, 0.0)
+        self._all = self._full
+        self._buckets: OrderedDict[Key, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many users and namespaces are remembered."""
+        return len(self._buckets)
 
     def allows(self, request: AdmissionRequest) -> bool:
         """Return whether user and namespace of a review have anything left, or all together have."""
-        return self._left_s(_ALL) > 0 or all(self._left_s(key) > 0 for key in _keys(request))
+        now_s = self._clock()
+        return self._left_s(self._all, 2 * self._fraction, now_s) > 0 or all(
+            self._left_s(self._buckets.get(key, self._full), self._fraction, now_s) > 0
+            for key in _keys(request)
+        )
 
     def charge(self, request: AdmissionRequest, took_s: float) -> None:
         """Charge what a review took, in seconds."""
-        now_s = self._clock()
-        for key in (*_keys(request), _ALL):
-            left_s = max(self._left_s(key) - took_s, -self._burst_s)
-            self._left[key] = left_s, now_s
-            self._left.move_to_end(key)
-        while len(self._left) > MAX_KEYS:
-            self._left.popitem(last=False)
+        now_s, buckets = self._clock(), self._buckets
+        self._all = self._charged(self._all, 2 * self._fraction, took_s, now_s)
+        for key in _keys(request):
+            bucket = buckets.get(key, self._full)
+            buckets[key] = self._charged(bucket, self._fraction, took_s, now_s)
+            buckets.move_to_end(key)
+        while len(buckets) > MAX_KEYS:
+            buckets.popitem(last=False)
 
-    def _left_s(self, key: Key) -> float:
-        left_s, then_s = self._left.get(key, (self._burst_s, 0.0))
-        fraction = self._fraction * (2 if key == _ALL else 1)
-        return min(self._burst_s, left_s + fraction * (self._clock() - then_s))
+    def _charged(self, bucket: _Bucket, fraction: float, took_s: float, now_s: float) -> _Bucket:
+        left_s = self._left_s(bucket, fraction, now_s) - took_s
+        return _Bucket(max(left_s, -self._burst_s), now_s)
+
+    def _left_s(self, bucket: _Bucket, fraction: float, now_s: float) -> float:
+        return min(self._burst_s, bucket.left_s + fraction * (now_s - bucket.then_s))
 
 
-def _keys(request: AdmissionRequest) -> Iterator[Key]:
-    user = request.user_info.username
-    if not user.startswith(_SHARED):
-        yield "user", user[:256]
-    yield "namespace", request.namespace[:256]
+def _keys(request: AdmissionRequest) -> tuple[Key, ...]:
+    namespace, user = request.namespace[:256], request.user_info.username
+    if user.startswith(_SHARED):
+        return (("namespace", namespace),)
+    return ("user", user[:256]), ("namespace", namespace)

@@ -23,7 +23,7 @@ from webhook.settings import WebhookSettings
 LINGERING_S: Final = 1.0
 """For how long the rest of a rejected body is read and dropped."""
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Answers a review; it may raise web.HTTPException."""
 
 FindPath = Callable[[str], str | None]
@@ -83,21 +83,20 @@ class Endpoint:
         )
         metrics.connections.set_function(self._connections.__len__)
         self._context: ssl.SSLContext | None = None
-        self._runner: web.AppRunner | None = None
-
-    def application(self) -> web.Application:
-        """Return the handler of all requests with the limits around it."""
-        app = web.Application(client_max_size=self._settings.max_body_bytes)
-        app.router.add_route(
-            hdrs.METH_ANY, "/{path:.*}", self._route, expect_handler=self._invite_body
-        )
-        return app
+        self._runner: web.ServerRunner | None = None
 
     async def start(self, context: ssl.SSLContext) -> None:
         """Listen; `run` answers."""
         settings = self._settings
-        self._runner = web.AppRunner(
-            self.application(), shutdown_timeout=settings.shutdown_grace_period
+        bounded_request = partial(
+            web.BaseRequest,
+            loop=asyncio.get_running_loop(),
+            client_max_size=settings.max_body_bytes,
+        )
+        # Not a web.Application: its routing costs as much as a small review, and there are three paths.
+        self._runner = web.ServerRunner(
+            web.Server(self._route, request_factory=bounded_request),
+            shutdown_timeout=settings.shutdown_grace_period,
         )
         await self._runner.setup()
         await self._connections.listen(settings.bind_address, settings.port)
@@ -176,29 +175,30 @@ class Endpoint:
         """Return the reason why no new reviews should be sent here, as a readiness check."""
         return "draining" if self.draining else ""
 
-    async def _route(self, request: web.Request) -> web.Response:
+    async def _route(self, request: web.BaseRequest) -> web.Response:
         """Answer a review; everything else alike, so that nobody learns which paths there are."""
         path = self._known_path(request)
         if path is None:
             self._metrics.unknown_paths.inc()
             return bare_response(HTTPStatus.NOT_FOUND)
+        if hdrs.EXPECT in request.headers:
+            await self._invite_body(request)
         return await self._review(path, request)
 
-    def _known_path(self, request: web.Request) -> str | None:
+    def _known_path(self, request: web.BaseRequest) -> str | None:
         """Return the fixed part of the path of a review; None for every other request."""
         if request.method != hdrs.METH_POST:
             return None
         path = self._find_path(request.rel_url.raw_path)
         return path if path in self._handlers else None
 
-    async def _invite_body(self, request: web.Request) -> None:
-        """Tell a client that waits for it to send its body, if it knows the path."""
-        is_waiting = request.headers[hdrs.EXPECT].lower() == "100-continue"
-        if is_waiting and self._known_path(request) is not None:
+    async def _invite_body(self, request: web.BaseRequest) -> None:
+        """Tell a client that waits for it to send its body."""
+        if request.headers[hdrs.EXPECT].lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
 
-    async def _review(self, path: str, request: web.Request) -> web.Response:
+    async def _review(self, path: str, request: web.BaseRequest) -> web.Response:
         """Answer within the limits, and count.
 
         Not a middleware of aiohttp: those cost as much as a small review.
@@ -232,7 +232,7 @@ class Endpoint:
         self._latency[path].observe(perf_counter() - began)
         return response
 
-    async def _answer(self, path: str, request: web.Request) -> web.Response:
+    async def _answer(self, path: str, request: web.BaseRequest) -> web.Response:
         """Answer a review that has arrived, unless too many are answered."""
         if sum(self._in_flight.values()) >= self._settings.max_in_flight:
             return self._shed()
@@ -247,14 +247,14 @@ class Endpoint:
         finally:
             self._in_flight[path] -= 1
 
-    def _is_allowed(self, request: web.Request) -> bool:
+    def _is_allowed(self, request: web.BaseRequest) -> bool:
         """Return whether the client certificate, where one is required, names an allowed client."""
         if self._client_names is None:
             return True
         certificate = request.get_extra_info("peercert") or {}
         return not self._client_names.isdisjoint(peer_names(certificate))
 
-    def _announced_size(self, request: web.Request) -> int:
+    def _announced_size(self, request: web.BaseRequest) -> int:
         """Return how many bytes of the body may be read."""
         max_bytes = self._settings.max_body_bytes
         announced_size = request.content_length

@@ -5,6 +5,8 @@ unchanged; the label `webhook` is the path. No label holds a namespace or a name
 bound.
 """
 
+from functools import cache
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from admission.pods import Answer
@@ -71,11 +73,15 @@ class WebhookMetrics:
             "Total reviews answered without the inventory because validation took too long.",
             registry=registry,
         )
-        self._reviews = Counter(
+        reviews = Counter(
             "drawbridge_reviews",
             "Total reviews by kind of object, operation and decision.",
             ("kind", "operation", "decision"),
             registry=registry,
+        )
+        # Few combinations, and finding one's counter takes longer than to count.
+        self._by_decision = cache(
+            lambda kind, operation, decision: reviews.labels(kind, operation, decision.value)
         )
         self._shadow_reviews = Counter(
             "drawbridge_shadow_reviews",
@@ -113,7 +119,7 @@ class WebhookMetrics:
         Args:
             kind: Of the object; one of a few, since it becomes a label.
         """
-        self._reviews.labels(kind, operation, answer.decision.value).inc()
+        self._by_decision(kind, operation, answer.decision).inc()
         for finding in answer.findings:
             self._findings.labels(finding.severity.value, finding.code.value).inc()
         if answer.operations:

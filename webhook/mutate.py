@@ -170,7 +170,7 @@ class PodReviewHandler:
         self._runner = runner
         self._answers = AnswerCache()
 
-    async def handle(self, http_request: web.Request) -> web.Response:
+    async def handle(self, http_request: web.BaseRequest) -> web.Response:
         """Answer a review of a pod.
 
         Raises:
@@ -182,7 +182,7 @@ class PodReviewHandler:
 
     async def _respond(
         self,
-        http_request: web.Request,
+        http_request: web.BaseRequest,
         snapshot: TranslationSnapshot,
         signing: Signing,
         review: PodReview,

@@ -70,7 +70,7 @@ class ReviewRunner:
 
     async def run(
         self,
-        http_request: web.Request,
+        http_request: web.BaseRequest,
         decode: Callable[[bytes], R],
         respond_to: Callable[[R], Awaitable[web.Response]],
     ) -> web.Response:
@@ -112,7 +112,7 @@ class ReviewRunner:
             )
 
     async def answer(
-        self, http_request: web.Request, request: AdmissionRequest, compute: Callable[[], T]
+        self, http_request: web.BaseRequest, request: AdmissionRequest, compute: Callable[[], T]
     ) -> T:
         """Compute an answer, and charge what it took.
 
@@ -127,7 +127,7 @@ class ReviewRunner:
         return answer
 
     @staticmethod
-    def is_large(http_request: web.Request) -> bool:
+    def is_large(http_request: web.BaseRequest) -> bool:
         """Return whether the review of a request is answered on a thread."""
         return http_request[_IS_LARGE]
 
@@ -136,7 +136,7 @@ class ReviewRunner:
         self._budgets.charge(request, took_s)
 
     async def _compute(
-        self, http_request: web.Request, compute: Callable[[], T]
+        self, http_request: web.BaseRequest, compute: Callable[[], T]
     ) -> tuple[T, float]:
         """Return a result, and the seconds that it took: of the loop, or of a thread's CPU."""
         if http_request[_IS_LARGE]:

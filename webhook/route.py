@@ -83,7 +83,7 @@ class RoutingReviewHandler:
         self._retries_s = tuple(retries_s)
         self._waiting: Counter[str] = Counter()
 
-    async def handle(self, http_request: web.Request) -> web.Response:
+    async def handle(self, http_request: web.BaseRequest) -> web.Response:
         """Answer a review of a pod.
 
         Raises:
@@ -93,7 +93,7 @@ class RoutingReviewHandler:
         respond_to = partial(self._respond, http_request)
         return await self._runner.run(http_request, decode_object_review, respond_to)
 
-    async def _respond(self, http_request: web.Request, review: ObjectReview) -> web.Response:
+    async def _respond(self, http_request: web.BaseRequest, review: ObjectReview) -> web.Response:
         request, target = review.request, review.target
         if target is None or review.old is not None or not isinstance(target.view, Pod):
             return respond(request, UNTOUCHED)

@@ -189,7 +189,7 @@ class WorkloadReviewHandler:
         self._runner = runner
         self._translator = TranslationCache()
 
-    async def handle(self, http_request: web.Request) -> web.Response:
+    async def handle(self, http_request: web.BaseRequest) -> web.Response:
         """Answer a review of a workload.
 
         Raises:
@@ -200,7 +200,7 @@ class WorkloadReviewHandler:
         return await self._runner.run(http_request, decode_workload_review, respond_to)
 
     async def _respond(
-        self, http_request: web.Request, snapshot: TranslationSnapshot, review: WorkloadReview
+        self, http_request: web.BaseRequest, snapshot: TranslationSnapshot, review: WorkloadReview
     ) -> web.Response:
         runner, request = self._runner, review.request
         # The cache belongs to the event loop.
@@ -324,7 +324,7 @@ class ObjectReviewHandler:
         self._options = options
         self._shipped_drivers = shipped_drivers
 
-    async def handle(self, http_request: web.Request) -> web.Response:
+    async def handle(self, http_request: web.BaseRequest) -> web.Response:
         """Answer a review of an object.
 
         Raises:
@@ -333,7 +333,7 @@ class ObjectReviewHandler:
         respond_to = partial(self._respond, http_request)
         return await self._runner.run(http_request, decode_object_review, respond_to)
 
-    async def _respond(self, http_request: web.Request, review: ObjectReview) -> web.Response:
+    async def _respond(self, http_request: web.BaseRequest, review: ObjectReview) -> web.Response:
         request = review.request
         if review.target is None:
             return respond(request, UNTOUCHED)
@@ -351,7 +351,7 @@ class ObjectReviewHandler:
 
     async def _answer(
         self,
-        http_request: web.Request,
+        http_request: web.BaseRequest,
         request: AdmissionRequest,
         target: Target,
         old: Target | None,

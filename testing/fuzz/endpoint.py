@@ -206,11 +206,11 @@ class Current:
             number: _handlers(place, self.metrics) for number, place in enumerate(places)
         }
 
-    async def review(self, request: web.Request) -> web.Response:
+    async def review(self, request: web.BaseRequest) -> web.Response:
         return await self._handlers[self.place][request.path](request)
 
 
-Review = Callable[[web.Request], Awaitable[web.Response]]
+Review = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 
 def _handlers(place: Place, metrics: WebhookMetrics) -> Mapping[str, Review]:

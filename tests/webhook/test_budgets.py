@@ -84,4 +84,4 @@ def test_strangers_cannot_fill_the_memory_with_names() -> None:
     for number in range(2 * MAX_KEYS):
         of_all.charge(review(str(number) * 1000, ""), 0.0)
 
-    assert len(of_all._left) <= MAX_KEYS
+    assert len(of_all) <= MAX_KEYS

@@ -51,7 +51,7 @@ class Server:
         metrics = WebhookMetrics(self.registry)
         self.endpoint = Endpoint(served, reviews, metrics, find_path=fixed_path, chance=lambda: 0.5)
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.Response:
         await request.read()
         self.asked += 1
         await self.answering.wait()

@@ -25,7 +25,7 @@ from webhook.mutate import PodReview, decode_pod_review
 from webhook.reviews import LARGE_BODY, ReviewRunner
 
 
-def http_request(body: bytes) -> web.Request:
+def http_request(body: bytes) -> web.BaseRequest:
     """Return a request whose body has arrived."""
     loop = asyncio.get_running_loop()
     payload = StreamReader(BaseProtocol(loop), limit=2**20, loop=loop)
@@ -67,7 +67,7 @@ class Tracked(PodReview, frozen=True, kw_only=True, weakref=True):
 
 
 async def drop_thread(
-    reviews: ReviewRunner, respond_to: Callable[[web.Request, Tracked], Awaitable[web.Response]]
+    reviews: ReviewRunner, respond_to: Callable[[web.BaseRequest, Tracked], Awaitable[web.Response]]
 ) -> int:
     """Return the thread that drops a large review."""
     request = http_request(body_of(LARGE_BODY + 1))
@@ -90,21 +90,21 @@ async def drop_thread(
 async def test_a_large_review_is_dropped_on_a_thread_however_it_ends() -> None:
     reviews = runner(burst_s=0.5)
 
-    async def answer(request: web.Request, review: Tracked) -> web.Response:
+    async def answer(request: web.BaseRequest, review: Tracked) -> web.Response:
         await reviews.answer(request, review.request, lambda: review)
         return web.Response()
 
-    async def refuse(request: web.Request, review: Tracked) -> web.Response:
+    async def refuse(request: web.BaseRequest, review: Tracked) -> web.Response:
         def compute() -> None:
             raise ReviewError(review.name)
 
         await reviews.answer(request, review.request, compute)
         return web.Response()
 
-    async def reject(_request: web.Request, review: Tracked) -> web.Response:
+    async def reject(_request: web.BaseRequest, review: Tracked) -> web.Response:
         raise web.HTTPServiceUnavailable(text=review.name)
 
-    async def use_up(_request: web.Request, review: Tracked) -> web.Response:
+    async def use_up(_request: web.BaseRequest, review: Tracked) -> web.Response:
         reviews.charge(review.request, 1.0)
         return web.Response()
 
