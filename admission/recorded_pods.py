@@ -103,7 +103,7 @@ def check_recorded_keys(
 ) -> Iterator[Finding]:
     """Yield an error for a recorded key that is not translated here."""
     for container in record.containers:
-        keys = arbiter.device_keys(container.limits, vocabularies)
+        keys = frozenset(arbiter.find_device_keys(container.limits.keys(), vocabularies))
         for key in sorted(container.limits.keys() - keys - arbiter.companions(keys)):
             yield error(
                 Code.TRANSLATION_RECORD_MALFORMED,

@@ -8,7 +8,6 @@ Source: k8s.io/apimachinery v0.37.1, pkg/api/resource/quantity.go, amount.go, su
 
 import re
 from enum import StrEnum
-from functools import total_ordering
 from typing import Final, Never, Self
 
 from kube.errors import QuantityError
@@ -46,7 +45,6 @@ _BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _BINARY_BITS: Final = {suffix: 10 * step for step, suffix in enumerate(_BINARY_SUFFIXES) if step}
 
 
-@total_ordering
 class Quantity:
     """An exact, immutable amount; equality and hash depend on the value, not on the text.
 
@@ -143,8 +141,18 @@ class Quantity:
     def __eq__(self, other: object) -> bool:
         return self.nanos == other.nanos if isinstance(other, Quantity) else NotImplemented
 
+    # Written out, since amounts are compared often and total_ordering takes twice as long.
     def __lt__(self, other: object) -> bool:
         return self.nanos < other.nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self.nanos <= other.nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return self.nanos > other.nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self.nanos >= other.nanos if isinstance(other, Quantity) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.nanos)
@@ -166,6 +174,7 @@ class Quantity:
 
 
 _set: Final = object.__setattr__
+ZERO: Final = Quantity(0)
 
 
 def format_amount(amount: Quantity) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from findings.finding import Code, Finding, error
-from kube.quantity import Format, Quantity
+from kube.quantity import ZERO, Format, Quantity
 from translation.intents import LegacyContainer
 
 
@@ -27,7 +27,7 @@ def whole_amount(container: LegacyContainer, key: str) -> int | Finding | None:
             f"{amount} is not a whole number",
             "write a whole number",
         )
-    if amount < Quantity(0):
+    if amount < ZERO:
         return error(
             Code.NEGATIVE,
             container.limit_path(key),

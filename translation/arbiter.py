@@ -12,12 +12,13 @@ vocabulary.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from findings.finding import Code, Finding, error
 from translation.intents import LegacyPod, Vocabulary
+from translation.latest import keep_latest
 from translation.vocabularies import (
     aliyun,
     ascend,
@@ -92,18 +93,34 @@ _DIVIDING_KEYS: Final = {
 _KEYS_OF_GPUS: Final = frozenset[str]({GPU_COUNT}).union(*_DIVIDING_KEYS.values())
 
 
-def device_keys(
+class _Keys(NamedTuple):
+    """The keys of several vocabularies."""
+
+    names: frozenset[str]
+    prefixes: tuple[str, ...]
+
+
+@keep_latest
+def _all_keys(vocabularies: Mapping[str, Vocabulary]) -> _Keys:
+    return _Keys(
+        names=frozenset(key for vocabulary in vocabularies.values() for key in vocabulary.keys),
+        prefixes=tuple(
+            prefix for vocabulary in vocabularies.values() for prefix in vocabulary.key_prefixes
+        ),
+    )
+
+
+def find_device_keys(
     names: Collection[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
-) -> frozenset[str]:
-    """Return the resource names of one container that belong to any vocabulary."""
-    # The keys of all vocabularies are qualified, unlike those of most containers: cpu and memory.
-    qualified_names = [name for name in names if "/" in name]
-    if not qualified_names:
-        return frozenset()
-    keys: set[str] = set()
-    for vocabulary in vocabularies.values():
-        keys.update(vocabulary.handled_keys(qualified_names))
-    return frozenset(keys)
+) -> Iterator[str]:
+    """Yield the resource names of one container that belong to any vocabulary."""
+    # Every review asks about every name, and most names are of no vocabulary.
+    keys, prefixes = _all_keys(vocabularies)
+    for name in names:
+        if (name in keys or name.startswith(prefixes)) and any(
+            vocabulary.reads(name, names) for vocabulary in vocabularies.values()
+        ):
+            yield name
 
 
 def companions(keys: Collection[str]) -> frozenset[str]:

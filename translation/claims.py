@@ -4,7 +4,6 @@ Pure: equal intents, profiles and facts give equal bytes, here and in the contro
 the driver cannot express is an error; one that it can express only in part is a warning.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
@@ -372,11 +371,8 @@ def _compiler(
 
 def _request_names(intents: Sequence[Intent]) -> list[str]:
     # Names contain no container's name, so that pods which need the same share one template.
-    totals = Counter(intent.kind for intent in intents)
-    used: Counter[DeviceKind] = Counter()
-    names = []
-    for intent in intents:
-        is_only = totals[intent.kind] == 1
-        names.append(intent.kind.value if is_only else f"{intent.kind}-{used[intent.kind]}")
-        used[intent.kind] += 1
-    return names
+    kinds = [intent.kind for intent in intents]
+    return [
+        kind.value if kinds.count(kind) == 1 else f"{kind}-{kinds[:index].count(kind)}"
+        for index, kind in enumerate(kinds)
+    ]

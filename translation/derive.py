@@ -87,8 +87,8 @@ def derive(
         ],
         record.choices.renamed_keys,
     )
-    owners = dict.fromkeys(map(vocabulary_of, providers))
-    readings = read_keys(legacy, [vocabularies[name] for name in owners])
+    owners = [vocabularies[name] for name in dict.fromkeys(map(vocabulary_of, providers))]
+    readings = read_keys(legacy, owners, arbiter.divide_keys(legacy.keys(), owners))
     return compile_readings(readings, legacy, providers, facts)
 
 
@@ -105,14 +105,16 @@ def _find_version(
     return profile
 
 
-def read_keys(legacy: LegacyPod, vocabularies: Sequence[Vocabulary]) -> Readings:
+def read_keys(
+    legacy: LegacyPod,
+    vocabularies: Sequence[Vocabulary],
+    owned_keys: Mapping[str, frozenset[str]],
+) -> Readings:
     """Translate a pod's keys, each by the vocabulary that owns it.
 
     Args:
-        vocabularies: In the order that decides shared keys.
+        owned_keys: Vocabulary name to the keys that it owns; see `arbiter.divide_keys`.
     """
-    keys = {key for container in legacy.containers for key in container.limits}
-    owned_keys = arbiter.divide_keys(keys, vocabularies)
     return {
         vocabulary.name: vocabulary.translate(
             with_vocabulary_names(

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from kube.api.resource import MAX_RESULTS, Device, DeviceCapacity, ResourceSlice
-from kube.quantity import Format, Quantity
+from kube.quantity import ZERO, Format, Quantity
 from translation.intents import DeviceKind
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.share_amounts import lower_ascii
@@ -231,8 +231,7 @@ def merge_facts(parts: Iterable[Facts]) -> Facts:
 
 
 def _by_size(memory: MemorySize) -> tuple[Quantity, Quantity, Quantity, tuple[Quantity, ...]]:
-    zero = Quantity(0)
-    return memory.size, memory.min or zero, memory.step or zero, memory.values
+    return memory.size, memory.min or ZERO, memory.step or ZERO, memory.values
 
 
 def is_of_kind(device: Device, kind: DeviceProfile, profile: Profile) -> bool:

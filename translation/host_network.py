@@ -15,7 +15,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import printable
 from kube.api.core import Pod
-from kube.quantity import Quantity
+from kube.quantity import ZERO
 from translation import arbiter
 from translation.intents import Vocabulary
 from translation.legacy_pod import containers
@@ -49,7 +49,7 @@ def check_host_network(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iter
         for key, amount in {**container.requests, **container.limits}.items():
             section = "limits" if key in container.limits else "requests"
             place = path.child("resources", section).key(key)
-            if not amount > Quantity(0):
+            if not amount > ZERO:
                 continue
             if key == RDMA and any(vocabulary.handles(key) for vocabulary in vocabularies.values()):
                 yield _rejected_finding(place)

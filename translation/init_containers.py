@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from findings.finding import Code, Finding, info, warning
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 from translation.intents import DeviceKind, Intent, LegacyContainer
 
 
@@ -192,7 +192,7 @@ def _size(intent: Intent) -> tuple[int, bool, Quantity, int, int]:
     return (
         intent.count,
         intent.exclusive or intent.takes_all_memory,
-        intent.memory or Quantity(0),
+        intent.memory or ZERO,
         intent.memory_percent or 0,
         intent.cores_percent or 0,
     )

@@ -7,7 +7,7 @@ from the translation record alone, with the same result.
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -251,9 +251,6 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-_NO_NAMES: Final = frozenset[str]()
-
-
 class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of one legacy system, and their translation to intents.
 
@@ -316,7 +313,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         # Most vocabularies have no such annotation, and every pod asks all of them.
         return (
             bool(self.requesting)
-            and any(name in pod.annotations for name in self.requesting)
+            and not pod.annotations.keys().isdisjoint(self.requesting)
             and (self._reads(pod) or self.name in pod.recorded_drivers)
         )
 
@@ -326,15 +323,9 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         name, value = self.requesting_label
         return pod.labels.get(name) == value
 
-    def handled_keys(self, names: Collection[str]) -> frozenset[str]:
-        """Return the resource names of one container that are this vocabulary's."""
-        keys, prefixes, suffix = self.keys, self.key_prefixes, self.companion_suffix
-        # Every review asks every vocabulary about every name, so `handles` is written out.
-        own_names = [name for name in names if name in keys or name.startswith(prefixes)]
-        if not own_names:
-            return _NO_NAMES
-        return frozenset(
-            name
-            for name in own_names
-            if suffix is None or not name.endswith(suffix) or name.removesuffix(suffix) in names
+    def reads(self, key: str, names: Collection[str]) -> bool:
+        """Return whether a resource name of one container, among others, is this vocabulary's."""
+        suffix = self.companion_suffix
+        return self.handles(key) and (
+            suffix is None or not key.endswith(suffix) or key.removesuffix(suffix) in names
         )

@@ -52,10 +52,6 @@ READ_VARIABLES: Final = frozenset(
 )
 
 
-_PART: Final = 32
-"""Names of a container that are looked at together."""
-
-
 def containers(pod: Pod) -> Iterator[tuple[FieldPath, Container]]:
     """Yield path and container, init containers first.
 
@@ -81,29 +77,26 @@ def device_keys(
     container: Container, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
 ) -> frozenset[str]:
     """Return the device keys in the limits and requests of a container."""
-    return arbiter.device_keys({*container.limits, *container.requests}, vocabularies)
+    return frozenset(_find_device_keys(container, vocabularies))
+
+
+def _find_device_keys(
+    container: Container, vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[str]:
+    names = container.limits.keys() | container.requests.keys()
+    return arbiter.find_device_keys(names, vocabularies)
 
 
 def containers_with_devices(
     every: Iterable[Container], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
 ) -> Iterator[Container]:
     """Yield the containers with device keys, of a pod with any number of containers and keys."""
-    keys = frozenset(key for vocabulary in vocabularies.values() for key in vocabulary.keys)
-    prefixes = tuple(
-        prefix for vocabulary in vocabularies.values() for prefix in vocabulary.key_prefixes
-    )
-    for container in every:
-        names = {*container.limits, *container.requests}
-        # To ask every vocabulary takes longer, so it is asked about few names, and until one is a key.
-        possible = [name for name in names if name in keys or name.startswith(prefixes)]
-        parts = (possible[start : start + _PART] for start in range(0, len(possible), _PART))
-        if any(arbiter.device_keys(part, vocabularies) for part in parts):
-            yield container
+    return (container for container in every if any(_find_device_keys(container, vocabularies)))
 
 
 def has_device_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:
     """Return whether any container has a device key."""
-    return any(device_keys(container, vocabularies) for _, container in containers(pod))
+    return any(containers_with_devices((each for _, each in containers(pod)), vocabularies))
 
 
 def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> LegacyPod:

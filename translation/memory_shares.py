@@ -8,7 +8,7 @@ from kube.api.resource import (
     MAX_ALTERNATIVES,
     CapacityRequirements,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 from translation.device_facts import Facts, MemorySize
 from translation.intents import DeviceKind, Intent
 from translation.profiles.profile import DeviceProfile
@@ -16,7 +16,6 @@ from translation.profiles.profile import DeviceProfile
 MAX_COMBINATIONS: Final = 64
 """Of memory sizes that devices of one container may have, where they are not the same."""
 
-_NOTHING: Final = Quantity(0)
 _ASSUMED_SIZES: Final = (MemorySize(size=Quantity(2**63 - 1), step=Quantity("1Mi")),)
 
 
@@ -88,7 +87,7 @@ def _rounded_up(memory: MemorySize, amount: Quantity) -> Quantity | None:
         return None
     if memory.values:
         return min((value for value in memory.values if value >= amount), default=None)
-    least = memory.min or _NOTHING
+    least = memory.min or ZERO
     if amount <= least:
         return least
     if memory.step is None or memory.step.nanos <= 0:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from findings.finding import Code, Finding, info
 from findings.text import printable
-from kube.quantity import Quantity
+from kube.quantity import ZERO
 from translation import arbiter
 from translation.intents import LegacyPod
 from translation.resource_profiles import resource_profile, resource_profiles
@@ -31,7 +31,7 @@ def check_device_plugins(
             vocabulary = next(
                 (vocabulary for vocabulary in of_vendors if vocabulary.handles(key)), None
             )
-            if vocabulary is None or key in rejected_keys or not amount > Quantity(0):
+            if vocabulary is None or key in rejected_keys or not amount > ZERO:
                 continue
             serving = _serving_device(vocabulary.name, key, snapshot, options)
             if serving is None:

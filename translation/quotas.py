@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kube.api.core import Pod, ResourceQuota
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 PRIORITY_CLASS: Final = "PriorityClass"
 _QOS_RESOURCES: Final = ("cpu", "memory")
@@ -106,7 +106,7 @@ def scopes_of(pod: Pod) -> PodScopes:
 
 def _is_best_effort(pod: Pod) -> bool:
     return not any(
-        amount > Quantity(0)
+        amount > ZERO
         for amounts in _amounts(pod)
         for name, amount in amounts.items()
         if name in _QOS_RESOURCES

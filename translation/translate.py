@@ -156,10 +156,11 @@ def _translate_keys(
         )
     ]
     legacy = msgspec.structs.replace(legacy, choices=_relevant_choices(legacy, owners, options))
-    readings = read_keys(legacy, owners)
+    owned_keys = arbiter.divide_keys(legacy.keys(), owners)
+    readings = read_keys(legacy, owners, owned_keys)
     routed_pod = RoutedPod(
         legacy=legacy,
-        owned=arbiter.divide_keys(legacy.keys(), owners),
+        owned=owned_keys,
         readings=readings,
         snapshot=snapshot,
         options=options,
@@ -272,11 +273,11 @@ def _providers(pod: RoutedPod) -> Mapping[str, Profile]:
         for name, driver in drivers.items()
         if driver in pod.snapshot.profiles
     }
-    serving = resource_profiles(pod.snapshot.profiles, drivers)
     # In the order of the owners, which the record keeps: it decides whose key a shared one is.
     own: dict[str, Profile] = {}
     for name, reading in pod.readings.items():
         if name == RESOURCES:
+            serving = resource_profiles(pod.snapshot.profiles, drivers)
             own.update(resource_providers(reading.intents, serving))
         elif name in configured_profiles:
             own[name] = configured_profiles[name]

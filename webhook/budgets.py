@@ -9,7 +9,7 @@ Kubernetes' own controllers create pods for everybody, so only the namespace cou
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from kube.api.admission import AdmissionRequest
 
@@ -19,12 +19,8 @@ _SHARED: Final = ("system:serviceaccount:kube-system:", "system:kube-", "system:
 """Beginnings of the names of users that act for others."""
 
 Key = tuple[str, str]
-
-
-class _Bucket(NamedTuple):
-    left_s: float
-    then_s: float
-    """When that was left, by the clock."""
+_Bucket = tuple[float, float]
+"""Seconds that are left, and when they were, by the clock."""
 
 
 class ReviewBudgets:
@@ -47,7 +43,7 @@ class ReviewBudgets:
         self._fraction = fraction
         self._burst_s = burst_s
         self._clock = clock
-        self._full = _Bucket(burst_s, 0.0)
+        self._full: _Bucket = burst_s, 0.0
         self._all = self._full
         self._buckets: OrderedDict[Key, _Bucket] = OrderedDict()
 
@@ -76,10 +72,11 @@ class ReviewBudgets:
 
     def _charged(self, bucket: _Bucket, fraction: float, took_s: float, now_s: float) -> _Bucket:
         left_s = self._left_s(bucket, fraction, now_s) - took_s
-        return _Bucket(max(left_s, -self._burst_s), now_s)
+        return max(left_s, -self._burst_s), now_s
 
     def _left_s(self, bucket: _Bucket, fraction: float, now_s: float) -> float:
-        return min(self._burst_s, bucket.left_s + fraction * (now_s - bucket.then_s))
+        left_s, then_s = bucket
+        return min(self._burst_s, left_s + fraction * (now_s - then_s))
 
 
 def _keys(request: AdmissionRequest) -> tuple[Key, ...]:

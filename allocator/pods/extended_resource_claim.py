@@ -21,7 +21,7 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 SUFFIX: Final = "extended-resources"
@@ -38,14 +38,14 @@ def mapped_resources(pod: Pod, classes: Mapping[str, str]) -> frozenset[str]:
         name
         for container in _containers(pod)
         for name, amount in _requests(container).items()
-        if name in classes and amount > Quantity(0)
+        if name in classes and amount > ZERO
     )
 
 
 def device_plugin_resources(node: Node) -> frozenset[str]:
     """Return the resources that a node offers without DRA."""
     offered_resources = node.status.allocatable or {}
-    return frozenset(name for name, amount in offered_resources.items() if amount > Quantity(0))
+    return frozenset(name for name, amount in offered_resources.items() if amount > ZERO)
 
 
 def unavailable_resources(pod: Pod, node: Node, classes: Mapping[str, str]) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def unavailable_resources(pod: Pod, node: Node, classes: Mapping[str, str]) -> t
         name
         for container in _containers(pod)
         for name, amount in _requests(container).items()
-        if amount > Quantity(0) and "/" in name and "kubernetes.io/" not in name
+        if amount > ZERO and "/" in name and "kubernetes.io/" not in name
     }
     return tuple(sorted(requested_names - classes.keys() - known_resources.keys()))
 

@@ -19,7 +19,7 @@ from kube.api.resource import (
     DeviceSubRequest,
     ExactDeviceRequest,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 DEVICES_OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
@@ -124,6 +124,5 @@ def _larger(usage: Usage, other: Usage) -> Usage:
 def subtract_usage(usage: Usage, counted_usage: Usage) -> Usage:
     """Return the remaining usage where some of it is counted already; nothing below zero."""
     return {
-        name: max(amount - counted_usage.get(name, Quantity(0)), Quantity(0))
-        for name, amount in usage.items()
+        name: max(amount - counted_usage.get(name, ZERO), ZERO) for name, amount in usage.items()
     }

@@ -11,7 +11,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.devices import PublishedDevice
 from allocator.model.usage import Usage
 from kube.api.resource import DeviceAttribute, ResourceClaim
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 _NUMBER: Final = re.compile("([0-9]+)")
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -130,11 +130,10 @@ def _free_capacity(device: PublishedDevice, usage: Usage) -> dict[str, Quantity]
     state = device_state(device, usage)
     use = usage.of(device.id)
     consumed = (use.capacity or {}) if use is not None else {}
-    nothing = Quantity(0)
     return {
-        name: max(capacity.value - consumed.get(name, nothing), nothing)
+        name: max(capacity.value - consumed.get(name, ZERO), ZERO)
         if state in {DeviceState.FREE, DeviceState.SHARED} and not is_tainted(device)
-        else nothing
+        else ZERO
         for name, capacity in sorted((device.device.capacity or {}).items())
     }
 

@@ -26,7 +26,7 @@ from cli.answers.devices import (
     text_attribute,
 )
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 _UUID: Final = "uuid"
 _PARENT: Final = "parentUUID"
@@ -244,7 +244,7 @@ class _Sum:
     """An amount while it is added up."""
 
     def __init__(self) -> None:
-        self.total = self.in_use = self.largest = Quantity(0)
+        self.total = self.in_use = self.largest = ZERO
 
     def add(self, total: Quantity, in_use: Quantity) -> None:
         self.total += total
@@ -252,7 +252,7 @@ class _Sum:
         self.largest = max(self.largest, total)
 
     def amount(self) -> Amount:
-        free = max(self.total - self.in_use, Quantity(0))
+        free = max(self.total - self.in_use, ZERO)
         return Amount(total=self.total, free=free, largest=self.largest)
 
 
@@ -268,12 +268,12 @@ def _capacity(devices: Sequence[PublishedDevice], cluster: Cluster) -> dict[str,
         if is_part and use is None:
             continue  # Its parent counts, with its own taints.
         for name, capacity in (published_device.device.capacity or {}).items():
-            in_use = Quantity(0)
+            in_use = ZERO
             if is_out:
                 in_use = capacity.value
             elif use is not None:
                 in_use = (use.capacity or {}).get(name, in_use)
-            total = Quantity(0) if is_part else capacity.value
+            total = ZERO if is_part else capacity.value
             sums.setdefault(name, _Sum()).add(total, in_use)
     return _amounts(sums)
 
@@ -283,12 +283,12 @@ def _counters(cluster: Cluster, pools: Iterable[Pool]) -> dict[str, Amount]:
     for pool in pools:
         for counter_set in pool.counter_sets.values():
             for name, counter in (counter_set.counters or {}).items():
-                sums.setdefault(name, _Sum()).add(counter.value, Quantity(0))
+                sums.setdefault(name, _Sum()).add(counter.value, ZERO)
         for published_device in _devices_of(pool):
             if cluster.usage.of(published_device.id) is not None:
                 for consumption in published_device.device.consumes_counters or ():
                     for name, counter in (consumption.counters or {}).items():
-                        sums.setdefault(name, _Sum()).add(Quantity(0), counter.value)
+                        sums.setdefault(name, _Sum()).add(ZERO, counter.value)
     return _amounts(sums)
 
 

@@ -14,8 +14,8 @@ import msgspec
 from allocator.pods.quota_usage import DEVICES_OF_CLASS
 from cli.answers.translate import translate_objects
 from kube.manifests.source import SourceObject
-from kube.quantity import Quantity
-from translation.arbiter import device_keys
+from kube.quantity import ZERO, Quantity
+from translation.arbiter import find_device_keys
 from translation.intents import Vocabulary
 from translation.keys import ANY, KeyOutcome, Place
 from translation.profiles.profile import Profile
@@ -66,7 +66,7 @@ def convert_quotas(
         if (source.api_version, source.kind) != ("v1", "ResourceQuota") or not source.is_named:
             continue
         hard = _hard(source)
-        keys = device_keys({_resource_name(line) for line in hard}, vocabularies)
+        keys = frozenset(find_device_keys({_resource_name(line) for line in hard}, vocabularies))
         lines = {line: amount for line, amount in hard.items() if _resource_name(line) in keys}
         if lines:
             reasons = {line: _reason(source, line, vocabularies.values()) for line in lines}
@@ -100,7 +100,7 @@ def _added_lines(
             missing[line] = reasons[line] or "no driver serves this resource name"
         for name in classes:
             of_class = f"{name}{DEVICES_OF_CLASS}"
-            added_amounts[of_class] = added_amounts.get(of_class, Quantity(0)) + Quantity(amount)
+            added_amounts[of_class] = added_amounts.get(of_class, ZERO) + Quantity(amount)
     return added_amounts, missing
 
 

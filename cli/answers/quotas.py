@@ -42,7 +42,7 @@ from kube.api.custom_workloads import WorkloadKind, embedded_pods, workload_kind
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, ResourceClaim
 from kube.api.workloads import pod_path, resolve_path
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 from translation.claim_sources import locate_at_keys, match_claims
 from translation.quotas import Quota, quota_of, scopes_of
 
@@ -180,15 +180,15 @@ class _Account(msgspec.Struct, kw_only=True):
         excesses = [
             _Exceeded(resource, amount, used, self.hard[resource])
             for resource, amount in sorted(usage.items())
-            if resource in self.hard and amount > Quantity(0)
-            if (used := self.used.get(resource, Quantity(0))) + amount > self.hard[resource]
+            if resource in self.hard and amount > ZERO
+            if (used := self.used.get(resource, ZERO)) + amount > self.hard[resource]
         ]
         return _Excess(self.name, tuple(excesses)) if excesses else None
 
     def charge(self, usage: Usage) -> None:
         """Add an amount to what is used."""
         for resource, amount in usage.items():
-            self.used[resource] = self.used.get(resource, Quantity(0)) + amount
+            self.used[resource] = self.used.get(resource, ZERO) + amount
 
 
 class _PodRequest(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Final
 from driver.plan import limits
 from kube.api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange
 from kube.errors import FieldError
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 _MAX_INT64: Final = 2**63 - 1
 
@@ -78,7 +78,7 @@ def _step_faults(
     range_: CapacityRequestPolicyRange,
     path: str,
 ) -> Iterator[FieldError]:
-    step = range_.step or Quantity(0)
+    step = range_.step or ZERO
     if not step:
         yield _fault(f"{path}.step", "is 0", "leave it out for amounts of any size")
         return

@@ -17,7 +17,7 @@ from kube.api.resource import (
     DeviceAttribute,
     DeviceCapacity,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 POOL: Final = "cpus"
 _NAMES: Final = {2048: "hugepages2Mi", 1048576: "hugepages1Gi"}
@@ -76,7 +76,7 @@ def _device(node: NumaNode, count: int) -> NodeDevice:
 def _capacity(value: Quantity, step: Quantity) -> DeviceCapacity:
     """Return an amount of which requests take multiples of a step, and nothing without asking."""
     policy = CapacityRequestPolicy(
-        default=Quantity(0), valid_range=CapacityRequestPolicyRange(min=Quantity(0), step=step)
+        default=ZERO, valid_range=CapacityRequestPolicyRange(min=ZERO, step=step)
     )
     return DeviceCapacity(value=value, request_policy=policy)
 

@@ -57,7 +57,7 @@ from kube.api.resource import (
 from kube.cel.semver import Semver
 from kube.errors import FieldError, QuantityError
 from kube.names import GROUP
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 CONSUMERS: Final = "consumers"
 """The capacity of which every share of a device takes one."""
@@ -389,7 +389,7 @@ class _Reading:
             amount = Quantity(text)
         except QuantityError as error:
             self._fault(path, str(error), _as_quantity(text))
-            return Quantity(0)
+            return ZERO
         if amount.nanos < 0:
             self._fault(path, f"{text} is negative", "")
         return amount

@@ -20,7 +20,7 @@ from kube.api.resource import (
     DeviceAttribute,
     DeviceCapacity,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 VENDOR_KIND: Final = "nvidia.com/gpu"
 """Of devices in the CDI specs that NVIDIA's toolkit writes."""
@@ -179,7 +179,7 @@ def _capacity(value: Quantity, step: Quantity, *, is_shared: bool) -> DeviceCapa
     # Steps count from the minimum, and all of it has to be one of them.
     whole = Quantity(int(value) // int(step) * int(step))
     policy = CapacityRequestPolicy(
-        default=whole, valid_range=CapacityRequestPolicyRange(min=Quantity(0), step=step)
+        default=whole, valid_range=CapacityRequestPolicyRange(min=ZERO, step=step)
     )
     return DeviceCapacity(value=whole, request_policy=policy)
 

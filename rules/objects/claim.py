@@ -18,7 +18,7 @@ from kube.api.resource import (
     DeviceSubRequest,
     ExactDeviceRequest,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 from rules.context import Context
 from rules.naming import find_duplicates, find_malformed_names, suggest_name
 from rules.objects.tolerations import (
@@ -259,7 +259,7 @@ _SINGLE: Final = (
 def find_negative_amounts(claim: Claim, path: FieldPath, _context: Context) -> Iterator[Finding]:
     """Yield negative amounts, which fail the allocation unless a valid range has a minimum."""
     for place, _, amount in list_amounts(claim, path):
-        if amount < Quantity(0):
+        if amount < ZERO:
             yield error(
                 Code.NEGATIVE_CAPACITY,
                 place,

@@ -17,10 +17,9 @@ from kube.api.resource import (
     Device,
     DeviceCapacity,
 )
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 MAX_VALID_VALUES: Final = 10
-_ZERO: Final = Quantity(0)
 _MAX_INT64: Final = Quantity(2**63 - 1)
 _NANOS_PER_MILLI: Final = 10**6
 
@@ -57,7 +56,7 @@ def find_unsatisfiable_policies(
             (policy.default, place.child("default")),
             (bounds and bounds.min, place.child("validRange", "min")),
         ):
-            if amount is not None and amount < _ZERO:
+            if amount is not None and amount < ZERO:
                 yield error(
                     Code.UNSATISFIABLE_REQUEST_POLICY,
                     at,
@@ -155,7 +154,7 @@ def _step_faults(
     features: Features,
 ) -> Iterator[Finding]:
     """Yield the faults of the step, and of amounts that are not on it."""
-    place, least, step = path.child("validRange"), bounds.min or _ZERO, bounds.step
+    place, least, step = path.child("validRange"), bounds.min or ZERO, bounds.step
     amounts = [
         (path.child("default"), default),
         (place.child("min"), least),
@@ -177,7 +176,7 @@ def _step_faults(
             return
     if step is None:
         return
-    if step <= _ZERO:
+    if step <= ZERO:
         yield _invalid(place.child("step"), f"must be greater than zero, found {step}")
         return
     if least + step > capacity:
@@ -202,7 +201,7 @@ def _units(amount: Quantity, in_milli: bool) -> int:  # noqa: FBT001
 
 
 def _int64_faults(path: FieldPath, amount: Quantity) -> Iterator[Finding]:
-    if amount < _ZERO:
+    if amount < ZERO:
         yield _invalid(path, f"must not be negative with a step, found {amount}")
     elif amount > _MAX_INT64:
         yield _invalid(path, f"must not exceed {_MAX_INT64} with a step, found {amount}")

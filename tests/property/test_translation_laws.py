@@ -33,7 +33,7 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
-from translation.arbiter import VOCABULARIES, device_keys
+from translation.arbiter import VOCABULARIES, find_device_keys
 from translation.claims import Claim
 from translation.host_network import vocabularies_for
 from translation.patch import restore_pod
@@ -128,7 +128,7 @@ def test_only_what_must_change_is_changed(
 
 def translated_keys(document: Document, names: Collection[str]) -> frozenset[str]:
     """The keys that are translated in this pod: in the host's network none of a NIC."""
-    return device_keys(names, vocabularies_for(pod_view(document), VOCABULARIES))
+    return frozenset(find_device_keys(names, vocabularies_for(pod_view(document), VOCABULARIES)))
 
 
 def without_devices(document: Document) -> Document:

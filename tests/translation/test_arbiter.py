@@ -126,7 +126,7 @@ def test_each_key_has_one_owner() -> None:
     ],
 )
 def test_device_keys(key: str, want: bool) -> None:
-    assert want is (key in arbiter.device_keys({key, "memory"}))
+    assert want is (key in arbiter.find_device_keys({key, "memory"}))
 
 
 def test_part_of_leaves_other_limits_out() -> None:

@@ -20,7 +20,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
 from kube.errors import QuantityError
-from kube.quantity import Format, Quantity
+from kube.quantity import ZERO, Format, Quantity
 from translation.intents import (
     DeviceFilter,
     DeviceKind,
@@ -418,7 +418,7 @@ def _quantity(pod: LegacyPod, name: str, findings: list[Finding]) -> Quantity | 
         amount = Quantity(text)
     except QuantityError:
         amount = Quantity(-1)
-    if amount < Quantity(0) or (name in MEMORY and not amount.is_whole):
+    if amount < ZERO or (name in MEMORY and not amount.is_whole):
         findings.append(
             error(
                 Code.INVALID_QUANTITY,

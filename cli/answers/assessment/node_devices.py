@@ -15,7 +15,7 @@ import msgspec
 
 from kube.api.core import Node
 from kube.api.resource import ResourceSlice
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 
 REGISTER: Final = "hami.io/node-nvidia-register"
 PRODUCT: Final = "nvidia.com/gpu.product"
@@ -127,7 +127,7 @@ def _node(
             source = candidate
             break
     if device_count:
-        if source is Source.HAMI and not (node.status.allocatable or {}).get(GPU, Quantity(0)):
+        if source is Source.HAMI and not (node.status.allocatable or {}).get(GPU, ZERO):
             legacy = ()  # HAMi has left the node, and its annotation stays.
         source = Source.MIXED if legacy else Source.DRA
     return NodeDevices(node=name, source=source, legacy=legacy, published=device_count)
@@ -222,4 +222,4 @@ def _quantity(value: object) -> Quantity | None:
         amount = Quantity(str(value))
     except ValueError:
         return None
-    return amount if amount > Quantity(0) else None
+    return amount if amount > ZERO else None

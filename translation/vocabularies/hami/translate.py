@@ -61,15 +61,15 @@ from translation.vocabularies.hami.keys import (
 TASK_PRIORITY: Final = "CUDA_TASK_PRIORITY"
 CORE_POLICY: Final = "GPU_CORE_UTILIZATION_POLICY"
 
-_ASPECTS: Final = {
-    "mode": MODE,
-    "numa": NUMA_BIND,
-    "models": USE_TYPE,
-    "not_models": NO_USE_TYPE,
-    "uuids": USE_UUID,
-    "not_uuids": NO_USE_UUID,
+_ANNOTATION_PATHS: Final = {
+    "mode": annotation_path(MODE),
+    "numa": annotation_path(NUMA_BIND),
+    "models": annotation_path(USE_TYPE),
+    "not_models": annotation_path(NO_USE_TYPE),
+    "uuids": annotation_path(USE_UUID),
+    "not_uuids": annotation_path(NO_USE_UUID),
 }
-"""Aspect of an intent to the annotation that requests it."""
+"""Aspect of an intent to the path of the annotation that requests it."""
 
 
 class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,7 +345,7 @@ def _paths(container: LegacyContainer) -> Mapping[str, FieldPath]:
         paths["memory"] = container.limit_path(MEMORY_PERCENT)
     if COUNT not in container.limits:
         paths["count"] = container.limit_path(min(container.limits))
-    return paths | {aspect: annotation_path(key) for aspect, key in _ASPECTS.items()}
+    return paths | _ANNOTATION_PATHS
 
 
 def _check_companions(container: LegacyContainer, amounts: _Amounts) -> Iterator[Finding]:
