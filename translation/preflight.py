@@ -129,6 +129,9 @@ def is_native(
     that has to leave its scheduler is translated, since the scheduler of a legacy system finds only its own
     nodes, and without claims the default scheduler would not keep the pod from them.
     """
+    # First what nearly always decides.
+    if not legacy.keys() <= snapshot.extended_resources.keys():
+        return False
     if options.scheduler_for(legacy.scheduler_name) != legacy.scheduler_name:
         return False
     if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
@@ -140,7 +143,6 @@ def is_native(
     whole_devices = [vocabularies[name] for name in names if name in vocabularies]
     return all(
         any(vocabulary.handles(key) for vocabulary in whole_devices)
-        and key in snapshot.extended_resources
         and not publishes_elsewhere(key, snapshot)
         and amount.is_whole
         for container in legacy.containers
