@@ -92,8 +92,10 @@ def _rounded_up(memory: MemorySize, amount: Quantity) -> Quantity | None:
         return least
     if memory.step is None or memory.step.nanos <= 0:
         return amount
-    steps = -(-(amount.nanos - least.nanos) // memory.step.nanos)
-    granted = least + memory.step * steps
+    steps, rest = divmod(amount.nanos - least.nanos, memory.step.nanos)
+    if not rest:
+        return amount
+    granted = least + memory.step * (steps + 1)
     return granted if granted <= memory.size else None
 
 

@@ -23,9 +23,10 @@ def check_device_plugins(
         return
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
     of_vendors = [vocabularies[name] for name in arbiter.OTHER_VENDORS if name in vocabularies]
-    rejected_keys = arbiter.companions(
-        {key for container in legacy.containers for key in container.limits}
-    )
+    keys = legacy.keys()
+    if not any(vocabulary.handles(key) for vocabulary in of_vendors for key in keys):
+        return
+    rejected_keys = arbiter.companions(keys)
     for container in legacy.containers:
         for key, amount in sorted(container.limits.items()):
             vocabulary = next(
