@@ -148,6 +148,11 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waiting_pods: int = 0
     problems: tuple[str, ...] = ()
 
+    @property
+    def is_old(self) -> bool:
+        """Return whether who gave the reason leads no more."""
+        return bool(self.renewed) and not self.holder
+
 
 def context_of(state: ClusterState) -> Context:
     """Return the context that the drivers of claims and classes depend on."""

@@ -211,7 +211,7 @@ def _plan_lines(plan: BridgePlan, *, is_applied: bool) -> Iterator[str]:
 def _status_lines(status: BridgeStatus) -> Iterator[str]:
     yield f"drivers:  {', '.join(status.drivers) or 'none'}"
     if status.serving:
-        yield f"state:    {status.serving}"
+        yield f"state:    {status.serving}{', as the last leader said' if status.is_old else ''}"
     yield f"fence:    {status.fence}"
     yield f"leader:   {status.holder or 'none'}{_renewal(status)}"
     yield f"server:   {status.server_version or 'unknown'}"

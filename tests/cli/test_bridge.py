@@ -290,6 +290,19 @@ def test_status_says_what_is_wrong(
     assert problem in "; ".join(status.problems)
 
 
+def test_what_the_last_leader_said_is_old_once_its_lease_is_over() -> None:
+    led = replace(stored(DRIVER), holder="a", renewed="2026-01-01T00:00:00Z", lease_duration_s=15)
+
+    ages = [
+        bridge_status(
+            state(*CLUSTER), replace(led, read_at=datetime(2026, 1, 1, 0, minute, tzinfo=UTC))
+        )
+        for minute in (0, 1)
+    ]
+
+    assert [status.is_old for status in ages] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("driver", "warning"),
     [
