@@ -96,7 +96,11 @@ def containers_with_devices(
 
 def has_device_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:
     """Return whether any container has a device key."""
-    return any(containers_with_devices((each for _, each in containers(pod)), vocabularies))
+    return any(
+        key
+        for _, container in containers(pod)
+        for key in _find_device_keys(container, vocabularies)
+    )
 
 
 def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> LegacyPod:
