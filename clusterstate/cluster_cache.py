@@ -25,6 +25,8 @@ MAX_BATCH: Final = 256
 """Changes of slices and nodes that are applied one by one; more are cheaper together."""
 MAX_APPLIED: Final = 100_000
 """Changes after which the view is built anew."""
+MAX_CHEAP: Final = 32
+"""Changes of claims that are applied in a few milliseconds."""
 
 _CLUSTER_WIDE: Final = (Kind.CLASS, Kind.TAINT_RULE, Kind.POLICY)
 """Kinds that concern all nodes; there are few of them, and they hardly change."""
@@ -76,6 +78,15 @@ class ClusterCache:
     def classes(self) -> Mapping[str, DeviceClass]:
         """All classes by name."""
         return {name: device_class for (_, name), device_class in self._objects[Kind.CLASS].items()}
+
+    def is_cheap(self, changes: Changes) -> bool:
+        """Return whether a batch is applied within a few milliseconds: a few changes of claims."""
+        count = len(changes.get(Kind.CLAIM, ()))
+        return (
+            changes.keys() <= {Kind.CLAIM}
+            and count <= MAX_CHEAP
+            and self._applied + count <= MAX_APPLIED
+        )
 
     def apply(self, changes: Changes) -> None:
         """Apply a batch of changes."""

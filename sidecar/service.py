@@ -1,7 +1,7 @@
 """The answers to the scheduler plugin: reservations first, then the decision, then what follows of it.
 
-Decisions are made one after the other on a thread, so that the event loop goes on renewing the Lease
-and reading watches. Whatever changes the devices in use waits for the next decision.
+Decisions are made one after the other, long ones on a thread, so that the event loop goes on renewing
+the Lease and reading watches. Whatever changes the devices in use waits for the next decision.
 """
 
 import asyncio
@@ -20,15 +20,9 @@ from kube.cel.engine import SelectorEngine
 from kube.logs import get_logger
 from sidecar.binder import Binder, PodReference
 from sidecar.debug_view import reservations_view
-from sidecar.decision_thread import DecisionThread, ReservedPod
+from sidecar.decision_maker import DecisionMaker, ReservedPod
 from sidecar.metrics import SidecarMetrics
-from sidecar.plan.decisions import (
-    Fits,
-    NoDevicesNeeded,
-    Placement,
-    find_nodes,
-    fits_with,
-)
+from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with
 from sidecar.plan.drift import differs
 from sidecar.plan.node_limits import limits_nodes
 from sidecar.plan.pod_claims import claim_names
@@ -117,7 +111,7 @@ class Service:
         self._binder = binder
         self._settings = settings
         self._metrics = metrics
-        self._thread = DecisionThread(state, metrics, engine)
+        self._decisions = DecisionMaker(state, metrics, engine)
         self._on_answer = on_answer
         self._on_end = on_end
         self._clock = clock
@@ -135,7 +129,7 @@ class Service:
     async def prepare(self) -> None:
         """Build the view of the devices, so that the first pod need not wait for it."""
         async with self._turn:
-            await self._thread.decide("", lambda _snapshot: None)
+            await self._decisions.decide("", lambda _snapshot: None)
 
     # --- extension points -------------------------------------------------------------------------
 
@@ -167,9 +161,9 @@ class Service:
         outcome: Fits | NoDevicesNeeded | Rejection | None = await self._wait_seen(request)
         async with self._turn:
             if outcome is None:
-                outcome = await self._accept_and_decide(
-                    request, "find_nodes", partial(find_nodes, pod, all_nodes=request.all)
-                )
+                decide = partial(find_nodes, pod, all_nodes=request.all)
+                about = None if request.all else pod
+                outcome = await self._accept_and_decide(request, "find_nodes", decide, about=about)
             else:
                 await self._accept(request)
         acknowledged_number = self.reservations.acknowledged
@@ -236,7 +230,7 @@ class Service:
             await self._accept(request)
             waiting = self._waiting.due(self._state.version)
             if waiting:
-                woken = await self._thread.decide("wake", partial(find_placeable, waiting))
+                woken = await self._decisions.decide("wake", partial(find_placeable, waiting))
                 self._waiting.wake(woken.pods, more=woken.more)
         return WakeAnswer(
             instance=self.instance,
@@ -304,7 +298,7 @@ class Service:
         async with self._turn:
             claims = self._state.claims_in_use()
             features = self._state.features
-            has_drifted = await self._thread.decide(
+            has_drifted = await self._decisions.decide(
                 "drift_check",
                 lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
             )
@@ -336,14 +330,23 @@ class Service:
         await self._apply(difference)
 
     async def _accept_and_decide(
-        self, request: Request, kind: str, decide: Callable[[Snapshot], T]
+        self,
+        request: Request,
+        kind: str,
+        decide: Callable[[Snapshot], T],
+        *,
+        about: Pod | None = None,
     ) -> T:
-        """Take the reservations of a request, then make a decision; called in turn."""
+        """Take the reservations of a request, then make a decision; called in turn.
+
+        Args:
+            about: The pod whose requests tell how long the decision takes; None if they do not.
+        """
         self._check(request)
         self.reservations, difference = accept(self.reservations, request)
         with self._promises(difference) as reserved_pods:
-            return await self._thread.place_and_decide(
-                reserved_pods, self._hold_claims, kind, decide
+            return await self._decisions.place_and_decide(
+                reserved_pods, self._hold_claims, kind, decide, about=about
             )
 
     def _check(self, request: Request) -> None:
@@ -353,7 +356,7 @@ class Service:
     async def _apply(self, difference: Difference) -> None:
         """Take back and make promises."""
         with self._promises(difference) as reserved_pods:
-            await self._thread.place(reserved_pods, self._hold_claims)
+            await self._decisions.place(reserved_pods, self._hold_claims)
 
     @contextmanager
     def _promises(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:

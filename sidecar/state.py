@@ -1,7 +1,7 @@
 """The cluster as the sidecar sees it: what the API says, and what is promised beyond that.
 
 The event loop changes claims and holds; changes of the devices in use wait in a batch until the next
-answer, which applies them on its own thread.
+answer, which applies them.
 """
 
 from collections.abc import Callable, Mapping
@@ -251,6 +251,10 @@ class ClusterState:
         if self._driver_settings != self.applied_settings:
             self.rebuild()
         return self._feed.take()
+
+    def is_cheap(self, changes: Mapping[Kind, Mapping[Name, Any]]) -> bool:
+        """Return whether changes are applied within a few milliseconds."""
+        return self._cache.is_cheap(changes)
 
     def snapshot(self, changes: Mapping[Kind, Mapping[Name, Any]]) -> Snapshot:
         """Apply changes and return the snapshot, which is valid until the next call.

@@ -12,7 +12,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
 from allocator.search.attempt import AllocatorOptions
-from clusterstate.cluster_cache import MAX_BATCH, ClusterCache
+from clusterstate.cluster_cache import MAX_BATCH, MAX_CHEAP, ClusterCache
 from clusterstate.kinds import Changes, Kind
 from kube.api.meta import ObjectMeta, convert
 from kube.api.resource import DeviceTaintRule
@@ -158,3 +158,17 @@ def test_the_allocator_gets_the_feature_gates() -> None:
     features = Features(consumable_capacity=False)
 
     assert AllocatorOptions(features=features) == ClusterCache(features).cluster.options
+
+
+def test_a_few_changes_of_claims_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [("default", f"claim-{number}") for number in range(MAX_CHEAP + 1)]
+    few: Changes = {Kind.CLAIM: dict.fromkeys(names[:MAX_CHEAP], ASKED)}
+    cache = cache_after(everything())
+
+    assert cache.is_cheap({})
+    assert cache.is_cheap(few)
+    assert not cache.is_cheap({Kind.CLAIM: dict.fromkeys(names, ASKED)}), "there are too many"
+    assert not cache.is_cheap({**few, Kind.NODE: {("", "node-9"): node("node-9")}})
+
+    monkeypatch.setattr("clusterstate.cluster_cache.MAX_APPLIED", MAX_CHEAP - 1)
+    assert not cache.is_cheap(few), "the view would be built anew"

@@ -1,28 +1,38 @@
-"""The thread that decisions are made on, one after the other.
+"""Makes decisions, one after the other: quick ones on the event loop, all others on a thread.
 
-The event loop goes on renewing the Lease and reading watches meanwhile. A hop to the thread costs more
-than most decisions, so what a call has to decide is decided with one.
+During a decision on a thread the event loop goes on renewing the Lease and reading watches. A hop to a
+thread and back costs more than most decisions, so a decision is made on the event loop where those
+about the same requests were quick before. One that takes long there after all delays the event loop once.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
+from allocator.cluster.least_recently_used import LeastRecentlyUsed
 from allocator.cluster.verdict_cache import SearchCosts
 from allocator.pods.claims import claim_name
 from clusterstate.kinds import Kind
 from kube.api.core import Pod
-from kube.cel.engine import SelectorEngine, use_engine
+from kube.api.meta import encode
+from kube.cel.engine import SelectorEngine, evaluating_with
 from sidecar.metrics import SidecarMetrics
 from sidecar.plan.decisions import Placement, place, with_allocation
+from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.rejections import Rejection
 from sidecar.plan.snapshot import Snapshot
 from sidecar.protocol import Reservation
 from sidecar.state import ClusterState
 
 PLACE: Final = "place"
+QUICK_S: Final = 0.005
+"""Time of a quick decision, with the changes that are applied for it."""
+MAX_PLACED: Final = 8
+"""Reserved pods whose devices are chosen with a quick decision."""
+MAX_REMEMBERED: Final = 4096
+"""Requests of which is known whether decisions about them are quick."""
 
 T = TypeVar("T")
 
@@ -34,23 +44,32 @@ class ReservedPod(NamedTuple):
     pod: Pod
 
 
-class DecisionThread:
+class DecisionMaker:
     """Makes decisions on the cluster as it is; the caller sees to it that it is one at a time."""
 
     def __init__(
-        self, state: ClusterState, metrics: SidecarMetrics, engine: SelectorEngine | None
+        self,
+        state: ClusterState,
+        metrics: SidecarMetrics,
+        engine: SelectorEngine | None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Begin without a decision.
 
         Args:
-            engine: Evaluates selectors; None evaluates them on the thread itself.
+            engine: Evaluates selectors; None evaluates them in place.
+            clock: Monotonic seconds.
         """
         self._state = state
         self._metrics = metrics
         self._engine = engine
+        self._clock = clock
+        # By hash of the requests; a collision costs time, and changes no decision.
+        self._is_quick = LeastRecentlyUsed[int, bool](MAX_REMEMBERED)
 
     async def decide(self, kind: str, decide: Callable[[Snapshot], T]) -> T:
-        """Make a decision.
+        """Make a decision on a thread.
 
         Args:
             kind: As in metrics; empty for one that is not measured.
@@ -69,7 +88,13 @@ class DecisionThread:
     ) -> None:
         """Choose the devices of reserved pods, each on what those before it leave."""
         if reserved_pods:
-            await self.place_and_decide(reserved_pods, on_placement, "", lambda _snapshot: None)
+            await self.place_and_decide(
+                reserved_pods,
+                on_placement,
+                "",
+                lambda _snapshot: None,
+                about=reserved_pods[0].pod,
+            )
 
     async def place_and_decide(
         self,
@@ -77,14 +102,20 @@ class DecisionThread:
         on_placement: Callable[[ReservedPod, Placement | Rejection], None],
         kind: str,
         decide: Callable[[Snapshot], T],
+        *,
+        about: Pod | None,
     ) -> T:
         """Choose the devices of reserved pods, then make a decision on what they leave.
 
         Args:
             on_placement: Called with each pod, on the event loop, also if the decision fails.
             kind: As in metrics.
+            about: The pod whose requests tell how long the decision takes; None if they do not.
         """
         placements: list[tuple[ReservedPod, Placement | Rejection]] = []
+        requests: set[int] = set()
+        if about is not None and len(reserved_pods) <= MAX_PLACED:
+            requests = {self._requests(pod) for pod in (about, *(pod for _, pod in reserved_pods))}
 
         def place_then_decide(snapshot: Snapshot) -> T:
             for reserved_pod in reserved_pods:
@@ -97,7 +128,7 @@ class DecisionThread:
                 return decide(snapshot)
 
         try:
-            return await self._run(place_then_decide)
+            return await self._run(place_then_decide, requests)
         finally:
             for reserved_pod, placement in placements:
                 on_placement(reserved_pod, placement)
@@ -110,16 +141,32 @@ class DecisionThread:
         }
         return self._state.snapshot({Kind.CLAIM: promised_claims})
 
-    async def _run(self, decide: Callable[[Snapshot], T]) -> T:
+    def _requests(self, pod: Pod) -> int:
+        """Return a hash of what the claims of a pod request."""
+        claims = map(self._state.claims.store.get, claim_names(pod))
+        return hash(encode([claim.spec.devices for claim in claims if claim is not None]))
+
+    async def _run(
+        self, decide: Callable[[Snapshot], T], requests: Collection[int] = frozenset()
+    ) -> T:
         changes = self._state.take_changes()
 
         def run() -> T:
-            use_engine(self._engine)
-            snapshot = self._state.snapshot(changes)
-            with self._counted(snapshot.cluster.costs):
-                return decide(snapshot)
+            began = self._clock()
+            try:
+                with evaluating_with(self._engine):
+                    snapshot = self._state.snapshot(changes)
+                    with self._counted(snapshot.cluster.costs):
+                        return decide(snapshot)
+            finally:
+                was_quick = self._clock() - began <= QUICK_S
+                for key in requests:
+                    self._is_quick[key] = was_quick
 
         try:
+            is_quick = bool(requests) and all(map(self._is_quick.get, requests))
+            if is_quick and self._state.is_cheap(changes):
+                return run()
             return await asyncio.to_thread(run)
         except Exception:
             self._state.rebuild()  # A change may have been applied in part.
@@ -141,9 +188,9 @@ class DecisionThread:
     @contextmanager
     def _measured(self, kind: str) -> Iterator[None]:
         """Measure a decision, if it has a kind."""
-        began = time.perf_counter()
+        began = self._clock()
         try:
             yield
         finally:
             if kind:
-                self._metrics.observe_decision(kind, time.perf_counter() - began)
+                self._metrics.observe_decision(kind, self._clock() - began)

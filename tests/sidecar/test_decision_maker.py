@@ -1,0 +1,119 @@
+"""Quick decisions are made on the event loop, all others on a thread."""
+
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from kube.api.core import Pod
+from kube.api.meta import convert
+from kube.api.urls import NODES
+from sidecar.decision_maker import MAX_PLACED, QUICK_S, DecisionMaker, ReservedPod
+from sidecar.metrics import SidecarMetrics
+from sidecar.plan.snapshot import Snapshot
+from sidecar.protocol import Reservation
+from testing.allocation.builders import node
+from testing.fake_api_server import FakeApiServer, until
+from testing.sidecar.scheduler import (
+    Sidecar,
+    document,
+    pod_with,
+    publish,
+    put_claim,
+    sidecar_beside,
+)
+
+LOOP: Final = "on the event loop"
+THREAD: Final = "on a thread"
+
+
+def pod(name: str) -> Pod:
+    return convert(pod_with(name, f"gpu-{name}"), Pod)
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Decisions(NamedTuple):
+    """Decisions about pods `a`, `b` and `c`; the first two have claims for one device, `c` for two."""
+
+    server: FakeApiServer
+    sidecar: Sidecar
+    maker: DecisionMaker
+    clock: Clock
+
+    async def decide(
+        self, name: str = "", *, reserved: Sequence[ReservedPod] = (), seconds: float = 0.0
+    ) -> str:
+        """Return where a decision about a pod is made, or about something else, which takes so long."""
+
+        def decide(_: Snapshot) -> str:
+            self.clock.now_s += seconds
+            return LOOP if threading.current_thread() is threading.main_thread() else THREAD
+
+        return await self.maker.place_and_decide(
+            reserved, lambda _pod, _placement: None, "", decide, about=pod(name) if name else None
+        )
+
+
+@asynccontextmanager
+async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        for name, count in (("a", 1), ("b", 1), ("c", 2)):
+            put_claim(server, f"gpu-{name}", count=count)
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            metrics, clock = SidecarMetrics(CollectorRegistry()), Clock()
+            maker = DecisionMaker(sidecar.state, metrics, None, clock=clock)
+            yield Decisions(server, sidecar, maker, clock)
+
+
+async def test_a_decision_is_made_on_the_loop_if_one_about_equal_requests_was_quick(
+    tmp_path: Path,
+) -> None:
+    async with decisions(tmp_path) as made:
+        assert await made.decide("a") == THREAD, "nothing is known about the requests yet"
+        assert await made.decide("b") == LOOP, "its requests are those of a"
+        assert await made.decide("c") == THREAD, "it requests other devices"
+        assert await made.decide() == THREAD, "the requests do not tell how long it takes"
+
+
+async def test_a_decision_after_a_long_one_is_made_on_a_thread(tmp_path: Path) -> None:
+    async with decisions(tmp_path) as made:
+        await made.decide("a")
+
+        assert await made.decide("a", seconds=2 * QUICK_S) == LOOP
+        assert await made.decide("b") == THREAD
+        assert await made.decide("a") == LOOP
+
+
+async def test_changes_of_the_inventory_are_applied_on_a_thread(tmp_path: Path) -> None:
+    async with decisions(tmp_path) as made:
+        await made.decide("a")
+        version = made.sidecar.state.version
+
+        made.server.put(NODES, document(node("node-2")))
+        await until(lambda: made.sidecar.state.version > version)
+
+        assert await made.decide("a") == THREAD
+        assert await made.decide("a") == LOOP
+
+
+async def test_many_reserved_pods_are_placed_on_a_thread(tmp_path: Path) -> None:
+    async with decisions(tmp_path) as made:
+        await made.decide("a")
+        reservation = Reservation(number=1, pod_uid="uid-b", node="node-2")
+        reserved = [ReservedPod(reservation, pod("b"))] * MAX_PLACED
+
+        assert await made.decide("a", reserved=reserved) == LOOP
+        assert await made.decide("a", reserved=[*reserved, *reserved]) == THREAD
