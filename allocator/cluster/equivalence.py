@@ -239,14 +239,8 @@ _NOTHING: Final[PoolUse] = {}
 
 def _selector_verdicts(node: NodeDevices, selectors: SelectorChain) -> tuple[int, tuple[int, ...]]:
     """Return a mask of the devices that selectors select, and the positions where they fail."""
-    selected_mask, failing = 0, []
-    for position, device in enumerate(node.devices):
-        verdict = selectors.verdict(device)
-        if verdict is True:
-            selected_mask |= 1 << position
-        elif verdict is not False:
-            failing.append(position)
-    return selected_mask, tuple(failing)
+    selection = selectors.selection(node)
+    return selection.selected, tuple(selection.failures)
 
 
 def _pool_key(pool: Pool) -> Hashable:
