@@ -40,6 +40,11 @@ NODE_STEPS: Final = 100_000
 """Steps of the search on one node."""
 ANSWER_LIMITS: Final = Limits(nodes=128, searches=64, steps=50_000)
 """The cost of one part of an answer about a request that was not asked for before, some 20 ms."""
+ENOUGH_NODES: Final = MAX_NODES // 2
+"""Nodes that fit, beside which an answer looks for few others if those can be no better."""
+FURTHER_LIMITS: Final = Limits(nodes=8, searches=2, steps=250)
+"""The cost of looking for these, about a millisecond: nodes that are not known are found out about over
+several answers."""
 MAX_PARTS: Final = 60
 """Parts of an answer while no node fits, about a second. What was searched is remembered, so that the
 next answer goes on from there."""
@@ -243,8 +248,10 @@ class _Question:
         limit = None if all_nodes else MAX_NODES
         try:
             ranked_nodes = self._rank(limit, _KNOWN_ONLY)
-            if all_nodes or not self._is_settled(ranked_nodes):
-                ranked_nodes = self._search(limit, limits, max_parts, all_nodes=all_nodes)
+            if all_nodes or not self._is_settled(ranked_nodes, MAX_NODES):
+                has_enough = not all_nodes and self._is_settled(ranked_nodes, ENOUGH_NODES)
+                part = FURTHER_LIMITS if has_enough else limits
+                ranked_nodes = self._search(limit, part, max_parts, all_nodes=all_nodes)
         except AttemptFailed as error:
             return _attempt_failed(error)
         if ranked_nodes.nodes:
@@ -323,11 +330,11 @@ class _Question:
         self._has_ineligible |= not is_eligible
         return is_eligible
 
-    def _is_settled(self, ranked_nodes: RankedNodes) -> bool:
-        """Return whether further nodes cannot be better than those that there are."""
+    def _is_settled(self, ranked_nodes: RankedNodes, count: int) -> bool:
+        """Return whether there are so many nodes, and others cannot be better; or no others."""
         if ranked_nodes.is_known:
             return True
-        if self._strategy is not FIRST_FIT or len(ranked_nodes.nodes) < MAX_NODES:
+        if self._strategy is not FIRST_FIT or len(ranked_nodes.nodes) < count:
             return False
         return all(score >= self._highest_score for _, score in ranked_nodes.nodes)
 

@@ -21,6 +21,8 @@ from kube.api.resource import (
     ResourceSlice,
 )
 from sidecar.plan.decisions import (
+    ENOUGH_NODES,
+    FURTHER_LIMITS,
     Fits,
     NoDevicesNeeded,
     Placement,
@@ -290,6 +292,27 @@ def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
 
     assert outcomes[0] == (Verdict.ERROR, Code.BUDGET_EXHAUSTED)
     assert outcomes[-1] == (Verdict.UNRESOLVABLE, Code.NO_ELIGIBLE_NODE)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "further_nodes"),
+    [
+        pytest.param("FirstFit", FURTHER_LIMITS.nodes, id="few, if they can be no better"),
+        pytest.param("CompactFirst", ENOUGH_NODES // 2, id="as many as ever, if they may be"),
+    ],
+)
+def test_an_answer_with_enough_nodes_looks_for_others(strategy: str, further_nodes: int) -> None:
+    nodes = [node(f"node-{number:03}") for number in range(2 * MAX_NODES)]
+    cluster = replace(
+        snapshot(claim(request(), name="gpu"), nodes=nodes), default_strategy=strategy
+    )
+    half = Limits(nodes=ENOUGH_NODES // 2, searches=1, steps=100)
+
+    counts = [
+        len(names(find_nodes(pod("gpu"), cluster, limits=half, max_parts=1))) for _ in range(3)
+    ]
+
+    assert counts == [ENOUGH_NODES // 2, ENOUGH_NODES, ENOUGH_NODES + further_nodes]
 
 
 def test_victims_free_their_devices() -> None:
