@@ -189,14 +189,17 @@ class Informer:
             self._written[_key(metadata)] = version
             self._announce()
 
-    def has_seen(self, key: Key, version: str) -> bool:
-        """Return whether an object is known as of a resourceVersion, or a later one."""
-        newest = max(version_number(self._versions.get(key, "")), version_number(self._version))
-        return newest >= version_number(version)
+    def has_seen(self, versions: Mapping[Key, str]) -> bool:
+        """Return whether all objects are known as of their resourceVersions, or later ones."""
+        newest = version_number(self._version)
+        return all(
+            version_number(version) <= max(version_number(self._versions.get(key, "")), newest)
+            for key, version in versions.items()
+        )
 
     async def wait_seen(self, versions: Mapping[Key, str]) -> None:
         """Return once all objects are known as of their resourceVersions."""
-        while not all(self.has_seen(key, version) for key, version in versions.items()):
+        while not self.has_seen(versions):
             await self.wait_change()
 
     async def wait_change(self) -> None:
@@ -354,6 +357,10 @@ class Subscription(Generic[T]):
     async def wait_seen(self, versions: Mapping[Key, str]) -> None:
         """Return once all objects are known as of their resourceVersions, or are known as deleted."""
         await self._informer.wait_seen(versions)
+
+    def has_seen(self, versions: Mapping[Key, str]) -> bool:
+        """Return whether `wait_seen` has nothing to wait for."""
+        return self._informer.has_seen(versions)
 
     async def wait_change(self) -> None:
         """Return once something has changed, whatever it is."""
