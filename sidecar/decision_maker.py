@@ -29,6 +29,9 @@ from sidecar.state import ClusterState
 PLACE: Final = "place"
 QUICK_S: Final = 0.005
 """Time of a quick decision, with the changes that are applied for it."""
+QUICK_AGAIN: Final = 16
+"""Quick decisions after a long one about the same requests, until they are made on the event loop again:
+whoever writes pods chooses which decisions are long."""
 MAX_PLACED: Final = 8
 """Reserved pods whose devices are chosen with a quick decision."""
 MAX_REMEMBERED: Final = 4096
@@ -65,8 +68,9 @@ class DecisionMaker:
         self._metrics = metrics
         self._engine = engine
         self._clock = clock
-        # By hash of the requests; a collision costs time, and changes no decision.
-        self._is_quick = LeastRecentlyUsed[int, bool](MAX_REMEMBERED)
+        # How many quick decisions are missing, by hash of the requests; a collision costs time, and
+        # changes no decision.
+        self._missing_quick = LeastRecentlyUsed[int, int](MAX_REMEMBERED)
 
     async def decide(self, kind: str, decide: Callable[[Snapshot], T]) -> T:
         """Make a decision on a thread.
@@ -161,10 +165,11 @@ class DecisionMaker:
             finally:
                 was_quick = self._clock() - began <= QUICK_S
                 for key in requests:
-                    self._is_quick[key] = was_quick
+                    missing = self._missing_quick.get(key) or 1
+                    self._missing_quick[key] = max(missing - 1, 0) if was_quick else QUICK_AGAIN
 
         try:
-            is_quick = bool(requests) and all(map(self._is_quick.get, requests))
+            is_quick = bool(requests) and all(self._missing_quick.get(key) == 0 for key in requests)
             if is_quick and self._state.is_cheap(changes):
                 return run()
             return await asyncio.to_thread(run)
