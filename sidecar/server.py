@@ -6,12 +6,13 @@ Only those who may open the socket's file are served: the plugin, in the same po
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from kube.api import meta
 from kube.logs import get_logger
@@ -42,6 +43,7 @@ MAX_REQUEST_BYTES: Final = 8 << 20
 KEEP_ALIVE_S: Final = 90.0
 
 R = TypeVar("R", bound=Request)
+_Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 log = get_logger()
 
@@ -71,17 +73,30 @@ class SchedulerServer:
         self._path = path
         self._session = session
         self._metrics = metrics
+        self._handlers: Mapping[tuple[str, str], _Handler] = {
+            (hdrs.METH_POST, f"{PREFIX}/hello"): self._hello,
+            (hdrs.METH_GET, f"{PREFIX}/debug/reservations"): self._reservations,
+            **{
+                (hdrs.METH_POST, f"{PREFIX}/{point}"): self._handler(point, endpoint)
+                for point, endpoint in _ENDPOINTS.items()
+            },
+        }
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        app = web.Application(client_max_size=MAX_REQUEST_BYTES)
-        app.add_routes([web.post(f"{PREFIX}/hello", self._hello)])
-        app.add_routes([web.get(f"{PREFIX}/debug/reservations", self._reservations)])
-        for point, endpoint in _ENDPOINTS.items():
-            app.add_routes([web.post(f"{PREFIX}/{point}", self._handler(point, endpoint))])
-        runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE_S
+        bounded_request = partial(
+            web.BaseRequest,
+            loop=asyncio.get_running_loop(),
+            client_max_size=MAX_REQUEST_BYTES,
         )
+        # Not a web.Application: each request pays for its routing.
+        server = web.Server(
+            self._route,
+            request_factory=bounded_request,
+            access_log=None,
+            keepalive_timeout=KEEP_ALIVE_S,
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
         try:
             self._path.unlink(missing_ok=True)
@@ -97,24 +112,26 @@ class SchedulerServer:
             await runner.cleanup()
             self._path.unlink(missing_ok=True)
 
-    async def _hello(self, request: web.Request) -> web.Response:
+    async def _route(self, request: web.BaseRequest) -> web.Response:
+        handler = self._handlers.get((request.method, request.path))
+        return web.Response(status=404) if handler is None else await handler(request)
+
+    async def _hello(self, request: web.BaseRequest) -> web.Response:
         service = self._session.service
         if service is None:
             return _response(HelloAnswer(message=self._session.problem()))
         greeting = await _read(request, HelloRequest)
         return _response(await service.hello(greeting))
 
-    async def _reservations(self, _: web.Request) -> web.Response:
+    async def _reservations(self, _: web.BaseRequest) -> web.Response:
         """Answer what is reserved and held, for people; it changes nothing."""
         service = self._session.service
         if service is None:
             return _response(Answer(message=self._session.problem()), status=503)
         return _response(service.show())
 
-    def _handler(
-        self, point: str, endpoint: "_Endpoint"
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(request: web.Request) -> web.Response:
+    def _handler(self, point: str, endpoint: "_Endpoint") -> _Handler:
+        async def handle(request: web.BaseRequest) -> web.Response:
             began, verdict = time.perf_counter(), "error"
             try:
                 service, problem = self._session.service, self._session.problem()
@@ -160,7 +177,7 @@ _ENDPOINTS: Final = {
 }
 
 
-async def _read(request: web.Request, kind: type[R]) -> R:
+async def _read(request: web.BaseRequest, kind: type[R]) -> R:
     """Receive and decode a request.
 
     Raises:
