@@ -184,23 +184,21 @@ class Cluster:
         partition = self._partition(question.projection)
         wanted_nodes = None if nodes is None else frozenset(nodes)
         for class_key, members in partition.members.items():
-            if wanted_nodes is None:
-                names = partition.names(class_key)
-            else:
-                names = tuple(wanted_nodes.intersection(members))
-                if not names:
-                    continue
+            names = members.keys() if wanted_nodes is None else wanted_nodes & members.keys()
+            first = next(iter(names), None)
+            if first is None:
+                continue
             cached_verdict = self._find_verdict(question, partition, class_key)
             steps = 0
             if cached_verdict is None:
-                cached_verdict = self._search_class(question, partition, class_key, names[0])
+                cached_verdict = self._search_class(question, partition, class_key, first)
                 steps = cached_verdict.outcome.steps
             outcome, score, representative, searched_class = cached_verdict
             same_order = searched_class == class_key
             yield ClassVerdict(
                 outcome=outcome,
                 score=score,
-                representative=representative if same_order else self._devices[names[0]],
+                representative=representative if same_order else self._devices[first],
                 nodes=names,
                 same_order=same_order,
                 steps=steps,

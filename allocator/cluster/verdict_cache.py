@@ -107,7 +107,6 @@ class Partition:
     def __init__(self, nodes: Iterable[str]) -> None:
         self.unassigned = dict.fromkeys(nodes)
         self.members: dict[ClassKey, dict[str, None]] = {}
-        self._names: dict[ClassKey, tuple[str, ...]] = {}
         self.projected: dict[str, tuple[Entry, int]] = {}
         self.class_of: dict[str, ClassKey] = {}
         self.signatures = LeastRecentlyUsed[tuple[int, int], NodeSignature](MAX_SIGNATURES)
@@ -122,13 +121,6 @@ class Partition:
         else:
             self.unassigned[name] = None
 
-    def names(self, class_key: ClassKey) -> tuple[str, ...]:
-        """Return the nodes of a class; each answer names them, and few classes change in between."""
-        names = self._names.get(class_key)
-        if names is None:
-            names = self._names[class_key] = tuple(self.members[class_key])
-        return names
-
     def assign(self, name: str, class_key: ClassKey | None) -> None:
         """Assign a node to a class; None if the node is gone."""
         before = self.class_of.get(name)
@@ -137,14 +129,12 @@ class Partition:
         for ranking in self.rankings.values():
             ranking.changed.add(name)
         if before is not None:
-            self._names.pop(before, None)
             del self.members[before][name]
             if not self.members[before]:
                 del self.members[before]
                 self.free_signatures.pop(before, None)
             del self.class_of[name]
         if class_key is not None:
-            self._names.pop(class_key, None)
             self.members.setdefault(class_key, {})[name] = None
             self.class_of[name] = class_key
 

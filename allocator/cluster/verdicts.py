@@ -1,6 +1,6 @@
 """The verdicts about the nodes of a cluster, one per equivalence class."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -33,7 +33,7 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         outcome: A plan names the devices of `representative`.
         score: Score of the strategy from 0 to 100; 0 if the claims do not fit.
         representative: The node that was searched.
-        nodes: All nodes of the class, by name.
+        nodes: All nodes of the class, by name; valid until the cluster changes.
         same_order: The plan holds for all nodes of the class by position. Otherwise it is that of a
             node with the same devices in another order, and the plan of a node needs a search.
         steps: Cost of the search, at least 1; 0 if the verdict was cached.
@@ -42,7 +42,7 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     outcome: Outcome
     score: int
     representative: NodeDevices
-    nodes: tuple[str, ...]
+    nodes: Collection[str]
     same_order: bool = True
     steps: int = 0
 
