@@ -57,6 +57,7 @@ def _round(cluster: Cluster, bridge: Bridge, number: signal.Signals) -> float:
     bridge.wait_working("a")
     bridge.start("b")
     asyncio.run(_bind(cluster, "before"))
+    asyncio.run(_drain(cluster))  # Or this pod would count as the one after the failover.
     time.sleep(STANDBY_S)
     began = time.perf_counter()
     for part in ("scheduler", "sidecar"):
