@@ -22,19 +22,23 @@ def check_device_plugins(
     if snapshot.classes is None:
         return
     vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    of_vendors = [vocabularies[name] for name in arbiter.OTHER_VENDORS if name in vocabularies]
+    of_vendors = [name for name in arbiter.OTHER_VENDORS if name in vocabularies]
     keys = legacy.keys()
-    if not any(vocabulary.handles(key) for vocabulary in of_vendors for key in keys):
+    owners = {
+        key: name
+        for name in reversed(of_vendors)
+        for key in keys
+        if vocabularies[name].handles(key)
+    }
+    if not owners:
         return
     rejected_keys = arbiter.companions(keys)
     for container in legacy.containers:
         for key, amount in sorted(container.limits.items()):
-            vocabulary = next(
-                (vocabulary for vocabulary in of_vendors if vocabulary.handles(key)), None
-            )
-            if vocabulary is None or key in rejected_keys or not amount > ZERO:
+            owner = owners.get(key)
+            if owner is None or key in rejected_keys or not amount > ZERO:
                 continue
-            serving = _serving_device(vocabulary.name, key, snapshot, options)
+            serving = _serving_device(owner, key, snapshot, options)
             if serving is None:
                 continue
             driver, class_name = serving
