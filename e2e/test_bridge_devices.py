@@ -11,7 +11,7 @@ from e2e.access import Access, Object, stream
 from e2e.bridge import bridged, doubly_held, is_waiting
 from e2e.objects import claim_template, container, pod
 from e2e.translated import devices
-from kube.names import STRATEGY_ANNOTATION
+from kube.names import DEFAULT_SCHEDULER_NAME, STRATEGY_ANNOTATION
 
 TIMEOUT_S: Final = 90.0
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
@@ -134,6 +134,32 @@ def halves(node: str) -> list[Object]:
         }
         for name, content in parts
     ]
+
+
+def test_a_selector_that_fails_on_devices_of_other_nodes_is_no_error(
+    cluster: Access, namespace: str, nodes: list[str], node: str
+) -> None:
+    """The node's parts lack the attribute, and kube-scheduler never searches a node that is ruled out."""
+    expression = f'device.attributes["{inventory.EXAMPLE}"].model == "LATEST-GPU-MODEL"'
+    fields = {
+        "deviceClassName": inventory.EXAMPLE,
+        "selectors": [{"cel": {"expression": expression}}],
+    }
+    document = pod("user", claims={"gpu": "by-model"})
+    ours = bridged(document, nodes)
+    in_tree = bridged({**document, "metadata": {"name": "in-tree"}}, nodes)
+    in_tree["spec"]["schedulerName"] = DEFAULT_SCHEDULER_NAME
+    everywhere = bridged({**document, "metadata": {"name": "everywhere"}})
+    apply(cluster, namespace, template("by-model", {"gpu": fields}), ours, in_tree, everywhere)
+
+    run(cluster, namespace, "user", "in-tree")
+
+    waiting = cluster.wait_for(
+        "pods", "everywhere", namespace, until=is_waiting, timeout_s=TIMEOUT_S
+    )
+    (condition,) = waiting["status"]["conditions"]
+    assert f"on device {inventory.EXAMPLE}/{node}/" in condition["message"]
+    assert "CEL runtime error: no such key: model" in condition["message"]
 
 
 def test_a_gpu_and_a_nic_are_under_one_pcie_root(

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
-from allocator.cluster.least_recently_used import LeastRecentlyUsed
 from allocator.cluster.verdict_cache import SearchCosts
 from allocator.pods.claims import claim_name
 from clusterstate.kinds import Kind
 from kube.api.core import Pod
 from kube.api.meta import encode
 from kube.cel.engine import SelectorEngine, evaluating_with
+from kube.least_recently_used import LeastRecentlyUsed
 from sidecar.metrics import SidecarMetrics
 from sidecar.plan.decisions import Placement, place, with_allocation
 from sidecar.plan.pod_claims import claim_names
@@ -27,6 +27,8 @@ from sidecar.protocol import Reservation
 from sidecar.state import ClusterState
 
 PLACE: Final = "place"
+NEW: Final = "_new"
+"""After the kind of a decision about requests that are not among the remembered ones, which takes longer."""
 QUICK_S: Final = 0.005
 """Time of a quick decision, with the changes that are applied for it."""
 QUICK_AGAIN: Final = 16
@@ -113,13 +115,17 @@ class DecisionMaker:
 
         Args:
             on_placement: Called with each pod, on the event loop, also if the decision fails.
-            kind: As in metrics.
+            kind: As in metrics, where it has `NEW` behind it if the requests are new.
             about: The pod whose requests tell how long the decision takes; None if they do not.
         """
         placements: list[tuple[ReservedPod, Placement | Rejection]] = []
         requests: set[int] = set()
-        if about is not None and len(reserved_pods) <= MAX_PLACED:
-            requests = {self._requests(pod) for pod in (about, *(pod for _, pod in reserved_pods))}
+        if about is not None:
+            about_requests = self._requests(about)
+            if kind and self._missing_quick.get(about_requests) is None:
+                kind += NEW
+            if len(reserved_pods) <= MAX_PLACED:
+                requests = {about_requests, *(self._requests(pod) for _, pod in reserved_pods)}
 
         def place_then_decide(snapshot: Snapshot) -> T:
             for reserved_pod in reserved_pods:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
+from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.strategies.capacity_weights import NO_WEIGHTS, driver_weights
 from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
@@ -67,6 +68,7 @@ class ClusterState:
             change helps.
         applied_settings: Of the owned drivers, as the view of the devices has them.
         version: Grows with each change of the inventory, of a claim or of what is promised.
+        slices_version: Grows with each change of a ResourceSlice.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class ClusterState:
         self.features: Final = features
         self._uniform_config_drivers = uniform_config_drivers
         self._cache = ClusterCache(features, uniform_config_drivers)
+        self._eligible_nodes = EligibleNodes()
         # As AllocatorOwnership has them, and as the cache was built with.
         self._driver_settings: tuple[OwnedDriver, ...] = ()
         self.applied_settings: tuple[OwnedDriver, ...] = ()
@@ -144,7 +147,7 @@ class ClusterState:
         self.held_back: Final = HeldBackDevices(
             now=now, timeout_s=held_back_timeout_s, on_change=self._held_back_changed
         )
-        self.version = 0
+        self.version = self.slices_version = 0
 
     def check(self) -> str:
         """Return the resources whose first lists are not complete; empty when all are."""
@@ -273,6 +276,7 @@ class ClusterState:
             claims_of=self.consumers.claims_of,
             lowest_priority=self.consumers.lowest_priority,
             drivers=self.drivers,
+            eligible_nodes=self._eligible_nodes,
             default_strategy=self._default_strategy,
             weights=self._weights,
         )
@@ -407,6 +411,8 @@ class ClusterState:
             if old != new:  # Most changes are of fields that are not projected.
                 self.version += 1
                 self._note(kind, key, new)
+                if kind is Kind.SLICE:
+                    self.slices_version += 1
                 if isinstance(new, ResourceSlice):
                     self.held_back.slice_changed(new)
 

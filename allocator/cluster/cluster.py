@@ -119,17 +119,20 @@ class Cluster:
             usage: Other usage than there is, such as without the claims of a victim.
 
         Raises:
-            AttemptFailed: The attempt fails on all nodes.
+            AttemptFailed: The attempt fails.
         """
         error = self._entries[node].error
         if error is not None:
-            raise error
-        devices = self._devices[node]
-        usage = self.usage if usage is None else usage
+            raise error.without_traceback()
+        devices, usage = self._devices[node], usage or self.usage
         order = strategy.order(devices, usage, pending)
-        outcome = allocate(devices, pending, usage, self.options, budget=budget, order=order)
         self.costs.searched += 1
-        self.costs.steps += outcome.steps
+        try:
+            outcome = allocate(devices, pending, usage, self.options, budget=budget, order=order)
+            self.costs.steps += outcome.steps
+        except AttemptFailed as failure:
+            self.costs.steps += failure.steps
+            raise
         return outcome
 
     def verdicts(
@@ -212,33 +215,35 @@ class Cluster:
         budget: Budget = DEFAULT_BUDGET,
         limit: int | None = None,
         accepts: Callable[[str, Plan], bool] = lambda _name, _plan: True,
+        may_use: Callable[[str], bool] = lambda _name: True,
         limits: Limits | None = None,
     ) -> RankedNodes:
         """Return the best nodes for claims.
 
         The cost is that of the nodes which changed since the claims were asked for last, of the classes
-        that are searched, and of the nodes that are looked at; not that of all nodes.
+        that are searched, and of the nodes that are looked at, with all on which a search fails.
 
         Args:
             pending: The claims.
             strategy: Order of devices and score of nodes.
             budget: Maximum cost of each search.
             limit: Maximum number of nodes; None for all.
-            accepts: Whether the caller may use a node, with the plan of a node of its class.
+            accepts: Whether the caller wants a node that fits, with the plan of a node of its class.
+            may_use: Whether a node counts on which a search fails; upstream searches no others.
             limits: The most that the answer may cost; None for all that is needed.
 
         Raises:
-            AttemptFailed: The attempt fails on all nodes.
+            AttemptFailed: The attempt fails on all nodes, or on a node that counts.
         """
         question = self._question(pending, strategy, budget)
         partition = self._partition(question.projection, limits)
         ranking = self._ranking(question, partition)
         ranking.update(partition.class_of, partial(self._find_verdict, question, partition))
-        steps = ranking.search(
-            partition.members, partial(self._search_class, question, partition), limits
-        )
+        search = partial(self._search_class, question, partition)
+        steps = ranking.search(partition.members, search, limits)
+        has_unassigned = bool(partition.unassigned)
         return ranking.answer(
-            limit, accepts, steps=steps, has_unassigned=bool(partition.unassigned)
+            limit, accepts, may_use=may_use, steps=steps, has_unassigned=has_unassigned
         )
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:
@@ -436,7 +441,7 @@ class Cluster:
             devices = pools.node_devices(self._index, node)
         except AttemptFailed as failure:
             # Only a verdict about this node raises it.
-            error = failure
+            error = failure.without_traceback()
             devices = pools.node_devices(pools.build_index((), self.options.features), node)
         self._devices[name] = devices
         for pool in devices.pools:

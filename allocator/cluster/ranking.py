@@ -13,11 +13,14 @@ from collections.abc import Callable, Hashable, Mapping
 import msgspec
 
 from allocator.cluster.verdicts import CachedVerdict, ClassKey
-from allocator.model.outcome import BudgetExhausted
+from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Plan
 
 _FEW = 64
 """Changes that are inserted one by one; more than a quarter of the order is sorted anew."""
+
+_Verdict = CachedVerdict | AttemptFailed | None
+"""What is known about a node; None for one that is unknown or gone."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +71,7 @@ class Ranking:
         self._order: list[tuple[int, str]] = []
         self._unsearched: dict[ClassKey, None] = {}
         self._cut_off: set[str] = set()
+        self._failed: dict[str, AttemptFailed] = {}
 
     def update(
         self,
@@ -80,7 +84,7 @@ class Ranking:
             class_of: Node to its class; without the nodes that are gone.
             find: Returns the cached verdict about a class.
         """
-        verdicts: dict[str, CachedVerdict | None] = {}
+        verdicts: dict[str, _Verdict] = {}
         for name in self.changed:
             class_key = class_of.get(name)
             verdict = None if class_key is None else find(class_key)
@@ -100,11 +104,12 @@ class Ranking:
 
         Args:
             members: Class to its nodes.
-            search: Returns the verdict about a class, of which it gets one node.
+            search: Returns the verdict about a class, of which it gets one node; if it raises
+                AttemptFailed, `answer` does, for those who may use such a node.
             limits: None for all.
         """
         searches = steps = 0
-        verdicts: dict[str, CachedVerdict | None] = {}
+        verdicts: dict[str, _Verdict] = {}
         try:
             while self._unsearched and (
                 limits is None or (searches < limits.searches and steps < limits.steps)
@@ -112,8 +117,14 @@ class Ranking:
                 class_key = next(iter(self._unsearched))
                 names = members.get(class_key)
                 if names:
-                    verdict = search(class_key, next(iter(names)))
-                    searches, steps = searches + 1, steps + verdict.outcome.steps
+                    searches += 1
+                    verdict: _Verdict
+                    try:
+                        verdict = search(class_key, next(iter(names)))
+                        steps += verdict.outcome.steps
+                    except AttemptFailed as error:
+                        verdict = error.without_traceback()
+                        steps += error.steps
                     verdicts.update(dict.fromkeys(names, verdict))
                 del self._unsearched[class_key]
         finally:
@@ -125,6 +136,7 @@ class Ranking:
         limit: int | None,
         accepts: Callable[[str, Plan], bool],
         *,
+        may_use: Callable[[str], bool],
         steps: int,
         has_unassigned: bool,
     ) -> RankedNodes:
@@ -132,10 +144,17 @@ class Ranking:
 
         Args:
             limit: Maximum number of nodes; None for all.
-            accepts: Whether the caller may use a node, with the plan of its class.
+            accepts: Whether the caller wants a node that fits, with the plan of its class.
+            may_use: Whether a node counts on which the search failed.
             steps: Cost of the searches that were made for this answer.
             has_unassigned: There are nodes that are in no class yet.
+
+        Raises:
+            AttemptFailed: The search failed on a node that counts.
         """
+        failed_names = [name for name in self._failed if may_use(name)]
+        if failed_names:
+            raise self._failed[min(failed_names)].without_traceback()
         is_known = not self._unsearched and not has_unassigned
         nodes: list[tuple[str, int]] = []
         rejected_count, is_whole = 0, True
@@ -157,15 +176,19 @@ class Ranking:
             steps=steps,
         )
 
-    def _replace(self, verdicts: Mapping[str, CachedVerdict | None]) -> None:
-        """Replace the verdicts about some nodes; None for unknown ones and for nodes that are gone."""
+    def _replace(self, verdicts: Mapping[str, _Verdict]) -> None:
+        """Replace what is known about some nodes."""
         is_bulk = len(verdicts) > _FEW + len(self._order) // 4
         for name, verdict in verdicts.items():
             before = self._verdicts.pop(name, None)
             if before is not None and not is_bulk:
                 self._remove(name, before)
             self._cut_off.discard(name)
+            self._failed.pop(name, None)
             if verdict is None:
+                continue
+            if isinstance(verdict, AttemptFailed):
+                self._failed[name] = verdict
                 continue
             self._verdicts[name] = verdict
             if isinstance(verdict.outcome, BudgetExhausted):

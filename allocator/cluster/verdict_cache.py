@@ -8,7 +8,6 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from allocator.cluster.equivalence import NodeSignature, Projection
-from allocator.cluster.least_recently_used import LeastRecentlyUsed
 from allocator.cluster.ranking import Ranking
 from allocator.cluster.verdicts import ClassKey
 from allocator.model.devices import NodeDevices
@@ -17,6 +16,7 @@ from allocator.model.plan import Budget
 from allocator.model.requests import PendingClaims
 from allocator.strategies.strategy import Strategy
 from kube.api.meta import encode
+from kube.least_recently_used import LeastRecentlyUsed
 
 MAX_PARTITIONS: Final = 64
 

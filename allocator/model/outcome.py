@@ -15,8 +15,21 @@ from kube.errors import DrawbridgeError
 class AttemptFailed(DrawbridgeError):
     """Invalid input that ends the attempt on all nodes: a missing class, a failing selector.
 
+    On all nodes that the pod may use: upstream searches no others.
+
     Source: every error of upstream's Allocate but ErrFailedAllocationOnNode.
+
+    Attributes:
+        steps: Cost of the search that ended with it.
     """
+
+    steps: int = 0
+
+    def without_traceback(self) -> "AttemptFailed":
+        """Return an equal error to keep: one that was raised keeps all values of its search alive."""
+        error = AttemptFailed(*self.args)
+        error.steps = self.steps
+        return error
 
 
 class Reason(StrEnum):

@@ -50,21 +50,6 @@ def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
     return RejectionReason(reason=Reason.NODE_NOT_ELIGIBLE, subject=cause) if cause else None
 
 
-def is_undemanding(pod: Pod) -> bool:
-    """Return whether a pod may use every node that is open to all.
-
-    With `is_open` of a node this is the short way to what `node_rejection` says of most pods and nodes.
-    """
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    is_anywhere = affinity is None or affinity.required is None
-    return is_anywhere and not pod.spec.node_name and not pod.spec.node_selector
-
-
-def is_open(node: Node) -> bool:
-    """Return whether a node takes every pod that does not demand another one."""
-    return not node.spec.taints and not node.spec.unschedulable
-
-
 def is_for(selector: NodeSelector, node: Node) -> bool:
     """Return whether a selector selects a node; an invalid one selects none."""
     try:

@@ -91,16 +91,25 @@ def search(attempt: Attempt, budget: Budget) -> Plan | DoesNotFit | BudgetExhaus
     """
     if attempt.infeasibility() is not None:
         return DoesNotFit(invalid_pools=attempt.has_invalid_pools)
-    return _Search(attempt, budget.steps).run()
+    running_search = _Search(attempt, budget.steps)
+    try:
+        return running_search.run()
+    except AttemptFailed as error:
+        error.steps = running_search.steps
+        raise
 
 
 class _Search:
-    """The state of one search."""
+    """The state of one search.
+
+    Attributes:
+        steps: Cost so far.
+    """
 
     def __init__(self, attempt: Attempt, steps: int) -> None:
         self._attempt = attempt
         self._limit = steps
-        self._steps = attempt.steps
+        self.steps = attempt.steps
         self._constraints: tuple[Constraint, ...] = attempt.constraints
         self._stack: list[Frame] = []
         self._choices: list[list[tuple[RequestCandidates, int]]] = [[] for _ in attempt.requests]
@@ -117,11 +126,11 @@ class _Search:
         """Resume frames until the stack is empty or all claims have their devices."""
         result = self._enter_request(0, 0)
         while result is not Result.SOLVED:
-            if self._steps > self._limit:
+            if self.steps > self._limit:
                 self._rewind()
-                return BudgetExhausted(steps=self._steps, progress=self._progress())
+                return BudgetExhausted(steps=self.steps, progress=self._progress())
             if not self._stack:
-                return DoesNotFit(invalid_pools=self._attempt.has_invalid_pools, steps=self._steps)
+                return DoesNotFit(invalid_pools=self._attempt.has_invalid_pools, steps=self.steps)
             frame = self._stack[-1]
             if isinstance(frame, DeviceFrame):
                 result = self._resume_devices(frame, result)
@@ -160,7 +169,7 @@ class _Search:
     def _push_request(
         self, claim: int, index: int, alternatives: tuple[RequestCandidates, ...]
     ) -> Result | None:
-        self._steps += 1
+        self.steps += 1
         if not self._attempt.may_abort and self._demand.exceeds(claim, index, self._chosen):
             return Result.FAILED
         if alternatives[0].request.parent is None:
@@ -270,7 +279,7 @@ class _Search:
     def _choose_next(self, frame: DeviceFrame) -> bool:
         """Choose the next device that all constraints accept; return false if there is none."""
         attempt, candidates = self._attempt, frame.candidates
-        while frame.untried and self._steps <= self._limit:
+        while frame.untried and self.steps <= self._limit:
             lowest = frame.untried & -frame.untried
             frame.untried ^= lowest
             position = lowest.bit_length() - 1
@@ -279,7 +288,7 @@ class _Search:
             symmetry_class = attempt.symmetry_classes[position]
             if symmetry_class in frame.failed_classes and self._is_unchosen(position):
                 continue
-            self._steps += 1
+            self.steps += 1
             if lowest & candidates.fatal:
                 raise AttemptFailed(candidates.failures[position])
             if candidates.all_positions is not None and lowest & candidates.rejected:
@@ -421,7 +430,7 @@ class _Search:
             node=self._attempt.node.node,
             choices=choices,
             alternatives=tuple(tuple(of_claim) for of_claim in alternatives),
-            steps=self._steps,
+            steps=self.steps,
         )
 
 

@@ -5,7 +5,7 @@ Unlike upstream, a pod that fits nowhere is rejected once and not on every node,
 considered: ADR 6.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage, with_claim, without_claim
 from allocator.pods.claims import PodClaims, allocation_of
-from allocator.pods.node_eligibility import is_for, is_open, is_undemanding, node_rejection
+from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocation, share_ids
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
@@ -124,7 +124,7 @@ def place(
     if isinstance(claims, Rejection):
         return claims
     known_node = snapshot.cluster.nodes.get(node)
-    if known_node is None or not all(_is_available(claim, known_node) for claim in claims.held):
+    if known_node is None or not _are_available(claims.held, known_node):
         return unschedulable(
             Code.CLAIM_NOT_AVAILABLE, "an allocated ResourceClaim cannot be used on the node"
         )
@@ -239,8 +239,8 @@ class _Question:
         )
         self._highest_score = 100 if has_alternatives else 0
         self._not_owned = self._has_ineligible = False
-        # Of a hundred nodes in an answer most share a plan, and most are open to most pods.
-        self._is_undemanding = is_undemanding(pod) and not claims.held
+        self._is_eligible = snapshot.eligible_nodes.of(pod)
+        # Of a hundred nodes in an answer most share a plan.
         self._owned: dict[int, bool] = {}
 
     def answer(self, limits: Limits, max_parts: int, *, all_nodes: bool) -> Fits | Rejection:
@@ -312,23 +312,26 @@ class _Question:
             budget=Budget(steps=NODE_STEPS),
             limit=limit,
             accepts=self._accepts,
+            may_use=self._may_use,
             limits=limits,
         )
 
     def _accepts(self, name: str, plan: Plan) -> bool:
-        """Return whether the pod may use a node that has devices for it."""
+        """Return whether the pod gets a node that has devices for it."""
         is_owned = self._owned.get(id(plan))
         if is_owned is None:
             is_owned = self._owned[id(plan)] = _is_owned(plan, self._snapshot.drivers)
         if not is_owned:
             self._not_owned = True
             return False
-        node = self._snapshot.cluster.nodes[name]
-        if self._is_undemanding and is_open(node):
-            return True
-        is_eligible = _is_eligible(self._pod, node, self._claims.held)
+        is_eligible = self._may_use(name)
         self._has_ineligible |= not is_eligible
         return is_eligible
+
+    def _may_use(self, name: str) -> bool:
+        """Return whether the pod may use a node, whatever devices it has."""
+        node = self._snapshot.cluster.nodes[name]
+        return self._is_eligible(node) and _are_available(self._claims.held, node)
 
     def _is_settled(self, ranked_nodes: RankedNodes, count: int) -> bool:
         """Return whether there are so many nodes, and others cannot be better; or no others."""
@@ -402,14 +405,16 @@ def _placement(plan: Plan, pending: PendingClaims, snapshot: Snapshot) -> Placem
 def _eligible_nodes(
     pod: Pod, allocated_claims: Sequence[ResourceClaim], snapshot: Snapshot
 ) -> Iterator[str]:
-    nodes: Mapping[str, Node] = snapshot.cluster.nodes
-    return (name for name, node in nodes.items() if _is_eligible(pod, node, allocated_claims))
-
-
-def _is_eligible(pod: Pod, node: Node, allocated_claims: Sequence[ResourceClaim]) -> bool:
-    return node_rejection(pod, node) is None and all(
-        _is_available(claim, node) for claim in allocated_claims
+    is_eligible = snapshot.eligible_nodes.of(pod)
+    return (
+        name
+        for name, node in snapshot.cluster.nodes.items()
+        if is_eligible(node) and _are_available(allocated_claims, node)
     )
+
+
+def _are_available(allocated_claims: Iterable[ResourceClaim], node: Node) -> bool:
+    return all(_is_available(claim, node) for claim in allocated_claims)
 
 
 def _is_available(claim: ResourceClaim, node: Node) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.pods.claims import Name
+from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.strategies import registry
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from kube.api.core import Pod
@@ -25,6 +26,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         claims_of: UID of a pod to the claims that are reserved for it.
         lowest_priority: Of the pods that have devices; None if none has.
         drivers: Drivers whose devices may be given.
+        eligible_nodes: Whether pods may use nodes.
         default_strategy: Where neither the pod nor a class names one.
         weights: Of the capacities in loads.
     """
@@ -38,5 +40,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     claims_of: Mapping[str, frozenset[Name]] = {}
     lowest_priority: int | None = None
     drivers: frozenset[str]
+    eligible_nodes: EligibleNodes = msgspec.field(default_factory=EligibleNodes)
     default_strategy: str = registry.DEFAULT
     weights: CapacityWeights = NO_WEIGHTS

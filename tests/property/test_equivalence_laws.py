@@ -1,6 +1,7 @@
 """Nodes of one class get the verdict that each would get alone."""
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.cluster.verdicts import Outcome
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
+from allocator.model.requests import PendingClaims
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.registry import ALL as STRATEGIES
 from allocator.strategies.strategy import Strategy
@@ -129,25 +131,35 @@ def test_a_ranking_follows_every_change(seed: int, strategy: Strategy) -> None:
     cluster = new(objects, without_claims=True)
 
     def check() -> None:
-        """Compare the ranking, built in small steps, with all verdicts."""
-        pending = cluster.resolve(objects.claims)
+        """Compare the ranking, built in small steps, with the verdicts about all nodes."""
         try:
-            verdicts = list(cluster.verdicts(pending, strategy=strategy, budget=BUDGET))
+            pending = cluster.resolve(objects.claims)
         except AttemptFailed:
             return
+        usable = [name for name in cluster.nodes if not _fails(cluster, pending, name)]
+        verdicts = cluster.verdicts(pending, strategy=strategy, budget=BUDGET, nodes=usable)
         fitting = [(name, score) for name, outcome, score in verdicts if isinstance(outcome, Plan)]
         expected = tuple(sorted(fitting, key=lambda node: (-node[1], node[0])))
-        ranked = cluster.rank_nodes(pending, strategy=strategy, budget=BUDGET)
-        best = cluster.rank_nodes(pending, strategy=strategy, budget=BUDGET, limit=2)
+        rank = partial(cluster.rank_nodes, pending, strategy=strategy, budget=BUDGET)
+        ranked = rank(may_use=usable.__contains__)
+        best = rank(may_use=usable.__contains__, limit=2)
         assert expected == ranked.nodes, seed
         assert (expected[:2], len(expected) <= 2) == (best.nodes, best.complete), seed
+        if len(usable) < len(cluster.nodes):
+            with pytest.raises(AttemptFailed):
+                rank()
 
-    try:
+    check()
+    for _ in changes(cluster, objects):
         check()
-        for _ in changes(cluster, objects):
-            check()
+
+
+def _fails(cluster: Cluster, pending: PendingClaims, node: str) -> bool:
+    try:
+        cluster.verdict(pending, node, budget=BUDGET)
     except AttemptFailed:
-        return  # The claims can be resolved in no state of this cluster.
+        return True
+    return False
 
 
 @pytest.mark.parametrize("seed", range(0, 200, 20))

@@ -13,6 +13,7 @@ from kube.api.meta import convert
 from kube.api.urls import NODES
 from sidecar.decision_maker import (
     MAX_PLACED,
+    NEW,
     QUICK_AGAIN,
     QUICK_S,
     DecisionMaker,
@@ -34,6 +35,7 @@ from testing.sidecar.scheduler import (
 
 LOOP: Final = "on the event loop"
 THREAD: Final = "on a thread"
+KIND: Final = "find_nodes"
 
 
 def pod(name: str) -> Pod:
@@ -57,6 +59,7 @@ class Decisions(NamedTuple):
     sidecar: Sidecar
     maker: DecisionMaker
     clock: Clock
+    registry: CollectorRegistry
 
     async def decide(
         self, name: str = "", *, reserved: Sequence[ReservedPod] = (), seconds: float = 0.0
@@ -68,8 +71,17 @@ class Decisions(NamedTuple):
             return LOOP if threading.current_thread() is threading.main_thread() else THREAD
 
         return await self.maker.place_and_decide(
-            reserved, lambda _pod, _placement: None, "", decide, about=pod(name) if name else None
+            reserved,
+            lambda _pod, _placement: None,
+            KIND,
+            decide,
+            about=pod(name) if name else None,
         )
+
+    def counted(self, kind: str) -> float:
+        """Return how many decisions of a kind were measured."""
+        name = "drawbridge_sidecar_decision_duration_seconds_count"
+        return self.registry.get_sample_value(name, {"kind": kind}) or 0
 
 
 @asynccontextmanager
@@ -79,9 +91,9 @@ async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
         for name, count in (("a", 1), ("b", 1), ("c", 2)):
             put_claim(server, f"gpu-{name}", count=count)
         async with sidecar_beside(server, tmp_path) as sidecar:
-            metrics, clock = SidecarMetrics(CollectorRegistry()), Clock()
-            maker = DecisionMaker(sidecar.state, metrics, None, clock=clock)
-            yield Decisions(server, sidecar, maker, clock)
+            registry, clock = CollectorRegistry(), Clock()
+            maker = DecisionMaker(sidecar.state, SidecarMetrics(registry), None, clock=clock)
+            yield Decisions(server, sidecar, maker, clock, registry)
 
 
 async def test_a_decision_is_made_on_the_loop_if_one_about_equal_requests_was_quick(
@@ -92,6 +104,14 @@ async def test_a_decision_is_made_on_the_loop_if_one_about_equal_requests_was_qu
         assert await made.decide("b") == LOOP, "its requests are those of a"
         assert await made.decide("c") == THREAD, "it requests other devices"
         assert await made.decide() == THREAD, "the requests do not tell how long it takes"
+
+
+async def test_decisions_about_new_requests_are_measured_by_themselves(tmp_path: Path) -> None:
+    async with decisions(tmp_path) as made:
+        for name in ("a", "b", "c", "c", ""):
+            await made.decide(name)
+
+        assert (2, 3) == (made.counted(KIND + NEW), made.counted(KIND))
 
 
 async def test_a_decision_after_a_long_one_is_made_on_a_thread(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allocator.pods.node_eligibility import is_open, is_undemanding, node_rejection
+from allocator.pods.node_eligibility import node_rejection
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
 
@@ -110,19 +110,3 @@ def test_obstacle(case: Case) -> None:
     )
 
     assert case.want == (node_rejection_.detail if node_rejection_ else None)
-
-
-def test_an_open_node_takes_an_undemanding_pod() -> None:
-    """The short way says nothing that `node_rejection` does not, for any pod and any node here."""
-    pods = [convert({"metadata": {"name": "pod"}, "spec": dict(case.pod)}, Pod) for case in CASES]
-    nodes = [
-        convert(
-            {"metadata": {"name": "node-1", "labels": dict(case.labels)}, "spec": dict(case.node)},
-            Node,
-        )
-        for case in CASES
-    ]
-    short = [(pod, node) for pod in pods for node in nodes if is_undemanding(pod) and is_open(node)]
-
-    assert 0 < len(short) < len(pods) * len(nodes)
-    assert [None] * len(short) == [node_rejection(pod, node) for pod, node in short]

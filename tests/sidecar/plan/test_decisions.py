@@ -38,6 +38,7 @@ from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
     claim,
+    device,
     device_class,
     devices,
     node,
@@ -146,6 +147,26 @@ def test_only_nodes_that_the_pod_may_use_are_named() -> None:
     )
 
     assert names(find_nodes(pod("gpu", nodeSelector={"zone": "b"}), cluster)) == ["node-2"]
+
+
+def test_a_selector_that_fails_on_devices_counts_only_where_the_pod_may_use_the_node() -> None:
+    cards = (device("gpu-0", attributes={"model": "a100"}), device("gpu-0"))
+    expression = f'device.attributes["{DRIVER}"].model == "a100"'
+    cluster = snapshot(
+        claim(request("req-0", expression), name="gpu"),
+        nodes=(node("node-1", kind="gpu"), node("node-2", kind="other")),
+        slices=[
+            slice_of(card, pool=name, node=name)
+            for card, name in zip(cards, ("node-1", "node-2"), strict=True)
+        ],
+    )
+
+    for _ in range(2):  # What was searched is remembered.
+        assert names(find_nodes(pod("gpu", nodeSelector={"kind": "gpu"}), cluster)) == ["node-1"]
+        outcome = find_nodes(pod("gpu"), cluster)
+        assert rejected(outcome) == (Verdict.UNRESOLVABLE, Code.ATTEMPT_FAILED)
+        assert isinstance(outcome, Rejection)
+        assert "node-2/gpu-0: CEL runtime error: no such key: model" in outcome.message
 
 
 def test_the_best_hundred_are_named_unless_all_are_asked_for() -> None:

@@ -1,0 +1,62 @@
+"""Whether pods may use nodes, remembered for pods that demand the same of a node.
+
+Of a cluster with several kinds of nodes a pod may often use one kind only, and a decision about it
+looks at all the others, too.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from allocator.pods.node_eligibility import node_rejection
+from kube.api.core import Node, Pod
+from kube.api.meta import encode
+from kube.least_recently_used import LeastRecentlyUsed
+
+MAX_DEMANDS: Final = 32
+"""Kinds of pods of which is remembered which nodes they may use."""
+MAX_NODES: Final = 16_384
+"""Nodes that are remembered; beyond it all are forgotten, since nodes come and go for years."""
+
+
+class EligibleNodes:
+    """Whether pods may use nodes, as `node_rejection` has it. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._numbers = LeastRecentlyUsed[bytes, int](MAX_DEMANDS)
+        self._last_number = 0
+        # Name to the node as it was then, and number of a demand to whether the node meets it.
+        self._answers: dict[str, tuple[Node, dict[int, bool]]] = {}
+
+    def of(self, pod: Pod) -> Callable[[Node], bool]:
+        """Return what tells whether a pod may use a node.
+
+        >>> from kube.api.meta import ObjectMeta
+        >>> EligibleNodes().of(Pod())(Node(metadata=ObjectMeta(name="a")))
+        True
+        """
+        spec = pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        required = affinity.required if affinity is not None else None
+        key = encode((spec.node_name, spec.node_selector, required, spec.tolerations))
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self._last_number = self._last_number + 1
+        return partial(self._is_eligible, pod, number)
+
+    def _is_eligible(self, pod: Pod, number: int, node: Node) -> bool:
+        name = node.metadata.name
+        remembered = self._answers.get(name)
+        if (
+            remembered is None or remembered[0] is not node
+        ):  # A node that changes is another object.
+            if len(self._answers) >= MAX_NODES:
+                self._answers.clear()
+            remembered = self._answers[name] = node, {}
+        answers = remembered[1]
+        answer = answers.get(number)
+        if answer is None:
+            if len(answers) >= 2 * MAX_DEMANDS:  # Most of them are of demands that are forgotten.
+                answers.clear()
+            answer = answers[number] = node_rejection(pod, node) is None
+        return answer
