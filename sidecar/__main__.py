@@ -32,9 +32,10 @@ from sidecar.gate_check import GateCheck
 from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.plan.ledger import Step
+from sidecar.seen_claims import SeenClaims
 from sidecar.self_checks import check_drift, measure_lag
 from sidecar.server import SchedulerServer
-from sidecar.service import Service, ServiceSettings
+from sidecar.service import Service
 from sidecar.settings import VARIABLES, Settings
 from sidecar.state import ClusterState
 from sidecar.writer import ClaimWriter
@@ -151,8 +152,11 @@ def _begin(parts: _Parts, term: Term) -> Work:
     service = Service(
         state,
         binder,
-        ServiceSettings(
-            own_claims_s=settings.own_claims_timeout, other_claims_s=settings.other_claims_timeout
+        SeenClaims(
+            state.claims,
+            metrics,
+            own_timeout_s=settings.own_claims_timeout,
+            other_timeout_s=settings.other_claims_timeout,
         ),
         instance=str(uuid.uuid4()),
         metrics=metrics,

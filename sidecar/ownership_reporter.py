@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from kube.api.meta import status_patch
-from kube.api.ownership import AllocatorOwnership
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.plan.ownership_status import Report, complete_pools, ownership_status
@@ -50,6 +49,8 @@ class OwnershipReporter:
         self._problem = problem
         self._now = now
         self._failures = 0
+        self._pools: Mapping[str, bool] = {}
+        self._pools_version = -1
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -63,7 +64,7 @@ class OwnershipReporter:
         ownership = self._state.ownership
         if ownership is None or self._state.check():
             return
-        status = ownership_status(ownership, self._report(ownership), self._now())
+        status = ownership_status(ownership, self._report(), self._now())
         if status == ownership.status:
             self._failures = 0
             return
@@ -80,18 +81,19 @@ class OwnershipReporter:
             self._failures = 0
             self._state.put_ownership(raw)
 
-    def _report(self, ownership: AllocatorOwnership) -> Report:
-        names = {driver.name for driver in ownership.spec.drivers or ()}
-        slices = (
-            resource_slice
-            for resource_slice in self._state.slices.values()
-            if resource_slice.spec.driver in names
-        )
+    def _report(self) -> Report:
         return Report(
             holder=self._holder,
             problem=self._problem(),
             fence=self._state.fence,
-            pools=complete_pools(slices),
+            pools=self._complete_pools(),
             held_back=self._state.held_back.claims.values(),
             settings=self._state.driver_settings,
         )
+
+    def _complete_pools(self) -> Mapping[str, bool]:
+        """Return which drivers' pools are complete; all slices are counted when one has changed."""
+        if self._pools_version != self._state.slices_version:
+            self._pools_version = self._state.slices_version
+            self._pools = complete_pools(self._state.slices.values())
+        return self._pools

@@ -271,8 +271,10 @@ class WakeAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         pods: `namespace/name` of each, the most important first.
-        more: There are more, for which to ask again.
+        more: There are more, for which to ask again at once.
+        rest_millis: Otherwise the time after which to ask again at the earliest, whatever happens.
     """
 
     pods: tuple[str, ...] = ()
     more: bool = False
+    rest_millis: int = 0

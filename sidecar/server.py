@@ -7,7 +7,6 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -16,6 +15,7 @@ from aiohttp import hdrs, web
 
 from kube.api import meta
 from kube.logs import get_logger
+from process.bounded_server import bounded_server
 from sidecar.metrics import SidecarMetrics
 from sidecar.protocol import (
     PREFIX,
@@ -84,15 +84,9 @@ class SchedulerServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        bounded_request = partial(
-            web.BaseRequest,
-            loop=asyncio.get_running_loop(),
-            client_max_size=MAX_REQUEST_BYTES,
-        )
-        # Not a web.Application: each request pays for its routing.
-        server = web.Server(
+        server = bounded_server(
             self._route,
-            request_factory=bounded_request,
+            max_body_bytes=MAX_REQUEST_BYTES,
             access_log=None,
             keepalive_timeout=KEEP_ALIVE_S,
         )

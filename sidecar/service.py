@@ -7,13 +7,13 @@ the Lease and reading watches. Whatever changes the devices in use waits for the
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from math import ceil
+from typing import Final, TypeVar
 
 from allocator.model.usage import gather_usage
-from allocator.pods.claims import Name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.engine import SelectorEngine
@@ -50,10 +50,17 @@ from sidecar.protocol import (
     WakeAnswer,
     WakeRequest,
 )
+from sidecar.seen_claims import SeenClaims
 from sidecar.state import ClusterState
 
 MAX_PODS: Final = 4096
 """Pods that PreFilter saw, remembered with all their fields."""
+
+FIND_NODES: Final = "find_nodes"
+REST_PER_PLAN: Final = 4
+"""Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
+plans. What happens meanwhile is planned together."""
+MAX_REST_S: Final = 1.0
 
 T = TypeVar("T")
 
@@ -62,18 +69,6 @@ log = get_logger()
 
 class UnknownScheduler(Exception):
     """The request is of a scheduler, or to an instance, that must say hello first."""
-
-
-class ServiceSettings(NamedTuple):
-    """The time for which PreFilter waits for versions, in seconds.
-
-    Attributes:
-        own_claims_s: For the pod's own claims.
-        other_claims_s: For the newest version of any claim.
-    """
-
-    own_claims_s: float
-    other_claims_s: float
 
 
 class Service:
@@ -88,7 +83,7 @@ class Service:
         self,
         state: ClusterState,
         binder: Binder,
-        settings: ServiceSettings,
+        seen_claims: SeenClaims,
         *,
         instance: str,
         metrics: SidecarMetrics,
@@ -100,6 +95,7 @@ class Service:
         """Begin without a scheduler.
 
         Args:
+            seen_claims: Waits for what the scheduler has seen.
             engine: Evaluates selectors; None evaluates them here.
             on_answer: Called with each answer of PreFilter: why the pod is rejected, None if not.
             on_end: Called with the UID of each pod that was bound or deleted.
@@ -109,12 +105,11 @@ class Service:
         self.reservations = Reservations()
         self._state = state
         self._binder = binder
-        self._settings = settings
+        self._seen_claims = seen_claims
         self._metrics = metrics
         self._decisions = DecisionMaker(state, metrics, engine)
         self._on_answer = on_answer
         self._on_end = on_end
-        self._clock = clock
         self._turn = asyncio.Lock()
         # Reservations have arrived whose devices are not chosen yet.
         self._promising = False
@@ -124,6 +119,7 @@ class Service:
         # Pods whose claims were written, so that they may have been bound.
         self._written: set[str] = set()
         self._waiting = WaitingPods(clock)
+        self._clock = clock
         state.on_end = self._forget
 
     async def prepare(self) -> None:
@@ -158,12 +154,12 @@ class Service:
         """Return the nodes that have devices for a pod."""
         pod = request.pod
         self._remember(pod)
-        outcome: Fits | NoDevicesNeeded | Rejection | None = await self._wait_seen(request)
+        outcome: Fits | NoDevicesNeeded | Rejection | None = await self._seen_claims.wait(request)
         async with self._turn:
             if outcome is None:
                 decide = partial(find_nodes, pod, all_nodes=request.all)
                 about = None if request.all else pod
-                outcome = await self._accept_and_decide(request, "find_nodes", decide, about=about)
+                outcome = await self._accept_and_decide(request, FIND_NODES, decide, about=about)
             else:
                 await self._accept(request)
         acknowledged_number = self.reservations.acknowledged
@@ -224,19 +220,22 @@ class Service:
     async def wake(self, request: WakeRequest) -> WakeAnswer:
         """Return the waiting pods that could be placed now."""
         if len(self._waiting):
-            await self._wait_newest(request.newest_claim_version)
-        woken = Woken((), more=False)
+            await self._seen_claims.wait_newest(request.newest_claim_version)
+        woken, rest_s = Woken((), more=False), 0.0
         async with self._turn:
             await self._accept(request)
             waiting = self._waiting.due(self._state.version)
             if waiting:
+                began = self._clock()
                 woken = await self._decisions.decide("wake", partial(find_placeable, waiting))
                 self._waiting.wake(woken.pods, more=woken.more)
+                rest_s = min(REST_PER_PLAN * (self._clock() - began), MAX_REST_S)
         return WakeAnswer(
             instance=self.instance,
             acknowledged=self.reservations.acknowledged,
             pods=tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in woken.pods),
             more=woken.more,
+            rest_millis=ceil(rest_s * 1000),
         )
 
     async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
@@ -405,37 +404,7 @@ class Service:
             if stored_claim is not None:
                 self._state.join(stored_claim, uid)
 
-    # --- waiting and writing ----------------------------------------------------------------------
-
-    async def _wait_seen(self, request: PreFilterRequest) -> Rejection | None:
-        """Wait until we have seen the claims that the scheduler has seen."""
-        began = self._clock()
-        names = claim_names(request.pod)
-        own: Mapping[Name, str] = {
-            name: version
-            for name in names
-            if (version := request.claim_versions.get("/".join(name))) is not None
-        }
-        if not await self._sees(own, self._settings.own_claims_s):
-            message = "the sidecar has not seen the pod's claims yet"
-            return failed_rejection(Code.CLAIMS_BEHIND, message)
-        await self._wait_newest(request.newest_claim_version)
-        self._metrics.observe_wait(self._clock() - began)
-        return None
-
-    async def _wait_newest(self, version: str) -> None:
-        """Wait for a moment until we have seen the newest claim that the scheduler has seen."""
-        if not await self._sees({("", ""): version}, self._settings.other_claims_s):
-            log.info("claims.behind", version=version)
-
-    async def _sees(self, versions: Mapping[Name, str], timeout_s: float) -> bool:
-        """Return whether we have seen versions of claims within a time, as nearly always at once."""
-        claims = self._state.claims
-        if not claims.has_seen(versions):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await claims.wait_seen(versions)
-        return claims.has_seen(versions)
+    # --- writing ----------------------------------------------------------------------------------
 
     async def _bind(self, request: PreBindRequest) -> Rejection | None:
         uid = request.pod_uid

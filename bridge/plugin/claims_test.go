@@ -157,7 +157,7 @@ func TestTheSidecarSaysWhichPodsAreTriedAgain(t *testing.T) {
 	}
 	s.sidecar.Say("wake", sidecartest.Reply{Body: map[string]any{"pods": []string{"ns/q", "ns/gone"}, "more": true}})
 
-	if !s.plugin.waker.wake(t.Context()) {
+	if more, _ := s.plugin.waker.wake(t.Context()); !more {
 		t.Error("there are more pods, and they are not asked for")
 	}
 	if got := s.handle.activated; len(got) != 1 || got[0] != "q" {
@@ -172,7 +172,7 @@ func TestNoPodIsWokenWhileTheSidecarIsNotUsable(t *testing.T) {
 	s := newStory(t)
 	s.sidecar.Say("wake", sidecartest.Reply{Status: 503})
 
-	if s.plugin.waker.wake(t.Context()) || len(s.handle.activated) > 0 {
+	if more, _ := s.plugin.waker.wake(t.Context()); more || len(s.handle.activated) > 0 {
 		t.Errorf("activated: %v", s.handle.activated)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -591,6 +592,26 @@ func TestAWakeupActivatesThePodsThatWaitForDevicesOfTheProfile(t *testing.T) {
 
 	if want := []string{"waiting"}; !reflect.DeepEqual(s.handle.activated, want) {
 		t.Errorf("activated %v, want %v", s.handle.activated, want)
+	}
+}
+
+func TestTheSidecarIsAskedForMoreAtOnceAndNotDuringItsRest(t *testing.T) {
+	s := newStory(t)
+	s.sidecar.Say("wake",
+		sidecartest.Reply{Body: map[string]any{"more": true, "restMillis": 3_600_000}},
+		sidecartest.Reply{Body: map[string]any{"restMillis": 3_600_000}},
+	)
+	go s.plugin.waker.run(t.Context(), time.Hour)
+
+	s.plugin.waker.soon()
+	for deadline := time.Now().Add(30 * time.Second); s.calls("wake") < 2 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	s.plugin.waker.soon()
+	time.Sleep(100 * time.Millisecond)
+
+	if calls := s.calls("wake"); calls != 2 {
+		t.Errorf("%d calls, want 2", calls)
 	}
 }
 

@@ -55,18 +55,24 @@ func (w *waker) run(ctx context.Context, interval time.Duration) {
 		case <-w.pending:
 		case <-ticker.C:
 		}
-		for w.wake(ctx) {
+		more, rest := w.wake(ctx)
+		for more {
+			more, rest = w.wake(ctx)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest): // What happens meanwhile is planned together.
 		}
 	}
 }
 
-// wake asks once, and reports whether there are more pods to ask for.
-func (w *waker) wake(ctx context.Context) bool {
+// wake asks once. It reports whether there are more pods to ask for, or else how long not to ask.
+func (w *waker) wake(ctx context.Context) (more bool, rest time.Duration) {
 	answer, err := w.client.Wake(ctx, &sidecar.WakeRequest{NewestClaimVersion: w.newest()})
 	if err != nil {
 		// When the sidecar is usable again, the timer asks.
 		klog.FromContext(ctx).V(2).Info("No pods are woken", "err", err)
-		return false
+		return false, 0
 	}
 	pods := map[string]*v1.Pod{}
 	for _, name := range answer.Pods {
@@ -79,5 +85,5 @@ func (w *waker) wake(ctx context.Context) bool {
 	if len(pods) > 0 {
 		w.handle.Activate(klog.FromContext(ctx), pods)
 	}
-	return answer.More
+	return answer.More, time.Duration(answer.RestMillis) * time.Millisecond
 }

@@ -129,10 +129,16 @@ func (c *Client) PostFilter(ctx context.Context, request *PodRequest) (*VerdictA
 	return answer, c.callInCycle(ctx, "postfilter", request, answer)
 }
 
+// wakeTimeout is what Wake may take, in times of CallTimeout: no pod waits for it, and an answer that
+// nobody hears leaves its pods asleep.
+const wakeTimeout = 10
+
 // Wake asks which pods could be placed now.
 func (c *Client) Wake(ctx context.Context, request *WakeRequest) (*WakeAnswer, error) {
 	answer := &WakeAnswer{}
-	return answer, c.callInCycle(ctx, "wake", request, answer)
+	ctx, cancel := context.WithTimeout(ctx, wakeTimeout*c.config.CallTimeout)
+	defer cancel()
+	return answer, c.call(ctx, "wake", request, answer)
 }
 
 // PreBind has the allocations of a reserved pod written.
@@ -179,8 +185,8 @@ func (c *Client) call(ctx context.Context, point string, request request, answer
 		status, err = c.post(ctx, point, request, answer)
 	}
 	switch {
-	case err != nil && ctx.Err() != nil && point == "prebind":
-		// It waits for people and drivers, not only for the sidecar.
+	case err != nil && ctx.Err() != nil && (point == "prebind" || point == "wake"):
+		// It waits for people and drivers, or for its turn behind others, not only for the sidecar.
 		return fmt.Errorf("%s: %w", point, err)
 	case err != nil:
 		c.lose(times, fmt.Sprintf("it does not answer: %v", err))

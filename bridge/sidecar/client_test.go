@@ -200,6 +200,22 @@ func TestASidecarThatHangsCostsOneTimeoutUntilItAnswersAGreeting(t *testing.T) {
 	}
 }
 
+func TestAPlanOfWaitingPodsThatTakesLongSaysNothingAboutTheSidecar(t *testing.T) {
+	server := sidecartest.Start(t)
+	server.Say("wake", sidecartest.Reply{Wait: make(chan struct{})})
+	client := newClient(server, 200*time.Millisecond)
+	if state := client.Greet(t.Context()); !state.Ready {
+		t.Fatal(state.Message)
+	}
+
+	_, err := client.Wake(t.Context(), &sidecar.WakeRequest{})
+
+	if err == nil || errors.Is(err, sidecar.ErrUnavailable) {
+		t.Errorf("got %v, want the error of this call", err)
+	}
+	must(t, ask(t, client))
+}
+
 func TestACallThatTheSchedulerCancelsSaysNothingAboutTheSidecar(t *testing.T) {
 	server := sidecartest.Start(t)
 	client := greeted(t, server)

@@ -146,6 +146,8 @@ type WakeRequest struct {
 type WakeAnswer struct {
 	Answer
 	Pods []string `json:"pods"`
-	// More is set when there are more, for which to ask again.
+	// More is set when there are more, for which to ask again at once.
 	More bool `json:"more"`
+	// RestMillis is otherwise the time after which to ask again at the earliest, whatever happens.
+	RestMillis int64 `json:"restMillis"`
 }

@@ -30,6 +30,11 @@ from sidecar.protocol import Verdict
 
 MAX_WOKEN: Final = 64
 """Pods in one answer; each costs a search on one node."""
+MAX_QUESTIONS: Final = 64
+MAX_STEPS: Final = 200_000
+MAX_SEARCHES: Final = 512
+"""The cost of one plan, a fraction of a second. Pods that are not reached are tried again: then each is
+answered by itself, and what was searched is known to the next plan."""
 
 Question = tuple[bytes, Strategy]
 
@@ -82,6 +87,8 @@ class _Plan:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._usage: Usage = snapshot.cluster.usage
+        costs = snapshot.cluster.costs
+        self._limits = (costs.searched + MAX_SEARCHES, costs.steps + MAX_STEPS)
         self._answers: dict[Question, Fits | NoDevicesNeeded | Rejection] = {}
         # Questions, and nodes where they have no answer any more.
         self._exhausted: set[tuple[Question, str]] = set()
@@ -94,6 +101,8 @@ class _Plan:
             return False  # An event of its own claims wakes it.
         answer = self._answers.get(question)
         if answer is None:
+            if self._is_spent():
+                return True
             answer = self._answers[question] = find_nodes(
                 # Who is nominated comes first by its importance.
                 pod,
@@ -106,6 +115,13 @@ class _Plan:
         if isinstance(answer, NoDevicesNeeded):
             return True
         return self._takes_node(entry, question, answer) or not answer.complete
+
+    def _is_spent(self) -> bool:
+        """Return whether the plan has cost enough."""
+        costs = self._snapshot.cluster.costs
+        searches, steps = self._limits
+        is_costly = costs.searched > searches or costs.steps > steps
+        return is_costly or len(self._answers) >= MAX_QUESTIONS
 
     def _takes_node(self, entry: WaitingPod, question: Question, answer: Fits) -> bool:
         """Place a pod on the best node that those before it left free."""

@@ -25,8 +25,9 @@ from sidecar.binder import Binder, BinderSettings
 from sidecar.explainer import ACTION, Explainer
 from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
+from sidecar.seen_claims import SeenClaims
 from sidecar.server import SchedulerServer
-from sidecar.service import Service, ServiceSettings
+from sidecar.service import Service
 from sidecar.settings import SidecarSettings
 from sidecar.state import ClusterState
 from sidecar.writer import ClaimWriter
@@ -228,7 +229,7 @@ async def sidecar_beside(
         service = Service(
             state,
             binder_,
-            ServiceSettings(own_claims_s=1.0, other_claims_s=0.2),
+            SeenClaims(state.claims, metrics, own_timeout_s=1.0, other_timeout_s=0.2),
             instance=instance,
             metrics=metrics,
             on_answer=explainer.take_answer,

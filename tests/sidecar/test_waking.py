@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from kube.api.urls import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from sidecar.service import MAX_REST_S
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
@@ -99,9 +100,10 @@ async def test_releases_that_come_together_wake_as_many_pods(tmp_path: Path) -> 
 
             version = [release(server, node) for node in NODES[:3]][-1]
 
-            assert ["default/p-9", "default/p-19", "default/p-29"] == (
-                await scheduler.wake(version)
-            )["pods"]
+            answer = await scheduler.wake(version)
+            assert ["default/p-9", "default/p-19", "default/p-29"] == answer["pods"]
+            assert 0 < answer["restMillis"] <= 1000 * MAX_REST_S
+            assert (await scheduler.wake()).get("restMillis", 0) == 0, "nothing was planned"
 
 
 async def test_a_release_that_no_event_told_of_is_found_by_the_timer(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim
+from sidecar.plan import waking
 from sidecar.plan.decisions import Fits, Placement, find_nodes, place, with_allocation
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod, find_placeable
@@ -109,6 +110,24 @@ def test_a_part_of_them_leaves_more() -> None:
 
     assert ["p0", "p1"] == [item.metadata.name for item in woken.pods]
     assert woken.more
+
+
+def test_pods_that_a_plan_does_not_reach_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them has a question of its own, to which the answer is no."""
+    waiting = [WaitingPod(pod(f"p{number}"), number) for number in range(4)]
+    claims = [claim(request(count=2 + number), name=f"gpu-p{number}") for number in range(4)]
+    cluster = snapshot(claims, {"node-0": 1})
+
+    assert () == find_placeable(waiting, cluster).pods
+    for limit, tried in (("MAX_QUESTIONS", ["p2", "p3"]), ("MAX_SEARCHES", [])):
+        with monkeypatch.context() as patch:
+            patch.setattr(waking, limit, 2)
+            woken = find_placeable(waiting, cluster)
+        assert tried == [item.metadata.name for item in woken.pods]
+    with monkeypatch.context() as patch:
+        patch.setattr(waking, "MAX_SEARCHES", 2)
+        woken = find_placeable(waiting, snapshot(claims, {"node-0": 1, "node-1": 1}))
+    assert ["p3"] == [item.metadata.name for item in woken.pods]
 
 
 def test_a_pod_that_was_woken_takes_its_device() -> None:
