@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 from certs.serving import peer_names
 from kube.logs import get_logger
 from process.anonymous_http import anonymous_protocols, bare_response
+from process.bounded_server import bounded_server
 from process.connections import CloseReason, Connections
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
@@ -88,14 +89,8 @@ class Endpoint:
     async def start(self, context: ssl.SSLContext) -> None:
         """Listen; `run` answers."""
         settings = self._settings
-        bounded_request = partial(
-            web.BaseRequest,
-            loop=asyncio.get_running_loop(),
-            client_max_size=settings.max_body_bytes,
-        )
-        # Not a web.Application: its routing costs as much as a small review, and there are three paths.
         self._runner = web.ServerRunner(
-            web.Server(self._route, request_factory=bounded_request),
+            bounded_server(self._route, max_body_bytes=settings.max_body_bytes),
             shutdown_timeout=settings.shutdown_grace_period,
         )
         await self._runner.setup()
