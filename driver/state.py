@@ -14,6 +14,7 @@ from driver.plan.prepare import Refusal, read_claim
 from driver.plan.record import Record
 from driver.settings import Settings
 from driver.steps import ignore_step
+from findings.text import printable
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from kube.errors import KubeError, NotFound
@@ -38,7 +39,7 @@ async def print_state(process: Process[Settings]) -> None:
         for record in checkpoint.load().claims.values():
             api_state = await _read_api_state(client, record)
             rows += _rows(record, "yes" if record.uid in specs else "missing", api_state)
-    for line in _align_columns(rows):
+    for line in align_columns(rows):
         sys.stdout.write(f"{line}\n")
 
 
@@ -73,8 +74,10 @@ def _rows(record: Record, spec: str, api_state: str) -> Iterator[tuple[str, ...]
         )
 
 
-def _align_columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+def align_columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Return rows as lines of a table; what a terminal would obey is escaped."""
+    texts = [tuple(map(printable, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield "  ".join(cells).rstrip()
