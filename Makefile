@@ -141,8 +141,8 @@ fuzz: setup ## what costs most, hostile reviews through the real endpoint, hosti
 	$(BIN)/python -m testing.fuzz $(if $(SEED),--seed "$(SEED)") $(if $(REVIEWS),--reviews "$(REVIEWS)")
 
 .PHONY: soak
-soak: setup ## honest and hostile load with faults on a real control plane; MINUTES=n, an hour without
-	$(BIN)/python -m e2e.soak $(if $(MINUTES),--minutes "$(MINUTES)")
+soak: setup ## load with faults for MINUTES=n, an hour without: of the webhook, or of the bridge with BRIDGE=1 [NODES=n]
+	$(BIN)/python -m $(if $(BRIDGE),bench.bridge.churn $(if $(NODES),--nodes "$(NODES)"),e2e.soak) $(if $(MINUTES),--minutes "$(MINUTES)")
 
 .PHONY: chaos
 chaos: setup ## schedules of the allocation protocol, faults that are planted into it, a cluster until full; SEEDS=n, FIRST=seed for one run again

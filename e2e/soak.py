@@ -28,6 +28,7 @@ from e2e.cluster import Cluster
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge, install_drawbridge
 from e2e.fleet import examples_fleet
 from e2e.inventory import HAMI
+from e2e.memory_growth import grown, resident_mib
 from e2e.objects import pod
 from e2e.replicas import Replicas
 from e2e.translated import legacy_keys
@@ -45,9 +46,6 @@ FAULT_PAUSE_S: Final = 30.0
 SAMPLE_PAUSE_S: Final = 10.0
 HANG_S: Final = 7.0
 """Longer than the API server waits for a webhook."""
-GROWTH: Final = 1.3
-GROWTH_MIB: Final = 32
-"""A process may be so much larger in the last quarter than in the second one."""
 PATTERN: Final = r"(?i)(\\pL|.){0,700}c"
 SETTINGS: Final = {
     "certificates": {"resyncPeriod": "5s", "authorityPublishPeriod": "5s"},
@@ -83,21 +81,6 @@ class Figures:
             for part in (50, 99)
         }
 
-    def grown(self) -> Mapping[str, Sequence[int]]:
-        """Return the processes that were much larger in the last quarter than in the second one."""
-        quarter = len(self.memory) // 4
-        if not quarter:
-            return {}
-        early, late = (
-            {name: max(sample.get(name, 0) for sample in samples) for name in self.memory[-1]}
-            for samples in (self.memory[quarter : 2 * quarter], self.memory[-quarter:])
-        )
-        return {
-            name: (early[name], late[name])
-            for name in late
-            if late[name] > GROWTH * early[name] + GROWTH_MIB
-        }
-
 
 class Soak:
     """The load and the faults."""
@@ -123,9 +106,11 @@ class Soak:
                 self._ended.set()
         # Load that ended early proves nothing.
         errors = [repr(error) for future in futures if (error := future.exception())]
-        figures, grown = self.figures, self.figures.grown()
-        is_good = not (figures.counts["lost"] or figures.counts["untranslated"] or grown or errors)
-        self._print("result", ok=is_good, lost_reasons=figures.lost[:5], grown=grown, errors=errors)
+        figures, larger = self.figures, grown(self.figures.memory)
+        is_good = not (figures.counts["lost"] or figures.counts["untranslated"] or larger or errors)
+        self._print(
+            "result", ok=is_good, lost_reasons=figures.lost[:5], grown=larger, errors=errors
+        )
         return is_good
 
     # --- honest ----------------------------------------------------------------------------------
@@ -291,7 +276,7 @@ class Soak:
     def _sample(self) -> None:
         while not self._ended.wait(SAMPLE_PAUSE_S):
             memory = {
-                child.name: _resident_mib(child.record.pid)
+                child.name: resident_mib(child)
                 for child in tuple(self._cluster.children.values())
                 if child.name.startswith("drawbridge-") and child.record is not None
             }
@@ -332,13 +317,6 @@ def _many_containers() -> Object:
     (container,) = document["spec"]["containers"]
     document["spec"]["containers"] = [{**container, "name": f"c{n}"} for n in range(200)]
     return document
-
-
-def _resident_mib(pid: int) -> int:
-    with suppress(OSError):
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        return pages * 4096 // 2**20
-    return 0
 
 
 @contextmanager

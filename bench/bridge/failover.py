@@ -46,23 +46,30 @@ def measure() -> Iterator[Result]:
         cluster.children["kube-scheduler"].stop()
         asyncio.run(_publish(cluster))
         for number in (signal.SIGTERM, signal.SIGKILL):
-            rounds_s = [_round(cluster, bridge, number) for _ in range(ROUNDS)]
+            rounds_s = [
+                _round(cluster, bridge, number, f"{number.name.lower()}-{index}")
+                for index in range(ROUNDS)
+            ]
             name = f"failover, {NODE_COUNT} nodes: the leader {WORDS[number]}, seconds until a pod is bound"
             yield below(name, median(rounds_s), GOALS_S[number])
 
 
-def _round(cluster: Cluster, bridge: Bridge, number: signal.Signals) -> float:
-    """Return the seconds of one failover."""
+def _round(cluster: Cluster, bridge: Bridge, number: signal.Signals, prefix: str) -> float:
+    """Return the seconds of one failover.
+
+    Args:
+        prefix: Of the pods' names.
+    """
     bridge.start("a")
     bridge.wait_working("a")
     bridge.start("b")
-    asyncio.run(_bind(cluster, "before"))
+    asyncio.run(_bind(cluster, f"{prefix}-before"))
     asyncio.run(_drain(cluster))  # Or this pod would count as the one after the failover.
     time.sleep(STANDBY_S)
     began = time.perf_counter()
     for part in ("scheduler", "sidecar"):
         bridge.child(part, "a").signal(number)
-    asyncio.run(_bind(cluster, "after"))
+    asyncio.run(_bind(cluster, f"{prefix}-after"))
     seconds = time.perf_counter() - began
     bridge.stop("a")
     bridge.stop("b")
@@ -84,10 +91,9 @@ async def _publish(cluster: Cluster) -> None:
 
 async def _bind(cluster: Cluster, prefix: str) -> None:
     """Create a pod and wait until it is bound."""
-    (document,) = load.pods_of(_SCENARIO, 1, SCHEDULER_NAME)
-    metadata = {**document["metadata"], "name": prefix}
     async with await _client(cluster) as client:
-        await load.schedule(client, [{**document, "metadata": metadata}], timeout_s=TIMEOUT_S)
+        pods = load.pods_of(_SCENARIO, 1, SCHEDULER_NAME, prefix)
+        await load.schedule(client, pods, timeout_s=TIMEOUT_S)
 
 
 async def _drain(cluster: Cluster) -> None:

@@ -24,7 +24,8 @@ IN_FLIGHT: Final = 16
 """Requests of the load, at once."""
 NAMESPACE: Final = "default"
 NOWHERE_TEMPLATE: Final = "nowhere"
-_DRAIN_S: Final = 180.0
+PAUSE_S: Final = 0.25
+_PATIENCE_S: Final = 180.0
 
 
 class Outcome:
@@ -55,8 +56,13 @@ class _Named(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-def pods_of(scenario: Scenario, count: int, scheduler: str) -> list[Object]:
-    """Return pods for a scheduler, whose templates come in turn."""
+def pods_of(scenario: Scenario, count: int, scheduler: str, prefix: str) -> list[Object]:
+    """Return pods for a scheduler, whose templates come in turn.
+
+    Args:
+        prefix: Of their names. A name that a pod had before is not used again: kwok deletes by name, and
+            may do so when the pod has long been gone.
+    """
     templates = list(scenario.requests)
     documents = []
     for number in range(count):
@@ -64,7 +70,7 @@ def pods_of(scenario: Scenario, count: int, scheduler: str) -> list[Object]:
         if scenario.has_nowhere and number % NOWHERE_EVERY == 0:
             template = NOWHERE_TEMPLATE
         documents.append(
-            pod(f"pod-{number:05d}", claims={"devices": template}, schedulerName=scheduler)
+            pod(f"{prefix}-{number:05d}", claims={"devices": template}, schedulerName=scheduler)
         )
     return documents
 
@@ -90,7 +96,7 @@ async def schedule(client: Client, pods: Sequence[Object], *, timeout_s: float) 
         if document["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == NOWHERE_TEMPLATE
     }
     count = len(pods) - len(nowhere)
-    async with _following(client) as outcome:
+    async with following(client) as outcome:
         began = time.perf_counter()
         await in_parallel(
             lambda document: client.create(PODS, document, msgspec.Raw, namespace=NAMESPACE), pods
@@ -107,30 +113,32 @@ async def schedule(client: Client, pods: Sequence[Object], *, timeout_s: float) 
 
 
 @asynccontextmanager
-async def _following(client: Client) -> AsyncIterator[Outcome]:
+async def following(client: Client) -> AsyncIterator[Outcome]:
     """Follow the pods while the block runs."""
     outcome = Outcome()
     synced = asyncio.Event()
 
     async def follow() -> None:
-        while True:  # The API server ends watches that it cannot serve in time.
-            listing = await client.list(PODS, Pod, namespace=NAMESPACE)
-            for listed in listing.items:
-                outcome.observe(listed, time.perf_counter())
-            synced.set()
-            events = client.watch(
-                PODS, resource_version=listing.resource_version, namespace=NAMESPACE
-            )
+        while True:  # The API server ends watches that it cannot serve in time, or is restarted.
             with suppress(KubeError):
+                listing = await client.list(PODS, Pod, namespace=NAMESPACE)
+                for listed in listing.items:
+                    outcome.observe(listed, time.perf_counter())
+                synced.set()
+                events = client.watch(
+                    PODS, resource_version=listing.resource_version, namespace=NAMESPACE
+                )
                 async with aclosing(events):
                     async for event in events:
                         if event.type == "MODIFIED":
                             observed = decode(bytes(event.object), Pod)
                             outcome.observe(observed, time.perf_counter())
+            await asyncio.sleep(PAUSE_S)
 
     task = asyncio.create_task(follow())  # A group would wrap what the block raises.
     try:
-        await synced.wait()
+        async with asyncio.timeout(_PATIENCE_S):
+            await synced.wait()
         yield outcome
     finally:
         task.cancel()
@@ -190,14 +198,14 @@ async def remove_all(client: Client, resource: Resource) -> None:
 async def drain(client: Client) -> None:
     """Delete all pods and wait until they are gone and their devices are released."""
     await remove_all(client, PODS)
-    async with asyncio.timeout(_DRAIN_S):
+    async with asyncio.timeout(_PATIENCE_S):
         while True:
             claims = await client.list(RESOURCE_CLAIMS, _Named, namespace=NAMESPACE)
             pods = await client.list(PODS, _Named, namespace=NAMESPACE)
             is_released = all(claim.metadata.name.startswith("filling-") for claim in claims.items)
             if is_released and not pods.items:
                 return
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(PAUSE_S)
 
 
 def templates_of(scenario: Scenario, nowhere: Object) -> list[Object]:
