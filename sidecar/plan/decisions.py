@@ -36,9 +36,10 @@ from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.writes import consumers
 from sidecar.protocol import MAX_NODES, ScoredNode
 
-NODE_STEPS: Final = 100_000
-"""Steps of the search on one node."""
-ANSWER_LIMITS: Final = Limits(nodes=128, searches=64, steps=50_000)
+NODE_STEPS: Final = 20_000
+"""Steps of the search on one node: with 10 to 30 us a step up to half a second, in which no other pod is
+answered. What is cut off there counts as not fitting."""
+ANSWER_LIMITS: Final = Limits(nodes=128, searches=64, steps=2_000)
 """The cost of one part of an answer about a request that was not asked for before, some 20 ms."""
 ENOUGH_NODES: Final = MAX_NODES // 2
 """Nodes that fit, beside which an answer looks for few others if those can be no better."""
@@ -46,8 +47,9 @@ FURTHER_LIMITS: Final = Limits(nodes=8, searches=2, steps=250)
 """The cost of looking for these, about a millisecond: nodes that are not known are found out about over
 several answers."""
 MAX_PARTS: Final = 60
-"""Parts of an answer while no node fits, about a second. What was searched is remembered, so that the
-next answer goes on from there."""
+ANSWER_STEPS: Final = 50_000
+"""Parts of an answer while no node fits, and their steps: about a second. What was searched is remembered, so
+that the next answer goes on from there."""
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
@@ -273,7 +275,7 @@ class _Question:
         return self._rejection(ranked_nodes)
 
     def _kept_nodes(self, nodes: Iterable[ScoredNode]) -> frozenset[str]:
-        """Return the nodes that have no devices beside those of nominated pods."""
+        """Return the nodes that have no devices beside those of nominated pods, as far as is known soon."""
         if not self._rivals:
             return frozenset()
         cluster = self._snapshot.cluster
@@ -285,13 +287,15 @@ class _Question:
         pools = {
             pool for pool, use in usage.pools.items() if use is not cluster.usage.pools.get(pool)
         }
-        if not pools:
-            return frozenset()
+        limit = cluster.costs.steps + ANSWER_STEPS
         return frozenset(
             node.name
             for node in nodes
             if any(pool.id in pools for pool in cluster.node_devices(node.name).pools)
-            and isinstance(place(self._pod, node.name, self._snapshot, usage=usage), Rejection)
+            and (
+                cluster.costs.steps > limit
+                or isinstance(place(self._pod, node.name, self._snapshot, usage=usage), Rejection)
+            )
         )
 
     def _search(
@@ -299,10 +303,13 @@ class _Question:
     ) -> RankedNodes:
         """Return the nodes after at least one part of the search, more while none fits."""
         ranked_nodes = self._rank(limit, limits)
+        steps = ranked_nodes.steps
         for _ in range(max_parts - 1):
-            if ranked_nodes.is_known or (ranked_nodes.nodes and not all_nodes):
+            is_enough = ranked_nodes.nodes and not all_nodes
+            if ranked_nodes.is_known or is_enough or steps > ANSWER_STEPS:
                 break
             ranked_nodes = self._rank(limit, limits)
+            steps += ranked_nodes.steps
         return ranked_nodes
 
     def _rank(self, limit: int | None, limits: Limits) -> RankedNodes:

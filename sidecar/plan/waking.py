@@ -31,9 +31,9 @@ from sidecar.protocol import Verdict
 MAX_WOKEN: Final = 64
 """Pods in one answer; each costs a search on one node."""
 MAX_QUESTIONS: Final = 64
-MAX_STEPS: Final = 200_000
+MAX_STEPS: Final = 20_000
 MAX_SEARCHES: Final = 512
-"""The cost of one plan, a fraction of a second. Pods that are not reached are tried again: then each is
+"""The cost of one plan, about half a second. Pods that are not reached are tried again: then each is
 answered by itself, and what was searched is known to the next plan."""
 
 Question = tuple[bytes, Strategy]
@@ -101,7 +101,7 @@ class _Plan:
             return False  # An event of its own claims wakes it.
         answer = self._answers.get(question)
         if answer is None:
-            if self._is_spent():
+            if self._is_spent() or len(self._answers) >= MAX_QUESTIONS:
                 return True
             answer = self._answers[question] = find_nodes(
                 # Who is nominated comes first by its importance.
@@ -120,14 +120,15 @@ class _Plan:
         """Return whether the plan has cost enough."""
         costs = self._snapshot.cluster.costs
         searches, steps = self._limits
-        is_costly = costs.searched > searches or costs.steps > steps
-        return is_costly or len(self._answers) >= MAX_QUESTIONS
+        return costs.searched > searches or costs.steps > steps
 
     def _takes_node(self, entry: WaitingPod, question: Question, answer: Fits) -> bool:
         """Place a pod on the best node that those before it left free."""
         for node in answer.nodes:
             if node.name in entry.tried or (question, node.name) in self._exhausted:
                 continue
+            if self._is_spent():
+                return True
             placement = place(entry.pod, node.name, self._snapshot, usage=self._usage)
             if isinstance(placement, Placement):
                 features = self._snapshot.cluster.options.features

@@ -20,6 +20,7 @@ from kube.api.resource import (
     ResourceClaimStatus,
     ResourceSlice,
 )
+from sidecar.plan import decisions
 from sidecar.plan.decisions import (
     ENOUGH_NODES,
     FURTHER_LIMITS,
@@ -46,6 +47,8 @@ from testing.allocation.builders import (
     result,
     slice_of,
 )
+
+ONE_SEARCH = Limits(nodes=12, searches=1, steps=1)
 
 
 def pod(*claims: str, name: str = "a", priority: int = 0, nominated: str = "", **spec: Any) -> Pod:
@@ -313,6 +316,39 @@ def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
 
     assert outcomes[0] == (Verdict.ERROR, Code.BUDGET_EXHAUSTED)
     assert outcomes[-1] == (Verdict.UNRESOLVABLE, Code.NO_ELIGIBLE_NODE)
+
+
+def test_hard_claims_cost_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve parts that fit hardly on six devices, on nodes that are all different."""
+    nodes = [node(f"node-{number}") for number in range(12)]
+    slices = [
+        slice_of(
+            *(
+                device(name, shared=True, capacity={"memory": str(100_000 + index)})
+                for name in ("a", "b", "c", "d", "e", "f")
+            ),
+            pool=node_.metadata.name,
+            node=node_.metadata.name,
+        )
+        for index, node_ in enumerate(nodes)
+    ]
+    sizes = [44, 53, 55, 41, 48, 54, 54, 59, 56, 39, 56, 39]
+    parts = [
+        request(f"r{number}", capacity={"memory": 1000 * size}) for number, size in enumerate(sizes)
+    ]
+    cluster = snapshot(claim(*parts, name="gpu"), nodes=nodes, slices=slices)
+    monkeypatch.setattr(decisions, "NODE_STEPS", 300)
+    monkeypatch.setattr(decisions, "ANSWER_STEPS", 1_000)
+
+    outcomes: list[tuple[Verdict, Code]] = []
+    while not outcomes or outcomes[-1][0] is Verdict.ERROR:
+        before = cluster.cluster.costs.steps
+        outcomes.append(rejected(find_nodes(pod("gpu"), cluster, limits=ONE_SEARCH)))
+        assert 0 < cluster.cluster.costs.steps - before < 1_500
+
+    assert len(outcomes) > 2
+    assert set(outcomes[:-1]) == {(Verdict.ERROR, Code.BUDGET_EXHAUSTED)}
+    assert outcomes[-1] == (Verdict.UNRESOLVABLE, Code.BUDGET_EXHAUSTED)
 
 
 @pytest.mark.parametrize(
