@@ -47,9 +47,8 @@ class EligibleNodes:
     def _is_eligible(self, pod: Pod, number: int, node: Node) -> bool:
         name = node.metadata.name
         remembered = self._answers.get(name)
-        if (
-            remembered is None or remembered[0] is not node
-        ):  # A node that changes is another object.
+        # A node that changes is another object.
+        if remembered is None or remembered[0] is not node:
             if len(self._answers) >= MAX_NODES:
                 self._answers.clear()
             remembered = self._answers[name] = node, {}

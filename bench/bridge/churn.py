@@ -121,11 +121,11 @@ class Churn:
         memory_mib = max(sample[f"sidecar-{LEADER}"] for sample in self._memory)
         faults = (self._counts["lost"], self._counts["doubly_held"], larger, *left.values(), drift)
         has_looked = drift_checks and self._counts["looks"] > len(self._memory) / 2
-        is_good = has_looked and not any(faults) and memory_mib <= MEMORY_GOAL_MIB
+        is_good = bool(has_looked) and not any(faults) and memory_mib <= MEMORY_GOAL_MIB
         log = self._bridge.child("scheduler", LEADER).log.read_text(errors="replace")
         self._print(
             "result",
-            ok=bool(is_good),
+            ok=is_good,
             memory_mib=memory_mib,
             unusable=log.count(UNUSABLE),
             drift_checks=drift_checks,
@@ -133,7 +133,7 @@ class Churn:
             left=left,
             drift=drift,
         )
-        return bool(is_good)
+        return is_good
 
     # --- pods ------------------------------------------------------------------------------------
 
