@@ -15,6 +15,9 @@ from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, rendered
 from kube.names import CONFIGURATION, NAMESPACE
+from process.durations import PositiveDuration
+from process.settings import parse_settings
+from sidecar.settings import VARIABLES, Settings
 from translation.arbiter import VOCABULARIES
 from translation.snapshot import Mode
 
@@ -26,6 +29,7 @@ REINSTALL: Final = ("--server-side=false",)
 _LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-settings")
+_BRIDGE_SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-bridge")
 
 
 def template(*flags: str, namespace: str = NAMESPACE) -> list[Object]:
@@ -94,8 +98,11 @@ def test_the_chart_is_what_kustomize_applies(
 
     charted = comparable(template(*flags))
 
-    assert _SETTINGS in charted
-    del charted[_SETTINGS]
+    settings = charted.pop(_SETTINGS)["data"]["settings.yaml"]
+    if _BRIDGE_SETTINGS in expected:  # The manifest has the sidecar's settings alone.
+        bridge = charted[_BRIDGE_SETTINGS]["data"]
+        assert yaml.safe_load(bridge["settings.yaml"]) == yaml.safe_load(settings)
+        bridge["settings.yaml"] = expected[_BRIDGE_SETTINGS]["data"]["settings.yaml"]
     assert charted.keys() == expected.keys()
     for key, document in expected.items():
         assert charted[key] == document, key
@@ -149,6 +156,19 @@ def test_settings_are_merged_with_the_mode() -> None:
         "translation": {"mode": "OptIn", "quota": "warn"},
         "webhook": {"port": 10250},
     }
+
+
+def test_settings_of_the_sidecar_are_in_the_file_that_it_reads() -> None:
+    gates = {"DRADeviceCompatibilityGroups": True}
+    values = json.dumps({"sidecar": {"featureGates": gates, "writeTimeout": "7s"}})
+    flags = ("--set", "bridge.enabled=true", "--set-json", f"settings={values}")
+    (stored,) = (document for document in template(*flags) if key_of(document) == _BRIDGE_SETTINGS)
+
+    settings = parse_settings(
+        stored["data"]["settings.yaml"], "settings.yaml", {}, kind=Settings, variables=VARIABLES
+    )
+    assert settings.sidecar.feature_gates == gates
+    assert settings.sidecar.write_timeout == PositiveDuration(7)
 
 
 def test_exempt_namespaces_are_in_all_places() -> None:

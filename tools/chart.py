@@ -74,11 +74,7 @@ def templates() -> Mapping[str, Callable[[], str]]:
             "observer": _observer,
             "policies": lambda: _file("policies", ["policies"], ".Values.policies.enabled"),
             "driver": _driver,
-            "bridge": lambda: _file(
-                "bridge",
-                ["account", "accountpolicy", "configuration", "bridge"],
-                ".Values.bridge.enabled",
-            ),
+            "bridge": _bridge,
             "alerts": _alerts,
         }.items()
     }
@@ -289,6 +285,18 @@ def _driver() -> str:
     return _text("manifests/driver", documents, ".Values.driver.enabled")
 
 
+def _bridge() -> str:
+    """Return the bridge, whose sidecar gets the settings of the chart in its own ConfigMap."""
+    documents = [
+        document
+        for name in ("account", "accountpolicy", "configuration", "bridge")
+        for document in _documents(f"bridge/{name}")
+    ]
+    (configuration,) = (document for document in documents if document["kind"] == "ConfigMap")
+    configuration["data"]["settings.yaml"] = "PH_settings"
+    return _text("manifests/bridge", documents, ".Values.bridge.enabled")
+
+
 def _alerts() -> str:
     """Return a PrometheusRule for each file of rules, where the chart has what they are about."""
     text = "---\n".join(
@@ -449,6 +457,10 @@ _BLOCKS: Final = {
         "{field}:",
         "  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/drawbridge-webhook",
         "{{- end }}",
+    ),
+    "PH_settings": (
+        "{field}: |",
+        '{{- include "drawbridge.settings" . | nindent 4 }}',
     ),
     "PH_checksum": (
         "{field}:",
