@@ -47,13 +47,15 @@ def granted(role: Document) -> set[str]:
     }
 
 
-def test_the_kustomization_lists_every_file_but_the_fence() -> None:
-    """A fence that is applied again loses the drivers in its text."""
+def test_the_kustomization_lists_every_file_but_the_fence_and_the_ownership() -> None:
+    """What is applied again loses the drivers in its text."""
     (kustomization,) = of_kind("Kustomization")
 
-    assert {path.name for path in BRIDGE.iterdir()} - {"kustomization.yaml", "fence.yaml"} == set(
-        kustomization["resources"]
-    )
+    assert {path.name for path in BRIDGE.iterdir()} - {
+        "kustomization.yaml",
+        "fence.yaml",
+        "ownership.yaml",
+    } == set(kustomization["resources"])
 
 
 def test_it_writes_what_scheduling_and_allocating_need_and_nothing_else() -> None:

@@ -40,6 +40,11 @@ SETTLE_S: Final = 5
 nobody allocates for the driver."""
 MAX_LISTED: Final = 50
 """Pods, claims or classes in a plan."""
+NOT_SERVED: Final = (
+    "the API server does not serve AllocatorOwnerships, which say who allocates for a driver; first install "
+    "their definition: kubectl apply -f manifests/base/allocatorownerships.yaml"
+)
+_POLICY: Final = f"ValidatingAdmissionPolicy/{FENCE}"
 _END: Final = "END"
 """Of here-documents. Drivers are names of DNS, so no line of a document is this one."""
 MAX_NAMED: Final = 8
@@ -180,16 +185,21 @@ def plan_change(
     changed_drivers = before ^ after
     context = context_of(state)
     is_release = bool(before - after)
-    fence_step, ownership_step = _fence_step(after, objects), _ownership_step(after, state, objects)
+    fence_steps, ownership_step = (
+        _fence_steps(after, objects),
+        _ownership_step(after, state, objects),
+    )
     pause = Step(
         title="wait until all API servers have followed", command=f"sleep {SETTLE_S}",
         pause_seconds=SETTLE_S,
     )  # fmt: skip
     # In between nobody allocates for the driver, which is safe; the other way round both could.
     steps = (
-        (ownership_step, pause, fence_step) if is_release else (fence_step, pause, ownership_step)
+        (ownership_step, pause, *fence_steps)
+        if is_release
+        else (*fence_steps, pause, ownership_step)
     )
-    is_current = objects.is_read and objects.fence is not None and is_fence_of(objects.fence, after)
+    is_current = objects.is_read and _fence_state(objects, after) == "current"
     return BridgePlan(
         drivers=tuple(sorted(after)),
         added=tuple(sorted(after - before)),
@@ -211,6 +221,8 @@ def _warnings(
         similar = get_close_matches(driver, publishing_drivers, n=1)
         hint = f"did you mean {similar[0]}?" if similar else _list_publishing(publishing_drivers)
         yield f"{driver} publishes no devices; {hint}"
+    if objects.is_read and not objects.is_ownership_served:
+        yield NOT_SERVED
     if added_drivers and objects.is_read and not _leader(objects):
         yield (
             "no bridge leads, so pods with these drivers would stay pending: "
@@ -259,16 +271,26 @@ def _leader(objects: BridgeObjects) -> str:
     return "" if is_free else objects.holder
 
 
-def _fence_step(drivers: Collection[str], objects: BridgeObjects) -> Step:
-    if objects.is_read and objects.fence is None:
-        return Step(
-            title="create the fence",
-            command=_create(documents := tuple(fence_documents(drivers))),
+def _fence_steps(drivers: Collection[str], objects: BridgeObjects) -> Iterator[Step]:
+    """Yield what creates the missing parts of the fence, and what changes its first policy."""
+    is_missing = objects.is_read and objects.fence is None
+    missing_parts = {*objects.missing_parts, *([_POLICY] if is_missing else ())}
+    documents = tuple(
+        document
+        for document in fence_documents(drivers)
+        if f"{document['kind']}/{document['metadata']['name']}" in missing_parts
+    )
+    if documents:
+        yield Step(
+            title="create the fence" if is_missing else "create the missing parts of the fence",
+            command=_create(documents),
             resource="validatingadmissionpolicies",
             documents=documents,
         )
+    if is_missing:
+        return
     patch = fence_patch(drivers)
-    return Step(
+    yield Step(
         title="change the fence in place",
         command=_patch("validatingadmissionpolicy", FENCE, patch),
         resource="validatingadmissionpolicies",
@@ -447,7 +469,8 @@ def _problems(
     if status.drivers and status.fence == "incomplete":
         yield (
             f"of the fence {', '.join(objects.missing_parts)} is missing, so others may allocate owned "
-            "drivers: kubectl create -f manifests/bridge/fence.yaml creates it, and leaves what exists"
+            f"drivers, and the bridge allocates nothing: `drawbridge bridge own {' '.join(status.drivers)}` "
+            "creates it"
         )
     if status.fence == "different":
         yield (
@@ -460,7 +483,11 @@ def _problems(
             f"{last or 'no bridge holds the Lease'}, so pods with owned drivers stay pending; "
             "if the bridge has to stay down: docs/ownership.md, Rescue"
         )
-    elif status.drivers and refusal is not None and status.fence not in {"missing", "open"}:
+    elif (
+        status.drivers
+        and refusal is not None
+        and status.fence not in {"missing", "open", "incomplete"}
+    ):
         yield f"the bridge allocates nothing ({refusal.reason}): {refusal.message}"
     for mixed_class in status.mixed_classes:
         yield (

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from cli.answers.bridge import (
+    NOT_SERVED,
     BridgePlan,
     BridgeStatus,
     Step,
@@ -109,14 +110,18 @@ def bridge(
         plan = plan_change(state, objects, removed_drivers=drivers)
     if not is_live:
         click.echo(
-            "note: a snapshot does not show the fence; where there is none, create it first: "
-            "kubectl create -f manifests/bridge/fence.yaml",
+            "note: a snapshot does not show the fence and whether there is an AllocatorOwnership; where there "
+            "are none, create them first: "
+            "kubectl create -f manifests/bridge/fence.yaml -f manifests/bridge/ownership.yaml",
             err=True,
         )
     if len(plan.drivers) > MAX_DRIVERS:
         raise _Refused(
             f"the bridge owns at most {MAX_DRIVERS} drivers, and it would own {len(plan.drivers)}"
         )
+    if applies and not objects.is_ownership_served:
+        # The fence alone would leave the driver without an allocator.
+        raise _Refused(NOT_SERVED)
     if applies:
         asyncio.run(_apply(plan.steps, kubeconfig, context))
     _print(plan, _plan_lines(plan, is_applied=applies), output)

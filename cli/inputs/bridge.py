@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -12,8 +12,12 @@ from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
+    Resource,
 )
 from kube.names import BRIDGE_LEASE, FENCE, HOLDER_FENCE, NAMESPACE
+
+if TYPE_CHECKING:
+    from kube.client.client import Client
 
 _FENCE_PARTS: Final = (
     ("ValidatingAdmissionPolicyBinding", VALIDATING_ADMISSION_POLICY_BINDINGS, FENCE),
@@ -28,6 +32,7 @@ class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_read: It was read; a snapshot does not have it.
+        is_ownership_served: The API server serves AllocatorOwnerships: their definition is installed.
         has_ownership: There is an AllocatorOwnership `default`.
         fence: The stored policy; None if it does not exist.
         missing_parts: `Kind/name` of what else belongs to the fence and does not exist.
@@ -39,6 +44,7 @@ class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     is_read: bool = False
+    is_ownership_served: bool = True
     has_ownership: bool = False
     fence: Mapping[str, Any] | None = None
     missing_parts: tuple[str, ...] = ()
@@ -63,7 +69,7 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
         fence: dict[str, Any] | None = None
         lease = LeaseSpec()
-        has_ownership, version = False, ""
+        has_ownership, is_ownership_served, version = False, True, ""
         missing_parts: list[str] = []
         with suppress(NotFound):
             fence = await client.get(VALIDATING_ADMISSION_POLICIES, FENCE, dict[str, Any])
@@ -74,9 +80,11 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
                 missing_parts.append(f"{kind}/{name}")
             except Forbidden:
                 continue  # It is not known to be missing.
-        with suppress(NotFound):
+        try:
             await client.get(ALLOCATOR_OWNERSHIPS, OWNERSHIP, AllocatorOwnership)
             has_ownership = True
+        except NotFound:
+            is_ownership_served = await _is_served(client, ALLOCATOR_OWNERSHIPS)
         with suppress(NotFound, Forbidden):
             lease = (await client.get(LEASES, BRIDGE_LEASE, Lease, namespace=NAMESPACE)).spec
         with suppress(Forbidden):
@@ -84,6 +92,7 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
         read_at = client.server_time
     return BridgeObjects(
         is_read=True,
+        is_ownership_served=is_ownership_served,
         has_ownership=has_ownership,
         fence=fence,
         missing_parts=tuple(missing_parts),
@@ -93,3 +102,17 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
         read_at=read_at,
         server_version=version,
     )
+
+
+async def _is_served(client: "Client", resource: Resource) -> bool:
+    """Return whether the API server has a resource: it finds the list of one, even an empty list."""
+    from kube.errors import Forbidden, NotFound  # noqa: PLC0415
+
+    try:
+        async for _ in client.pages(resource):
+            return True
+    except NotFound:
+        return False
+    except Forbidden:
+        return True  # It is not known to be missing.
+    return True

@@ -1,5 +1,6 @@
 """`drawbridge bridge` on files: which writes give a driver to the bridge, and what they mean."""
 
+import asyncio
 import json
 import subprocess
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from kube.names import SCHEDULER_NAME
 from testing.command import drawbridge
+from testing.fake_api_server import FakeApiServer
 from tests.cli.test_simulate import DRIVER, node, slice_of
 
 Document = dict[str, Any]
@@ -144,9 +146,15 @@ def test_settings_of_drivers_stay_as_they_are() -> None:
     assert patch == {"spec": {"drivers": [{"name": DRIVER, **settings}, {"name": OTHER}]}}
 
 
+FENCE_PARTS = tuple(
+    f"{document['kind']}/{document['metadata']['name']}" for document in fence_documents(())
+)
+EMPTY = BridgeObjects(is_read=True, missing_parts=FENCE_PARTS[1:])
+"""A cluster without a fence and an ownership."""
+
+
 def test_what_does_not_exist_is_created_and_what_is_current_is_left() -> None:
-    empty = BridgeObjects(is_read=True)
-    fence, _, created = plan_change(state(*CLUSTER), empty, added_drivers=[DRIVER]).steps
+    fence, _, created = plan_change(state(*CLUSTER), EMPTY, added_drivers=[DRIVER]).steps
 
     assert ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] * 2 == [
         document["kind"] for document in fence.documents
@@ -160,6 +168,26 @@ def test_the_fence_of_an_owned_driver_is_repaired() -> None:
     plan = plan_change(state(*CLUSTER, ownership(DRIVER)), stored(), added_drivers=[DRIVER])
 
     assert "validatingadmissionpolicies" in kinds(plan.steps)
+
+
+@pytest.mark.parametrize("part", FENCE_PARTS[1:])
+def test_a_missing_part_of_the_fence_is_created(part: str) -> None:
+    objects = replace(stored(DRIVER), missing_parts=(part,))
+
+    plan = plan_change(state(*CLUSTER, ownership(DRIVER)), objects, added_drivers=[DRIVER])
+
+    created, *others = plan.steps
+    (document,) = created.documents
+    assert f"{document['kind']}/{document['metadata']['name']}" == part
+    assert not any(step.documents for step in others)
+
+
+def test_without_its_definition_the_ownership_cannot_be_written() -> None:
+    objects = replace(EMPTY, is_ownership_served=False, holder="a")
+
+    (warning,) = plan_change(state(*CLUSTER), objects, added_drivers=[DRIVER]).warnings
+
+    assert "kubectl apply -f manifests/base/allocatorownerships.yaml" in warning
 
 
 def test_pods_that_wait_for_the_other_scheduler_are_listed() -> None:
@@ -332,7 +360,7 @@ def test_to_own_without_a_bridge_warns_of_pods_that_would_stay_pending() -> None
 
 
 def test_the_first_script_runs_in_every_shell(tmp_path: Path) -> None:
-    steps = plan_change(state(*CLUSTER), BridgeObjects(is_read=True), added_drivers=[DRIVER]).steps
+    steps = plan_change(state(*CLUSTER), EMPTY, added_drivers=[DRIVER]).steps
     kubectl = tmp_path / "kubectl"
     kubectl.write_text('#!/bin/sh\necho "$@" >> calls\n(echo ---; cat) >> documents\n')
     kubectl.chmod(0o700)
@@ -343,6 +371,35 @@ def test_the_first_script_runs_in_every_shell(tmp_path: Path) -> None:
     assert (tmp_path / "calls").read_text() == "create -f -\n" * 2
     documents = [document for step in steps for document in step.documents]
     assert list(yaml.safe_load_all((tmp_path / "documents").read_text())) == documents
+
+
+async def call(server: FakeApiServer, folder: Path, *words: str) -> Result:
+    """Call the command on a cluster, as a user without credentials."""
+    path = folder / "kubeconfig"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    path.write_text(json.dumps(document))
+    return await asyncio.to_thread(drawbridge, "bridge", *words, "--kubeconfig", path)
+
+
+async def test_nothing_is_written_where_the_ownership_cannot_be(tmp_path: Path) -> None:
+    """The fence alone would leave the driver without an allocator."""
+    async with FakeApiServer() as server:
+        server.fail(404, times=100, matches=lambda call: "allocatorownerships" in call.path)
+
+        printed = await call(server, tmp_path, "own", DRIVER)
+        applied = await call(server, tmp_path, "own", DRIVER, "--apply")
+
+        assert (printed.exit_code, applied.exit_code) == (0, 2), applied.stderr
+        assert "# Warning: the API server does not serve AllocatorOwnerships" in printed.stdout
+        assert "kubectl apply -f manifests/base/allocatorownerships.yaml" in applied.stderr
+        assert not [call.path for call in server.calls if call.method != "GET"]
 
 
 def test_live_is_what_bridge_reads_anyway() -> None:
