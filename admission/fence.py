@@ -12,7 +12,9 @@ the second policy is skipped: nobody but the bridge is let in by that, and a pro
 has created the Lease.
 
 Others may remove an allocation, as kube-controller-manager does when no pod uses a claim, and write a
-status with the same allocation, as schedulers and drivers do. An administrator has no exception: what
+status with the same allocation, as schedulers and drivers do. That account has another name in some
+distributions, so the fence does not single it out: a claim that nobody may deallocate keeps its devices. An
+administrator has no exception: what
 rescues a cluster is to change the first policy.
 
 The policies are created once, and the first is changed in place. They are in no kustomization: to apply

@@ -266,6 +266,23 @@ def test_a_bridge_that_comes_back_gives_nothing_while_the_fence_is_open(stage: O
     stage.running("after-rescue")
 
 
+def test_the_bridge_gives_nothing_while_a_part_of_the_fence_is_gone(stage: Owned) -> None:
+    stage.bridge.ensure()
+    stage.command("bridge", "own", DRIVER, "--apply")
+
+    stage.cluster.kubectl("delete", "validatingadmissionpolicybinding", FENCE)
+
+    stage.cluster.wait_until(
+        lambda: serving(stage.status()) == {"": "FenceIncomplete", DRIVER: "FenceIncomplete"},
+        "the status says that a part is gone",
+        timeout_s=TIMEOUT_S,
+    )
+    stage.apply(bridged(taker("unfenced")))
+    assert "driver that this scheduler does not own" in stage.waiting("unfenced")
+    stage.command("bridge", "own", DRIVER, "--apply")
+    stage.running("unfenced")
+
+
 def test_a_released_driver_is_in_trees_again_while_its_pods_run_on(stage: Owned) -> None:
     stage.apply(bridged(taker("held")))
     stage.running("held")

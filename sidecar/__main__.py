@@ -166,6 +166,7 @@ def _begin(parts: _Parts, term: Term) -> Work:
     )
     metrics.show_reservations(lambda: len(service.reservations.by_pod))
     metrics.show_held_back(lambda: len(state.held_back.claims))
+    metrics.show_unfenced(lambda: len(state.unfenced_drivers))
     for step in Step:
         metrics.show_holds(step, partial(_count_holds, state, step))
 

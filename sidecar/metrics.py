@@ -88,6 +88,11 @@ class SidecarMetrics:
             "Claims of pods that were deleted by force whose devices nobody gets for now.",
             registry=registry,
         )
+        self._unfenced = Gauge(
+            "drawbridge_sidecar_unfenced_drivers",
+            "Owned drivers whose devices are not given, since the fence does not keep others from them.",
+            registry=registry,
+        )
         self._drift = Counter(
             "drawbridge_sidecar_drift",
             "Total checks after which the devices in use had to be counted anew.",
@@ -145,6 +150,10 @@ class SidecarMetrics:
     def show_held_back(self, count: Callable[[], int]) -> None:
         """Show how many claims have devices that are held back."""
         self._held_back.set_function(lambda: float(count()))
+
+    def show_unfenced(self, count: Callable[[], int]) -> None:
+        """Show how many owned drivers the fence keeps nobody from."""
+        self._unfenced.set_function(lambda: float(count()))
 
     def count_drift(self) -> None:
         """Count one check that found drift."""

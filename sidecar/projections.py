@@ -19,7 +19,7 @@ from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
 from kube.names import STRATEGY_ANNOTATION
 from kube.runtime.stores import Projection
-from sidecar.plan.fence import Fence
+from sidecar.plan.fence import Binding, Policy
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
@@ -105,9 +105,14 @@ def project_own_ownership(raw: bytes) -> AllocatorOwnership:
     )
 
 
-def project_fence(raw: bytes) -> Fence:
-    """Project the fence to what tells whether it restricts anything."""
-    return decode(raw, Fence)
+def project_fence_policy(raw: bytes) -> Policy:
+    """Project a policy of the fence to what tells what it restricts."""
+    return decode(raw, Policy)
+
+
+def project_fence_binding(raw: bytes) -> Binding:
+    """Project a binding of the fence to what tells whether its policy is in force."""
+    return decode(raw, Binding)
 
 
 def project_class(raw: bytes) -> DeviceClass:

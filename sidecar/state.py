@@ -30,14 +30,13 @@ from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     PODS,
     RESOURCE_CLAIMS,
-    VALIDATING_ADMISSION_POLICIES,
 )
-from kube.names import FENCE
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from sidecar.consumers import ConsumerIndex
+from sidecar.fence_view import FenceView
 from sidecar.held_back import HeldBackDevices
 from sidecar.plan import ledger
-from sidecar.plan.fence import Fence, FenceState, fence_state
+from sidecar.plan.fence import Fence
 from sidecar.plan.held_back import as_claim, held_name, may_run
 from sidecar.plan.ledger import Hold, Step
 from sidecar.plan.snapshot import Snapshot
@@ -45,7 +44,6 @@ from sidecar.plan.writes import consumers
 from sidecar.projections import (
     INVENTORY,
     project_claim,
-    project_fence,
     project_own_ownership,
     project_pod,
 )
@@ -102,15 +100,10 @@ class ClusterState:
         self._ownerships: Final = informers.subscribe(
             ALLOCATOR_OWNERSHIPS, project_own_ownership, handlers=[self._ownership_changed]
         )
-        self._fences: Final[Subscription[Fence]] = informers.subscribe(
-            VALIDATING_ADMISSION_POLICIES,
-            project_fence,
-            field_selector=f"metadata.name={FENCE}",
-            handlers=[self._fence_changed],
-        )
+        self._fence_view: Final = FenceView(informers, on_change=self._count_drivers)
         self._optional: Final[tuple[Subscription[Any], ...]] = (
             self._ownerships,
-            self._fences,
+            *self._fence_view.subscriptions,
             *(self._inventory[kind] for kind in self._inventory if kind in OPTIONAL),
         )
         self._owned_drivers: frozenset[str] = frozenset()
@@ -174,11 +167,9 @@ class ClusterState:
         self._ownerships.put(raw)
 
     @property
-    def fence(self) -> FenceState:
-        """Return the state of the fence of the owned drivers."""
-        if not self._fences.synced.is_set():
-            return FenceState.UNKNOWN
-        return fence_state(self._fences.store.get(("", FENCE)))
+    def fence(self) -> Fence:
+        """Return what is known of the fence of the owned drivers."""
+        return self._fence_view.read()
 
     @property
     def slices(self) -> Mapping[Name, ResourceSlice]:
@@ -204,11 +195,14 @@ class ClusterState:
         """Return the drivers whose devices may be given, now.
 
         Without a fence, others may give devices of owned drivers, too: it is open since somebody
-        rescues the cluster, or was never made.
+        rescues the cluster, was never made, lost a part, or does not list the driver.
         """
-        if self.fence.keeps_others_out:
-            return self._drivers | self._owned_drivers
-        return self._drivers
+        return self._drivers | self._fence_view.fenced(self._owned_drivers)
+
+    @property
+    def unfenced_drivers(self) -> frozenset[str]:
+        """Return the owned drivers whose devices are not given for lack of a fence."""
+        return self._owned_drivers - self.drivers
 
     def owns(self, claim: ResourceClaim) -> bool:
         """Return whether all devices of a claim are of drivers that may be given."""
@@ -391,9 +385,6 @@ class ClusterState:
             status = self.ownership.status
             held_claims = (status.held_back if status is not None else None) or ()
             self.held_back.restore(held_claims, self.slices.values())
-        self._count_drivers()
-
-    def _fence_changed(self, *_: object) -> None:
         self._count_drivers()
 
     def _count_drivers(self) -> None:

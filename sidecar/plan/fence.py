@@ -1,51 +1,158 @@
-"""The state of the fence that keeps others from the devices of owned drivers."""
+"""What was read of the fence that keeps others from the devices of owned drivers.
 
+The fence is four objects: the policy of the owned drivers, the policy of the process that holds the Lease,
+and a binding of each, without which a policy is about no write. `admission/fence.py` writes them.
+The Lease itself is not looked at: who reads this holds it.
+"""
+
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from kube.api.meta import ApiStruct
 from kube.api.ownership import OPEN_CONDITION
+from kube.cel.quoting import quote
+from kube.names import BRIDGE_LEASE, FENCE, HOLDER_FENCE
 
 
-class FenceCondition(ApiStruct, frozen=True, kw_only=True):
-    """A match condition."""
+class Expression(ApiStruct, frozen=True, kw_only=True):
+    """A match condition or a validation."""
 
-    name: str = ""
     expression: str = ""
 
 
-class FenceSpec(ApiStruct, frozen=True, kw_only=True):
-    """The parts that tell whether it restricts anything."""
+class PolicySpec(ApiStruct, frozen=True, kw_only=True):
+    """The parts that tell what a policy restricts."""
 
-    match_conditions: tuple[FenceCondition, ...] | None = None
+    match_conditions: tuple[Expression, ...] | None = None
+    validations: tuple[Expression, ...] | None = None
 
 
-class Fence(ApiStruct, frozen=True, kw_only=True):
-    """The ValidatingAdmissionPolicy of the owned drivers."""
+class Policy(ApiStruct, frozen=True, kw_only=True):
+    """A ValidatingAdmissionPolicy of the fence."""
 
-    spec: FenceSpec = FenceSpec()
+    spec: PolicySpec = PolicySpec()
+
+
+class Parameter(ApiStruct, frozen=True, kw_only=True):
+    """The object that a policy reads."""
+
+    name: str = ""
+
+
+class BindingSpec(ApiStruct, frozen=True, kw_only=True):
+    """The parts that tell whether a policy is in force."""
+
+    policy_name: str = ""
+    validation_actions: tuple[str, ...] | None = None
+    param_ref: Parameter | None = None
+    match_resources: Mapping[str, Any] | None = None
+
+
+class Binding(ApiStruct, frozen=True, kw_only=True):
+    """A ValidatingAdmissionPolicyBinding of the fence."""
+
+    spec: BindingSpec = BindingSpec()
+
+
+class Part(StrEnum):
+    """An object of the fence, as `Kind/name`."""
+
+    POLICY = f"ValidatingAdmissionPolicy/{FENCE}"
+    BINDING = f"ValidatingAdmissionPolicyBinding/{FENCE}"
+    HOLDER_POLICY = f"ValidatingAdmissionPolicy/{HOLDER_FENCE}"
+    HOLDER_BINDING = f"ValidatingAdmissionPolicyBinding/{HOLDER_FENCE}"
 
 
 class FenceState(StrEnum):
-    """The state of the fence."""
+    """The state of the fence as a whole."""
 
     CLOSED = "closed"
-    """It restricts writes. Which drivers it lists is seen to by `drawbridge bridge`."""
+    """It restricts writes of allocations, of the drivers in its text."""
     OPEN = "open"
     """It restricts nothing: somebody rescues the cluster."""
     MISSING = "missing"
+    """Its first policy does not exist."""
+    INCOMPLETE = "incomplete"
+    """Another part does not exist, or denies nothing."""
     UNKNOWN = "unknown"
-    """It was not read."""
-
-    @property
-    def keeps_others_out(self) -> bool:
-        """Whether the fence keeps others out, as far as is known."""
-        return self not in {FenceState.OPEN, FenceState.MISSING}
+    """The first policy was not read."""
 
 
-def fence_state(fence: Fence | None) -> FenceState:
-    """Return the state of a fence; None is one that does not exist."""
-    if fence is None:
-        return FenceState.MISSING
-    conditions = fence.spec.match_conditions or ()
-    is_open = any(condition.expression == OPEN_CONDITION["expression"] for condition in conditions)
-    return FenceState.OPEN if is_open else FenceState.CLOSED
+class Fence(NamedTuple):
+    """What is known of the fence.
+
+    Attributes:
+        idle_parts: Those that do not exist or deny nothing, if the state is `INCOMPLETE`.
+        policy: The first policy; None if there is none, or it was not read.
+    """
+
+    state: FenceState
+    idle_parts: tuple[Part, ...] = ()
+    policy: Policy | None = None
+
+    def keeps_others_from(self, driver: str) -> bool:
+        """Return whether others are kept from the devices of a driver, as far as is known."""
+        if self.state is FenceState.UNKNOWN:
+            return True
+        return self.state is FenceState.CLOSED and self.lists(driver)
+
+    def lists(self, driver: str) -> bool:
+        """Return whether a driver is in the text of the first policy.
+
+        It has to be where the policy chooses its writes, and where it says what the bridge may write.
+        """
+        if self.policy is None:
+            return False
+        literal, spec = quote(driver), self.policy.spec
+        return all(
+            any(literal in part.expression for part in parts or ())
+            for parts in (spec.match_conditions, spec.validations)
+        )
+
+
+UNKNOWN_FENCE: Final = Fence(FenceState.UNKNOWN)
+
+_BINDINGS: Final[Mapping[Part, tuple[str, str]]] = {
+    Part.BINDING: (FENCE, ""),
+    Part.HOLDER_BINDING: (HOLDER_FENCE, BRIDGE_LEASE),
+}
+"""Binding to the policy that it has to name, and the parameter."""
+
+
+def fence_of(parts: Mapping[Part, Policy | Binding | None]) -> Fence:
+    """Return what the objects of the fence say together.
+
+    Args:
+        parts: None for one that does not exist; one that was not read is not there, and counts as it
+            should be.
+    """
+    if Part.POLICY not in parts:
+        return UNKNOWN_FENCE
+    policy = parts[Part.POLICY]
+    if not isinstance(policy, Policy):
+        return Fence(FenceState.MISSING)
+    conditions = policy.spec.match_conditions or ()
+    if any(condition.expression == OPEN_CONDITION["expression"] for condition in conditions):
+        return Fence(FenceState.OPEN, policy=policy)
+    idle_parts = tuple(part for part in Part if part in parts and not _denies(part, parts[part]))
+    state = FenceState.INCOMPLETE if idle_parts else FenceState.CLOSED
+    return Fence(state, idle_parts=idle_parts, policy=policy)
+
+
+def _denies(part: Part, part_object: Policy | Binding | None) -> bool:
+    """Return whether a part does what it is there for, as far as can be seen in it alone."""
+    match part_object:
+        case Policy():
+            return bool(part_object.spec.validations)
+        case Binding():
+            policy_name, parameter = _BINDINGS[part]
+            spec = part_object.spec
+            return (
+                spec.policy_name == policy_name
+                and "Deny" in (spec.validation_actions or ())
+                and not spec.match_resources
+                and (spec.param_ref or Parameter()).name == parameter
+            )
+        case _:
+            return False

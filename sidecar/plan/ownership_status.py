@@ -18,7 +18,7 @@ from kube.api.ownership import (
 from kube.api.policy import Condition
 from kube.api.resource import ResourceSlice
 from kube.api.timestamps import rfc3339
-from sidecar.plan.fence import FenceState
+from sidecar.plan.fence import Fence, FenceState
 
 MAX_MESSAGE: Final = 1024
 
@@ -37,7 +37,7 @@ class Report(NamedTuple):
 
     holder: str
     problem: str
-    fence: FenceState
+    fence: Fence
     pools: Mapping[str, bool]
     held_back: Collection[HeldBackClaim]
     settings: Collection[OwnedDriver] = ()
@@ -111,27 +111,50 @@ class _State(NamedTuple):
     message: str
 
 
-_NOT_FENCED: Final[Mapping[FenceState, _State]] = {
-    FenceState.OPEN: _State(
-        is_so=False,
-        reason="FenceOpen",
-        message="the fence restricts nothing, so others may allocate owned devices: it was opened to "
-        "rescue the cluster; `drawbridge bridge own` closes it",
-    ),
-    FenceState.MISSING: _State(
-        is_so=False,
-        reason="FenceMissing",
-        message="there is no fence, so others may allocate owned devices; `drawbridge bridge own` "
-        "creates it",
-    ),
-}
+_OPEN: Final = _State(
+    is_so=False,
+    reason="FenceOpen",
+    message="the fence restricts nothing, so others may allocate owned devices: it was opened to "
+    "rescue the cluster; `drawbridge bridge own` closes it",
+)
+_MISSING: Final = _State(
+    is_so=False,
+    reason="FenceMissing",
+    message="there is no fence, so others may allocate owned devices; `drawbridge bridge own` "
+    "creates it",
+)
+
+
+def _unfenced(fence: Fence) -> _State | None:
+    """Return why no driver is served for lack of a fence; None if it stands."""
+    match fence.state:
+        case FenceState.OPEN:
+            return _OPEN
+        case FenceState.MISSING:
+            return _MISSING
+        case FenceState.INCOMPLETE:
+            return _State(
+                is_so=False,
+                reason="FenceIncomplete",
+                message=f"of the fence {', '.join(fence.idle_parts)} does not exist or denies nothing, so "
+                "others may allocate owned devices; manifests/bridge/fence.yaml has it",
+            )
+        case _:
+            return None
 
 
 def _of_driver(name: str, report: Report) -> _State:
     if report.problem:
         return _State(is_so=False, reason="NotReady", message=report.problem)
-    if report.fence in _NOT_FENCED:
-        return _NOT_FENCED[report.fence]
+    if unfenced := _unfenced(report.fence):
+        return unfenced
+    if not report.fence.keeps_others_from(name):
+        return _State(
+            is_so=False,
+            reason="FenceDiffers",
+            message="the fence does not list the driver, so others may allocate its devices; "
+            "`drawbridge bridge own` with its name writes it",
+        )
     if name not in report.pools:
         return _State(is_so=False, reason="NoDevices", message="the driver publishes no devices")
     if not report.pools[name]:
@@ -148,8 +171,8 @@ def _overall(report: Report, drivers: Collection[Iterable[Condition] | None]) ->
         return _State(is_so=False, reason="NotReady", message=report.problem)
     if not drivers:
         return _State(is_so=True, reason="NoDrivers", message="no driver is owned")
-    if report.fence in _NOT_FENCED:
-        return _NOT_FENCED[report.fence]
+    if unfenced := _unfenced(report.fence):
+        return unfenced
     serving = sum(
         condition.status == "True" for conditions in drivers for condition in conditions or ()
     )

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from admission.fence import fence_documents
 from clusterstate.event_history import HistorySettings
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
@@ -19,6 +20,9 @@ from kube.api.urls import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    Resource,
 )
 from kube.client.client import Client, PatchType
 from sidecar.binder import Binder, BinderSettings
@@ -294,6 +298,18 @@ def publish(server: FakeApiServer, *nodes: str, per_node: int = 2) -> None:
         names = [f"gpu-{index}" for index in range(per_node)]
         published = slice_of(*devices(*names), node=name, pool=name)
         server.put(RESOURCE_SLICES, document(published))
+
+
+def put_fence(server: FakeApiServer, *drivers: str) -> None:
+    """Store the fence of drivers, all its parts."""
+    for part in fence_documents(drivers):
+        server.put(FENCE_RESOURCES[part["kind"]], dict(part))
+
+
+FENCE_RESOURCES: Final[Mapping[str, Resource]] = {
+    "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
+    "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS,
+}
 
 
 def put_claim(server: FakeApiServer, name: str, **fields: Any) -> Document:

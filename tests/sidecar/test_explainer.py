@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from admission.fence import fence_documents
 from clusterstate.event_history import HistorySettings
 from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.meta import convert
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, EVENTS, VALIDATING_ADMISSION_POLICIES
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, EVENTS
 from sidecar.explainer import ACTION, Explainer
 from sidecar.plan.rejections import Code, failed_rejection, unresolvable, unschedulable
 from sidecar.settings import SidecarSettings
@@ -20,6 +19,7 @@ from testing.sidecar.scheduler import (
     Sidecar,
     publish,
     put_claim,
+    put_fence,
     put_pod,
     sidecar_beside,
 )
@@ -120,7 +120,7 @@ async def test_limits_of_the_owner_are_named_once_they_are_in_force(tmp_path: Pa
     async with FakeApiServer() as server:
         publish(server, "node-1")
         (document,) = put_waiting(server, "a")
-        server.put(VALIDATING_ADMISSION_POLICIES, dict(fence_documents([DRIVER])[0]))
+        put_fence(server, DRIVER)
         async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
             scheduler, pod = await greeted(sidecar), convert(document, Pod)
             explainer = explainer_of(sidecar, recorder := Recorder())

@@ -5,8 +5,13 @@ from typing import Any
 
 import pytest
 
-from admission.fence import OPEN_PATCH, fence_documents
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, VALIDATING_ADMISSION_POLICIES
+from admission.fence import OPEN_PATCH
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+)
+from kube.names import FENCE, HOLDER_FENCE
 from sidecar.settings import SidecarSettings
 from testing.allocation.builders import DRIVER
 from testing.builders import Document
@@ -16,15 +21,16 @@ from testing.sidecar.scheduler import (
     FakeScheduler,
     publish,
     put_claim,
+    put_fence,
     put_pod,
     sidecar_beside,
 )
 
 OTHER = "other.example.com"
-FENCE_OF = {
-    "current": fence_documents([DRIVER, OTHER])[0],
-    "of more drivers": fence_documents([DRIVER, OTHER, "third.example.com"])[0],
-    "open": {**fence_documents([DRIVER, OTHER])[0], **OPEN_PATCH},
+FENCED_DRIVERS = {
+    "current": [DRIVER, OTHER],
+    "of more drivers": [DRIVER, OTHER, "third.example.com"],
+    "of another driver": [OTHER],
 }
 
 
@@ -56,7 +62,13 @@ def reasons(status: Document) -> dict[str, tuple[str, str]]:
     [
         ("current", True, {"": ("True", "Serving"), DRIVER: ("True", "Serving")}),
         ("of more drivers", True, {"": ("True", "Serving"), DRIVER: ("True", "Serving")}),
+        ("of another driver", False, {"": ("True", "Serving"), DRIVER: ("False", "FenceDiffers")}),
         ("open", False, {"": ("False", "FenceOpen"), DRIVER: ("False", "FenceOpen")}),
+        (
+            "unbound",
+            False,
+            {"": ("False", "FenceIncomplete"), DRIVER: ("False", "FenceIncomplete")},
+        ),
         ("", False, {"": ("False", "FenceMissing"), DRIVER: ("False", "FenceMissing")}),
     ],
 )
@@ -66,7 +78,11 @@ async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
     async with FakeApiServer() as server:
         own(server, DRIVER, OTHER)
         if fence:
-            server.put(VALIDATING_ADMISSION_POLICIES, dict(FENCE_OF[fence]))
+            put_fence(server, *FENCED_DRIVERS.get(fence, [DRIVER, OTHER]))
+        if fence == "open":
+            server.put(VALIDATING_ADMISSION_POLICIES, {"metadata": {"name": FENCE}, **OPEN_PATCH})
+        if fence == "unbound":
+            server.remove(VALIDATING_ADMISSION_POLICY_BINDINGS, FENCE)
         publish(server, "node-1")
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
@@ -91,7 +107,7 @@ async def test_owned_drivers_are_served_while_the_fence_keeps_others_out(
 async def test_pods_that_wait_are_tried_again_when_their_driver_is_owned(tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         own(server)
-        server.put(VALIDATING_ADMISSION_POLICIES, dict(fence_documents([DRIVER])[0]))
+        put_fence(server, DRIVER)
         publish(server, "node-1")
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
@@ -102,6 +118,36 @@ async def test_pods_that_wait_are_tried_again_when_their_driver_is_owned(tmp_pat
 
             own(server, DRIVER)
 
+            await until(lambda: sidecar.state.drivers == {DRIVER})
+            assert (await scheduler.hello())["wakeups"] > before
+            assert (await scheduler.prefilter(pod))["verdict"] == "fits"
+
+
+@pytest.mark.parametrize("name", [FENCE, HOLDER_FENCE])
+async def test_no_device_is_given_once_a_part_of_the_fence_is_deleted(
+    tmp_path: Path, name: str
+) -> None:
+    async with FakeApiServer() as server:
+        own(server, DRIVER)
+        put_fence(server, DRIVER)
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            before = (await scheduler.hello()).get("wakeups", 0)
+            assert (await scheduler.prefilter(pod))["verdict"] == "fits"
+
+            server.remove(VALIDATING_ADMISSION_POLICY_BINDINGS, name)
+
+            await until(lambda: not sidecar.state.drivers)
+            assert sidecar.state.unfenced_drivers == {DRIVER}
+            assert (await scheduler.prefilter(pod))["code"] == "driverNotOwned"
+            await until(lambda: reasons(stored_status(server))[""] == ("False", "FenceIncomplete"))
+            (condition,) = stored_status(server)["conditions"]
+            assert f"ValidatingAdmissionPolicyBinding/{name} " in condition["message"]
+
+            put_fence(server, DRIVER)
             await until(lambda: sidecar.state.drivers == {DRIVER})
             assert (await scheduler.hello())["wakeups"] > before
             assert (await scheduler.prefilter(pod))["verdict"] == "fits"

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from admission.fence import fence_documents
 from clusterstate.kinds import Kind
 from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.urls import (
@@ -16,7 +15,6 @@ from kube.api.urls import (
     EVENTS,
     PODS,
     RESOURCE_CLAIMS,
-    VALIDATING_ADMISSION_POLICIES,
 )
 from sidecar.plan.held_back import as_claim
 from sidecar.plan.ledger import Step
@@ -29,6 +27,7 @@ from testing.sidecar.scheduler import (
     Sidecar,
     publish,
     put_claim,
+    put_fence,
     put_pod,
     sidecar_beside,
 )
@@ -420,7 +419,7 @@ async def test_the_drivers_of_the_allocator_ownership_are_given_while_they_are_i
         put_claim(server, "gpu-a")
         pod = put_pod(server, "a", "gpu-a")
         ownership = {"metadata": {"name": "default"}}
-        server.put(VALIDATING_ADMISSION_POLICIES, dict(fence_documents(["gpu.example.com"])[0]))
+        put_fence(server, "gpu.example.com")
         server.put(
             ALLOCATOR_OWNERSHIPS, {**ownership, "spec": {"drivers": [{"name": "gpu.example.com"}]}}
         )
@@ -444,7 +443,7 @@ async def test_limits_and_weights_of_the_allocator_ownership_count_as_soon_as_th
             put_claim(server, f"gpu-{name}")
         allocate(server, "gpu-a", "node-1", "uid-other")
         pod = put_pod(server, "b", "gpu-b")
-        server.put(VALIDATING_ADMISSION_POLICIES, dict(fence_documents([driver])[0]))
+        put_fence(server, driver)
 
         def own(**settings: Any) -> None:
             spec = {"drivers": [{"name": driver, **settings}]}

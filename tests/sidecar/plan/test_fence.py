@@ -1,0 +1,98 @@
+"""What the sidecar reads of the fence: all of its parts, and each driver."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from admission.fence import OPEN_PATCH, fence_documents
+from sidecar.plan.fence import Binding, FenceState, Parameter, Part, Policy, fence_of
+from sidecar.projections import project_fence_binding, project_fence_policy
+
+GPU = "gpu.nvidia.com"
+NIC = "dra.net"
+
+
+def parts(*drivers: str) -> dict[Part, Policy | Binding | None]:
+    """Return the parts of a fence as they are kept of what `drawbridge bridge own` writes."""
+    return {
+        Part(f"{document['kind']}/{document['metadata']['name']}"): kept(document)
+        for document in fence_documents(drivers)
+    }
+
+
+def kept(document: Mapping[str, Any]) -> Policy | Binding:
+    project = (
+        project_fence_binding if document["kind"].endswith("Binding") else project_fence_policy
+    )
+    return project(msgspec.json.encode(document))
+
+
+def changed_binding(part: Part, **fields: Any) -> Binding:
+    binding = parts(GPU)[part]
+    assert isinstance(binding, Binding)
+    return replace(binding, spec=replace(binding.spec, **fields))
+
+
+def test_all_parts_are_what_the_command_writes() -> None:
+    assert set(parts(GPU)) == set(Part)
+
+
+def test_the_fence_stands_for_the_drivers_in_its_text() -> None:
+    fence = fence_of(parts(GPU))
+
+    assert fence.state is FenceState.CLOSED
+    assert fence.keeps_others_from(GPU)
+    # Neither another name, nor the beginning of one.
+    assert not any(map(fence.keeps_others_from, (NIC, GPU[:-1], "")))
+    assert not fence_of(parts()).keeps_others_from(GPU)
+
+
+@pytest.mark.parametrize("part", Part)
+def test_a_part_that_does_not_exist_opens_the_fence(part: Part) -> None:
+    fence = fence_of({**parts(GPU), part: None})
+
+    assert not fence.keeps_others_from(GPU)
+    if part is Part.POLICY:
+        assert fence.state is FenceState.MISSING
+    else:
+        assert (fence.state, fence.idle_parts) == (FenceState.INCOMPLETE, (part,))
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "found"),
+    [
+        ("only warns", Part.BINDING, changed_binding(Part.BINDING, validation_actions=("Warn",))),
+        ("has no actions", Part.BINDING, changed_binding(Part.BINDING, validation_actions=None)),
+        ("of another policy", Part.BINDING, changed_binding(Part.BINDING, policy_name="other")),
+        ("for some claims", Part.BINDING,
+         changed_binding(Part.BINDING, match_resources={"namespaceSelector": {"matchLabels": {"a": "b"}}})),
+        ("of another Lease", Part.HOLDER_BINDING,
+         changed_binding(Part.HOLDER_BINDING, param_ref=Parameter(name="other"))),
+        ("without a Lease", Part.HOLDER_BINDING,
+         changed_binding(Part.HOLDER_BINDING, param_ref=None)),
+        ("without validations", Part.HOLDER_POLICY, Policy()),
+    ],
+)  # fmt: skip
+def test_a_part_that_denies_nothing_opens_the_fence(
+    name: str, part: Part, found: Policy | Binding
+) -> None:
+    fence = fence_of({**parts(GPU), part: found})
+
+    assert (fence.state, fence.idle_parts) == (FenceState.INCOMPLETE, (part,)), name
+
+
+def test_a_rescue_opens_it() -> None:
+    fence, *_ = fence_documents([GPU])
+    opened = {**fence, "spec": {**fence["spec"], **OPEN_PATCH["spec"]}}
+
+    assert fence_of({**parts(GPU), Part.POLICY: kept(opened)}).state is FenceState.OPEN
+
+
+def test_a_part_that_was_not_read_counts_as_it_should_be() -> None:
+    assert fence_of({}).state is FenceState.UNKNOWN
+    assert fence_of({}).keeps_others_from(GPU)
+    read = {Part.POLICY: parts(GPU)[Part.POLICY]}
+    assert fence_of(read).state is FenceState.CLOSED
