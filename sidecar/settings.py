@@ -39,8 +39,9 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     DRAWBRIDGE_SOCKET sets it too."""
 
     drivers: tuple[Driver, ...] = ()
-    """Drivers whose devices this scheduler gives beside those of the AllocatorOwnership `default`; no
-    other allocator may give them. Empty: that object alone decides who gives what."""
+    """Drivers whose devices this scheduler gives beside those of the AllocatorOwnership `default`, in a
+    cluster without a fence, which refuses the bridge every driver that is not in its text. Pods with them
+    are not routed, and no other allocator may give them. Empty: that object alone decides who gives what."""
 
     leader_election: SidecarElectionSettings = SidecarElectionSettings()
     """Which of several replicas works."""

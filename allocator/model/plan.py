@@ -47,8 +47,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum cost of one attempt on one node, in steps and never in seconds.
 
     Attributes:
-        steps: Devices tried; evaluating a selector counts by its CEL cost. 200,000 steps take less
-            than a second. Upstream has a deadline of 10 s instead.
+        steps: Devices tried; evaluating a selector counts by its CEL cost. 200,000 steps take half a
+            second to some seconds. Upstream has a deadline of 10 s instead.
     """
 
     steps: int = 200_000
