@@ -283,8 +283,11 @@ def test_there_is_one_ownership_and_it_is_printed(cluster: Access) -> None:
     refused = cluster.kubectl("create", "-f", "-", input=stream(stray), check=False).stderr
     assert "there is one AllocatorOwnership, and its name is default" in refused
 
-    cluster.apply({**ownership("default"), "spec": {"drivers": [{"name": OWNED}]}})
+    # With kubectl alone: created empty, then patched.
+    cluster.kubectl("create", "-f", ROOT / "manifests" / "bridge" / "ownership.yaml")
     try:
+        drivers = json.dumps({"spec": {"drivers": [{"name": OWNED}]}})
+        cluster.kubectl("patch", "allocatorownership", "default", "--type=merge", "-p", drivers)
         shown = cluster.kubectl("get", "aown").stdout.split()
         assert ["NAME", "DRIVERS", "HOLDER", "SERVING", "AGE"] == shown[:5]
         assert shown[5:7] == ["default", OWNED]

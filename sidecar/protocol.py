@@ -182,7 +182,8 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         leads: It holds the Lease. When it does not, the scheduler beside it ends.
-        ready: It leads, and has seen the cluster. Until then claim pods fail fast with `message`.
+        ready: It leads, and has seen the cluster. Until then pods with claims fail fast; `message` says why, for
+            the log.
         wakeups: Grows when other drivers are served, or devices in use were counted anew; the plugin
             then has all pods that wait tried again.
         drivers: Those whose devices are given. Pods with devices of other drivers neither help nor
