@@ -26,6 +26,8 @@ ADR 3, ADR 14.
 from collections.abc import Hashable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from allocator.model.constraint import Constraint
 from allocator.model.devices import NodeDevices, reorder
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
@@ -63,10 +65,10 @@ def allocate(
         pending: The claims, allocated together.
         usage: Usage by allocated claims.
         options: Feature gates and policies.
-        budget: Maximum cost of the search.
+        budget: Maximum cost of the search in one order.
         order: Positions in the order of a strategy; None for upstream's order. Upstream's order is
             also used where the verdict depends on it, and where the strategy's order exhausts the
-            budget.
+            budget: then the outcome has the steps of both searches.
 
     Raises:
         AttemptFailed: The attempt fails on all nodes.
@@ -75,8 +77,11 @@ def allocate(
     if order is None or attempt.may_abort or attempt.is_order_sensitive:
         return search(attempt, budget)
     outcome = search(lay_out(reorder(node, order), pending, usage, options), budget)
+    if not isinstance(outcome, BudgetExhausted):
+        return outcome
     # A strategy must not change whether the claims fit.
-    return search(attempt, budget) if isinstance(outcome, BudgetExhausted) else outcome
+    repeated = search(attempt, budget)
+    return replace(repeated, steps=outcome.steps + repeated.steps)
 
 
 def search(attempt: Attempt, budget: Budget) -> Plan | DoesNotFit | BudgetExhausted:

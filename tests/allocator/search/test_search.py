@@ -232,6 +232,16 @@ def test_the_order_of_a_strategy_is_used(case: Preferred) -> None:
     assert case.want == chosen(run_search(case.node, case.claim, order=order, steps=case.steps))
 
 
+def test_both_searches_count_where_the_one_in_the_preferred_order_is_given_up() -> None:
+    case = PREFERRED[-1]
+    order = range(len(case.node.devices))[::-1]
+
+    alone = run_search(case.node, case.claim, steps=case.steps)
+    outcome = run_search(case.node, case.claim, order=order, steps=case.steps)
+
+    assert outcome.steps > alone.steps + case.steps
+
+
 # --- no more than 32 devices in a claim -----------------------------------------------------------
 
 
