@@ -262,8 +262,8 @@ func (pl *Drawbridge) Filter(ctx context.Context, state fwk.CycleState, pod *v1.
 }
 
 // PostFilter runs before DefaultPreemption. It sees to a second attempt with all nodes, and ends the
-// attempt while devices are being released: between the end of a victim and the release of its claim
-// no pod terminates on the node, and preemption would evict one more.
+// attempt while devices that help the pod are being released: between the end of a victim and the release
+// of its claim no pod terminates on the node, and preemption would evict one more.
 func (pl *Drawbridge) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	cycle := cycleOf(state)
 	if cycle == nil {
@@ -275,24 +275,25 @@ func (pl *Drawbridge) PostFilter(ctx context.Context, state fwk.CycleState, pod 
 	if pl.asksInVain(cycle, pod) {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
+	// Before anything is waited for or released: another node may do.
+	if cycle.verdict == sidecar.Fits && cycle.narrowed && (!cycle.complete || mayPreempt(pod)) {
+		pl.wide.add(pod.UID)
+		pl.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, widening)
+	}
 	answer, err := pl.client.PostFilter(ctx, &sidecar.PodRequest{PodUID: pod.UID, PodNamespace: pod.Namespace, PodName: pod.Name})
 	if err != nil {
 		return nil, pl.failed(pod, err)
 	}
 	switch answer.Verdict {
 	case sidecar.Continue:
+		return nil, fwk.NewStatus(fwk.Unschedulable)
 	case sidecar.Wait, sidecar.Released:
 		// A result of nil keeps the nomination.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, answer.Message)
 	default:
 		return nil, fwk.AsStatus(fmt.Errorf("the allocator answered %q: %s", answer.Verdict, answer.Message))
 	}
-	if cycle.verdict == sidecar.Fits && cycle.narrowed && (!cycle.complete || mayPreempt(pod)) {
-		pl.wide.add(pod.UID)
-		pl.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, widening)
-	}
-	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
 // asksInVain reports whether PostFilter need not ask: no victim helps, so none will be evicted, and

@@ -196,15 +196,18 @@ func TestWhichPodsTheSidecarIsAskedAbout(t *testing.T) {
 		pod.Spec.Containers = []v1.Container{{Resources: v1.ResourceRequirements{Limits: amounts}}}
 		return pod
 	}
-	grouped := plainPod("p")
-	grouped.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	grouped, groupedWithClaim := plainPod("p"), devicePod("p")
+	for _, member := range []*v1.Pod{grouped, groupedWithClaim} {
+		member.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	}
 	cases := map[string]struct {
 		pod  *v1.Pod
 		want bool
 	}{
 		"none of it":                 {plainPod("p"), false},
 		"a claim":                    {devicePod("p"), true},
-		"a group":                    {grouped, true},
+		"a group":                    {grouped, false},
+		"a group and a claim":        {groupedWithClaim, true},
 		"CPU":                        {requesting("cpu"), false},
 		"huge pages":                 {requesting("hugepages-2Mi"), false},
 		"an extended resource":       {requesting("nvidia.com/gpu"), true},
@@ -308,6 +311,28 @@ func TestAPodWhoseBestNodesLackCPUAsksForAllNodesAtOnce(t *testing.T) {
 	s.wants(s.postFilter(pod), fwk.Unschedulable, "")
 	if len(s.handle.activated) > 1 {
 		s.Error("a pod that was answered all nodes is activated again and again")
+	}
+}
+
+// What is being released may help it or not: another node may have the CPU that it lacks.
+func TestAPodWhoseBestNodesLackCPUWaitsForNoReleaseBeforeItAskedForAllNodes(t *testing.T) {
+	for _, verdict := range []string{"wait", "released"} {
+		s := newStory(t)
+		s.verdict("postfilter", verdict, "devices are being released")
+		pod := devicePod("p")
+		s.fits(false, "best")
+		s.begin(pod)
+
+		s.wants(s.postFilter(pod), fwk.UnschedulableAndUnresolvable, widening)
+		if !reflect.DeepEqual(s.handle.activated, []string{"p"}) || s.calls("postfilter") > 0 {
+			t.Errorf("activated %v after %d calls", s.handle.activated, s.calls("postfilter"))
+		}
+
+		s.begin(pod)
+		if all := s.sidecar.Requests("prefilter")[1].Body["all"]; all != true {
+			t.Errorf("asked with all: %v", all)
+		}
+		s.wants(s.postFilter(pod), fwk.UnschedulableAndUnresolvable, "being released")
 	}
 }
 

@@ -17,7 +17,7 @@ func concerns(pod *v1.Pod) bool {
 	if resource.IsPodResizeDeferred(pod) {
 		return false // It runs already and asks for CPU and memory only.
 	}
-	if len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil {
+	if len(pod.Spec.ResourceClaims) > 0 {
 		return true
 	}
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -156,6 +156,11 @@ func (c *Client) Unreserve(ctx context.Context, request *PodRequest) error {
 	return c.callInCycle(ctx, "unreserve", request, &VerdictAnswer{})
 }
 
+// waitsForOthers are the calls whose timeout says nothing about the sidecar: it waits in them for drivers,
+// for the API server, or with a plan for its turn. When unreserve or postfilter are not waited for any
+// longer, the sidecar releases the claims nevertheless.
+var waitsForOthers = map[string]bool{"prebind": true, "unreserve": true, "postfilter": true, "wake": true}
+
 // callInCycle makes a call that the scheduler's serial cycle waits for.
 //
 // The call outlives its context: the scheduler cancels Filter once it has enough nodes, and a
@@ -185,8 +190,7 @@ func (c *Client) call(ctx context.Context, point string, request request, answer
 		status, err = c.post(ctx, point, request, answer)
 	}
 	switch {
-	case err != nil && ctx.Err() != nil && (point == "prebind" || point == "wake"):
-		// It waits for people and drivers, or for its turn behind others, not only for the sidecar.
+	case err != nil && ctx.Err() != nil && waitsForOthers[point]:
 		return fmt.Errorf("%s: %w", point, err)
 	case err != nil:
 		c.lose(times, fmt.Sprintf("it does not answer: %v", err))

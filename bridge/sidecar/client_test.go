@@ -200,20 +200,37 @@ func TestASidecarThatHangsCostsOneTimeoutUntilItAnswersAGreeting(t *testing.T) {
 	}
 }
 
-func TestAPlanOfWaitingPodsThatTakesLongSaysNothingAboutTheSidecar(t *testing.T) {
-	server := sidecartest.Start(t)
-	server.Say("wake", sidecartest.Reply{Wait: make(chan struct{})})
-	client := newClient(server, 200*time.Millisecond)
-	if state := client.Greet(t.Context()); !state.Ready {
-		t.Fatal(state.Message)
+func TestACallThatWaitsForOthersSaysNothingAboutTheSidecar(t *testing.T) {
+	cases := map[string]func(*sidecar.Client) error{
+		"wake": func(client *sidecar.Client) error {
+			_, err := client.Wake(context.Background(), &sidecar.WakeRequest{})
+			return err
+		},
+		"postfilter": func(client *sidecar.Client) error {
+			_, err := client.PostFilter(context.Background(), &sidecar.PodRequest{PodUID: "a"})
+			return err
+		},
+		"unreserve": func(client *sidecar.Client) error {
+			return client.Unreserve(context.Background(), &sidecar.PodRequest{PodUID: "a"})
+		},
 	}
+	for point, call := range cases {
+		t.Run(point, func(t *testing.T) {
+			server := sidecartest.Start(t)
+			server.Say(point, sidecartest.Reply{Wait: make(chan struct{})})
+			client := newClient(server, 200*time.Millisecond)
+			if state := client.Greet(t.Context()); !state.Ready {
+				t.Fatal(state.Message)
+			}
 
-	_, err := client.Wake(t.Context(), &sidecar.WakeRequest{})
+			err := call(client)
 
-	if err == nil || errors.Is(err, sidecar.ErrUnavailable) {
-		t.Errorf("got %v, want the error of this call", err)
+			if err == nil || errors.Is(err, sidecar.ErrUnavailable) {
+				t.Errorf("got %v, want the error of this call", err)
+			}
+			must(t, ask(t, client))
+		})
 	}
-	must(t, ask(t, client))
 }
 
 func TestACallThatTheSchedulerCancelsSaysNothingAboutTheSidecar(t *testing.T) {
