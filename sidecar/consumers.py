@@ -1,7 +1,7 @@
 """An index of pods and their claims: who could be preempted, and which claims are being released."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from allocator.pods.claims import Name, allocation_of
@@ -16,7 +16,9 @@ class ConsumerIndex:
     Attributes:
         pods: By UID, those with claims.
         nominated: By UID, those of them that wait for a node that was cleared for them.
+        terminating: By UID, those of them that are bound and being deleted.
         claims_of: UID of a pod to the names of its claims.
+        releasing: Claims that are allocated for pods that are all gone.
     """
 
     def __init__(self, claims: Mapping[Name, ResourceClaim]) -> None:
@@ -27,11 +29,11 @@ class ConsumerIndex:
         """
         self.pods: Final[dict[str, Pod]] = {}
         self.nominated: Final[dict[str, Pod]] = {}
+        self.terminating: Final[dict[str, Pod]] = {}
         self.claims_of: Final[dict[str, frozenset[Name]]] = {}
+        self.releasing: Final[set[Name]] = set()
         self._claims = claims
         self._priorities: Counter[int] = Counter()
-        # Claims that were seen with a consumer that is no pod we know.
-        self._orphans: set[Name] = set()
 
     @property
     def lowest_priority(self) -> int | None:
@@ -41,16 +43,24 @@ class ConsumerIndex:
     def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Take a pod as it was seen; None if it was or is not there."""
         if old is not None:
+            uid = old.metadata.uid
             self._count(old, -1)
-            self.nominated.pop(old.metadata.uid, None)
-            if new is None or new.metadata.uid != old.metadata.uid:
-                self.pods.pop(old.metadata.uid, None)
-                self._orphans |= self.claims_of.get(old.metadata.uid, frozenset())
+            self.nominated.pop(uid, None)
+            self.terminating.pop(uid, None)
+            if new is None or new.metadata.uid != uid:
+                self.pods.pop(uid, None)
+                self._note_claims_of(uid)
         if new is not None:
+            uid = new.metadata.uid
+            is_known = uid in self.pods
             self._count(new, 1)
-            self.pods[new.metadata.uid] = new
+            self.pods[uid] = new
             if _is_nominated(new):
-                self.nominated[new.metadata.uid] = new
+                self.nominated[uid] = new
+            if _is_terminating(new):
+                self.terminating[uid] = new
+            if not is_known:
+                self._note_claims_of(uid)
 
     def replace_claim(
         self, name: Name, old: ResourceClaim | None, new: ResourceClaim | None
@@ -66,18 +76,26 @@ class ConsumerIndex:
                 del self.claims_of[uid]
         for uid in after - before:
             self.claims_of[uid] = self.claims_of.get(uid, frozenset()) | {name}
-        if not after <= self.pods.keys():
-            self._orphans.add(name)
+        self._note_release(name, new)
 
-    def being_released(self) -> Iterator[Name]:
-        """Yield the claims that are allocated for pods that are all gone."""
-        for name in sorted(self._orphans):
-            claim = self._claims.get(name)
-            users = _users(claim)
-            if claim is None or not users or allocation_of(claim) is None:
-                self._orphans.discard(name)
-            elif users.isdisjoint(self.pods) and _only_pods(claim):
-                yield name
+    def _note_claims_of(self, uid: str) -> None:
+        """Take note of which claims of a pod are being released."""
+        for name in self.claims_of.get(uid, ()):
+            self._note_release(name, self._claims.get(name))
+
+    def _note_release(self, name: Name, claim: ResourceClaim | None) -> None:
+        """Take note of whether a claim is being released."""
+        users = _users(claim)
+        if (
+            claim is not None
+            and users
+            and users.isdisjoint(self.pods)
+            and allocation_of(claim) is not None
+            and _only_pods(claim)
+        ):
+            self.releasing.add(name)
+        else:
+            self.releasing.discard(name)
 
     def _count(self, pod: Pod, change: int) -> None:
         if pod.spec.node_name:
@@ -89,6 +107,10 @@ class ConsumerIndex:
 
 def _is_nominated(pod: Pod) -> bool:
     return bool(pod.status and pod.status.nominated_node_name and not pod.spec.node_name)
+
+
+def _is_terminating(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None and bool(pod.spec.node_name)
 
 
 def _users(claim: ResourceClaim | None) -> frozenset[str]:

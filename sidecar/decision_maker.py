@@ -19,7 +19,8 @@ from kube.api.meta import encode
 from kube.cel.engine import SelectorEngine, evaluating_with
 from kube.least_recently_used import LeastRecentlyUsed
 from sidecar.metrics import SidecarMetrics
-from sidecar.plan.decisions import Placement, place, with_allocation
+from sidecar.plan.nominations import place_beside_rivals
+from sidecar.plan.placement import Placement, with_allocation
 from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.rejections import Rejection
 from sidecar.plan.snapshot import Snapshot
@@ -130,7 +131,8 @@ class DecisionMaker:
         def place_then_decide(snapshot: Snapshot) -> T:
             for reserved_pod in reserved_pods:
                 with self._measured(PLACE):
-                    placement = place(reserved_pod.pod, reserved_pod.reservation.node, snapshot)
+                    node = reserved_pod.reservation.node
+                    placement = place_beside_rivals(reserved_pod.pod, node, snapshot)
                 placements.append((reserved_pod, placement))
                 if isinstance(placement, Placement) and placement.allocations:
                     snapshot = self._with_placement(placement)

@@ -60,10 +60,13 @@ def _bounded_status(status: ResourceClaimStatus | None) -> ResourceClaimStatus |
 
 
 def project_pod(raw: bytes) -> Pod | None:
-    """Project a Pod to what decides about its devices; None for a pod without claims."""
+    """Project a Pod to what decides about its devices; None for a pod without claims.
+
+    A claim for extended resources is made by the scheduler, and only the status of the pod names it.
+    """
     pod = decode(raw, Pod)
     spec, status = pod.spec, pod.status or PodStatus()
-    if not spec.resource_claims:
+    if not spec.resource_claims and status.extended_resource_claim_status is None:
         return None
     metadata = pod.metadata
     return Pod(

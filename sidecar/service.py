@@ -22,10 +22,12 @@ from sidecar.binder import Binder, PodReference
 from sidecar.debug_view import reservations_view
 from sidecar.decision_maker import DecisionMaker, ReservedPod
 from sidecar.metrics import SidecarMetrics
-from sidecar.plan.decisions import Fits, NoDevicesNeeded, Placement, find_nodes, fits_with
+from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
 from sidecar.plan.drift import differs
 from sidecar.plan.node_limits import limits_nodes
+from sidecar.plan.placement import Placement
 from sidecar.plan.pod_claims import claim_names
+from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
 from sidecar.plan.rejections import Code, Rejection, failed_rejection
 from sidecar.plan.reservations import Difference, Reservations, accept, finish, greet
 from sidecar.plan.snapshot import Snapshot
@@ -119,6 +121,9 @@ class Service:
         # Pods whose claims were written, so that they may have been bound.
         self._written: set[str] = set()
         self._waiting = WaitingPods(clock)
+        # The pod of the attempt that is under way, and what a dry run of it may cost: one pod is scheduled
+        # at a time.
+        self._dry_run = ("", DryRunBudget())
         self._clock = clock
         state.on_end = self._forget
 
@@ -154,6 +159,7 @@ class Service:
         """Return the nodes that have devices for a pod."""
         pod = request.pod
         self._remember(pod)
+        self._dry_run = (pod.metadata.uid, DryRunBudget())
         outcome: Fits | NoDevicesNeeded | Rejection | None = await self._seen_claims.wait(request)
         async with self._turn:
             if outcome is None:
@@ -205,6 +211,7 @@ class Service:
                         request.node,
                         removed_pods=request.removed,
                         added_pods=request.added,
+                        dry_run=self._dry_run_of(request.pod_uid),
                     ),
                 )
         rejection = outcome if isinstance(outcome, Rejection) else None
@@ -274,7 +281,7 @@ class Service:
         return self._answer(Verdict.OK)
 
     async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
-        """Release a claim of the pod's own that keeps it from nodes, or wait for other releases."""
+        """Release a claim of the pod's own that keeps it from nodes, or wait for a release that helps it."""
         await self._accept_in_turn(request)
         pod = self._find_pod(request.pod_uid)
         if pod is None:
@@ -286,11 +293,21 @@ class Service:
                 return self._answer(
                     Verdict.RELEASED, message=f"deallocated ResourceClaim {name[1]}"
                 )
-        if any(self._state.consumers.being_released()):
+        if await self._awaits_release(pod):
             return self._answer(
                 Verdict.WAIT, message="devices of pods that are gone are being released"
             )
         return self._answer(Verdict.CONTINUE)
+
+    async def _awaits_release(self, pod: Pod) -> bool:
+        """Return whether a pod is to wait for a release; then it is tried again after it."""
+        if not self._state.consumers.releasing:
+            return False
+        async with self._turn:
+            claims = await self._decisions.decide("await_release", partial(awaited_claims, pod))
+            if claims:
+                self._waiting.await_release(pod, claims)
+            return bool(claims)
 
     async def check_drift(self) -> bool:
         """Count the devices in use anew; return whether they were counted wrongly before."""
@@ -455,6 +472,12 @@ class Service:
         self._waiting.end(uid)
         self._written.discard(uid)
         self._on_end(uid)
+
+    def _dry_run_of(self, uid: str) -> DryRunBudget:
+        """Return the budget of the attempt of a pod."""
+        if self._dry_run[0] != uid:  # Its PreFilter was answered by the process before this one.
+            self._dry_run = (uid, DryRunBudget())
+        return self._dry_run[1]
 
     def _find_pod(self, uid: str) -> Pod | None:
         return self._pods.get(uid) or self._state.consumers.pods.get(uid)

@@ -1,4 +1,4 @@
-"""The nodes on which a pod's claims can be allocated, and the devices: functions of pod and snapshot.
+"""The nodes on which a pod's claims can be allocated: functions of pod and snapshot.
 
 Source of the verdicts: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources.
 Unlike upstream, a pod that fits nowhere is rejected once and not on every node, and victims are
@@ -9,36 +9,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from allocator.cluster.ranking import Limits, RankedNodes
-from allocator.model.outcome import AttemptFailed, BudgetExhausted
-from allocator.model.plan import Budget, Plan
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
-from allocator.model.usage import Usage, with_claim, without_claim
-from allocator.pods.claims import PodClaims, allocation_of
-from allocator.pods.node_eligibility import is_for
-from allocator.search.results import allocation, share_ids
-from allocator.strategies import registry
+from allocator.pods.claims import PodClaims
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
-from kube.api.core import Node, Pod
-from kube.api.resource import (
-    AllocationResult,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
-from kube.errors import FieldError
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim
 from sidecar.plan.binding import Binding, binding_state
+from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
+from sidecar.plan.placement import (
+    NODE_STEPS,
+    are_available,
+    attempt_failed,
+    budget_for,
+    choose_strategy,
+    is_owned,
+    not_owned,
+    place,
+    resolve,
+)
 from sidecar.plan.pod_claims import find_claims
 from sidecar.plan.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
+from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.writes import consumers
 from sidecar.protocol import MAX_NODES, ScoredNode
 
-NODE_STEPS: Final = 20_000
-"""Steps of the search on one node: with 10 to 30 us a step up to half a second, in which no other pod is
-answered. What is cut off there counts as not fitting."""
 ANSWER_LIMITS: Final = Limits(nodes=128, searches=64, steps=2_000)
 """The cost of one part of an answer about a request that was not asked for before, some 20 ms."""
 ENOUGH_NODES: Final = MAX_NODES // 2
@@ -47,9 +46,10 @@ FURTHER_LIMITS: Final = Limits(nodes=8, searches=2, steps=250)
 """The cost of looking for these, about a millisecond: nodes that are not known are found out about over
 several answers."""
 MAX_PARTS: Final = 60
+"""Parts of an answer while no node fits."""
 ANSWER_STEPS: Final = 50_000
-"""Parts of an answer while no node fits, and their steps: about a second. What was searched is remembered, so
-that the next answer goes on from there."""
+"""Steps of an answer, all parts together and what is kept for nominated pods: about a second. What was
+searched is remembered, so that the next answer goes on from there."""
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
@@ -68,12 +68,6 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[ScoredNode, ...]
     complete: bool
-
-
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """The allocations that a pod's open claims get on one node, in their order."""
-
-    allocations: tuple[tuple[ResourceClaim, AllocationResult], ...]
 
 
 def find_nodes(
@@ -104,7 +98,7 @@ def find_nodes(
     if not claims.open:
         nodes = tuple(ScoredNode(name=node) for node in _eligible_nodes(pod, claims.held, snapshot))
         return _best(nodes, all_nodes=all_nodes) if nodes else _no_eligible_node(claims)
-    pending = _resolve(claims.open, snapshot)
+    pending = resolve(claims.open, snapshot)
     if isinstance(pending, Rejection):
         return pending
     strategy = choose_strategy(pod, claims.open, snapshot)
@@ -112,105 +106,6 @@ def find_nodes(
     return _Question(pod, claims, pending, strategy, snapshot, rivals=rivals).answer(
         limits, max_parts, all_nodes=all_nodes
     )
-
-
-def place(
-    pod: Pod, node: str, snapshot: Snapshot, *, usage: Usage | None = None
-) -> Placement | Rejection:
-    """Return the devices that a pod's claims get on one node.
-
-    Args:
-        usage: Other usage than there is.
-    """
-    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
-    if isinstance(claims, Rejection):
-        return claims
-    known_node = snapshot.cluster.nodes.get(node)
-    if known_node is None or not _are_available(claims.held, known_node):
-        return unschedulable(
-            Code.CLAIM_NOT_AVAILABLE, "an allocated ResourceClaim cannot be used on the node"
-        )
-    if not claims.open:
-        return Placement(allocations=())
-    pending = _resolve(claims.open, snapshot)
-    if isinstance(pending, Rejection):
-        return pending
-    strategy = choose_strategy(pod, claims.open, snapshot)
-    try:
-        outcome = snapshot.cluster.verdict(
-            pending, node, strategy=strategy, budget=Budget(steps=NODE_STEPS), usage=usage
-        )
-        if isinstance(outcome, Plan):
-            if not _is_owned(outcome, snapshot.drivers):
-                return _not_owned()
-            return _placement(outcome, pending, snapshot)
-    except AttemptFailed as error:
-        return _attempt_failed(error)
-    if isinstance(outcome, BudgetExhausted):
-        return failed_rejection(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
-    return unschedulable(Code.NO_DEVICES, "the node has no free devices for the ResourceClaims")
-
-
-def fits_with(
-    pod: Pod,
-    node: str,
-    snapshot: Snapshot,
-    *,
-    removed_pods: Iterable[str],
-    added_pods: Iterable[str],
-) -> Placement | Rejection:
-    """Return the devices that a pod gets on a node while other pods are taken to be gone or there.
-
-    A claim that a removed pod shares with one that stays frees nothing.
-
-    Args:
-        removed_pods: UIDs of pods on the node.
-        added_pods: UIDs of pods that are nominated for the node.
-    """
-    removed_uids = frozenset(removed_pods)
-    features = snapshot.cluster.options.features
-    usage = snapshot.cluster.usage
-    names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
-    for name in sorted(names):
-        claim = snapshot.claims.get(name)
-        if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids:
-            usage = without_claim(usage, claim, features)
-    for uid in added_pods:
-        nominated_pod = snapshot.pods.get(uid)
-        if nominated_pod is not None and uid != pod.metadata.uid:
-            usage = with_pod(usage, nominated_pod, node, snapshot)
-    return place(pod, node, snapshot, usage=usage)
-
-
-def with_pod(usage: Usage, pod: Pod, node: str, snapshot: Snapshot) -> Usage:
-    """Return the usage with a pod on a node; the same if it needs no more devices, or gets none."""
-    placement = place(pod, node, snapshot, usage=usage)
-    if isinstance(placement, Placement):
-        for claim, result in placement.allocations:
-            allocated_claim = with_allocation(claim, result)
-            usage = with_claim(usage, allocated_claim, snapshot.cluster.options.features)
-    return usage
-
-
-def with_allocation(claim: ResourceClaim, result: AllocationResult) -> ResourceClaim:
-    """Return a claim that is allocated."""
-    status = claim.status or ResourceClaimStatus()
-    return replace(claim, status=replace(status, allocation=result))
-
-
-def choose_strategy(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapshot) -> Strategy:
-    """Return the strategy of pod, class or settings; an unknown name is the default's."""
-    names = dict.fromkeys(name for claim in claims for name in _class_names(claim))
-    annotations = {
-        name: device_class.metadata.annotations or {}
-        for name in names
-        if (device_class := snapshot.classes.get(name)) is not None
-    }
-    name = registry.choose_strategy(pod.annotations, annotations, snapshot.default_strategy)
-    strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
-    if isinstance(strategy, FieldError):
-        return FIRST_FIT
-    return registry.with_weights(strategy, snapshot.weights)
 
 
 class _Question:
@@ -244,6 +139,7 @@ class _Question:
         self._is_eligible = snapshot.eligible_nodes.of(pod)
         # Of a hundred nodes in an answer most share a plan.
         self._owned: dict[int, bool] = {}
+        self._budget = SearchBudget(snapshot.cluster.costs, ANSWER_STEPS)
 
     def answer(self, limits: Limits, max_parts: int, *, all_nodes: bool) -> Fits | Rejection:
         """Return the nodes that fit, or why none does."""
@@ -255,7 +151,7 @@ class _Question:
                 part = FURTHER_LIMITS if has_enough else limits
                 ranked_nodes = self._search(limit, part, max_parts, all_nodes=all_nodes)
         except AttemptFailed as error:
-            return _attempt_failed(error)
+            return attempt_failed(error)
         if ranked_nodes.nodes:
             nodes = tuple(ScoredNode(name=name, score=score) for name, score in ranked_nodes.nodes)
             kept_nodes = self._kept_nodes(nodes)
@@ -278,45 +174,38 @@ class _Question:
         """Return the nodes that have no devices beside those of nominated pods, as far as is known soon."""
         if not self._rivals:
             return frozenset()
-        cluster = self._snapshot.cluster
-        usage = cluster.usage
-        for rival in self._rivals:
-            status = rival.status
-            if status is not None and status.nominated_node_name in cluster.nodes:
-                usage = with_pod(usage, rival, status.nominated_node_name, self._snapshot)
+        cluster, budget = self._snapshot.cluster, self._budget
+        usage, unknown_nodes = with_rivals(cluster.usage, self._rivals, self._snapshot, budget)
         pools = {
             pool for pool, use in usage.pools.items() if use is not cluster.usage.pools.get(pool)
         }
-        limit = cluster.costs.steps + ANSWER_STEPS
-        return frozenset(
-            node.name
-            for node in nodes
-            if any(pool.id in pools for pool in cluster.node_devices(node.name).pools)
-            and (
-                cluster.costs.steps > limit
-                or isinstance(place(self._pod, node.name, self._snapshot, usage=usage), Rejection)
-            )
-        )
+
+        def is_kept(node: str) -> bool:
+            if pools.isdisjoint(pools_of(node, self._snapshot)):
+                return node in unknown_nodes
+            steps = min(NODE_STEPS, budget.left)
+            placement = place(self._pod, node, self._snapshot, usage=usage, steps=steps)
+            return isinstance(placement, Rejection)
+
+        return frozenset(node.name for node in nodes if is_kept(node.name))
 
     def _search(
         self, limit: int | None, limits: Limits, max_parts: int, *, all_nodes: bool
     ) -> RankedNodes:
         """Return the nodes after at least one part of the search, more while none fits."""
         ranked_nodes = self._rank(limit, limits)
-        steps = ranked_nodes.steps
         for _ in range(max_parts - 1):
             is_enough = ranked_nodes.nodes and not all_nodes
-            if ranked_nodes.is_known or is_enough or steps > ANSWER_STEPS:
+            if ranked_nodes.is_known or is_enough or self._budget.is_spent:
                 break
             ranked_nodes = self._rank(limit, limits)
-            steps += ranked_nodes.steps
         return ranked_nodes
 
     def _rank(self, limit: int | None, limits: Limits) -> RankedNodes:
         return self._snapshot.cluster.rank_nodes(
             self._pending,
             strategy=self._strategy,
-            budget=Budget(steps=NODE_STEPS),
+            budget=budget_for(self._strategy, NODE_STEPS),
             limit=limit,
             accepts=self._accepts,
             may_use=self._may_use,
@@ -325,10 +214,10 @@ class _Question:
 
     def _accepts(self, name: str, plan: Plan) -> bool:
         """Return whether the pod gets a node that has devices for it."""
-        is_owned = self._owned.get(id(plan))
-        if is_owned is None:
-            is_owned = self._owned[id(plan)] = _is_owned(plan, self._snapshot.drivers)
-        if not is_owned:
+        may_take = self._owned.get(id(plan))
+        if may_take is None:
+            may_take = self._owned[id(plan)] = is_owned(plan, self._snapshot.drivers)
+        if not may_take:
             self._not_owned = True
             return False
         is_eligible = self._may_use(name)
@@ -338,7 +227,7 @@ class _Question:
     def _may_use(self, name: str) -> bool:
         """Return whether the pod may use a node, whatever devices it has."""
         node = self._snapshot.cluster.nodes[name]
-        return self._is_eligible(node) and _are_available(self._claims.held, node)
+        return self._is_eligible(node) and are_available(self._claims.held, node)
 
     def _is_settled(self, ranked_nodes: RankedNodes, count: int) -> bool:
         """Return whether there are so many nodes, and others cannot be better; or no others."""
@@ -350,9 +239,9 @@ class _Question:
 
     def _rejection(self, ranked_nodes: RankedNodes) -> Rejection:
         if self._not_owned and not self._has_ineligible:
-            return _not_owned()
+            return not_owned()
         if ranked_nodes.cut_off:
-            return unresolvable(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
+            return self._by_victims(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
         if self._has_ineligible:
             return self._by_victims(
                 Code.NO_ELIGIBLE_NODE,
@@ -370,43 +259,11 @@ class _Question:
         return unresolvable(code, message)
 
 
-def nominated_rivals(pod: Pod, snapshot: Snapshot) -> Sequence[Pod]:
-    """Return the nominated pods whose devices a pod must leave alone, the most important first.
-
-    Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, addGENominatedPods: those of
-    equal priority count, too.
-    """
-    priority = pod.spec.priority or 0
-    rivals = [
-        nominated_pod
-        for uid, nominated_pod in snapshot.nominated.items()
-        if uid != pod.metadata.uid and (nominated_pod.spec.priority or 0) >= priority
-    ]
-    return sorted(rivals, key=lambda rival: (-(rival.spec.priority or 0), rival.metadata.uid))
-
-
 def could_preempt(pod: Pod, snapshot: Snapshot) -> bool:
     """Return whether some pod of lower priority has devices, and this one may preempt it."""
     if pod.spec.preemption_policy == _NEVER or snapshot.lowest_priority is None:
         return False
-    return snapshot.lowest_priority < (pod.spec.priority or 0)
-
-
-def _resolve(claims: Sequence[ResourceClaim], snapshot: Snapshot) -> PendingClaims | Rejection:
-    try:
-        return snapshot.cluster.resolve(claims)
-    except AttemptFailed as error:
-        return _attempt_failed(error)
-
-
-def _placement(plan: Plan, pending: PendingClaims, snapshot: Snapshot) -> Placement:
-    features = snapshot.cluster.options.features
-    return Placement(
-        allocations=tuple(
-            (claim, allocation(plan, index, pending, features, share_ids(claim.metadata.uid)))
-            for index, claim in enumerate(pending.claims)
-        )
-    )
+    return snapshot.lowest_priority < priority_of(pod)
 
 
 def _eligible_nodes(
@@ -416,20 +273,8 @@ def _eligible_nodes(
     return (
         name
         for name, node in snapshot.cluster.nodes.items()
-        if is_eligible(node) and _are_available(allocated_claims, node)
+        if is_eligible(node) and are_available(allocated_claims, node)
     )
-
-
-def _are_available(allocated_claims: Iterable[ResourceClaim], node: Node) -> bool:
-    return all(_is_available(claim, node) for claim in allocated_claims)
-
-
-def _is_available(claim: ResourceClaim, node: Node) -> bool:
-    """Return whether an allocated claim can be used on a node."""
-    result = allocation_of(claim)
-    if result is None or result.node_selector is None:
-        return True
-    return is_for(result.node_selector, node)
 
 
 def _best(nodes: tuple[ScoredNode, ...], *, all_nodes: bool) -> Fits:
@@ -447,26 +292,3 @@ def _no_eligible_node(claims: PodClaims) -> Rejection:
         if len(names) == 1
         else "no node that the pod may use has all its allocated ResourceClaims",
     )
-
-
-def _is_owned(plan: Plan, drivers: frozenset[str]) -> bool:
-    return all(choice.device.id.driver in drivers for choices in plan.choices for choice in choices)
-
-
-def _not_owned() -> Rejection:
-    return unresolvable(
-        Code.DRIVER_NOT_OWNED,
-        "the devices belong to a driver that this scheduler does not own, or whose fence is open; "
-        "`drawbridge bridge status` says which",
-    )
-
-
-def _attempt_failed(error: AttemptFailed) -> Rejection:
-    return unresolvable(Code.ATTEMPT_FAILED, str(error))
-
-
-def _class_names(claim: ResourceClaim) -> Iterator[str]:
-    for request in claim.spec.devices.requests or ():
-        for alternative in (request.exactly, *(request.first_available or ())):
-            if alternative is not None:
-                yield alternative.device_class_name

@@ -23,7 +23,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         extended_resources: Name of an extended resource to the class that maps it.
         pods: By UID, those with claims.
         nominated: By UID, those of them that wait for a node that was cleared for them.
+        terminating: By UID, those of them that are bound and being deleted.
         claims_of: UID of a pod to the claims that are reserved for it.
+        releasing: Claims that are allocated for pods that are all gone.
         lowest_priority: Of the pods that have devices; None if none has.
         drivers: Drivers whose devices may be given.
         eligible_nodes: Whether pods may use nodes.
@@ -37,7 +39,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     extended_resources: Mapping[str, str]
     pods: Mapping[str, Pod]
     nominated: Mapping[str, Pod] = {}
+    terminating: Mapping[str, Pod] = {}
     claims_of: Mapping[str, frozenset[Name]] = {}
+    releasing: frozenset[Name] = frozenset()
     lowest_priority: int | None = None
     drivers: frozenset[str]
     eligible_nodes: EligibleNodes = msgspec.field(default_factory=EligibleNodes)

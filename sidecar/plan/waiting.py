@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from allocator.pods.claims import Name
 from kube.api.core import Pod
 from sidecar.plan.decisions import Fits, NoDevicesNeeded
 from sidecar.plan.rejections import Rejection
@@ -52,6 +53,13 @@ class WaitingPods:
                 self._add(pod, frozenset(node.name for node in outcome.nodes))
         elif isinstance(outcome, Rejection) and outcome.verdict is not Verdict.ERROR:
             self._add(pod)
+
+    def await_release(self, pod: Pod, claims: frozenset[Name]) -> None:
+        """Have a pod tried again at the latest when none of these claims is being released."""
+        uid = pod.metadata.uid
+        if uid not in self._entries:
+            self._add(pod)
+        self._entries[uid] = self._entries[uid]._replace(awaited=claims)
 
     def end(self, uid: str) -> None:
         """Forget a pod: it does not wait any more."""

@@ -10,19 +10,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from allocator.model.usage import Usage, with_claim
-from allocator.pods.claims import claim_name
+from allocator.model.usage import Usage
+from allocator.pods.claims import Name, claim_name
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
-from sidecar.plan.decisions import (
-    Fits,
-    NoDevicesNeeded,
-    Placement,
-    choose_strategy,
-    find_nodes,
-    place,
-    with_allocation,
-)
+from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
+from sidecar.plan.placement import Placement, choose_strategy, place, with_placement
 from sidecar.plan.pod_claims import find_claims
 from sidecar.plan.rejections import Rejection
 from sidecar.plan.snapshot import Snapshot
@@ -46,12 +39,18 @@ class WaitingPod(NamedTuple):
         number: Grows with each pod that is turned away.
         tried: Nodes that have devices for it, and that it cannot use for another reason.
         woken_s: When it was woken, in seconds; None if it was tried since.
+        awaited: Claims whose release it waits for instead of evicting a pod.
     """
 
     pod: Pod
     number: int
     tried: frozenset[str] = frozenset()
     woken_s: float | None = None
+    awaited: frozenset[Name] = frozenset()
+
+    def has_waited(self, releasing: frozenset[Name]) -> bool:
+        """Return whether the releases that it waits for are over, whomever they helped."""
+        return bool(self.awaited) and self.awaited.isdisjoint(releasing)
 
 
 class Woken(NamedTuple):
@@ -66,14 +65,19 @@ def find_placeable(
 ) -> Woken:
     """Return those of the waiting pods that could be placed now, together.
 
+    And those that waited for a release that is over: they may evict a pod instead.
+
     Args:
         limit: Pods at most.
     """
     plan = _Plan(snapshot)
     woken: list[Pod] = []
     for entry in sorted(waiting, key=_importance):
+        is_placeable = plan.takes(entry)
         # One that was woken before, and not tried since, takes its devices and is not woken again.
-        if not plan.takes(entry) or entry.woken_s is not None:
+        if entry.woken_s is not None:
+            continue
+        if not is_placeable and not entry.has_waited(snapshot.releasing):
             continue
         if len(woken) == limit:
             return Woken(tuple(woken), more=True)
@@ -131,9 +135,7 @@ class _Plan:
                 return True
             placement = place(entry.pod, node.name, self._snapshot, usage=self._usage)
             if isinstance(placement, Placement):
-                features = self._snapshot.cluster.options.features
-                for claim, result in placement.allocations:
-                    self._usage = with_claim(self._usage, with_allocation(claim, result), features)
+                self._usage = with_placement(self._usage, placement, self._snapshot)
                 return True
             self._exhausted.add((question, node.name))
         return False

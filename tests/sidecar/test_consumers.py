@@ -10,10 +10,15 @@ from sidecar.consumers import ConsumerIndex
 GPU = ("default", "gpu")
 
 
-def pod(name: str, priority: int = 0, node: str = "node-1") -> Pod:
+def pod(name: str, priority: int = 0, node: str = "node-1", *, is_deleted: bool = False) -> Pod:
     return convert(
         {
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "deletionTimestamp": "2026-11-21T00:00:00Z" if is_deleted else None,
+            },
             "spec": {"priority": priority, "nodeName": node},
         },
         Pod,
@@ -48,7 +53,7 @@ class Followed:
             self._pods[name] = new
 
     def being_released(self) -> list[tuple[str, str]]:
-        return list(self.index.being_released())
+        return sorted(self.index.releasing)
 
 
 def test_claims_are_found_by_their_pods() -> None:
@@ -74,6 +79,19 @@ def test_the_lowest_priority_is_that_of_bound_pods() -> None:
     assert followed.index.lowest_priority == 5
 
 
+def test_pods_that_terminate_are_those_that_are_bound_and_deleted() -> None:
+    followed = Followed()
+    followed.pod("a", pod("a"))
+    followed.pod("b", pod("b", node="", is_deleted=True))
+    assert followed.index.terminating == {}
+
+    followed.pod("a", pod("a", is_deleted=True))
+    assert followed.index.terminating.keys() == {"uid-a"}
+
+    followed.pod("a", None)
+    assert followed.index.terminating == {}
+
+
 def test_a_claim_is_being_released_once_all_its_pods_are_gone() -> None:
     followed = Followed()
     followed.pod("a", pod("a"))
@@ -83,6 +101,12 @@ def test_a_claim_is_being_released_once_all_its_pods_are_gone() -> None:
     assert followed.being_released() == []
 
     followed.pod("b", None)
+    assert followed.being_released() == [GPU]
+
+    followed.claim(claim("a", "b", "c"))
+    followed.pod("c", pod("c"))
+    assert followed.being_released() == [], "another pod has it, too"
+    followed.pod("c", None)
     assert followed.being_released() == [GPU]
 
     followed.claim(claim(is_allocated=False))

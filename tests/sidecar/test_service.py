@@ -13,24 +13,31 @@ from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     EVENTS,
+    NODES,
     PODS,
     RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
 )
+from sidecar.plan import preemption
 from sidecar.plan.held_back import as_claim
 from sidecar.plan.ledger import Step
+from sidecar.plan.preemption import FILTER_STEPS
 from sidecar.settings import SidecarSettings
+from testing.allocation.builders import node
 from testing.builders import Document
 from testing.fake_api_server import Call, FakeApiServer, until
 from testing.sidecar.scheduler import (
     HOLDER,
     FakeScheduler,
     Sidecar,
+    document,
     publish,
     put_claim,
     put_fence,
     put_pod,
     sidecar_beside,
 )
+from testing.sidecar.snapshots import hard_claim, hard_slices
 
 
 def names(answer: Document) -> list[str]:
@@ -40,6 +47,10 @@ def names(answer: Document) -> list[str]:
 
 def is_status_write(call: Call) -> bool:
     return call.method == "PATCH" and call.path.endswith("/status")
+
+
+def counted(sidecar: Sidecar, name: str, **labels: str) -> float:
+    return sidecar.registry.get_sample_value(f"drawbridge_sidecar_{name}_total", labels) or 0
 
 
 async def greeted(sidecar: Sidecar, name: str = "scheduler-0") -> FakeScheduler:
@@ -128,6 +139,67 @@ async def test_a_reservation_takes_its_devices_before_the_next_pod(tmp_path: Pat
             assert scheduler.acknowledged == 1
             scheduler.drop(first)
             assert names(await scheduler.prefilter(second)) == ["node-1"]
+
+
+async def test_a_reservation_leaves_a_nominated_pod_the_only_device_that_suits_it(
+    tmp_path: Path,
+) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        put_claim(server, "gpu-a")
+        stored = put_claim(server, "gpu-b")
+        exactly = stored["spec"]["devices"]["requests"][0]["exactly"]
+        exactly["selectors"] = [{"cel": {"expression": "device.attributes['gpu.example.com'].big"}}]
+        server.put(RESOURCE_CLAIMS, stored)
+        published = server.find(RESOURCE_SLICES, "node-1-slice")
+        assert published is not None
+        for number, device in enumerate(published["spec"]["devices"]):
+            device["attributes"] = {"big": {"bool": number == 0}}
+        server.put(RESOURCE_SLICES, published)
+        pod, rival = put_pod(server, "a", "gpu-a"), put_pod(server, "b", "gpu-b", priority=5)
+        rival["status"]["nominatedNodeName"] = "node-1"
+        server.put(PODS, rival)
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+            assert names(await scheduler.prefilter(pod)) == ["node-1"]
+            scheduler.reserve(pod, "node-1")
+
+            assert (await scheduler.prebind(pod))["verdict"] == "ok"
+
+            assert sidecar.devices_of("gpu-a") == ["node-1/gpu-1"]
+
+
+async def test_a_dry_run_of_a_pod_costs_a_bounded_number_of_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt may cost as much again."""
+    dry_run_steps = 3 * FILTER_STEPS
+    monkeypatch.setattr(preemption, "DRY_RUN_STEPS", dry_run_steps)
+    async with FakeApiServer() as server:
+        publish(server)
+        server.put(NODES, document(node("node-1")))
+        (published,) = hard_slices([node("node-1")])
+        server.put(RESOURCE_SLICES, document(published))
+        stored = document(hard_claim("gpu-a"))
+        del stored["metadata"]["uid"]
+        server.put(RESOURCE_CLAIMS, stored)
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = await greeted(sidecar)
+
+            async def steps_of_dry_run(answers: int) -> float:
+                before = counted(sidecar, "search_steps")
+                for _ in range(answers):
+                    fields = {"podUID": "uid-a", "node": "node-1", "removed": ["uid-b"]}
+                    _, answer = await scheduler.call("filter", **fields)
+                    assert (answer["fits"], answer["code"]) == (False, "budgetExhausted")
+                return counted(sidecar, "search_steps") - before
+
+            await scheduler.prefilter(pod)
+            assert await steps_of_dry_run(3) >= dry_run_steps
+            assert await steps_of_dry_run(4) < FILTER_STEPS
+            await scheduler.prefilter(pod)
+            assert await steps_of_dry_run(3) >= dry_run_steps
 
 
 async def test_pods_that_share_a_claim_share_its_devices(tmp_path: Path) -> None:
@@ -351,20 +423,15 @@ async def test_no_further_victim_while_devices_of_pods_that_are_gone_are_release
 
 async def test_verdicts_that_are_known_are_not_searched_again(tmp_path: Path) -> None:
     async with waiting_pod(tmp_path, "node-1", "node-2") as (_, sidecar, scheduler, pod):
-
-        def counted(name: str, **labels: str) -> float:
-            return (
-                sidecar.registry.get_sample_value(f"drawbridge_sidecar_{name}_total", labels) or 0
-            )
-
         await scheduler.prefilter(pod)
-        searched, steps = counted("verdicts", result="searched"), counted("search_steps")
+        searched = counted(sidecar, "verdicts", result="searched")
+        steps = counted(sidecar, "search_steps")
         assert searched == 1, "both nodes are of one class"
         assert steps > 0
         await scheduler.prefilter(pod)
 
-        assert counted("verdicts", result="searched") == searched
-        assert counted("search_steps") == steps
+        assert counted(sidecar, "verdicts", result="searched") == searched
+        assert counted(sidecar, "search_steps") == steps
 
 
 async def test_a_waiting_pod_gets_one_event_with_the_reason(tmp_path: Path) -> None:

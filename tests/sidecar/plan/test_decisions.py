@@ -6,19 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allocator.cluster.cluster import Cluster
 from allocator.cluster.ranking import Limits
-from allocator.pods.claims import Name, claim_name
-from allocator.search.attempt import AllocatorOptions
-from kube.api.core import Node, Pod
-from kube.api.extended_resources import extended_resources
+from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import (
-    DeviceClass,
     ResourceClaim,
-    ResourceClaimConsumerReference,
-    ResourceClaimStatus,
-    ResourceSlice,
 )
 from sidecar.plan import decisions
 from sidecar.plan.decisions import (
@@ -26,90 +18,24 @@ from sidecar.plan.decisions import (
     FURTHER_LIMITS,
     Fits,
     NoDevicesNeeded,
-    Placement,
     find_nodes,
-    fits_with,
-    place,
-    with_allocation,
 )
+from sidecar.plan.placement import Placement, place, with_allocation
 from sidecar.plan.rejections import Code, Rejection
-from sidecar.plan.snapshot import Snapshot
 from sidecar.protocol import MAX_NODES, Verdict
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
     claim,
     device,
-    device_class,
-    devices,
     node,
     request,
     result,
     slice_of,
 )
+from testing.sidecar.snapshots import hard_claim, hard_slices, pod, snapshot, used_by
 
 ONE_SEARCH = Limits(nodes=12, searches=1, steps=1)
-
-
-def pod(*claims: str, name: str = "a", priority: int = 0, nominated: str = "", **spec: Any) -> Pod:
-    return convert(
-        {
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-            "status": {"nominatedNodeName": nominated},
-            "spec": {
-                "resourceClaims": [
-                    {"name": claim_name_, "resourceClaimName": claim_name_}
-                    for claim_name_ in claims
-                ],
-                "priority": priority,
-                **spec,
-            },
-        },
-        Pod,
-    )
-
-
-def snapshot(
-    *claims: ResourceClaim,
-    nodes: Sequence[Node] = (node("node-1"), node("node-2")),
-    slices: Sequence[ResourceSlice] | None = None,
-    classes: Sequence[DeviceClass] = (device_class(),),
-    pods: Sequence[Pod] = (),
-    drivers: Sequence[str] = (DRIVER,),
-) -> Snapshot:
-    names = [node_.metadata.name for node_ in nodes]
-    claims_of: dict[str, frozenset[Name]] = {}
-    for claim_ in claims:
-        for user in (claim_.status.reserved_for if claim_.status else None) or ():
-            claims_of[user.uid] = claims_of.get(user.uid, frozenset()) | {claim_name(claim_)}
-    by_name: Mapping[str, DeviceClass] = {class_.metadata.name: class_ for class_ in classes}
-    if slices is None:
-        slices = [slice_of(*devices("gpu-0", "gpu-1"), pool=name, node=name) for name in names]
-    return Snapshot(
-        cluster=Cluster(
-            slices=slices, nodes=nodes, claims=claims, classes=by_name, options=AllocatorOptions()
-        ),
-        claims={claim_name(claim_): claim_ for claim_ in claims},
-        classes=by_name,
-        extended_resources=extended_resources(classes),
-        pods={pod_.metadata.uid: pod_ for pod_ in pods},
-        nominated={
-            pod_.metadata.uid: pod_
-            for pod_ in pods
-            if pod_.status is not None and pod_.status.nominated_node_name
-        },
-        claims_of=claims_of,
-        lowest_priority=min((pod_.spec.priority or 0 for pod_ in pods), default=None),
-        drivers=frozenset(drivers),
-    )
-
-
-def used_by(claim_: ResourceClaim, *uids: str) -> ResourceClaim:
-    status = claim_.status or ResourceClaimStatus()
-    users = tuple(
-        ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid) for uid in uids
-    )
-    return replace(claim_, status=replace(status, reserved_for=users))
 
 
 def full(*uids: str) -> ResourceClaim:
@@ -198,7 +124,9 @@ def test_the_better_nodes_are_named_first() -> None:
 
 def test_a_full_cluster_is_final_where_nobody_can_be_preempted() -> None:
     cluster = snapshot(
-        full("uid-low"), claim(request(), name="gpu"), pods=[pod("held", name="low", priority=5)]
+        full("uid-low"),
+        claim(request(), name="gpu"),
+        pods=[pod("held", name="low", priority=5, nodeName="node-1")],
     )
 
     assert rejected(find_nodes(pod("gpu", priority=5), cluster)) == (
@@ -321,22 +249,7 @@ def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
 def test_hard_claims_cost_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve parts that fit hardly on six devices, on nodes that are all different."""
     nodes = [node(f"node-{number}") for number in range(12)]
-    slices = [
-        slice_of(
-            *(
-                device(name, shared=True, capacity={"memory": str(100_000 + index)})
-                for name in ("a", "b", "c", "d", "e", "f")
-            ),
-            pool=node_.metadata.name,
-            node=node_.metadata.name,
-        )
-        for index, node_ in enumerate(nodes)
-    ]
-    sizes = [44, 53, 55, 41, 48, 54, 54, 59, 56, 39, 56, 39]
-    parts = [
-        request(f"r{number}", capacity={"memory": 1000 * size}) for number, size in enumerate(sizes)
-    ]
-    cluster = snapshot(claim(*parts, name="gpu"), nodes=nodes, slices=slices)
+    cluster = snapshot(hard_claim(), nodes=nodes, slices=hard_slices(nodes))
     monkeypatch.setattr(decisions, "NODE_STEPS", 300)
     monkeypatch.setattr(decisions, "ANSWER_STEPS", 1_000)
 
@@ -370,93 +283,3 @@ def test_an_answer_with_enough_nodes_looks_for_others(strategy: str, further_nod
     ]
 
     assert counts == [ENOUGH_NODES // 2, ENOUGH_NODES, ENOUGH_NODES + further_nodes]
-
-
-def test_victims_free_their_devices() -> None:
-    cluster = snapshot(
-        used_by(allocated_claim(result("gpu-0"), result("gpu-1"), name="held"), "uid-low"),
-        claim(request(), name="gpu"),
-    )
-
-    unchanged = fits_with(pod("gpu"), "node-1", cluster, removed_pods=(), added_pods=())
-    freed = fits_with(pod("gpu"), "node-1", cluster, removed_pods=("uid-low",), added_pods=())
-
-    assert rejected(unchanged)[1] is Code.NO_DEVICES
-    assert isinstance(freed, Placement)
-
-
-def test_a_victim_that_shares_its_claim_with_a_survivor_frees_nothing() -> None:
-    claim_ = allocated_claim(result("gpu-0"), result("gpu-1"), name="held")
-    cluster = snapshot(used_by(claim_, "uid-low", "uid-other"), claim(request(), name="gpu"))
-
-    alone = fits_with(pod("gpu"), "node-1", cluster, removed_pods=("uid-low",), added_pods=())
-    both = fits_with(
-        pod("gpu"), "node-1", cluster, removed_pods=("uid-low", "uid-other"), added_pods=()
-    )
-
-    assert rejected(alone)[1] is Code.NO_DEVICES
-    assert isinstance(both, Placement)
-
-
-def test_nominated_pods_take_their_devices_first() -> None:
-    nominated = pod("two", name="b")
-    cluster = snapshot(
-        claim(request(count=2), name="two"), claim(request(), name="gpu"), pods=[nominated]
-    )
-
-    outcome = fits_with(pod("gpu"), "node-1", cluster, removed_pods=(), added_pods=("uid-b",))
-
-    assert rejected(outcome)[1] is Code.NO_DEVICES
-
-
-@pytest.mark.parametrize(
-    ("own_priority", "expected"),
-    [
-        pytest.param(0, ["node-2"], id="a less important pod leaves them the devices"),
-        pytest.param(10, ["node-2"], id="one that is as important does, too"),
-        pytest.param(11, ["node-1", "node-2"], id="a more important one does not"),
-    ],
-)
-def test_devices_are_kept_for_the_pod_that_others_were_evicted_for(
-    own_priority: int, expected: list[str]
-) -> None:
-    rival = pod("two", name="b", priority=10, nominated="node-1")
-    cluster = snapshot(
-        claim(request(count=2), name="two"), claim(request(), name="gpu"), pods=[rival]
-    )
-
-    assert names(find_nodes(pod("gpu", priority=own_priority), cluster)) == expected
-    assert names(find_nodes(rival, cluster)) == ["node-1", "node-2"]
-
-
-def test_a_node_with_devices_beside_those_of_a_nominated_pod_fits() -> None:
-    rival = pod("one", name="b", priority=10, nominated="node-1")
-    cluster = snapshot(claim(request(), name="one"), claim(request(), name="gpu"), pods=[rival])
-
-    assert names(find_nodes(pod("gpu"), cluster)) == ["node-1", "node-2"]
-
-
-def test_a_pod_is_turned_away_if_all_free_devices_are_kept_for_nominated_pods() -> None:
-    rivals = [pod("two", name="b", priority=10, nominated="node-1")]
-    cluster = snapshot(
-        claim(request(count=2), name="two"),
-        claim(request(), name="gpu"),
-        nodes=[node("node-1")],
-        pods=rivals,
-    )
-
-    assert rejected(find_nodes(pod("gpu"), cluster)) == (Verdict.UNRESOLVABLE, Code.NO_DEVICES)
-
-
-def test_the_hundred_best_nodes_are_chosen_among_those_that_are_not_kept() -> None:
-    """All nodes are looked at if each of the best is kept for a nominated pod."""
-    nodes = [node(f"node-{number:03}") for number in range(MAX_NODES + 1)]
-    rivals = [
-        pod("two", name=f"b{number}", priority=10, nominated=known.metadata.name)
-        for number, known in enumerate(nodes[:MAX_NODES])
-    ]
-    claims = [claim(request(count=2), name="two"), claim(request(), name="gpu")]
-
-    outcome = find_nodes(pod("gpu"), snapshot(*claims, nodes=nodes, pods=rivals))
-
-    assert names(outcome) == [nodes[-1].metadata.name]

@@ -11,7 +11,8 @@ from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim
 from sidecar.plan import waking
-from sidecar.plan.decisions import Fits, Placement, find_nodes, place, with_allocation
+from sidecar.plan.decisions import Fits, find_nodes
+from sidecar.plan.placement import Placement, place, with_allocation
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod, find_placeable
 from testing.allocation.builders import (

@@ -1,0 +1,159 @@
+"""The devices that are kept for nominated pods: others were evicted for them.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, RunFilterPluginsWithNominatedPods.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from allocator.model.devices import PoolId
+from allocator.model.usage import Usage, without_claim
+from allocator.pods.claims import Name, allocation_of, claim_name
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim
+from sidecar.plan.placement import NODE_STEPS, Placement, place, with_placement
+from sidecar.plan.rejections import Rejection
+from sidecar.plan.search_budget import SearchBudget
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.writes import consumers
+
+RIVAL_STEPS: Final = 2_000
+"""Steps of the search for the devices of a nominated pod, some 40 ms. Where that is not enough, none are
+kept: whoever writes a claim that is hard to search would keep others from a node."""
+RESERVED_STEPS: Final = NODE_STEPS
+"""Of all searches beside which a reserved pod is placed."""
+
+
+def nominated_rivals(pod: Pod, snapshot: Snapshot) -> Sequence[Pod]:
+    """Return the nominated pods whose devices a pod must leave alone, the most important first.
+
+    Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/runtime, addGENominatedPods: those of
+    equal priority count, too.
+    """
+    rivals = [
+        nominated_pod
+        for uid, nominated_pod in snapshot.nominated.items()
+        if uid != pod.metadata.uid
+        and priority_of(nominated_pod) >= priority_of(pod)
+        and nominated_node(nominated_pod) in snapshot.cluster.nodes
+    ]
+    return by_importance(rivals)
+
+
+def rivals_near(pod: Pod, nodes: Iterable[str], snapshot: Snapshot) -> Sequence[Pod]:
+    """Return those rivals of a pod that are nominated for one of these nodes, or share a pool with it."""
+    rivals = nominated_rivals(pod, snapshot)
+    if not rivals:
+        return ()
+    pools = {pool for node in nodes for pool in pools_of(node, snapshot)}
+    return [
+        rival for rival in rivals if not pools.isdisjoint(pools_of(nominated_node(rival), snapshot))
+    ]
+
+
+def with_rivals(
+    usage: Usage, rivals: Iterable[Pod], snapshot: Snapshot, budget: SearchBudget
+) -> tuple[Usage, frozenset[str]]:
+    """Return the usage with nominated pods on their nodes, and the nodes of those that it was too late for."""
+    unknown_nodes: set[str] = set()
+    for rival in rivals:
+        node = nominated_node(rival)
+        if budget.is_spent:
+            unknown_nodes.add(node)
+        else:
+            usage = with_nominated(usage, rival, node, snapshot, budget)
+    return usage, frozenset(unknown_nodes)
+
+
+def with_nominated(
+    usage: Usage, pod: Pod, node: str, snapshot: Snapshot, budget: SearchBudget
+) -> Usage:
+    """Return the usage with a nominated pod on a node; the same if it needs no devices, or gets none.
+
+    While its victims end, it does not fit yet. Then it is placed as if they were gone, so that what it
+    takes of the free devices is kept, too.
+    """
+    placement = place(pod, node, snapshot, usage=usage, steps=min(RIVAL_STEPS, budget.left))
+    if not isinstance(placement, Placement):
+        ending_claims = _ending_claims(pod, node, snapshot)
+        if not ending_claims:
+            return usage
+        freed_usage = without_claims(usage, ending_claims, snapshot)
+        steps = min(RIVAL_STEPS, budget.left)
+        placement = place(pod, node, snapshot, usage=freed_usage, steps=steps)
+    return with_placement(usage, placement, snapshot) if isinstance(placement, Placement) else usage
+
+
+def place_beside_rivals(pod: Pod, node: str, snapshot: Snapshot) -> Placement | Rejection:
+    """Return the devices that a reserved pod gets on its node: others than rivals get there, if it can."""
+    rivals = rivals_near(pod, [node], snapshot)
+    if rivals:
+        budget = SearchBudget(snapshot.cluster.costs, RESERVED_STEPS)
+        usage, _ = with_rivals(snapshot.cluster.usage, rivals, snapshot, budget)
+        placement = place(pod, node, snapshot, usage=usage, steps=budget.left)
+        if isinstance(placement, Placement):
+            return placement
+    return place(pod, node, snapshot)
+
+
+def without_claims(usage: Usage, claims: Iterable[ResourceClaim], snapshot: Snapshot) -> Usage:
+    """Return the usage without claims."""
+    for claim in claims:
+        usage = without_claim(usage, claim, snapshot.cluster.options.features)
+    return usage
+
+
+def pools_of(node: str, snapshot: Snapshot) -> frozenset[PoolId]:
+    """Return the pools with devices for a node."""
+    return frozenset(pool.id for pool in snapshot.cluster.node_devices(node).pools)
+
+
+def uses_pools(claim: ResourceClaim, pools: Collection[PoolId]) -> bool:
+    """Return whether a claim has a device of one of these pools."""
+    allocation = allocation_of(claim)
+    results = (allocation.devices.results if allocation is not None else None) or ()
+    return any(PoolId(result.driver, result.pool) in pools for result in results)
+
+
+def nominated_node(pod: Pod) -> str:
+    """Return the node that a pod is nominated for; empty if it is for none."""
+    return pod.status.nominated_node_name if pod.status is not None else ""
+
+
+def priority_of(pod: Pod) -> int:
+    """Return the priority of a pod."""
+    return pod.spec.priority or 0
+
+
+def by_importance(pods: Iterable[Pod]) -> Sequence[Pod]:
+    """Return pods, the most important first."""
+    return sorted(pods, key=lambda pod: (-priority_of(pod), pod.metadata.uid))
+
+
+def _ending_claims(pod: Pod, node: str, snapshot: Snapshot) -> list[ResourceClaim]:
+    """Return the claims with devices of a node that end without another victim.
+
+    Those of pods that are gone, and of less important pods that terminate on the node.
+    """
+    terminating_uids = {
+        uid
+        for uid, terminating_pod in snapshot.terminating.items()
+        if terminating_pod.spec.node_name == node
+        and priority_of(terminating_pod) < priority_of(pod)
+    }
+    names: set[Name] = set(snapshot.releasing)
+    for uid in terminating_uids:
+        names |= snapshot.claims_of.get(uid, frozenset())
+    pools = pools_of(node, snapshot) if names else frozenset()
+    claims = (snapshot.claims.get(name) for name in sorted(names))
+    return [
+        claim
+        for claim in claims
+        if claim is not None
+        and uses_pools(claim, pools)
+        and (claim_name(claim) in snapshot.releasing or _is_only_for(claim, terminating_uids))
+    ]
+
+
+def _is_only_for(claim: ResourceClaim, uids: Collection[str]) -> bool:
+    return all(consumer.uid in uids for consumer in consumers(claim))

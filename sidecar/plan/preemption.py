@@ -1,0 +1,180 @@
+"""Preemption for devices: what becomes possible without some pods, and what does without any victim.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/preemption, whose dry run asks about one node
+after the other, on 16 nodes at a time, and once more for each victim that it would spare.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.model.devices import PoolId
+from allocator.pods.claims import Name, allocation_of, claim_name
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim
+from sidecar.plan.nominations import (
+    by_importance,
+    nominated_node,
+    pools_of,
+    rivals_near,
+    with_nominated,
+    with_rivals,
+    without_claims,
+)
+from sidecar.plan.placement import Placement, place
+from sidecar.plan.pod_claims import find_claims
+from sidecar.plan.rejections import Rejection
+from sidecar.plan.search_budget import SearchBudget
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.writes import consumers
+
+FILTER_STEPS: Final = 2_000
+"""Steps of one answer in a dry run, some 40 ms: 16 that come at once wait for each other for 0.3 to 1 s,
+while the scheduler gives up on the sidecar after three seconds. What is cut off counts as not fitting."""
+DRY_RUN_STEPS: Final = 50_000
+"""Steps of all answers about one attempt, as many as one answer of PreFilter may take: the scheduler
+schedules no other pod meanwhile."""
+LATE_FILTER_STEPS: Final = 200
+"""Steps of one answer once these are spent. Claims that are not hard to search need fewer."""
+RELEASE_STEPS: Final = 20_000
+RELEASE_NODES: Final = 64
+"""The cost of finding out whether a release helps; nodes that are not reached count as not helped."""
+
+
+class DryRunBudget:
+    """The steps that the answers of Filter about one attempt of a pod may take."""
+
+    def __init__(self) -> None:
+        """Begin with all steps left."""
+        self._left = DRY_RUN_STEPS
+
+    @property
+    def next_steps(self) -> int:
+        """The steps of the next answer."""
+        return max(LATE_FILTER_STEPS, min(FILTER_STEPS, self._left))
+
+    def spend(self, steps: int) -> None:
+        """Take the steps of an answer."""
+        self._left = max(0, self._left - steps)
+
+
+def fits_with(
+    pod: Pod,
+    node: str,
+    snapshot: Snapshot,
+    *,
+    removed_pods: Iterable[str],
+    added_pods: Iterable[str],
+    dry_run: DryRunBudget,
+) -> Placement | Rejection:
+    """Return the devices that a pod gets on a node while other pods are taken to be gone or there.
+
+    A claim that a removed pod shares with one that stays frees nothing.
+
+    Args:
+        removed_pods: UIDs of pods on the node.
+        added_pods: UIDs of pods that are nominated for the node.
+        dry_run: Bounds the answer, and takes what it costs.
+    """
+    costs = snapshot.cluster.costs
+    steps_before, budget = costs.steps, SearchBudget(costs, dry_run.next_steps)
+    removed_uids = frozenset(removed_pods)
+    names = {name for uid in removed_uids for name in snapshot.claims_of.get(uid, ())}
+    claims = (snapshot.claims.get(name) for name in sorted(names))
+    usage = without_claims(
+        snapshot.cluster.usage,
+        (
+            claim
+            for claim in claims
+            if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids
+        ),
+        snapshot,
+    )
+    nominated_pods = (snapshot.pods.get(uid) for uid in added_pods if uid != pod.metadata.uid)
+    for nominated_pod in by_importance(known for known in nominated_pods if known is not None):
+        usage = with_nominated(usage, nominated_pod, node, snapshot, budget)
+    try:
+        return place(pod, node, snapshot, usage=usage, steps=budget.left)
+    finally:
+        dry_run.spend(costs.steps - steps_before)
+
+
+def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
+    """Return claims that are being released and leave a node where the pod fits then; empty if none do.
+
+    While there are such claims, a victim would be evicted for nothing. Claims whose devices other pods
+    are nominated for do not count.
+    """
+    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    if isinstance(claims, Rejection) or not claims.open:
+        return frozenset()
+    released_claims = _released_claims(snapshot)
+    nodes = _nodes_of(pod, released_claims, snapshot)
+    if not nodes:
+        return frozenset()
+    budget = SearchBudget(snapshot.cluster.costs, RELEASE_STEPS)
+    rivals = rivals_near(pod, nodes, snapshot)
+    usage, _ = with_rivals(snapshot.cluster.usage, rivals, snapshot, budget)
+    freed_usage = without_claims(snapshot.cluster.usage, released_claims.values(), snapshot)
+    freed_usage, _ = with_rivals(freed_usage, rivals, snapshot, budget)
+
+    def fits(node: str, *, is_freed: bool) -> bool:
+        placement = place(
+            pod,
+            node,
+            snapshot,
+            usage=freed_usage if is_freed else usage,
+            steps=min(FILTER_STEPS, budget.left),
+        )
+        return isinstance(placement, Placement)
+
+    for node, names in nodes.items():
+        # Where it fits already it lacks something else, which no device is.
+        if fits(node, is_freed=True) and not fits(node, is_freed=False):
+            return names
+    return frozenset()
+
+
+def _released_claims(snapshot: Snapshot) -> Mapping[Name, ResourceClaim]:
+    """Return the claims that are being released and have a device that may be given."""
+    claims = (snapshot.claims.get(name) for name in sorted(snapshot.releasing))
+    return {
+        claim_name(claim): claim
+        for claim in claims
+        if claim is not None
+        and any(pool.driver in snapshot.drivers for pool in _pools_of_claim(claim))
+    }
+
+
+def _nodes_of(
+    pod: Pod, released_claims: Mapping[Name, ResourceClaim], snapshot: Snapshot
+) -> Mapping[str, frozenset[Name]]:
+    """Return the nodes that the pod may use to the claims with devices for them.
+
+    The node that the pod is nominated for comes first, then they go by name.
+    """
+    claims_of_pool: dict[PoolId, set[Name]] = {}
+    for name, claim in released_claims.items():
+        for pool in _pools_of_claim(claim):
+            claims_of_pool.setdefault(pool, set()).add(name)
+    if not claims_of_pool:
+        return {}
+    is_eligible = snapshot.eligible_nodes.of(pod)
+    nodes: dict[str, frozenset[Name]] = {}
+    for node_name in _nominated_first(pod, snapshot.cluster.nodes):
+        if len(nodes) == RELEASE_NODES:
+            break
+        pools = pools_of(node_name, snapshot) & claims_of_pool.keys()
+        if pools and is_eligible(snapshot.cluster.nodes[node_name]):
+            nodes[node_name] = frozenset(name for pool in pools for name in claims_of_pool[pool])
+    return nodes
+
+
+def _nominated_first(pod: Pod, nodes: Iterable[str]) -> Sequence[str]:
+    nominated = nominated_node(pod)
+    return sorted(nodes, key=lambda name: (name != nominated, name))
+
+
+def _pools_of_claim(claim: ResourceClaim) -> Iterator[PoolId]:
+    allocation = allocation_of(claim)
+    for result in (allocation.devices.results if allocation is not None else None) or ():
+        yield PoolId(result.driver, result.pool)

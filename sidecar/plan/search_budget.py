@@ -1,0 +1,29 @@
+"""The steps that the searches of one answer may take together."""
+
+from allocator.cluster.verdict_cache import SearchCosts
+
+
+class SearchBudget:
+    """A number of steps, which every search on a cluster takes from.
+
+    It is passed by no more than the last selector that a search evaluates.
+    """
+
+    def __init__(self, costs: SearchCosts, steps: int) -> None:
+        """Begin with all steps left.
+
+        Args:
+            costs: Of the cluster, which count what its searches take.
+        """
+        self._costs = costs
+        self._end = costs.steps + steps
+
+    @property
+    def left(self) -> int:
+        """The steps that are left; 0 if it is spent."""
+        return max(0, self._end - self._costs.steps)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no step is left."""
+        return not self.left
