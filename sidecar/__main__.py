@@ -2,7 +2,8 @@
 
 One of several replicas works: it holds the Lease, and the scheduler beside it works as well. The others
 wait. Who loses the Lease ends, and is started again under another identity, so that no late write of it
-passes for one of the leader. Who ends in good order says in the Lease when its last write has ended.
+passes for one of the leader. Who ends in good order says in the Lease when its last write has ended, and
+so does one whose scheduler has fallen silent.
 Everything that it knows comes from the API and, for what is not written yet, from the scheduler.
 """
 
@@ -33,7 +34,7 @@ from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.plan.ledger import Step
 from sidecar.seen_claims import SeenClaims
-from sidecar.self_checks import check_drift, measure_lag
+from sidecar.self_checks import check_drift, measure_lag, watch_scheduler
 from sidecar.server import SchedulerServer
 from sidecar.service import Service
 from sidecar.settings import VARIABLES, Settings
@@ -217,7 +218,12 @@ def _begin(parts: _Parts, term: Term) -> Work:
 
     return Work(
         controllers=(),
-        loops=(follow, binder.run, gates.run),
+        loops=(
+            follow,
+            binder.run,
+            gates.run,
+            partial(watch_scheduler, lambda: service.greetings, settings.scheduler_timeout),
+        ),
         collectors=(CacheCollector(informers),),
         drain=drain,
     )

@@ -1,13 +1,22 @@
-"""Self-checks of the sidecar: the lag of its event loop, and drift of the devices in use."""
+"""Self-checks of the sidecar: the lag of its event loop, drift of the devices in use, a silent scheduler."""
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+from kube.runtime.leader import LeaseLost
 from sidecar.metrics import SidecarMetrics
 from sidecar.service import Service
 
 LAG_PERIOD_S: Final = 0.5
+SILENCE_PERIOD_S: Final = 1.0
+FIRST_CALL: Final = 4
+"""Times as long a scheduler may take until its first call: its image may have to be pulled."""
+
+
+class SchedulerSilent(LeaseLost):
+    """The scheduler beside this process does not call, so the Lease is given back."""
 
 
 async def measure_lag(metrics: SidecarMetrics) -> None:
@@ -23,3 +32,32 @@ async def check_drift(service: Service, period_s: float) -> None:
     while True:
         await asyncio.sleep(period_s)
         await service.check_drift()
+
+
+async def watch_scheduler(
+    count_greetings: Callable[[], int],
+    timeout_s: float,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Watch that the scheduler says hello, until cancelled.
+
+    Only time in which this process itself runs counts: what it did not hear was not silence.
+
+    Args:
+        count_greetings: Returns how often the scheduler has said hello.
+        timeout_s: The longest silence.
+        sleep: Sleeps for some seconds.
+
+    Raises:
+        SchedulerSilent: It has ended, or hangs.
+    """
+    heard, left_s = count_greetings(), FIRST_CALL * timeout_s
+    while left_s > 0:
+        await sleep(SILENCE_PERIOD_S)
+        left_s -= SILENCE_PERIOD_S
+        if count_greetings() != heard:
+            heard, left_s = count_greetings(), timeout_s
+    raise SchedulerSilent(
+        "the scheduler beside this sidecar has not said hello for schedulerTimeout; another replica leads"
+    )

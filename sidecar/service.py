@@ -79,6 +79,7 @@ class Service:
     Attributes:
         instance: Random text of this service.
         reservations: Those in force.
+        greetings: How often a scheduler has said hello.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Service:
         """
         self.instance: Final = instance
         self.reservations = Reservations()
+        self.greetings = 0
         self._state = state
         self._binder = binder
         self._seen_claims = seen_claims
@@ -136,6 +138,7 @@ class Service:
 
     async def hello(self, request: HelloRequest) -> HelloAnswer:
         """Take over the reservations of a scheduler."""
+        self.greetings += 1
         problem = self._state.check()
         is_known = request.scheduler == self.reservations.scheduler
         has_news = not is_known or accept(self.reservations, request)[0] is not self.reservations

@@ -63,6 +63,10 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     """Between two checks of whether the devices in use are counted correctly. One takes some 10
     microseconds per claim, in which no pod is answered."""
 
+    scheduler_timeout: PositiveDuration = PositiveDuration(15)
+    """Silence of the scheduler beside this process after which the Lease is given back: it hangs, or has
+    ended. The first call may take four times as long. Several times the plugin's `heartbeat`."""
+
     held_back_timeout: PositiveDuration = PositiveDuration(300)
     """For devices of a pod that was deleted by force, whose containers may run on: nobody gets them for
     so long, unless the driver says earlier that they are free."""

@@ -89,8 +89,13 @@ def fits_with(
         ),
         snapshot,
     )
-    nominated_pods = (snapshot.pods.get(uid) for uid in added_pods if uid != pod.metadata.uid)
-    for nominated_pod in by_importance(known for known in nominated_pods if known is not None):
+    added_uids = [uid for uid in added_pods if uid != pod.metadata.uid]
+    nominated_pods = [
+        nominated_pod
+        for nominated_pod in map(snapshot.pods.get, added_uids)
+        if nominated_pod is not None
+    ]
+    for nominated_pod in by_importance(nominated_pods):
         usage = with_nominated(usage, nominated_pod, node, snapshot, budget)
     try:
         return place(pod, node, snapshot, usage=usage, steps=budget.left)
