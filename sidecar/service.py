@@ -304,7 +304,7 @@ class Service:
 
     async def _awaits_release(self, pod: Pod) -> bool:
         """Return whether a pod is to wait for a release; then it is tried again after it."""
-        if not self._state.consumers.releasing:
+        if not (self._state.consumers.releasing or self._state.consumers.terminating):
             return False
         async with self._turn:
             claims = await self._decisions.decide("await_release", partial(awaited_claims, pod))

@@ -75,10 +75,10 @@ def with_nominated(
     """
     placement = place(pod, node, snapshot, usage=usage, steps=min(RIVAL_STEPS, budget.left))
     if not isinstance(placement, Placement):
-        ending_claims = _ending_claims(pod, node, snapshot)
-        if not ending_claims:
+        claims = ending_claims(pod, node, snapshot)
+        if not claims:
             return usage
-        freed_usage = without_claims(usage, ending_claims, snapshot)
+        freed_usage = without_claims(usage, claims, snapshot)
         steps = min(RIVAL_STEPS, budget.left)
         placement = place(pod, node, snapshot, usage=freed_usage, steps=steps)
     return with_placement(usage, placement, snapshot) if isinstance(placement, Placement) else usage
@@ -101,6 +101,31 @@ def without_claims(usage: Usage, claims: Iterable[ResourceClaim], snapshot: Snap
     for claim in claims:
         usage = without_claim(usage, claim, snapshot.cluster.options.features)
     return usage
+
+
+def ending_claims(pod: Pod, node: str, snapshot: Snapshot) -> list[ResourceClaim]:
+    """Return the claims with devices of a node that end without another victim.
+
+    Those of pods that are gone, and of less important pods that terminate on the node.
+    """
+    terminating_uids = {
+        uid
+        for uid, terminating_pod in snapshot.terminating.items()
+        if terminating_pod.spec.node_name == node
+        and priority_of(terminating_pod) < priority_of(pod)
+    }
+    names: set[Name] = set(snapshot.releasing)
+    for uid in terminating_uids:
+        names |= snapshot.claims_of.get(uid, frozenset())
+    pools = pools_of(node, snapshot) if names else frozenset()
+    claims = (snapshot.claims.get(name) for name in sorted(names))
+    return [
+        claim
+        for claim in claims
+        if claim is not None
+        and uses_pools(claim, pools)
+        and (claim_name(claim) in snapshot.releasing or _is_only_for(claim, terminating_uids))
+    ]
 
 
 def pools_of(node: str, snapshot: Snapshot) -> frozenset[PoolId]:
@@ -128,31 +153,6 @@ def priority_of(pod: Pod) -> int:
 def by_importance(pods: Iterable[Pod]) -> Sequence[Pod]:
     """Return pods, the most important first."""
     return sorted(pods, key=lambda pod: (-priority_of(pod), pod.metadata.uid))
-
-
-def _ending_claims(pod: Pod, node: str, snapshot: Snapshot) -> list[ResourceClaim]:
-    """Return the claims with devices of a node that end without another victim.
-
-    Those of pods that are gone, and of less important pods that terminate on the node.
-    """
-    terminating_uids = {
-        uid
-        for uid, terminating_pod in snapshot.terminating.items()
-        if terminating_pod.spec.node_name == node
-        and priority_of(terminating_pod) < priority_of(pod)
-    }
-    names: set[Name] = set(snapshot.releasing)
-    for uid in terminating_uids:
-        names |= snapshot.claims_of.get(uid, frozenset())
-    pools = pools_of(node, snapshot) if names else frozenset()
-    claims = (snapshot.claims.get(name) for name in sorted(names))
-    return [
-        claim
-        for claim in claims
-        if claim is not None
-        and uses_pools(claim, pools)
-        and (claim_name(claim) in snapshot.releasing or _is_only_for(claim, terminating_uids))
-    ]
 
 
 def _is_only_for(claim: ResourceClaim, uids: Collection[str]) -> bool:

@@ -13,6 +13,7 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from sidecar.plan.nominations import (
     by_importance,
+    ending_claims,
     nominated_node,
     pools_of,
     rivals_near,
@@ -106,13 +107,14 @@ def fits_with(
 def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     """Return claims that are being released and leave a node where the pod fits then; empty if none do.
 
-    While there are such claims, a victim would be evicted for nothing. Claims whose devices other pods
-    are nominated for do not count.
+    While there are such claims, a victim would be evicted for nothing. On the node that the pod is nominated
+    for those of terminating pods count, too: the scheduler may have seen the end of a victim before us.
+    Claims whose devices other pods are nominated for do not count.
     """
     claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
     if isinstance(claims, Rejection) or not claims.open:
         return frozenset()
-    released_claims = _released_claims(snapshot)
+    released_claims = _released_claims(pod, snapshot)
     nodes = _nodes_of(pod, released_claims, snapshot)
     if not nodes:
         return frozenset()
@@ -139,14 +141,19 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     return frozenset()
 
 
-def _released_claims(snapshot: Snapshot) -> Mapping[Name, ResourceClaim]:
-    """Return the claims that are being released and have a device that may be given."""
-    claims = (snapshot.claims.get(name) for name in sorted(snapshot.releasing))
+def _released_claims(pod: Pod, snapshot: Snapshot) -> Mapping[Name, ResourceClaim]:
+    """Return the claims that are released without a further victim, and have a device that may be given."""
+    claims = [
+        claim
+        for name in sorted(snapshot.releasing)
+        if (claim := snapshot.claims.get(name)) is not None
+    ]
+    if nominated_node(pod) in snapshot.cluster.nodes:
+        claims += ending_claims(pod, nominated_node(pod), snapshot)
     return {
         claim_name(claim): claim
         for claim in claims
-        if claim is not None
-        and any(pool.driver in snapshot.drivers for pool in _pools_of_claim(claim))
+        if any(pool.driver in snapshot.drivers for pool in _pools_of_claim(claim))
     }
 
 

@@ -48,9 +48,9 @@ class WaitingPod(NamedTuple):
     woken_s: float | None = None
     awaited: frozenset[Name] = frozenset()
 
-    def has_waited(self, releasing: frozenset[Name]) -> bool:
+    def has_waited(self, ending_claims: frozenset[Name]) -> bool:
         """Return whether the releases that it waits for are over, whomever they helped."""
-        return bool(self.awaited) and self.awaited.isdisjoint(releasing)
+        return bool(self.awaited) and self.awaited.isdisjoint(ending_claims)
 
 
 class Woken(NamedTuple):
@@ -71,13 +71,14 @@ def find_placeable(
         limit: Pods at most.
     """
     plan = _Plan(snapshot)
+    ending_claims = _ending_claims(snapshot)
     woken: list[Pod] = []
     for entry in sorted(waiting, key=_importance):
         is_placeable = plan.takes(entry)
         # One that was woken before, and not tried since, takes its devices and is not woken again.
         if entry.woken_s is not None:
             continue
-        if not is_placeable and not entry.has_waited(snapshot.releasing):
+        if not is_placeable and not entry.has_waited(ending_claims):
             continue
         if len(woken) == limit:
             return Woken(tuple(woken), more=True)
@@ -158,6 +159,12 @@ def question_of(pod: Pod, snapshot: Snapshot) -> Question | None:
         enc_hook=str,
     )
     return parts, strategy
+
+
+def _ending_claims(snapshot: Snapshot) -> frozenset[Name]:
+    """Return the claims of pods that are gone, or terminate."""
+    claims_of_terminating = (snapshot.claims_of.get(uid, ()) for uid in snapshot.terminating)
+    return snapshot.releasing.union(*claims_of_terminating)
 
 
 def _importance(entry: WaitingPod) -> tuple[int, int]:

@@ -281,6 +281,26 @@ def test_what_is_released_for_a_nominated_pod_helps_no_other(
     assert awaited(cluster) == expected
 
 
+@pytest.mark.parametrize(
+    ("nominated", "expected"),
+    [
+        pytest.param("node-1", ["held"], id="its victim"),
+        pytest.param("node-2", [], id="not on another node"),
+        pytest.param("", [], id="nor by a pod that is nominated for none"),
+    ],
+)
+def test_the_end_of_a_victim_is_waited_for(nominated: str, expected: list[str]) -> None:
+    """The scheduler does not look for another one while it knows of this one, which may be no longer."""
+    cluster = snapshot(
+        held("node-1/gpu-0", uid="uid-low"),
+        held("node-1/gpu-1", "node-2/gpu-0", "node-2/gpu-1", name="stays", uid="uid-stays"),
+        claim(request(), name="gpu"),
+        pods=[STAYS, pod("held", name="low", nodeName="node-1", is_deleted=True)],
+    )
+
+    assert awaited(cluster, pod("gpu", priority=5, nominated=nominated)) == expected
+
+
 def test_looking_for_a_release_that_helps_costs_a_bounded_number_of_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,13 +18,16 @@ from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod, find_placeable
 from testing.allocation.builders import (
     DRIVER,
+    allocated_claim,
     claim,
     device_class,
     devices,
     node,
     request,
+    result,
     slice_of,
 )
+from testing.sidecar import snapshots
 
 NODES = ("node-0", "node-1", "node-2")
 
@@ -151,5 +155,31 @@ def test_devices_help_nobody_on_nodes_that_were_tried(
     woken = find_placeable(
         waiting, snapshot([claim(request(), name="gpu-p0")], {**everywhere, **free})
     )
+
+    assert expected == [item.metadata.name for item in woken.pods]
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([], [], id="its pod is gone, and it is not released"),
+        pytest.param([{"is_deleted": True}], [], id="its pod terminates"),
+        pytest.param([{}], ["a"], id="it is another pod's now"),
+    ],
+)
+def test_a_pod_is_tried_again_when_the_release_that_it_waits_for_is_over(
+    pods: Sequence[Mapping[str, Any]], expected: list[str]
+) -> None:
+    everything = snapshots.snapshot(
+        snapshots.used_by(
+            allocated_claim(result("gpu-0"), result("gpu-1"), name="held"), "uid-low"
+        ),
+        claim(request(), name="gpu"),
+        nodes=[node("node-1")],
+        pods=[snapshots.pod("held", name="low", nodeName="node-1", **fields) for fields in pods],
+    )
+    waiting = WaitingPod(snapshots.pod("gpu"), 0, awaited=frozenset({("default", "held")}))
+
+    woken = find_placeable([waiting], everything)
 
     assert expected == [item.metadata.name for item in woken.pods]
