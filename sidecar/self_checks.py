@@ -59,5 +59,5 @@ async def watch_scheduler(
         if count_greetings() != heard:
             heard, left_s = count_greetings(), timeout_s
     raise SchedulerSilent(
-        "the scheduler beside this sidecar has not said hello for schedulerTimeout; another replica leads"
+        "the scheduler beside this sidecar has not said hello for schedulerTimeout, so another may lead"
     )

@@ -127,7 +127,9 @@ def hard_slices(nodes: Iterable[Node]) -> list[ResourceSlice]:
     return [
         slice_of(
             *(
-                device(name, shared=True, capacity={"memory": str(100_000 + 1_700 * number + index)})
+                device(
+                    name, shared=True, capacity={"memory": str(100_000 + 1_700 * number + index)}
+                )
                 for number, name in enumerate("abcdef")
             ),
             pool=node_.metadata.name,
