@@ -29,12 +29,13 @@ type Reply struct {
 type Sidecar struct {
 	Socket string
 
-	mutex    sync.Mutex
-	instance string
-	highest  float64
-	known    bool
-	replies  map[string][]Reply
-	requests []Request
+	mutex       sync.Mutex
+	connections int
+	instance    string
+	highest     float64
+	known       bool
+	replies     map[string][]Reply
+	requests    []Request
 }
 
 // Start serves until the test ends.
@@ -49,7 +50,7 @@ func Start(t *testing.T) *Sidecar {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: sidecar}
+	server := &http.Server{Handler: sidecar, ConnState: sidecar.count}
 	t.Cleanup(func() { _ = server.Close() })
 	go func() { _ = server.Serve(listener) }()
 	return sidecar
@@ -80,6 +81,21 @@ func (s *Sidecar) Requests(point string) []Request {
 		}
 	}
 	return arrived
+}
+
+// Connections returns how many connections were made so far.
+func (s *Sidecar) Connections() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.connections
+}
+
+func (s *Sidecar) count(_ net.Conn, state http.ConnState) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if state == http.StateNew {
+		s.connections++
+	}
 }
 
 // ServeHTTP answers one request.
