@@ -19,6 +19,7 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from kube.names import SCHEDULER_NAME
 from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import ObserverSettings
@@ -246,6 +247,40 @@ async def test_a_pod_for_which_there_are_devices_gets_no_event(server: FakeApiSe
 
     assert [] == observation.notes
     assert "drawbridge_observer_pending_pods 1.0" in observation.metrics
+
+
+async def test_pods_of_the_bridge_are_left_to_the_bridge(server: FakeApiServer) -> None:
+    """Its sidecar explains them itself; two pods that wait for the same would be evaluated together."""
+    wait_for_two(server, "bridged")
+    server.put(PODS, _of_the_bridge("bridged"))
+    wait_for_two(server)
+    async with observing(server) as observation:
+        await until(lambda: observation.counted("created"))
+        await until(lambda: "drawbridge_observer_pending_pods 1.0" in observation.metrics)
+
+        (event,) = server.objects(EVENTS)
+
+    assert "uid-trainer" == event["regarding"]["uid"]
+
+
+async def test_pods_of_the_bridge_are_explained_where_the_settings_say_so(
+    server: FakeApiServer,
+) -> None:
+    wait_for_two(server, "bridged")
+    server.put(PODS, _of_the_bridge("bridged"))
+    settings = msgspec.structs.replace(FAST, silent_for_schedulers=())
+    async with observing(server, settings) as observation:
+        await until(lambda: observation.counted("created"))
+
+        (event,) = server.objects(EVENTS)
+
+    assert "uid-bridged" == event["regarding"]["uid"]
+
+
+def _of_the_bridge(name: str) -> Document:
+    waiting = pod(name)
+    waiting["spec"]["schedulerName"] = SCHEDULER_NAME
+    return waiting
 
 
 async def test_a_pod_with_devices_and_without_a_node_gets_no_event(server: FakeApiServer) -> None:

@@ -380,8 +380,17 @@ async def test_a_process_watches_each_resource_and_selector_once(
         (["webhook", "--config", "/none/settings.yaml"], "No such file"),
         (["controllers", "--kubeconfig", "/none/kubeconfig"], "kubeconfig"),
         (["observer", "--probe-port", "x"], "invalid int value"),
+        (["sidecar", "--metrics-port", "70000"], "sidecar.metricsPort"),
+        (["sidecar", "--kubeconfig", "/none/kubeconfig"], "kubeconfig"),
     ],
-    ids=["a port that is none", "a file that is not there", "no kubeconfig there", "no number"],
+    ids=[
+        "a port that is none",
+        "a file that is not there",
+        "no kubeconfig there",
+        "no number",
+        "a port of the sidecar that is none",
+        "no kubeconfig of the sidecar there",
+    ],
 )
 def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], message: str) -> None:
     command = [sys.executable, "-m", *arguments]

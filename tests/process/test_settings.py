@@ -26,6 +26,8 @@ from process.settings import (
     to_document,
 )
 from process.translation import TranslationSettings
+from sidecar.settings import MAX_SOCKET_PATH
+from sidecar.settings import Settings as SidecarProcessSettings
 from translation.snapshot import DEFAULT_PROFILES, TranslationOptions
 from webhook.settings import VARIABLES, Settings, WebhookSettings
 
@@ -142,6 +144,42 @@ REFUSED = (
         "observer: {featureGates: {X: true}}",
         "unknown feature gate",
         ObserverProcessSettings,
+    ),
+    Refused(
+        "a gate of the sidecar",
+        "sidecar: {featureGates: {X: true}}",
+        "unknown feature gate X",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "a strategy that there is not",
+        "sidecar: {defaultStrategy: Bestfit}",
+        "defaultStrategy: .*BestFit",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "a socket whose path is too long for Linux",
+        f"sidecar: {{socket: /{'s' * MAX_SOCKET_PATH}}}",
+        f"socket: a path has at most {MAX_SOCKET_PATH} bytes",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "a deadline that no write can meet",
+        "sidecar: {writeTimeout: 5s, writeDeadline: 4s}",
+        "writeDeadline must not be below writeTimeout",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "a driver that is named twice",
+        "sidecar: {drivers: [a.example.com, b.example.com, a.example.com]}",
+        "drivers: a.example.com is there twice",
+        SidecarProcessSettings,
+    ),
+    Refused(
+        "a sidecar that outlives its Lease",
+        "sidecar: {leaderElection: {renewDeadline: 15s}}",
+        "renewDeadline",
+        SidecarProcessSettings,
     ),
 )
 
