@@ -84,8 +84,10 @@ class Interposer:
         self._listening = threading.Event()
         self._thread = threading.Thread(target=self._run, name="interposer")
         self._held: list[tuple[str, Callable[[], Awaitable[LateWrite]]]] = []
-        self._watches: set[asyncio.Task[Any]] = set()
-        self._expired: set[str] | None = None
+        self._watches: dict[asyncio.Task[Any], str] = {}
+        self._withheld: frozenset[str] = frozenset()
+        self._resumed = asyncio.Event()
+        self._expired: set[tuple[str, str]] | None = None
         self.counts: dict[Fate, int] = dict.fromkeys(Fate, 0)
 
     def __enter__(self) -> Self:
@@ -122,13 +124,24 @@ class Interposer:
         """Return the paths of the writes that are held."""
         return {path for path, _ in self._held}
 
+    def withhold_watches(self, *resources: str) -> None:
+        """Cut the watches of resources, and leave later ones without an answer until `expire_watches`."""
+
+        async def cut() -> None:
+            self._withheld = frozenset(resources)
+            self._resumed.clear()
+            self._cut(self._is_withheld)
+
+        asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
+
     def expire_watches(self) -> None:
-        """Cut all watches, and answer the next one of each resource with 410."""
+        """Cut all watches, and answer the next one of each client and resource with 410."""
 
         async def cut() -> None:
             self._expired = set()
-            for task in tuple(self._watches):
-                task.cancel()
+            self._withheld = frozenset()
+            self._resumed.set()
+            self._cut(lambda _path: True)
 
         asyncio.run_coroutine_threadsafe(cut(), self._loop).result(10)
 
@@ -190,13 +203,24 @@ class Interposer:
             request.transport.abort()
         raise web.HTTPBadGateway
 
+    def _cut(self, is_cut: Callable[[str], bool]) -> None:
+        for task, path in tuple(self._watches.items()):
+            if is_cut(path):
+                task.cancel()
+
+    def _is_withheld(self, path: str) -> bool:
+        return path.rpartition("/")[2] in self._withheld
+
     async def _watch(self, request: web.Request) -> web.StreamResponse:
-        if self._expired is not None and request.path not in self._expired:
-            self._expired.add(request.path)
+        if self._is_withheld(request.path):
+            await self._resumed.wait()
+        client = (request.headers.get("User-Agent", ""), request.path)
+        if self._expired is not None and client not in self._expired:
+            self._expired.add(client)
             return web.json_response(EXPIRED, status=410)
         task = asyncio.current_task()
         assert task is not None
-        self._watches.add(task)
+        self._watches[task] = request.path
         try:
             return await self._pass(request, b"")
         except asyncio.CancelledError:
@@ -204,13 +228,15 @@ class Interposer:
                 request.transport.abort()
             raise
         finally:
-            self._watches.discard(task)
+            del self._watches[task]
 
     async def _pass(self, request: web.Request, body: bytes) -> web.StreamResponse:
         url = self._server + request.path_qs
         try:
+            # Compressed, the events with which client-go begins a watch never reach it from here.
+            headers = {**_kept(request.headers), "Accept-Encoding": "identity"}
             async with self._session.request(
-                request.method, url, data=body or None, headers=_kept(request.headers)
+                request.method, url, data=body or None, headers=headers
             ) as answer:
                 response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
                 await response.prepare(request)
