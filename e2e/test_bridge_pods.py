@@ -1,10 +1,13 @@
 """Pods that the bridge schedules: their claims are allocated, and their devices released again."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
+import pytest
+
 from e2e.access import Access, Object, stream
-from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.bridge import ROOT, Bridge, bridged, doubly_held, is_waiting
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
 from e2e.translated import devices
@@ -79,6 +82,51 @@ def test_pods_that_fit_nowhere_wait_and_get_what_is_released(
     claims = cluster.objects("resourceclaims", namespace)
     for name in waiting:
         assert len(devices(pods[name], claims)["main"]) == 1
+
+
+@pytest.mark.usefixtures("bridge")
+def test_the_documented_watch_says_which_pod_was_bound_to_which_node(
+    cluster: Access, namespace: str, nodes: list[str]
+) -> None:
+    """Pods of the bridge, with devices and without; not those of another scheduler."""
+    page = (ROOT / "docs" / "bridge.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("kubectl get events"))
+    program, *words = shlex.split(line)
+    assert program == "kubectl"
+    watch = cluster.run("events-watch", (cluster.kubectl_binary, *words), cluster.environment())
+    other = pod("of-another-scheduler", nodeSelector={"kubernetes.io/hostname": nodes[0]})
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream([other]))
+    _wait_event(cluster, namespace, "of-another-scheduler")
+    bound = [*_pods_with_a_device(["with-a-device"], nodes), bridged(pod("without"), nodes)]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(bound))
+
+    messages = [
+        f"Successfully assigned {namespace}/{name} to "
+        f"{cluster.wait_running(name, namespace, timeout_s=TIMEOUT_S)['spec']['nodeName']}"
+        for name in ("with-a-device", "without")
+    ]
+    cluster.wait_until(
+        lambda: all(message in watch.log.read_text() for message in messages),
+        "the watch tells of both",
+        timeout_s=TIMEOUT_S,
+    )
+
+    # A watch tells in the order in which events were stored.
+    assert "of-another-scheduler" not in watch.log.read_text()
+    watch.stop()
+    del cluster.children[watch.name]
+
+
+def _wait_event(cluster: Access, namespace: str, name: str) -> None:
+    """Wait until a pod was told to be bound."""
+    cluster.wait_until(
+        lambda: any(
+            event["reason"] == "Scheduled" and event["involvedObject"]["name"] == name
+            for event in cluster.objects("events", namespace)
+        ),
+        f"an event about {name}",
+        timeout_s=TIMEOUT_S,
+    )
 
 
 def _pods_with_a_device(names: Sequence[str], nodes: Sequence[str]) -> list[Object]:
