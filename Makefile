@@ -145,12 +145,14 @@ soak: setup ## load with faults for MINUTES=n, an hour without: of the webhook, 
 	$(BIN)/python -m $(if $(BRIDGE),bench.bridge.churn $(if $(NODES),--nodes "$(NODES)"),e2e.soak) $(if $(MINUTES),--minutes "$(MINUTES)")
 
 .PHONY: chaos
-chaos: setup ## schedules of the allocation protocol, faults that are planted into it, a cluster until full; SEEDS=n, FIRST=seed for one run again
+chaos: setup ## schedules of the allocation protocol, faults that are planted into it, stories of the bridge at full size; SEEDS=n, FIRST=seed for one run again
 	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
 	@for fault in no-fence no-wait settled-by-reading same-identity no-drain; do \
 	  $(BIN)/python -m testing.sidecar.chaos --seeds 500 --fault $$fault || exit 1; done
 	@$(BIN)/python -m testing.sidecar.chaos --seeds 12000 --fault no-wait-before
-	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" $(PYTEST) $(UNIT) -m e2e e2e/test_bridge_until_full.py)
+	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
+	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \
+	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting))
 
 .PHONY: bench
 bench: setup ## measure side by side with the anchors; OUT=file for JSON lines; SUITE=bridge for schedulers, ARGS="--nodes 100 --pods 200"

@@ -31,6 +31,8 @@ NAMESPACE_FILE: Final = ROOT / "manifests" / "base" / "namespace.yaml"
 LEASE: Final = "drawbridge-bridge"
 PROGRAM: Final = "drawbridge-scheduler"
 READY_TIMEOUT_S: Final = 90.0
+NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
+"""A flag of the scheduler, so that whoever wakes a waiting pod, it was not the scheduler's own timer."""
 
 _STAYS: Final = frozenset({"Deployment", "ConfigMap"})
 _IMPATIENT: Final = {

@@ -13,7 +13,7 @@ import pytest
 from e2e import inventory
 from e2e.access import Access, Object
 from e2e.audit import conflicts, log_length, stored_claims
-from e2e.bridge import Bridge, bridged, doubly_held, is_waiting
+from e2e.bridge import NEVER_FLUSHED, Bridge, bridged, doubly_held, is_waiting
 from e2e.interposer import Fate, Interposer
 from e2e.inventory import EXAMPLE
 from e2e.objects import priority_class
@@ -23,7 +23,6 @@ TIMEOUT_S: Final = 120.0
 PRIORITY: Final = "late-important"
 PODS: Final = 4
 A_MINUTE_S: Final = 60.0
-NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
 HIDDEN: Final = (("resourceclaims",), ("resourceclaims", "pods"))
 
 pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
