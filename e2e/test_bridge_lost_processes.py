@@ -49,6 +49,7 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
     ("part", "number"),
     [
         ("scheduler", signal.SIGKILL),
+        ("scheduler", signal.SIGSTOP),
         ("sidecar", signal.SIGKILL),
         ("sidecar", signal.SIGSTOP),
     ],
