@@ -4,7 +4,8 @@
   their devices, and it allocates no others. One list says both, so no two accounts may allocate for
   a driver, and for none is there nobody.
 * The policy `drawbridge-fence-holder` has the bridge's Lease as its parameter, and is about the bridge's
-  account only: it changes allocations under the field manager of the process that holds the Lease.
+  account only: it changes allocations, and for whom claims are reserved, under the field manager of the
+  process that holds the Lease. A late write of an earlier holder would take the claim from a pod that runs.
 
 They are two because a policy without its parameter is decided before its match conditions: a missing
 Lease would refuse every status of every claim in the cluster, or nothing. While the Lease is missing,
@@ -47,10 +48,8 @@ _RESULTS: Final = "object.?status.?allocation.?devices.?results.orValue([])"
 _IS_BRIDGE: Final = (
     f"request.userInfo.username == {quote(f'system:serviceaccount:{NAMESPACE}:{BRIDGE_ACCOUNT}')}"
 )
-_CHANGES: Final = {
-    "name": "allocation-changes",
-    "expression": "object.?status.?allocation != oldObject.?status.?allocation",
-}
+_ALLOCATION_CHANGES: Final = "object.?status.?allocation != oldObject.?status.?allocation"
+_CONSUMERS_CHANGE: Final = "object.?status.?reservedFor != oldObject.?status.?reservedFor"
 
 
 def fence_documents(drivers: Collection[str]) -> list[Document]:
@@ -101,7 +100,7 @@ def _driver_spec(drivers: Collection[str]) -> Document:
         "failurePolicy": "Fail",
         "matchConstraints": _STATUS_OF_CLAIMS,
         "matchConditions": [
-            _CHANGES,
+            {"name": "allocation-changes", "expression": _ALLOCATION_CHANGES},
             {
                 "name": "owned-driver-or-bridge",
                 "expression": f"{_IS_BRIDGE}\n|| {_RESULTS}.exists(result, {owned})",
@@ -128,7 +127,13 @@ def _holder_spec() -> Document:
         "failurePolicy": "Fail",
         "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
         "matchConstraints": _STATUS_OF_CLAIMS,
-        "matchConditions": [_CHANGES, {"name": "is-the-bridge", "expression": _IS_BRIDGE}],
+        "matchConditions": [
+            {
+                "name": "allocation-or-consumers-change",
+                "expression": f"{_ALLOCATION_CHANGES}\n|| {_CONSUMERS_CHANGE}",
+            },
+            {"name": "is-the-bridge", "expression": _IS_BRIDGE},
+        ],
         "validations": [
             _validation(
                 'params.?spec.?holderIdentity.orValue("") != ""\n'

@@ -209,8 +209,9 @@ def test_a_status_without_another_allocation_and_a_deallocation_pass(claims: Cla
 
     assert not claims.write(name, {"reservedFor": [consumer]}, user=SCHEDULER)
     assert not claims.write(name, {"reservedFor": None}, user=SCHEDULER)
-    stale = claims.write(name, {"allocation": None}, manager=manager("sidecar-0"))
-    assert "does not hold the Lease" in stale
+    for status in ({"allocation": None}, {"reservedFor": [consumer]}):
+        stale = claims.write(name, status, manager=manager("sidecar-0"))
+        assert "does not hold the Lease" in stale
     assert not claims.write(name, {"allocation": None}, user=SCHEDULER)
 
 

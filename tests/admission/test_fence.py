@@ -57,6 +57,16 @@ def test_only_the_second_policy_has_a_parameter_and_it_names_no_driver() -> None
     assert GPU not in str(second)
 
 
+def test_only_the_second_policy_is_about_whom_claims_are_reserved_for() -> None:
+    """kube-controller-manager writes consumers of all claims; of the bridge, only the holder may."""
+    first, _, second, _ = fence_documents([GPU])
+
+    assert "reservedFor" not in str(first)
+    change, is_bridge = second["spec"]["matchConditions"]
+    assert "object.?status.?reservedFor != oldObject.?status.?reservedFor" in change["expression"]
+    assert "request.userInfo.username ==" in is_bridge["expression"]
+
+
 @pytest.mark.parametrize(
     ("name", "policy", "drivers", "expected"),
     [
