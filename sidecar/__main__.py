@@ -10,16 +10,13 @@ Everything that it knows comes from the API and, for what is not written yet, fr
 import asyncio
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
-
-from kube.api.urls import ALLOCATOR_OWNERSHIPS
-from kube.client.client import Client, PatchType
-from kube.names import FIELD_MANAGER_PREFIX, SIDECAR_REPORTER
+from kube.client.client import Client
+from kube.names import SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
 from process.command import Command, Process, run_command
@@ -39,7 +36,7 @@ from sidecar.server import SchedulerServer
 from sidecar.service import Service
 from sidecar.settings import VARIABLES, Settings
 from sidecar.state import ClusterState
-from sidecar.writer import ClaimWriter
+from sidecar.writer import LeaderWriter
 
 NOT_LEADING: Final = "this sidecar does not lead"
 FENCE_LAG_S: Final = 1.0
@@ -95,7 +92,7 @@ async def serve(process: Process[Settings]) -> None:
         await run_while_leading(
             process,
             client,
-            partial(_begin, _Parts(process, client, session, metrics, recorder, engine)),
+            partial(begin, Parts(process, client, session, metrics, recorder, engine)),
             lease=settings.leader_election.resource_name,
             election=settings.leader_election,
             server=settings,
@@ -106,7 +103,7 @@ async def serve(process: Process[Settings]) -> None:
         )
 
 
-class _Parts(NamedTuple):
+class Parts(NamedTuple):
     """The parts that outlive a leadership."""
 
     process: Process[Settings]
@@ -117,8 +114,14 @@ class _Parts(NamedTuple):
     engine: WorkerEngine
 
 
-def _begin(parts: _Parts, term: Term) -> Work:
-    """Return the work of a leader: nothing that was known before counts."""
+def begin(
+    parts: Parts, term: Term, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> Work:
+    """Return the work of a leader: nothing that was known before counts.
+
+    Args:
+        sleep: Waits for so many seconds.
+    """
     process, client, session, metrics, recorder, engine = parts
     settings = process.settings.sidecar
     informers = InformerFactory(client)
@@ -133,7 +136,7 @@ def _begin(parts: _Parts, term: Term) -> Work:
     )
     gates = GateCheck(settings.features(), client.metrics)
     has_waited = asyncio.Event()
-    writer = ClaimWriter(
+    writer = LeaderWriter(
         client,
         identity=process.identity,
         timeout_s=settings.write_timeout,
@@ -175,23 +178,8 @@ def _begin(parts: _Parts, term: Term) -> Work:
         """Return why no call can be answered."""
         return (state.check() if has_waited.is_set() else WAITING_FOR_WRITES) or gates.problem()
 
-    async def report(name: str, patch: Mapping[str, Any]) -> bytes:
-        """Write the status of the AllocatorOwnership, and return the object as stored."""
-        with writer.count_write(ALLOCATOR_OWNERSHIPS):
-            return bytes(
-                await client.patch(
-                    ALLOCATOR_OWNERSHIPS,
-                    name,
-                    patch,
-                    PatchType.MERGE,
-                    msgspec.Raw,
-                    subresource="status",
-                    field_manager=f"{FIELD_MANAGER_PREFIX}{process.identity}",
-                )
-            )
-
     reporter = OwnershipReporter(
-        state, report, holder=process.identity, problem=problem, now=process.now
+        state, writer, holder=process.identity, problem=problem, now=process.now
     )
 
     async def follow() -> None:
@@ -199,7 +187,7 @@ def _begin(parts: _Parts, term: Term) -> Work:
         session.begin(service, problem)
         try:
             if not term.is_successor:
-                await asyncio.sleep(settings.write_timeout + FENCE_LAG_S)
+                await sleep(settings.write_timeout + FENCE_LAG_S)
             has_waited.set()
             async with asyncio.TaskGroup() as group:
                 group.create_task(informers.run())

@@ -1,23 +1,37 @@
 """Writes the status of the AllocatorOwnership: who leads, which drivers are served, what is held back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, Protocol
 
-from kube.api.meta import status_patch
-from kube.errors import KubeError, NotFound
+from kube.errors import Conflict, KubeError, NotFound
 from kube.logs import get_logger
-from sidecar.plan.ownership_status import Report, complete_pools, ownership_status
+from sidecar.plan.ownership_status import (
+    Report,
+    complete_pools,
+    conditional_patch,
+    ownership_status,
+)
+from sidecar.plan.writes import Patch
 from sidecar.state import ClusterState
 
 PERIOD_S: Final = 1.0
 MAX_RETRY_S: Final = 30.0
 
-Patch = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
-"""Patches the status of the AllocatorOwnership of a name, and returns the object as stored."""
-
 log = get_logger()
+
+
+class Writer(Protocol):
+    """The port through which an AllocatorOwnership is written and read."""
+
+    async def patch_ownership(self, name: str, patch: Patch) -> bytes:
+        """Patch the status, and return the object as stored."""
+        ...
+
+    async def read_ownership(self, name: str) -> bytes:
+        """Return the object as stored."""
+        ...
 
 
 class OwnershipReporter:
@@ -26,7 +40,7 @@ class OwnershipReporter:
     def __init__(
         self,
         state: ClusterState,
-        patch: Patch,
+        writer: Writer,
         *,
         holder: str,
         problem: Callable[[], str],
@@ -36,7 +50,7 @@ class OwnershipReporter:
         """Begin without a report.
 
         Args:
-            patch: Writes the status.
+            writer: Writes the status.
             holder: Identity of this process.
             problem: Returns why no call is answered; empty if calls are.
             now: The wall clock.
@@ -44,7 +58,7 @@ class OwnershipReporter:
         """
         self._period_s = period_s
         self._state = state
-        self._patch = patch
+        self._writer = writer
         self._holder = holder
         self._problem = problem
         self._now = now
@@ -68,18 +82,29 @@ class OwnershipReporter:
         if status == ownership.status:
             self._failures = 0
             return
+        name = ownership.metadata.name
         try:
-            raw = await self._patch(
-                ownership.metadata.name, status_patch(ownership.metadata, status)
-            )
+            raw = await self._writer.patch_ownership(name, conditional_patch(ownership, status))
         except NotFound:
             return
+        except Conflict:
+            await self._refresh(name)
         except KubeError as error:
-            self._failures += 1
-            log.warning("ownership.not_written", error=str(error), failures=self._failures)
+            self._fail(error)
         else:
             self._failures = 0
             self._state.put_ownership(raw)
+
+    async def _refresh(self, name: str) -> None:
+        """Read what somebody else has written, so that the next status is decided on it."""
+        try:
+            self._state.put_ownership(await self._writer.read_ownership(name))
+        except KubeError as error:
+            self._fail(error)
+
+    def _fail(self, error: KubeError) -> None:
+        self._failures += 1
+        log.warning("ownership.not_written", error=str(error), failures=self._failures)
 
     def _report(self) -> Report:
         return Report(

@@ -104,7 +104,12 @@ def project_own_ownership(raw: bytes) -> AllocatorOwnership:
     metadata = ownership.metadata
     return replace(
         ownership,
-        metadata=ObjectMeta(name=metadata.name, uid=metadata.uid, generation=metadata.generation),
+        metadata=ObjectMeta(
+            name=metadata.name,
+            uid=metadata.uid,
+            generation=metadata.generation,
+            resource_version=metadata.resource_version,
+        ),
     )
 
 

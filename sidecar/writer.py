@@ -1,4 +1,4 @@
-"""Writes to claims: bounded in number and in time, under the name of the leader.
+"""Writes of the leader, under its name: bounded in number and in time.
 
 Every write names its field manager, `drawbridge/<holder of the Lease>`, by which a policy of the API
 server tells the leader's writes from those of a process that no longer leads.
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import msgspec
 
 from allocator.pods.claims import Name
-from kube.api.urls import RESOURCE_CLAIMS
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, RESOURCE_CLAIMS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError
 from kube.names import FIELD_MANAGER_PREFIX
@@ -19,8 +19,8 @@ from sidecar.plan.pending_writes import PendingWrites
 from sidecar.plan.writes import LOCKED, Outcome, Patch, outcome_of
 
 
-class ClaimWriter:
-    """Patches claims and reads them from a quorum."""
+class LeaderWriter:
+    """Patches claims and the status of the AllocatorOwnership, and reads them from a quorum."""
 
     def __init__(
         self,
@@ -60,13 +60,66 @@ class ClaimWriter:
             return False
         return self._pending.are_over
 
-    @contextmanager
-    def count_write(self, key: Hashable) -> Iterator[None]:
-        """Count the write that is made in the block as one that the next leader has to wait for.
+    async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
+        """Patch a claim, or its status, and return it as stored.
 
-        Args:
-            key: Of the object that is written.
+        Raises:
+            KubeError: It was refused, or there was no answer; `writes.outcome_of` says which.
         """
+        return await self._patch(RESOURCE_CLAIMS, name, patch, "status" if status else "")
+
+    async def read(self, name: Name) -> bytes:
+        """Return a claim from a quorum.
+
+        Raises:
+            NotFound: It does not exist.
+            KubeError: There was no answer.
+        """
+        return await self._read(RESOURCE_CLAIMS, name)
+
+    async def patch_ownership(self, name: str, patch: Patch) -> bytes:
+        """Patch the status of an AllocatorOwnership, and return it as stored.
+
+        Raises:
+            KubeError: As for a claim.
+        """
+        return await self._patch(ALLOCATOR_OWNERSHIPS, ("", name), patch, "status")
+
+    async def read_ownership(self, name: str) -> bytes:
+        """Return an AllocatorOwnership from a quorum.
+
+        Raises:
+            KubeError: As for a claim.
+        """
+        return await self._read(ALLOCATOR_OWNERSHIPS, ("", name))
+
+    async def _patch(self, resource: Resource, key: Name, patch: Patch, subresource: str) -> bytes:
+        """Make a write, and count it as one that the next leader has to wait for."""
+        async with self._slots:
+            if not self._may_write():
+                raise KubeError("this process does not hold the Lease any more", status=LOCKED)
+            namespace, name = key
+            with self._counted_write((resource, key)):
+                return bytes(
+                    await self._client.patch(
+                        resource,
+                        name,
+                        patch,
+                        PatchType.MERGE,
+                        msgspec.Raw,
+                        namespace=namespace,
+                        subresource=subresource,
+                        field_manager=self._field_manager,
+                        timeout_s=self._timeout_s,
+                    )
+                )
+
+    async def _read(self, resource: Resource, key: Name) -> bytes:
+        namespace, name = key
+        return bytes(await self._client.get(resource, name, msgspec.Raw, namespace=namespace))
+
+    @contextmanager
+    def _counted_write(self, key: Hashable) -> Iterator[None]:
         self._pending.begin(key)
         outcome: Outcome | None = Outcome.UNKNOWN  # Also when it is cancelled.
         try:
@@ -78,40 +131,3 @@ class ClaimWriter:
         finally:
             self._pending.end(key, outcome)
             self._ended.set()
-
-    async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
-        """Patch a claim, or its status, and return it as stored.
-
-        Raises:
-            KubeError: It was refused, or there was no answer; `writes.outcome_of` says which.
-        """
-        async with self._slots:
-            if not self._may_write():
-                raise KubeError("this process does not hold the Lease any more", status=LOCKED)
-            namespace, claim = name
-            with self.count_write(name):
-                return bytes(
-                    await self._client.patch(
-                        RESOURCE_CLAIMS,
-                        claim,
-                        patch,
-                        PatchType.MERGE,
-                        msgspec.Raw,
-                        namespace=namespace,
-                        subresource="status" if status else "",
-                        field_manager=self._field_manager,
-                        timeout_s=self._timeout_s,
-                    )
-                )
-
-    async def read(self, name: Name) -> bytes:
-        """Return a claim from a quorum.
-
-        Raises:
-            NotFound: It does not exist.
-            KubeError: There was no answer.
-        """
-        namespace, claim = name
-        return bytes(
-            await self._client.get(RESOURCE_CLAIMS, claim, msgspec.Raw, namespace=namespace)
-        )

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from kube.api.meta import status_patch
 from kube.api.ownership import (
     MAX_DRIVERS,
     MAX_HELD_BACK,
@@ -19,6 +20,7 @@ from kube.api.policy import Condition
 from kube.api.resource import ResourceSlice
 from kube.api.timestamps import rfc3339
 from sidecar.plan.fence import Fence, FenceState
+from sidecar.plan.writes import Patch
 
 MAX_MESSAGE: Final = 1024
 
@@ -93,6 +95,16 @@ def ownership_status(
         # Those that are held back for longest; the others are known to this process alone.
         held_back=tuple(held_claims[-MAX_HELD_BACK:]) or None,
     )
+
+
+def conditional_patch(ownership: AllocatorOwnership, status: AllocatorOwnershipStatus) -> Patch:
+    """Return the patch of a status that was decided on this very version of the object.
+
+    A late write of an earlier leader would otherwise replace what is held back since.
+    """
+    patch = status_patch(ownership.metadata, status)
+    version = {"resourceVersion": ownership.metadata.resource_version}
+    return {**patch, "metadata": {**patch["metadata"], **version}}
 
 
 def _driver_status(settings: OwnedDriver, condition: Condition) -> OwnedDriverStatus:

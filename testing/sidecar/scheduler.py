@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from admission.fence import fence_documents
 from clusterstate.event_history import HistorySettings
 from kube.api.urls import (
-    ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
     NODES,
     PODS,
@@ -24,7 +22,6 @@ from kube.api.urls import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     Resource,
 )
-from kube.client.client import Client, PatchType
 from sidecar.binder import Binder, BinderSettings
 from sidecar.explainer import ACTION, Explainer
 from sidecar.metrics import SidecarMetrics
@@ -34,7 +31,7 @@ from sidecar.server import SchedulerServer
 from sidecar.service import Service
 from sidecar.settings import SidecarSettings
 from sidecar.state import ClusterState
-from sidecar.writer import ClaimWriter
+from sidecar.writer import LeaderWriter
 from testing.allocation.builders import (
     DRIVER,
     claim,
@@ -200,6 +197,7 @@ async def sidecar_beside(
     async with server.client(timeout_s=5.0) as client:
         informers = quick_informers(client)
         recorder = quick_recorder(client)
+        times = {"write_deadline_s": 5.0, "binding_timeout_s": 5.0, **binder}
         state = ClusterState(
             informers,
             settings.features(),
@@ -209,14 +207,13 @@ async def sidecar_beside(
             now=now,
             held_back_timeout_s=settings.held_back_timeout,
         )
-        writer = ClaimWriter(
+        writer = LeaderWriter(
             client,
             identity=HOLDER,
             timeout_s=write_timeout_s,
             max_in_flight=settings.max_writes_in_flight,
             may_write=lambda: True,
         )
-        times = {"write_deadline_s": 5.0, "binding_timeout_s": 5.0, **binder}
         binder_ = Binder(
             state,
             writer,
@@ -244,7 +241,7 @@ async def sidecar_beside(
         listener = SchedulerServer(sidecar.socket, sidecar, metrics)
         reporter = OwnershipReporter(
             state,
-            partial(_write_status, client),
+            writer,
             holder=HOLDER,
             problem=sidecar.problem,
             now=now,
@@ -261,14 +258,6 @@ async def sidecar_beside(
             await until(lambda: not state.check() and sidecar.socket.exists())
             await until(lambda: all(informer.synced.is_set() for informer in informers.informers))
             yield sidecar
-
-
-async def _write_status(client: Client, name: str, patch: Mapping[str, Any]) -> bytes:
-    return bytes(
-        await client.patch(
-            ALLOCATOR_OWNERSHIPS, name, patch, PatchType.MERGE, msgspec.Raw, subresource="status"
-        )
-    )
 
 
 def document(value: object) -> Document:

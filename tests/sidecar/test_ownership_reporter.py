@@ -11,6 +11,8 @@ from kube.api.urls import (
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
+from kube.client.client import PatchType
+from kube.errors import Conflict
 from kube.names import FENCE, HOLDER_FENCE
 from sidecar.settings import SidecarSettings
 from testing.allocation.builders import DRIVER
@@ -193,3 +195,36 @@ async def test_a_status_that_is_so_already_is_not_written_again(tmp_path: Path) 
             own(server, DRIVER, OTHER)
             await until(lambda: stored_status(server)["observedGeneration"] == 2)
         assert len([call for call in server.calls if call.method == "PATCH"]) == writes + 1
+
+
+async def test_a_late_status_of_an_earlier_leader_does_not_replace_what_is_held_back(
+    tmp_path: Path,
+) -> None:
+    async with FakeApiServer() as server:
+        own(server, DRIVER)
+        async with sidecar_beside(server, tmp_path):
+            await until(lambda: bool(stored_status(server)))
+        (first,) = (call for call in server.calls if call.method == "PATCH")
+        own(server, DRIVER, OTHER)  # As the next leader has seen it.
+
+        async with server.client() as client:
+            with pytest.raises(Conflict):
+                await client.patch(
+                    ALLOCATOR_OWNERSHIPS,
+                    "default",
+                    first.body,
+                    PatchType.MERGE,
+                    dict,
+                    subresource="status",
+                )
+
+
+async def test_a_status_that_met_another_version_is_decided_anew(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        own(server, DRIVER)
+        server.fail(409, times=2, matches=lambda call: call.method == "PATCH")
+        async with sidecar_beside(server, tmp_path):
+            await until(lambda: bool(stored_status(server)))
+
+        reads = [call for call in server.calls if call.path.endswith("/default")]
+        assert [call.method for call in reads] == ["GET", "GET"]

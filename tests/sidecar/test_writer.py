@@ -1,13 +1,15 @@
-"""What a sidecar that ends can say about its last writes."""
+"""How many writes are made, by whom, and what a sidecar that ends can say about its last ones."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from kube.api.urls import ALLOCATOR_OWNERSHIPS
 from kube.errors import KubeError
-from sidecar.writer import ClaimWriter
+from sidecar.plan.writes import Outcome, outcome_of
+from sidecar.writer import LeaderWriter
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import put_claim
 
@@ -15,18 +17,24 @@ NAME = ("default", "claim")
 
 
 @asynccontextmanager
-async def writer_of(server: FakeApiServer, timeout_s: float) -> AsyncIterator[ClaimWriter]:
+async def writer_of(
+    server: FakeApiServer,
+    timeout_s: float,
+    *,
+    max_in_flight: int = 2,
+    may_write: Callable[[], bool] = lambda: True,
+) -> AsyncIterator[LeaderWriter]:
     async with server.client(timeout_s=5.0) as client:
-        yield ClaimWriter(
+        yield LeaderWriter(
             client,
             identity="us",
             timeout_s=timeout_s,
-            max_in_flight=2,
-            may_write=lambda: True,
+            max_in_flight=max_in_flight,
+            may_write=may_write,
         )
 
 
-async def write(writer: ClaimWriter) -> bytes:
+async def write(writer: LeaderWriter) -> bytes:
     return await writer.patch(NAME, {"metadata": {"annotations": {"a": "b"}}}, status=False)
 
 
@@ -74,4 +82,53 @@ async def test_a_write_that_was_cancelled_is_not_over() -> None:
             writing.cancel()
 
         assert writing.cancelled()
+        assert not await writer.drain()
+
+
+async def test_nothing_is_sent_when_the_lease_may_be_lost() -> None:
+    async with FakeApiServer() as server, writer_of(server, 2.0, may_write=lambda: False) as writer:
+        put_claim(server, NAME[1])
+
+        with pytest.raises(KubeError) as of_claim:
+            await write(writer)
+        with pytest.raises(KubeError) as of_ownership:
+            await writer.patch_ownership("default", {"status": {}})
+
+        assert [outcome_of(error.value) for error in (of_claim, of_ownership)] == [
+            Outcome.NOT_SENT,
+            Outcome.NOT_SENT,
+        ]
+        assert not server.calls
+        assert await writer.drain()
+
+
+async def test_so_many_writes_at_a_time() -> None:
+    async with FakeApiServer() as server, writer_of(server, 30.0, max_in_flight=1) as writer:
+        put_claim(server, NAME[1])
+        is_over = server.delay(lambda call: call.method == "PATCH")
+        async with asyncio.TaskGroup() as group:
+            writing = [group.create_task(write(writer)) for _ in range(2)]
+            await until(lambda: server.counts["PATCH"] == 1)
+            # What is sent after the second write would be, and is answered, comes after it.
+            await writer.read(NAME)
+            await writer.read(NAME)
+            assert server.counts["PATCH"] == 1
+            is_over.set()
+
+        assert all(task.result() for task in writing)
+        assert server.counts["PATCH"] == 2
+
+
+async def test_the_status_of_the_ownership_is_a_write_that_the_next_leader_waits_for() -> None:
+    async with FakeApiServer() as server, writer_of(server, 0.2) as writer:
+        server.put(ALLOCATOR_OWNERSHIPS, {"metadata": {"name": "default"}})
+        await writer.patch_ownership("default", {"status": {"holder": "us"}})
+        (call,) = server.calls
+        assert (call.query["fieldManager"], call.query["timeout"]) == ("drawbridge/us", "200ms")
+        assert await writer.drain()
+
+        server.hang()
+        with pytest.raises(KubeError):
+            await writer.patch_ownership("default", {"status": {"holder": "us"}})
+
         assert not await writer.drain()

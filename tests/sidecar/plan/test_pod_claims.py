@@ -1,0 +1,38 @@
+"""The claims of a pod that may be used."""
+
+from kube.api.core import Pod
+from kube.api.meta import convert
+from kube.api.resource import ResourceClaim
+from sidecar.plan.pod_claims import find_claims
+from sidecar.plan.rejections import Code, Rejection
+from sidecar.plan.writes import MAX_CONSUMERS
+
+POD = convert(
+    {
+        "metadata": {"name": "a", "namespace": "default", "uid": "uid-a"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+    },
+    Pod,
+)
+
+
+def code(*consumer_uids: str) -> Code | None:
+    """Return why a pod cannot use a claim with these consumers; None if it can."""
+    consumers = [{"resource": "pods", "name": uid, "uid": uid} for uid in consumer_uids]
+    claim = convert(
+        {
+            "metadata": {"name": "gpu", "namespace": "default", "uid": "gpu"},
+            "status": {"allocation": {}, "reservedFor": consumers},
+        },
+        ResourceClaim,
+    )
+    found = find_claims(POD, {("default", "gpu"): claim}, {})
+    return found.code if isinstance(found, Rejection) else None
+
+
+def test_a_claim_has_a_place_for_so_many_pods_only() -> None:
+    others = [f"uid-{number}" for number in range(MAX_CONSUMERS)]
+
+    assert code(*others[1:]) is None
+    assert code(*others) is Code.TOO_MANY_CONSUMERS
+    assert code(*others[1:], "uid-a") is None, "it has its place already"

@@ -1,0 +1,216 @@
+"""The process: a new leader's wait, and the settings and timers that reach their parts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from aiohttp import ClientSession
+from prometheus_client import CollectorRegistry
+
+from clusterstate.kinds import Kind
+from kube.api.ownership import HeldBackClaim, HeldBackDevice
+from kube.api.urls import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from kube.names import BRIDGE_LEASE, NAMESPACE
+from kube.runtime.leader import HANDED_OVER, LEASES
+from process.command import Process
+from process.durations import PositiveDuration
+from process.leader_election import Term, Work
+from process.selectors.engine import WorkerEngine
+from sidecar.__main__ import FENCE_LAG_S, WAITING_FOR_WRITES, LeaderSession, Parts, begin, serve
+from sidecar.metrics import SidecarMetrics
+from sidecar.plan.held_back import as_claim
+from sidecar.settings import Settings, SidecarSettings
+from testing.allocation.builders import (
+    DRIVER,
+    amount,
+    claim,
+    configured_configuration,
+    device,
+    device_class,
+    node,
+    request,
+    slice_of,
+)
+from testing.fake_api_server import FakeApiServer, quick_recorder, running, until
+from testing.sidecar.scheduler import FakeScheduler, document, publish, put_pod
+
+
+class Sleeper:
+    """A sleep that ends when the test says so.
+
+    Attributes:
+        seconds: That were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.is_over = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        await self.is_over.wait()
+
+
+class Leading(NamedTuple):
+    """The work of a new leader, whose wait the test ends."""
+
+    server: FakeApiServer
+    session: LeaderSession
+    work: Work
+    sleeper: Sleeper
+    registry: CollectorRegistry
+
+    async def ready(self) -> None:
+        await until(lambda: self.session.service is not None and not self.session.problem())
+
+
+@asynccontextmanager
+async def leading(*, is_successor: bool, **settings: Any) -> AsyncIterator[Leading]:
+    """Run the work of a process that has just got the Lease."""
+    async with FakeApiServer() as server, server.client() as client:
+        publish(server, "node-1")
+        registry, session, sleeper = CollectorRegistry(), LeaderSession(), Sleeper()
+        sidecar = SidecarSettings(drivers=(DRIVER,), **settings)
+        parts = Parts(
+            process=Process(settings=Settings(sidecar=sidecar), kubeconfig=None, identity="us"),
+            client=client,
+            session=session,
+            metrics=SidecarMetrics(registry),
+            recorder=quick_recorder(client),
+            engine=WorkerEngine(),
+        )
+        work = begin(parts, Term(is_successor=is_successor), sleep=sleeper.sleep)
+        async with running(*work.loops):
+            yield Leading(server, session, work, sleeper, registry)
+
+
+async def test_a_new_leader_waits_until_no_write_of_the_one_before_can_be_made() -> None:
+    async with leading(is_successor=False, write_timeout=PositiveDuration(7)) as leading_:
+        await until(lambda: bool(leading_.sleeper.seconds))
+        assert leading_.sleeper.seconds == [7 + FENCE_LAG_S]
+        assert leading_.session.problem() == WAITING_FOR_WRITES
+        assert not [call for call in leading_.server.calls if "resource.k8s.io" in call.path]
+        # Writes of the leader before may be under way, so the next one has to wait, too.
+        assert not await leading_.work.drain()
+
+        leading_.sleeper.is_over.set()
+
+        await leading_.ready()
+        assert await leading_.work.drain()
+
+
+async def test_a_successor_does_not_wait() -> None:
+    async with leading(is_successor=True) as leading_:
+        await leading_.ready()
+
+        assert not leading_.sleeper.seconds
+        assert await leading_.work.drain()
+
+
+async def test_the_devices_in_use_are_counted_anew_on_a_timer() -> None:
+    ghost = HeldBackClaim(
+        claim_uid="ghost",
+        namespace="default",
+        pod="ghost",
+        pod_uid="ghost",
+        node="node-1",
+        until="",
+        devices=(HeldBackDevice(driver=DRIVER, pool="node-1", device="gpu-1"),),
+    )
+    async with leading(is_successor=True, drift_check_period=PositiveDuration(0.02)) as leading_:
+        await leading_.ready()
+        service = leading_.session.service
+        assert service is not None
+
+        service._state._feed.put(Kind.CLAIM, ("default", "ghost"), as_claim(ghost))
+
+        drifts = "drawbridge_sidecar_drift_total"
+        await until(lambda: bool(leading_.registry.get_sample_value(drifts)))
+
+
+def publish_shared(server: FakeApiServer) -> None:
+    """Store a node with one device that claims share, and two pods whose claims configure it."""
+    server.put(DEVICE_CLASSES, document(device_class()))
+    server.put(NODES, document(node("node-1")))
+    shared = device(shared=True, capacity={"memory": amount("80Gi", "1Gi")})
+    server.put(RESOURCE_SLICES, document(slice_of(shared, node="node-1", pool="node-1")))
+    for name, interval in (("a", "Short"), ("b", "Long")):
+        config = configured_configuration(
+            apiVersion="gpu.example.com/v1", kind="Config", interval=interval
+        )
+        stored = document(claim(request(), name=f"gpu-{name}", config=[config]))
+        del stored["metadata"]["uid"]
+        server.put(RESOURCE_CLAIMS, stored)
+
+
+@asynccontextmanager
+async def process_beside(
+    server: FakeApiServer, tmp_path: Path, settings: SidecarSettings
+) -> AsyncIterator[None]:
+    """Run the whole process, after a leader that ended in good order."""
+    lease = {"name": BRIDGE_LEASE, "namespace": NAMESPACE, "annotations": {HANDED_OVER: "0"}}
+    server.put(LEASES, {"metadata": lease, "spec": {}})
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": {"server": server.url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    process = Process(
+        settings=Settings(sidecar=settings), kubeconfig=str(kubeconfig), identity="us"
+    )
+
+    async def run() -> None:
+        await serve(process)
+
+    async with running(run):
+        yield
+
+
+async def test_configurations_of_co_tenants_are_kept_apart_and_the_loop_is_measured(
+    tmp_path: Path, unused_tcp_port_factory: Any
+) -> None:
+    settings = SidecarSettings(
+        bind_address="127.0.0.1",
+        probe_port=unused_tcp_port_factory(),
+        metrics_port=unused_tcp_port_factory(),
+        socket=str(tmp_path / "sidecar.sock"),
+        drivers=(DRIVER,),
+        uniform_config_drivers=(DRIVER,),
+    )
+    async with FakeApiServer() as server:
+        publish_shared(server)
+        first, second = (put_pod(server, name, f"gpu-{name}") for name in "ab")
+        async with process_beside(server, tmp_path, settings):
+            scheduler = FakeScheduler(Path(settings.socket))
+            await until(Path(settings.socket).exists)
+            async with asyncio.timeout(10):
+                while not (await scheduler.hello()).get("ready"):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert (await scheduler.prefilter(first))["verdict"] == "fits"
+            scheduler.reserve(first, "node-1")
+
+            assert (await scheduler.prefilter(second)).get("code") == "noDevices"
+            async with asyncio.timeout(10):
+                while not await _measured_lags(settings.metrics_port):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
+
+async def _measured_lags(port: int) -> float:
+    """Return how often the lag of the event loop was measured."""
+    async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as got:
+        lines = (await got.text()).splitlines()
+    counts = [
+        line for line in lines if line.startswith("drawbridge_sidecar_loop_lag_seconds_count")
+    ]
+    return float(counts[0].split()[-1])
