@@ -147,8 +147,9 @@ soak: setup ## load with faults for MINUTES=n, an hour without: of the webhook, 
 .PHONY: chaos
 chaos: setup ## schedules of the allocation protocol, faults that are planted into it, stories of the bridge at full size; SEEDS=n, FIRST=seed for one run again
 	$(BIN)/python -m testing.sidecar.chaos --seeds "$(or $(SEEDS),100000)" --first "$(or $(FIRST),0)"
-	@for fault in no-fence no-wait settled-by-reading same-identity no-drain; do \
-	  $(BIN)/python -m testing.sidecar.chaos --seeds 500 --fault $$fault || exit 1; done
+	@for fault in no-fence unfenced-consumers no-wait settled-by-reading same-identity no-drain \
+	  unsettled-release stale-list; do \
+	  $(BIN)/python -m testing.sidecar.chaos --seeds 1000 --fault $$fault || exit 1; done
 	@$(BIN)/python -m testing.sidecar.chaos --seeds 12000 --fault no-wait-before
 	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from allocator.pods.claims import Name, claim_name
 from kube.api.core import Node
-from kube.api.resource import ResourceClaimConsumerReference
+from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from kube.api.timestamps import rfc3339
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
@@ -21,6 +21,7 @@ from sidecar.plan.binding import Binding, binding_state
 from sidecar.plan.ledger import Step
 from sidecar.plan.rejections import Code, Rejection, failed_rejection, unschedulable
 from sidecar.plan.steps import ClaimWrite
+from sidecar.plan.unsettled import UnsettledWrites
 from sidecar.plan.writes import Outcome, Patch
 from sidecar.state import ClusterState
 
@@ -92,6 +93,7 @@ class Binder:
         self._now = now
         self._count = count
         self._turns: dict[str, _Turn] = {}
+        self._unsettled = UnsettledWrites()
         self._number = 0
 
     async def bind(
@@ -133,14 +135,26 @@ class Binder:
         """Settle writes that got no answer, until cancelled."""
         while True:
             await asyncio.sleep(SETTLE_INTERVAL_S)
-            for hold in (*self._state.holds_in(Step.UNKNOWN), *self._state.holds_in(Step.WRITING)):
-                if hold.uid in self._turns:
+            self._unsettled.forget_settled(self._state.claims.store)
+            for name, uid in self._unsettled_claims():
+                if uid in self._turns:
                     continue  # Its write is under way, or tried again.
-                async with self._lock_claim(hold.uid):
-                    claim = self._state.claims.store.get(hold.name)
-                    write = steps.next_settle_step(claim, self._state.holds.get(hold.uid))
+                async with self._lock_claim(uid):
+                    claim, hold = self._state.claims.store.get(name), self._state.holds.get(uid)
+                    write = steps.next_settle_step(
+                        claim, uid, hold, is_unsettled=self._is_unsettled(claim)
+                    )
                     if write is not None:
                         await self._make(write)
+
+    def _unsettled_claims(self) -> tuple[tuple[Name, str], ...]:
+        """Return name and UID of each claim that a write of ours may yet change."""
+        holds = (*self._state.holds_in(Step.UNKNOWN), *self._state.holds_in(Step.WRITING))
+        promised = ((hold.name, hold.uid) for hold in holds)
+        return tuple(dict.fromkeys((*promised, *self._unsettled.claims)))
+
+    def _is_unsettled(self, claim: ResourceClaim | None) -> bool:
+        return claim is not None and self._unsettled.may_change(claim)
 
     # --- one claim --------------------------------------------------------------------------------
 
@@ -151,7 +165,14 @@ class Binder:
             async with asyncio.timeout(self._settings.write_deadline_s):
                 for _ in range(MAX_CONFLICTS):
                     claim, hold = self._state.claims.store.get(name), self._state.holds.get(uid)
-                    step = steps.next_bind_step(claim, uid, hold, pod.consumer(), node)
+                    step = steps.next_bind_step(
+                        claim,
+                        uid,
+                        hold,
+                        pod.consumer(),
+                        node,
+                        is_unsettled=self._is_unsettled(claim),
+                    )
                     if step is None or isinstance(step, Rejection):
                         return step
                     outcome = await self._make(step)
@@ -176,11 +197,17 @@ class Binder:
         try:
             outcome = await self._patch(write)
         except BaseException:  # Cancelled: the write may be made nevertheless.
-            self._state.change(uid, partial(steps.after, write=write, outcome=Outcome.UNKNOWN))
+            self._take_failure(write, Outcome.UNKNOWN)
             raise
         if outcome is not None:
-            self._state.change(uid, partial(steps.after, write=write, outcome=outcome))
+            self._take_failure(write, outcome)
         return outcome
+
+    def _take_failure(self, write: ClaimWrite, outcome: Outcome) -> None:
+        self._unsettled.end(write, outcome)
+        self._state.change(
+            write.claim.metadata.uid, partial(steps.after, write=write, outcome=outcome)
+        )
 
     async def _patch(self, write: ClaimWrite) -> Outcome | None:
         name = claim_name(write.claim)

@@ -66,6 +66,8 @@ def next_bind_step(
     hold: Hold | None,
     pod: ResourceClaimConsumerReference,
     node: Node,
+    *,
+    is_unsettled: bool,
 ) -> ClaimWrite | Rejection | None:
     """Return the next write on the way to a claim that is allocated and reserved for a pod.
 
@@ -74,6 +76,7 @@ def next_bind_step(
         uid: Of the claim that was reserved.
         hold: What is promised to it.
         node: That the pod will be bound to.
+        is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
 
     Returns:
         None when nothing is left to do.
@@ -90,7 +93,8 @@ def next_bind_step(
                 Code.CLAIM_NOT_AVAILABLE, f"ResourceClaim {name} is allocated elsewhere"
             )
         if writes.is_reserved_for(claim, pod.uid):
-            return None
+            # An earlier release without an answer would take the devices from the pod while it runs.
+            return ClaimWrite(kind=Kind.SETTLE, claim=claim) if is_unsettled else None
         return ClaimWrite(kind=Kind.RESERVE, claim=claim, pod=pod)
     if hold is None or pod.uid not in hold.pods:
         return unschedulable(Code.DEVICES_GONE, "the reserved devices are not free any more")
@@ -120,16 +124,24 @@ def next_release_step(
     return ClaimWrite(kind=kind, claim=claim, pod=pod)
 
 
-def next_settle_step(claim: ResourceClaim | None, hold: Hold | None) -> ClaimWrite | None:
-    """Return the write after which no earlier one of a hold can land; None when none is needed.
+def next_settle_step(
+    claim: ResourceClaim | None, uid: str, hold: Hold | None, *, is_unsettled: bool
+) -> ClaimWrite | None:
+    """Return the write after which no earlier one of a claim can land; None when none is needed.
 
     Called while no write of the claim is under way, so one whose end was missed got no answer, too.
+
+    Args:
+        claim: As it is seen now; None if it does not exist.
+        uid: Of the claim that was written.
+        hold: What is promised to it.
+        is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
     """
-    if hold is None or hold.step is Step.RESERVED:
-        return None
-    if claim is None or claim.metadata.uid != hold.uid:
+    if claim is None or claim.metadata.uid != uid:
         return None  # Its deletion is seen, or will be.
-    return ClaimWrite(kind=Kind.SETTLE, claim=claim)
+    if is_unsettled or (hold is not None and hold.step is not Step.RESERVED):
+        return ClaimWrite(kind=Kind.SETTLE, claim=claim)
+    return None
 
 
 def before(hold: Hold, write: ClaimWrite) -> Hold:

@@ -1,16 +1,22 @@
 """A simulator of the allocation protocol: seeded schedules against an API server that misbehaves.
 
-Two sidecars and one API server, in one thread and without a clock of their own. The steps of the
-sidecars are those of `sidecar.plan`; what surrounds them is played by `World`: requests that arrive
-late, twice or never, answers that are lost, watches that lag, leaders that freeze and go on, claims
-that are deleted, recreated and deallocated. After each event no device may belong to two claims.
+Two sidecars and one API server, in one thread. The steps of the sidecars are those of `sidecar.plan`;
+what surrounds them is played by `World`: requests that arrive late, twice or never, answers that are
+lost, watches that lag or break and hide what happened meanwhile, leaders that freeze and go on, clocks
+that run at different rates, claims that are deleted, recreated and deallocated, pods that share a claim,
+are given up and tried again, and run. After each event no device may belong to two claims, and no
+write of a sidecar may take a claim from a pod that runs.
 
 A seed is a schedule: `python -m testing.sidecar.chaos --first 7 --seeds 1` plays it again. `--fault`
-plants a fault, which has to be found: `no-fence` lets any process write allocations, `no-wait` lets a
-new leader begin at once, `settled-by-reading` frees devices when the old version was read again,
+plants a fault, which has to be found: `no-fence` lets any process write the status of claims,
+`unfenced-consumers` only who they are reserved for, `no-wait` lets a new leader begin at once, `settled-by-reading` frees devices when the old version was read again,
 `same-identity` lets a process that lost the Lease lead again under its old name, `no-drain` lets one
-that ends in good order say that its writes have ended when they have not, and `no-wait-before` lets one say so
-that has not waited for those of the leader before it.
+that ends in good order say that its writes have ended when they have not, `no-wait-before` lets one say so
+that has not waited for those of the leader before it, `unsettled-release` forgets a release without an
+answer, and `stale-list` reads from a cache of the API server, and not from a quorum.
+
+Not simulated: a Binding by a scheduler whose Lease is over. Nothing fences it, as with kube-scheduler; the
+kubelet starts no pod whose claims are not reserved for it.
 """
 
 import argparse
@@ -20,7 +26,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -36,22 +42,33 @@ from kube.api.resource import (
     ResourceClaimStatus,
 )
 from kube.api.versions import version_number
+from kube.runtime import leader
+from kube.runtime.leader import Lease, LeaseSpec
 from sidecar.plan import ledger, steps
 from sidecar.plan.ledger import Hold, Step
 from sidecar.plan.pending_writes import PendingWrites
 from sidecar.plan.steps import ClaimWrite, Kind
-from sidecar.plan.writes import FINALIZER, Outcome, consumers
+from sidecar.plan.unsettled import UnsettledWrites
+from sidecar.plan.writes import FINALIZER, Outcome, consumers, is_reserved_for
 
 CLAIMS: Final = 3
 DEVICES: Final = 1
+PODS: Final = 2
+"""That use each claim."""
 EVENTS: Final = 800
-LEASE_S: Final = 15.0
+LEASE_S: Final = 15
 RENEW_DEADLINE_S: Final = 10.0
 WRITE_TIMEOUT_S: Final = 5.0
 """After which the client gives up, and the server, from when the request arrived."""
 FENCE_LAG_S: Final = 1.0
 """The policy of the API server learns of a new holder within this time."""
 WAIT_S: Final = WRITE_TIMEOUT_S + FENCE_LAG_S + 0.1
+CLOCK_SKEW: Final = 0.01
+"""By which share the clock of a process is fast or slow. NTP corrects a clock by 0.0005 at most."""
+STALE_VERSIONS: Final = 12
+"""By which a cache of the API server is behind at most."""
+BINDING_FAILS: Final = 0.5
+"""Share of the Bindings that are refused."""
 EARLY_END: Final = 0.2
 """Share of the leaders that end within the time for which they wait."""
 CLIENT_S: Final = WRITE_TIMEOUT_S + 0.5
@@ -63,25 +80,43 @@ class Fault(StrEnum):
 
     NONE = "none"
     NO_FENCE = "no-fence"
+    UNFENCED_CONSUMERS = "unfenced-consumers"
     NO_WAIT = "no-wait"
     SETTLED_BY_READING = "settled-by-reading"
     SAME_IDENTITY = "same-identity"
     NO_DRAIN = "no-drain"
     NO_WAIT_BEFORE = "no-wait-before"
+    UNSETTLED_RELEASE = "unsettled-release"
+    STALE_LIST = "stale-list"
 
 
-class DoubleAllocation(Exception):
-    """A device belongs to two claims; the message has the schedule."""
+class BrokenPromise(Exception):
+    """A device belongs to two claims, or was taken from a pod that runs; the message has the schedule."""
+
+
+class ClaimKey(NamedTuple):
+    """A claim that may be deleted and created again under its name."""
+
+    name: Name
+    uid: str
 
 
 class Server:
-    """Claims, their history, and the holder of the Lease; refuses as an API server does."""
+    """Claims, their history, the Lease, and the pods that run; refuses as an API server does.
+
+    Attributes:
+        history: The change that led to each version, from 1 on.
+        running: UID of a pod to its claim.
+        renewals: Of the Lease.
+    """
 
     def __init__(self) -> None:
         self.claims: dict[Name, ResourceClaim] = {}
         self.version = 0
         self.history: list[tuple[Name, ResourceClaim | None, int]] = []
+        self.running: dict[str, ClaimKey] = {}
         self.holder = ""
+        self.renewals = 0
         self.is_handed_over = False
         self.fence_holder = ""
         self._uids = 0
@@ -102,6 +137,35 @@ class Server:
             claim = self.claims[name] = replace(claim, metadata=metadata)
         self.history.append((name, claim, self.version))
 
+    def past(self, version: int) -> dict[Name, ResourceClaim]:
+        """Return the claims as of an earlier version."""
+        claims: dict[Name, ResourceClaim] = {}
+        for name, claim, _ in self.history[:version]:
+            claims.pop(name, None)
+            if claim is not None:
+                claims[name] = claim
+        return claims
+
+    def release(self, name: Name, claim: ResourceClaim | None) -> None:
+        """Store what becomes of a claim when its pods are gone; None deletes it."""
+        self.running = {pod: key for pod, key in self.running.items() if key.name != name}
+        self.put(name, claim)
+
+    def start(self, pod: str, key: ClaimKey) -> None:
+        """Run a pod, as a kubelet does if the claim is allocated and reserved for it."""
+        if self.is_reserved(pod, key):
+            self.running[pod] = key
+
+    def is_reserved(self, pod: str, key: ClaimKey) -> bool:
+        """Return whether a claim is allocated and reserved for a pod."""
+        claim = self.claims.get(key.name)
+        return (
+            claim is not None
+            and claim.metadata.uid == key.uid
+            and allocation_of(claim) is not None
+            and is_reserved_for(claim, pod)
+        )
+
     def commit(self, write: ClaimWrite) -> ResourceClaim | Outcome:
         """Make a write, if the claim is still what it was decided on."""
         name = claim_name(write.claim)
@@ -118,7 +182,7 @@ def written_claim(claim: ResourceClaim, write: ClaimWrite) -> ResourceClaim:
     """Return a claim after a write."""
     status = claim.status or ResourceClaimStatus()
     pod = write.pod or ResourceClaimConsumerReference()
-    others = tuple(consumer for consumer in consumers(claim) if consumer.uid != pod.uid)
+    others = tuple(user for user in consumers(claim) if user.uid != pod.uid)
     match write.kind:
         case Kind.PROTECT:
             return replace(claim, metadata=replace(claim.metadata, finalizers=(FINALIZER,)))
@@ -137,22 +201,51 @@ def written_claim(claim: ResourceClaim, write: ClaimWrite) -> ResourceClaim:
 
 
 class Process:
-    """A sidecar: what it has seen, what it has promised, and whether it leads."""
+    """A sidecar and its scheduler: what it has seen, what it has promised, and whether it leads.
 
-    def __init__(self, name: str) -> None:
+    Attributes:
+        rate: Seconds of its clock in a second.
+        renewed_at: By its clock.
+        attempts: UID of a pod that is being scheduled to its claim.
+        bindable: UIDs of the pods whose claims were written, so that they may have been bound.
+        is_listing: The watch is broken.
+    """
+
+    def __init__(self, name: str, offset: float, rate: float) -> None:
         self.name = name
         self.identity = name
         self.term = 0
         self.leads = False
         self.frozen_until = 0.0
+        self._offset = offset
+        self.rate = rate
         self.renewed_at = 0.0
+        self.renewals_seen = -1
+        self.renewals_seen_at = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew: nothing that was known before counts."""
+        self.leads = self.is_listing = False
         self.seen: dict[Name, ResourceClaim] = {}
         self.seen_version = 0
-        self.position = 0
         self.floors: dict[Name, int] = {}
         self.holds: dict[str, Hold] = {}
         self.busy: set[str] = set()
         self.pending = PendingWrites()
+        self.unsettled = UnsettledWrites()
+        self.attempts: dict[str, ClaimKey] = {}
+        self.bindable: set[str] = set()
+
+    def clock(self, now: float) -> float:
+        """Return the time that a process reads at a moment."""
+        return self._offset + self.rate * now
+
+    def unchanged_s(self, now: float, renewals: int) -> float:
+        """Return how long a process has watched this very version of the Lease, by its clock."""
+        if renewals != self.renewals_seen:
+            self.renewals_seen, self.renewals_seen_at = renewals, self.clock(now)
+        return self.clock(now) - self.renewals_seen_at
 
     def observe(self, name: Name, claim: ResourceClaim | None) -> None:
         """Take a claim as it was seen."""
@@ -190,6 +283,11 @@ def devices_of(claim: ResourceClaim) -> tuple[str, ...]:
     return tuple(result.device for result in results)
 
 
+def consumer(pod: str) -> ResourceClaimConsumerReference:
+    """Return the entry of `status.reservedFor` of a pod."""
+    return ResourceClaimConsumerReference(resource="pods", name=pod, uid=pod)
+
+
 def allocation_with(device: str) -> AllocationResult:
     """Return the allocation of one device."""
     result = DeviceRequestAllocationResult(
@@ -208,17 +306,22 @@ class World:
         self._now = 0.0
         self._events: list[tuple[float, int, str, Callable[[], None]]] = []
         self._order = 0
-        self._processes = (Process("one"), Process("two"))
+        self._processes = (self._process("one"), self._process("two"))
         self._server = Server()
+        self._checked_version = 0
         self.trace: list[str] = []
         for number in range(CLAIMS):
             self._server.create(("default", f"claim-{number}"))
+
+    def _process(self, name: str) -> Process:
+        rate = 1.0 + self._random.uniform(-CLOCK_SKEW, CLOCK_SKEW)
+        return Process(name, self._random.uniform(0.0, 1000.0), rate)
 
     def run(self) -> None:
         """Play the schedule.
 
         Raises:
-            DoubleAllocation: A device belonged to two claims.
+            BrokenPromise: A device belonged to two claims, or was taken from a pod that ran.
         """
         self._at(0.0, "stir", self._stir)
         for process in self._processes:
@@ -227,7 +330,9 @@ class World:
             self._now, _, event, happen = heapq.heappop(self._events)
             self.trace.append(f"{self._now:8.3f} {event}")
             happen()
-            self._check()
+            if self._checked_version != self._server.version:
+                self._checked_version = self._server.version
+                self._check()
 
     def _at(self, when: float, event: str, happen: Callable[[], None]) -> None:
         self._order += 1
@@ -241,11 +346,15 @@ class World:
         for name, claim in self._server.claims.items():
             for device in devices_of(claim):
                 if device in owners:
-                    story = "\n".join(self.trace[-400:])
-                    raise DoubleAllocation(
-                        f"seed {self._seed}: {device} belongs to {owners[device]} and {name}\n{story}"
-                    )
+                    self._fail(f"{device} belongs to {owners[device]} and {name}")
                 owners[device] = name
+        for pod, key in self._server.running.items():
+            if not self._server.is_reserved(pod, key):
+                self._fail(f"{pod} runs, and {key.name} was taken from it")
+
+    def _fail(self, fault: str) -> None:
+        story = "\n".join(self.trace[-400:])
+        raise BrokenPromise(f"seed {self._seed}: {fault}\n{story}")
 
     # --- the Lease --------------------------------------------------------------------------------
 
@@ -255,34 +364,35 @@ class World:
         if process.frozen_until > self._now:
             return
         server = self._server
-        holder = next(
-            (process for process in self._processes if process.identity == server.holder), None
-        )
-        is_late = self._now - process.renewed_at > RENEW_DEADLINE_S
-        if server.holder == process.identity and not is_late:
-            process.renewed_at = self._now
-        elif server.holder == process.identity:
-            self._take(process)
-        elif holder is None or self._now - holder.renewed_at > LEASE_S:
+        lease = Lease(spec=LeaseSpec(holder_identity=server.holder))
+        unchanged_s = process.unchanged_s(self._now, server.renewals)
+        step = leader.next_step(lease, process.identity, unchanged_s, LEASE_S)
+        is_late = process.clock(self._now) - process.renewed_at > RENEW_DEADLINE_S
+        if step is leader.Step.RENEW and not is_late:
+            self._renew(process)
+        elif step is leader.Step.WAIT:
             process.leads = False
-            self._take(process)
         else:
             process.leads = False
+            self._take(process)
+
+    def _renew(self, process: Process) -> None:
+        process.renewed_at = process.clock(self._now)
+        self._server.renewals += 1
 
     def _take(self, process: Process) -> None:
         # Who has lost the Lease ends, and is started again under another identity.
         process.term += 1
         if self._fault is not Fault.SAME_IDENTITY:
             process.identity = f"{process.name}-{process.term}"
-        process.renewed_at = self._now
-        process.holds, process.busy, process.leads = {}, set(), False
-        process.pending = PendingWrites()
+        process.begin()
         is_successor = not self._server.holder and self._server.is_handed_over
         self._server.holder = process.identity
+        self._renew(process)
         term = process.term
         lag = self._random.uniform(0.0, FENCE_LAG_S)
         self._at(self._now + lag, "the fence sees the holder", self._see_holder)
-        wait = 0.0 if self._fault is Fault.NO_WAIT or is_successor else WAIT_S
+        wait = 0.0 if self._fault is Fault.NO_WAIT or is_successor else WAIT_S / process.rate
         self._at(self._now + wait, f"{process.name} lists", lambda: self._list(process, term))
         if self._random.random() < EARLY_END:
             self._later(0.0, WAIT_S, "an early end", lambda: self._end_early(process, term))
@@ -301,8 +411,6 @@ class World:
             return
         process.seen = dict(self._server.claims)
         process.seen_version = self._server.version
-        process.position = len(self._server.history)
-        process.floors = {}
         process.leads = self._server.holder == process.identity
 
     # --- what a leader does -----------------------------------------------------------------------
@@ -315,63 +423,135 @@ class World:
         if process.frozen_until > self._now:
             return
         actions: Sequence[tuple[int, Callable[[Process], None]]] = (
-            (60, self._reserve),
+            (90, self._reserve),
             (120, self._bind),
-            (10, self._unreserve),
+            (24, self._unreserve),
+            (16, self._release),
             (30, self._settle),
             (100, self._watch),
-            (15, self._deallocate),
+            (3, self._break_watch),
+            (6, self._deallocate),
             (3, self._recreate),
             (4, self._freeze),
-            (6, self._resign),
+            (4, self._resign),
         )
         weights = [weight for weight, _ in actions]
         (_, act), *_ = self._random.choices(actions, weights)
         act(process)
 
     def _reserve(self, process: Process) -> None:
-        free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
-        open_claims = [
-            claim
-            for claim in process.seen.values()
-            if allocation_of(claim) is None and claim.metadata.uid not in process.holds
-        ]
-        if not process.leads or not free or not open_claims:
+        """Reserve a node for a pod that waits: with a device for its claim, unless that has one."""
+        if not process.leads or not process.seen:
             return
-        claim = self._random.choice(open_claims)
-        device = self._random.choice(free)
-        self.trace.append(f"         {process.name} reserves {device} for {claim_name(claim)[1]}")
+        claim = self._random.choice(list(process.seen.values()))
         uid = claim.metadata.uid
-        process.holds[uid] = ledger.reserve(None, claim, allocation_with(device), f"pod-{uid}")
+        pod = self._waiting_pod(process, uid)
+        if pod is None:
+            return
+        hold = process.holds.get(uid)
+        if allocation_of(claim) is None:
+            free = sorted({f"gpu-{n}" for n in range(DEVICES)} - process.devices_in_use())
+            if hold is None and not free:
+                return
+            allocation = allocation_with(free[0]) if hold is None else hold.allocation
+            process.holds[uid] = ledger.reserve(hold, claim, allocation, pod)
+        process.attempts[pod] = ClaimKey(claim_name(claim), uid)
+        self.trace.append(f"         {process.name} reserves {claim_name(claim)[1]} for {pod}")
+
+    def _waiting_pod(self, process: Process, uid: str) -> str | None:
+        """Return a pod of a claim that neither runs nor is being scheduled; None if there is none."""
+        pods = (f"pod-{uid}-{number}" for number in range(PODS))
+        waiting = [
+            pod for pod in pods if pod not in process.attempts and pod not in self._server.running
+        ]
+        return self._random.choice(waiting) if waiting else None
+
+    def _idle_attempt(self, process: Process) -> str | None:
+        """Return a pod that is being scheduled, and no write of whose claim is under way."""
+        pods = [pod for pod, key in process.attempts.items() if key.uid not in process.busy]
+        return self._random.choice(pods) if process.leads and pods else None
 
     def _bind(self, process: Process) -> None:
-        idle = [hold for hold in process.holds.values() if hold.uid not in process.busy]
-        if not process.leads or not idle:
+        pod = self._idle_attempt(process)
+        if pod is None:
             return
-        hold = self._random.choice(idle)
-        pod = ResourceClaimConsumerReference(resource="pods", name="pod", uid=f"pod-{hold.uid}")
-        claim = process.seen.get(hold.name)
-        step = steps.next_bind_step(claim, hold.uid, hold, pod, NODE)
+        key = process.attempts[pod]
+        claim = process.seen.get(key.name)
+        step = steps.next_bind_step(
+            claim,
+            key.uid,
+            process.holds.get(key.uid),
+            consumer(pod),
+            NODE,
+            is_unsettled=claim is not None and process.unsettled.may_change(claim),
+        )
         if isinstance(step, ClaimWrite):
             self._send(process, step)
+        elif step is not None:
+            self._give_up(process, pod)
+        elif self._random.random() < BINDING_FAILS:
+            process.bindable.add(pod)
+            self._unreserve_pod(process, pod)
+        elif self._server.holder == process.identity:
+            self.trace.append(f"         {process.name} binds {pod}")
+            self._server.start(pod, key)
+            self._give_up(process, pod)
+
+    def _give_up(self, process: Process, pod: str) -> None:
+        """End the attempt of a pod; what was written stays."""
+        key = process.attempts.pop(pod)
+        process.change(key.uid, lambda hold: ledger.unreserve(hold, pod))
 
     def _unreserve(self, process: Process) -> None:
-        for hold in tuple(process.holds.values())[:1]:
-            process.change(hold.uid, lambda hold: ledger.unreserve(hold, f"pod-{hold.uid}"))
+        """Give up a pod, perhaps while its claim is being written."""
+        if process.attempts:
+            self._unreserve_pod(process, self._random.choice(list(process.attempts)))
+
+    def _unreserve_pod(self, process: Process, pod: str) -> None:
+        key = process.attempts[pod]
+        self._give_up(process, pod)
+        self._send_release(process, key, pod, deallocate=pod not in process.bindable)
+        process.bindable.discard(pod)
+
+    def _release(self, process: Process) -> None:
+        """Release a claim that keeps its only pod from nodes, as PostFilter does."""
+        claims = [claim for claim in process.seen.values() if allocation_of(claim) is not None]
+        if not claims:
+            return
+        claim = self._random.choice(claims)
+        pod = self._waiting_pod(process, claim.metadata.uid)
+        if pod is not None and all(user.uid == pod for user in consumers(claim)):
+            key = ClaimKey(claim_name(claim), claim.metadata.uid)
+            self._send_release(process, key, pod, deallocate=True)
+
+    def _send_release(self, process: Process, key: ClaimKey, pod: str, *, deallocate: bool) -> None:
+        if not process.leads or key.uid in process.busy:
+            return
+        claim = process.seen.get(key.name)
+        step = steps.next_release_step(claim, key.uid, consumer(pod), deallocate=deallocate)
+        if step is not None:
+            self._send(process, step)
 
     def _settle(self, process: Process) -> None:
         if not process.leads:
             return
-        for hold in tuple(process.holds.values()):
-            if hold.uid in process.busy or hold.step is Step.RESERVED:
+        process.unsettled.forget_settled(process.seen)
+        holds = [
+            (hold.name, hold.uid)
+            for hold in process.holds.values()
+            if hold.step is not Step.RESERVED
+        ]
+        for name, uid in dict.fromkeys((*holds, *process.unsettled.claims)):
+            if uid in process.busy:
                 continue
-            claim = process.seen.get(hold.name)
+            claim, hold = process.seen.get(name), process.holds.get(uid)
             if self._fault is Fault.SETTLED_BY_READING:
-                stored_claim = self._server.claims.get(hold.name)
+                stored_claim = self._server.claims.get(name)
                 if stored_claim is not None and allocation_of(stored_claim) is None:
-                    process.holds.pop(hold.uid)
+                    process.holds.pop(uid, None)
                 continue
-            step = steps.next_settle_step(claim, hold)
+            is_unsettled = claim is not None and process.unsettled.may_change(claim)
+            step = steps.next_settle_step(claim, uid, hold, is_unsettled=is_unsettled)
             if step is not None:
                 self._send(process, step)
 
@@ -382,11 +562,11 @@ class World:
         ]
         if in_use:
             name = self._random.choice(sorted(in_use))
-            self._server.put(name, replace(self._server.claims[name], status=None))
+            self._server.release(name, replace(self._server.claims[name], status=None))
 
     def _recreate(self, _process: Process) -> None:
         name = self._random.choice(sorted(self._server.claims))
-        self._server.put(name, None)
+        self._server.release(name, None)
         self._server.create(name)
 
     def _freeze(self, process: Process) -> None:
@@ -405,7 +585,7 @@ class World:
         )
         self.trace.append(f"         {process.name} gives the Lease back and ends; {words}")
         process.term += 1
-        process.leads, process.holds, process.busy = False, {}, set()
+        process.begin()
         self._server.holder = ""
         process.frozen_until = self._now + 3.0
 
@@ -441,14 +621,17 @@ class World:
                 f"{write.kind} of {sender} arrives",
                 lambda: self._admit(sender, write, end),
             )
-        self._at(self._now + CLIENT_S, "a client gives up", lambda: end(Outcome.UNKNOWN))
+        self._at(
+            self._now + CLIENT_S / process.rate,
+            "a client gives up",
+            lambda: end(Outcome.UNKNOWN),
+        )
 
     def _admit(
         self, sender: str, write: ClaimWrite, end: Callable[[ResourceClaim | Outcome], None]
     ) -> None:
         """Check a write against the fence; what is admitted is committed later."""
-        is_fenced = self._fault is not Fault.NO_FENCE and write.kind is not Kind.SETTLE
-        if is_fenced and sender != self._server.fence_holder:
+        if self._is_fenced(write) and sender != self._server.fence_holder:
             self._answer(end, Outcome.REFUSED)
             return
         slow = self._random.random() < 0.3
@@ -458,6 +641,11 @@ class World:
             self._answer(end, self._server.commit(write))
 
         self._at(self._now + delay, f"{write.kind} of {sender} is committed", commit)
+
+    def _is_fenced(self, write: ClaimWrite) -> bool:
+        if self._fault is Fault.UNFENCED_CONSUMERS:
+            return write.kind in {Kind.ALLOCATE, Kind.DEALLOCATE}
+        return write.is_of_status and self._fault is not Fault.NO_FENCE
 
     def _answer(
         self, end: Callable[[ResourceClaim | Outcome], None], result: ResourceClaim | Outcome
@@ -473,13 +661,17 @@ class World:
         if isinstance(result, ResourceClaim):
             self._put(process, name, result)
             return
+        if self._fault is not Fault.UNSETTLED_RELEASE:
+            process.unsettled.end(write, result)
         process.change(uid, lambda hold: steps.after(hold, write, result))
         stored_claim = self._server.claims.get(name)
         if result is Outcome.CONFLICT and stored_claim is not None:
             self._put(process, name, stored_claim)
 
+    # What follows does as `kube.runtime.informers` does.
+
     def _put(self, process: Process, name: Name, claim: ResourceClaim) -> None:
-        """Store the object that a write returned, as the informer does."""
+        """Store the object that a write returned."""
         version = version_number(claim.metadata.resource_version)
         if version > max(process.seen_version, process.floors.get(name, 0)):
             process.floors[name] = version
@@ -487,25 +679,65 @@ class World:
 
     def _watch(self, process: Process) -> None:
         """Let some events arrive, in order."""
-        history = self._server.history
+        if process.is_listing or not process.leads:
+            return
         for _ in range(self._random.randint(1, 6)):
-            if process.position >= len(history):
+            if process.seen_version >= self._server.version:
                 return
-            name, claim, version = history[process.position]
-            process.position += 1
+            name, claim, version = self._server.history[process.seen_version]
             process.seen_version = version
             if version >= process.floors.get(name, 0):
                 process.floors.pop(name, None)
                 process.observe(name, claim)
 
+    def _break_watch(self, process: Process) -> None:
+        """Lose a watch. What follows is compacted, so a list comes next, and hides what was between."""
+        if not process.leads or process.is_listing:
+            return
+        self.trace.append(f"         the watch of {process.name} breaks")
+        process.is_listing = True
+        term = process.term
+        self._later(
+            0.0, 3.0, f"{process.name} asks for a list", lambda: self._relist(process, term)
+        )
+
+    def _relist(self, process: Process, term: int) -> None:
+        """Ask for a list, which shows the claims as they are at this moment and arrives later."""
+        if process.term != term:
+            return
+        process.seen_version, process.floors = 0, {}
+        version = self._server.version
+        if self._fault is Fault.STALE_LIST:
+            version = max(1, version - self._random.randint(0, STALE_VERSIONS))
+        self._later(
+            0.0, 2.0, f"a list for {process.name}", lambda: self._take_list(process, term, version)
+        )
+
+    def _take_list(self, process: Process, term: int, version: int) -> None:
+        if process.term != term:
+            return
+        if process.frozen_until > self._now:
+            take_list = partial(self._take_list, process, term, version)
+            self._at(process.frozen_until, f"{process.name} reads a list", take_list)
+            return
+        claims = self._server.past(version)
+        for name, claim in claims.items():
+            if version_number(claim.metadata.resource_version) >= process.floors.get(name, 0):
+                process.floors.pop(name, None)
+                process.observe(name, claim)
+        for name in tuple(process.seen.keys() - claims.keys()):
+            if process.floors.get(name, 0) <= version:
+                process.observe(name, None)
+        process.seen_version, process.is_listing = version, False
+
 
 def play(seeds: range, fault: Fault = Fault.NONE) -> Mapping[int, str]:
-    """Return the seeds whose schedules gave a device to two claims, with the stories."""
+    """Return the seeds whose schedules broke a promise, with the stories."""
     texts: dict[int, str] = {}
     for seed in seeds:
         try:
             World(seed, fault).run()
-        except DoubleAllocation as broken:
+        except BrokenPromise as broken:
             texts[seed] = str(broken)
     return texts
 

@@ -30,9 +30,15 @@ ELSEWHERE = {"matchFields": [{"key": "metadata.name", "operator": "In", "values"
 
 
 def claim_with(
-    *, finalizers: tuple[str, ...] = (FINALIZER,), uid: str = "claim", **status: Any
+    *,
+    finalizers: tuple[str, ...] = (FINALIZER,),
+    uid: str = "claim",
+    deleted: str | None = None,
+    **status: Any,
 ) -> ResourceClaim:
     metadata = {"name": "gpu", "namespace": "default", "uid": uid, "resourceVersion": "7"}
+    if deleted is not None:
+        metadata["deletionTimestamp"] = deleted
     return convert(
         {"metadata": {**metadata, "finalizers": finalizers}, "status": status}, ResourceClaim
     )
@@ -54,8 +60,10 @@ def hold(step: Step = Step.RESERVED, pod: str = "uid-a") -> Hold:
     )
 
 
-def bind(claim: ResourceClaim | None, promised: Hold | None = None) -> Kind | Code | None:
-    step = next_bind_step(claim, "claim", promised, POD, NODE)
+def bind(
+    claim: ResourceClaim | None, promised: Hold | None = None, *, is_unsettled: bool = False
+) -> Kind | Code | None:
+    step = next_bind_step(claim, "claim", promised, POD, NODE, is_unsettled=is_unsettled)
     if isinstance(step, ClaimWrite):
         return step.kind
     return step.code if isinstance(step, Rejection) else None
@@ -70,6 +78,12 @@ def bind(claim: ResourceClaim | None, promised: Hold | None = None) -> Kind | Co
         ("nothing is left", allocated(HERE, {"uid": "uid-a"}), None, None),
         ("it is gone", None, hold(), Code.CLAIM_NOT_FOUND),
         ("it is another one", claim_with(uid="other"), hold(), Code.CLAIM_NOT_FOUND),
+        (
+            "it is being deleted",
+            claim_with(deleted="2026-11-21T00:00:00Z"),
+            hold(),
+            Code.CLAIM_DELETED,
+        ),
         ("somebody allocated it elsewhere", allocated(ELSEWHERE), hold(), Code.CLAIM_NOT_AVAILABLE),
         ("nothing is promised any more", claim_with(), None, Code.DEVICES_GONE),
         ("it is promised for another pod", claim_with(), hold(pod="uid-b"), Code.DEVICES_GONE),
@@ -79,6 +93,20 @@ def test_next_bind_step(
     name: str, claim: ResourceClaim | None, promised: Hold | None, want: Kind | Code | None
 ) -> None:
     assert bind(claim, promised) == want, name
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "want"),
+    [
+        ("a late release would take the devices", allocated(HERE, {"uid": "uid-a"}), Kind.SETTLE),
+        ("the reservation settles it, too", allocated(HERE, OTHER), Kind.RESERVE),
+        ("so does the allocation", claim_with(), Kind.ALLOCATE),
+    ],
+)
+def test_no_pod_is_bound_while_an_earlier_write_of_its_claim_may_be_made(
+    name: str, claim: ResourceClaim, want: Kind
+) -> None:
+    assert bind(claim, hold(), is_unsettled=True) == want, name
 
 
 def release(claim: ResourceClaim | None, *, deallocate: bool) -> object:
@@ -118,7 +146,7 @@ def test_others_keep_the_devices() -> None:
 )
 def test_what_the_end_of_an_allocation_means_for_the_devices(outcome: Outcome, want: Step) -> None:
     """A copy of a refused write may meet a fence that knows the holder, as in seed 10703 of `make chaos`."""
-    write = next_bind_step(claim_with(), "claim", hold(), POD, NODE)
+    write = next_bind_step(claim_with(), "claim", hold(), POD, NODE, is_unsettled=False)
     assert isinstance(write, ClaimWrite)
 
     ended = after(before(hold(), write), write, outcome)
@@ -128,9 +156,12 @@ def test_what_the_end_of_an_allocation_means_for_the_devices(outcome: Outcome, w
 
 
 def test_only_a_write_that_may_land_is_settled() -> None:
-    assert next_settle_step(claim_with(), hold()) is None
-    assert next_settle_step(None, hold(Step.UNKNOWN)) is None
-    step = next_settle_step(claim_with(), hold(Step.UNKNOWN))
+    assert next_settle_step(claim_with(), "claim", hold(), is_unsettled=False) is None
+    assert next_settle_step(None, "claim", hold(Step.UNKNOWN), is_unsettled=False) is None
+    recreated = claim_with(uid="other")
+    assert next_settle_step(recreated, "claim", hold(Step.UNKNOWN), is_unsettled=True) is None
+    assert next_settle_step(allocated(), "claim", None, is_unsettled=True) is not None
+    step = next_settle_step(claim_with(), "claim", hold(Step.UNKNOWN), is_unsettled=False)
     assert step is not None
     assert patch_of(step, now="", number=3)["metadata"] == {
         "uid": "claim",
