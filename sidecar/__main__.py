@@ -133,6 +133,7 @@ def begin(
         default_strategy=settings.default_strategy,
         now=process.now,
         held_back_timeout_s=settings.held_back_timeout,
+        binding_timeout_s=settings.binding_timeout,
     )
     gates = GateCheck(settings.features(), client.metrics)
     has_waited = asyncio.Event()

@@ -5,8 +5,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from datetime import datetime
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -17,15 +17,17 @@ from kube.api.timestamps import rfc3339
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.plan import steps, writes
-from sidecar.plan.binding import Binding, binding_state
+from sidecar.plan.binding import Binding, binding_rejection, binding_state
 from sidecar.plan.ledger import Step
-from sidecar.plan.rejections import Code, Rejection, failed_rejection, unschedulable
+from sidecar.plan.rejections import Code, Rejection, failed_rejection
 from sidecar.plan.steps import ClaimWrite
 from sidecar.plan.unsettled import UnsettledWrites
 from sidecar.plan.writes import Outcome, Patch
 from sidecar.state import ClusterState
 
 MAX_CONFLICTS: Final = 10
+CONDITION_PERIOD_S: Final = 5.0
+"""Between two looks at the clock while devices are made ready. Source: dynamicresources.go, PreBind."""
 RETRY_S: Final = 0.25
 """Before a write that got no answer is repeated."""
 SETTLE_INTERVAL_S: Final = 1.0
@@ -50,7 +52,7 @@ class BinderSettings(NamedTuple):
 
     Attributes:
         write_deadline_s: For the writes of one claim.
-        binding_timeout_s: For the binding conditions of all devices.
+        binding_timeout_s: For the binding conditions of all devices, from their allocation.
     """
 
     write_deadline_s: float
@@ -246,22 +248,26 @@ class Binder:
 
     async def _wait_ready(self, names: Sequence[Name]) -> Rejection | None:
         """Wait for the binding conditions of all devices."""
+        timeout_s = self._settings.binding_timeout_s
+        state = Binding.PENDING
         try:
-            async with asyncio.timeout(self._settings.binding_timeout_s):
-                while True:
-                    claims = [self._state.claims.store.get(name) for name in names]
-                    state = binding_state(claim for claim in claims if claim is not None)
-                    if state is Binding.READY:
-                        return None
-                    if state is Binding.FAILED:
-                        return unschedulable(
-                            Code.BINDING_FAILED, "a driver could not make a device ready"
-                        )
-                    await self._state.claims.wait_change()
+            async with asyncio.timeout(timeout_s):
+                while state is Binding.PENDING:
+                    state = binding_state(
+                        (self._state.claims.store.get(name) for name in names),
+                        cutoff=self._now() - timedelta(seconds=timeout_s),
+                    )
+                    if state is Binding.PENDING:
+                        await self._wait_change()
         except TimeoutError:
-            return unschedulable(
-                Code.BINDING_FAILED, "a driver did not make a device ready in time"
-            )
+            state = Binding.TIMED_OUT
+        return binding_rejection(state)
+
+    async def _wait_change(self) -> None:
+        """Wait until a claim changes, or it is time to look at the clock."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONDITION_PERIOD_S):
+                await self._state.claims.wait_change()
 
     @asynccontextmanager
     async def _lock_claim(self, uid: str) -> AsyncIterator[None]:

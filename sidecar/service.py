@@ -450,7 +450,7 @@ class Service:
             for name in claim_names(pod)
             if (claim := self._state.claims.store.get(name)) is not None
             and all(consumer.uid == pod.metadata.uid for consumer in consumers(claim))
-            and limits_nodes(claim, self._state.nodes.values())
+            and limits_nodes(claim, self._state.nodes.values(), cutoff=self._state.binding_cutoff)
             and self._state.owns(claim)
         ]
 

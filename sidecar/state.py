@@ -5,7 +5,7 @@ answer, which applies them.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from allocator.features.consumer_limits import consumer_limits
@@ -79,6 +79,7 @@ class ClusterState:
         default_strategy: str,
         now: Callable[[], datetime],
         held_back_timeout_s: float,
+        binding_timeout_s: float,
     ) -> None:
         """Subscribe to what decides about devices.
 
@@ -86,7 +87,10 @@ class ClusterState:
             drivers: Those whose devices may be given, beside those of the AllocatorOwnership.
             now: The wall clock.
             held_back_timeout_s: How long devices are held back at most.
+            binding_timeout_s: For the binding conditions of devices, from their allocation.
         """
+        self._now = now
+        self._binding_timeout = timedelta(seconds=binding_timeout_s)
         self.claims: Final = informers.subscribe(
             RESOURCE_CLAIMS, project_claim, handlers=[self._claim_changed]
         )
@@ -156,6 +160,11 @@ class ClusterState:
     def ownership(self) -> AllocatorOwnership | None:
         """Return the AllocatorOwnership; None if there is none."""
         return self._ownerships.store.get(("", OWNERSHIP))
+
+    @property
+    def binding_cutoff(self) -> datetime:
+        """Return the time before which devices were allocated that have to be ready by now."""
+        return self._now() - self._binding_timeout
 
     @property
     def driver_settings(self) -> tuple[OwnedDriver, ...]:
@@ -275,6 +284,7 @@ class ClusterState:
             eligible_nodes=self._eligible_nodes,
             default_strategy=self._default_strategy,
             weights=self._weights,
+            binding_cutoff=self.binding_cutoff,
         )
 
     def claims_in_use(self) -> tuple[ResourceClaim, ...]:

@@ -19,7 +19,7 @@ from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
-from sidecar.plan.binding import Binding, binding_state
+from sidecar.plan.binding import binding_rejection, binding_state
 from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
 from sidecar.plan.placement import (
     NODE_STEPS,
@@ -93,8 +93,10 @@ def find_nodes(
         return claims
     if not claims.open and not claims.held:
         return NoDevicesNeeded()
-    if binding_state(claims.held) is Binding.FAILED:
-        return unresolvable(Code.BINDING_FAILED, "a driver could not make a device ready")
+    binding = binding_state(claims.held, cutoff=snapshot.binding_cutoff)
+    rejection = binding_rejection(binding) if binding.is_hopeless else None
+    if rejection is not None:
+        return unresolvable(rejection.code, rejection.message)
     if not claims.open:
         nodes = tuple(ScoredNode(name=node) for node in _eligible_nodes(pod, claims.held, snapshot))
         return _best(nodes, all_nodes=all_nodes) if nodes else _no_eligible_node(claims)

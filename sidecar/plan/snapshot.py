@@ -1,6 +1,7 @@
 """The values of one moment that an answer depends on beside the pod."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -11,6 +12,7 @@ from allocator.strategies import registry
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
+from sidecar.plan.binding import NEVER
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -31,6 +33,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         eligible_nodes: Whether pods may use nodes.
         default_strategy: Where neither the pod nor a class names one.
         weights: Of the capacities in loads.
+        binding_cutoff: See `binding_state`.
     """
 
     cluster: Cluster
@@ -47,3 +50,4 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     eligible_nodes: EligibleNodes = msgspec.field(default_factory=EligibleNodes)
     default_strategy: str = registry.DEFAULT
     weights: CapacityWeights = NO_WEIGHTS
+    binding_cutoff: datetime = NEVER

@@ -206,6 +206,7 @@ async def sidecar_beside(
             default_strategy=settings.default_strategy,
             now=now,
             held_back_timeout_s=settings.held_back_timeout,
+            binding_timeout_s=times["binding_timeout_s"],
         )
         writer = LeaderWriter(
             client,

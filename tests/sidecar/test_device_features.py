@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from allocator.pods.claims import allocation_of
 from clusterstate.kinds import Kind
 from kube.api.urls import (
     DEVICE_CLASSES,
@@ -165,3 +166,90 @@ async def test_prebind_waits_for_binding_conditions(
             )
 
         assert binding.result()["verdict"] == verdict
+
+
+ATTACHED_LATE = device(
+    binding_conditions=(READY,), binding_failure_conditions=(FAILED,), binds_to_node=True
+)
+
+
+def allocate(scene_: Scene, timestamp: str, *conditions: str) -> None:
+    """Store that the claim has the device of `node-1`, for the pod, since a moment."""
+    stored = scene_.sidecar.claim("gpu-a")
+    identity = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0"}
+    result = {
+        "request": "req-0",
+        **identity,
+        "bindingConditions": [READY],
+        "bindingFailureConditions": [FAILED],
+    }
+    uid = scene_.pod["metadata"]["uid"]
+    report = [{"type": condition, "status": "True"} for condition in conditions]
+    stored["status"] = {
+        "allocation": {"devices": {"results": [result]}, "allocationTimestamp": timestamp},
+        "devices": [{**identity, "conditions": report}],
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": uid}],
+    }
+    scene_.server.put(RESOURCE_CLAIMS, stored)
+
+
+IN_TIME, TOO_LATE = "2026-11-20T23:59:59Z", "2026-11-20T23:59:50Z"
+"""Allocated one second ago, and ten, of three."""
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "conditions", "code", "verdict"),
+    [
+        (IN_TIME, (), "fits", "continue"),
+        (TOO_LATE, (READY,), "fits", "continue"),
+        (TOO_LATE, (), "bindingFailed", "released"),
+        (IN_TIME, (FAILED,), "bindingFailed", "released"),
+    ],
+    ids=["may become ready", "ready", "timed out", "failed"],
+)
+async def test_devices_that_do_not_become_ready_are_released(
+    tmp_path: Path, timestamp: str, conditions: tuple[str, ...], code: str, verdict: str
+) -> None:
+    async with scene(tmp_path, {"node-1": (ATTACHED_LATE,)}) as scene_:
+        allocate(scene_, timestamp, *conditions)
+        await until(lambda: not is_open(scene_))
+
+        assert await scene_.code() == code
+        uid = scene_.pod["metadata"]["uid"]
+        _, answer = await scene_.scheduler.call("postfilter", podUID=uid)
+
+        assert answer["verdict"] == verdict
+        assert bool(scene_.sidecar.devices_of("gpu-a")) is (verdict != "released")
+
+
+async def test_a_second_attempt_waits_no_longer_than_the_first(tmp_path: Path) -> None:
+    """The time for binding conditions begins with the allocation, whoever waits."""
+    async with scene(tmp_path, {"node-1": (ATTACHED_LATE,)}) as scene_:
+        assert await scene_.code() == "fits"
+        allocate(scene_, TOO_LATE)
+        await until(lambda: not is_open(scene_))
+        scene_.scheduler.reserve(scene_.pod, "node-1")
+
+        async with asyncio.timeout(2.0):
+            answer = await scene_.scheduler.prebind(scene_.pod)
+
+        assert (answer["verdict"], answer["code"]) == ("unschedulable", "bindingFailed")
+
+
+async def test_a_claim_that_is_deallocated_while_its_devices_become_ready_binds_no_pod(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path, {"node-1": (ATTACHED_LATE,)}) as scene_:
+        async with asyncio.TaskGroup() as group:
+            binding = group.create_task(scene_.bind("node-1"))
+            await until(lambda: bool(scene_.sidecar.devices_of("gpu-a")))
+            stored = scene_.sidecar.claim("gpu-a")
+            scene_.server.put(RESOURCE_CLAIMS, {**stored, "status": {}})
+
+        answer = binding.result()
+        assert (answer["verdict"], answer["code"]) == ("unschedulable", "devicesGone")
+
+
+def is_open(scene_: Scene) -> bool:
+    """Return whether the sidecar sees the claim without devices."""
+    return allocation_of(scene_.sidecar.state.claims.store["default", "gpu-a"]) is None

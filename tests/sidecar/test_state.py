@@ -26,6 +26,7 @@ def state_with(informers: InformerFactory) -> ClusterState:
         default_strategy="FirstFit",
         now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
         held_back_timeout_s=1.0,
+        binding_timeout_s=1.0,
     )
 
 
