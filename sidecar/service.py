@@ -120,7 +120,8 @@ class Service:
         self._pods: OrderedDict[str, Pod] = OrderedDict()
         # Reservations whose devices were not free any more when they arrived.
         self._rejected: dict[str, Rejection] = {}
-        # Pods whose claims were written, so that they may have been bound.
+        # Pods whose claims were written once, so that they may have been bound: a Binding without an answer
+        # may yet be made, also after later attempts.
         self._written: set[str] = set()
         self._waiting = WaitingPods(clock)
         # The pod of the attempt that is under way, and what a dry run of it may cost: one pod is scheduled
@@ -280,7 +281,6 @@ class Service:
                     await self._binder.release(
                         reference, name, claim.metadata.uid, deallocate=deallocate
                     )
-            self._written.discard(request.pod_uid)
         return self._answer(Verdict.OK)
 
     async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:

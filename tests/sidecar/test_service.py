@@ -255,6 +255,19 @@ async def test_a_pod_that_may_be_bound_keeps_its_devices(tmp_path: Path) -> None
         assert "reservedFor" not in sidecar.claim("gpu-a")["status"]
 
 
+async def test_a_late_binding_finds_the_devices_after_a_second_attempt_that_failed(
+    tmp_path: Path,
+) -> None:
+    async with reserved_pod(tmp_path, "node-1") as (_server, sidecar, scheduler, pod):
+        for _ in range(2):
+            assert (await scheduler.prebind(pod))["verdict"] == "ok"
+            await scheduler.unreserve(pod)
+            scheduler.reserve(pod, "node-1")
+        await scheduler.unreserve(pod)
+
+        assert sidecar.devices_of("gpu-a") == ["node-1/gpu-0"]
+
+
 @pytest.mark.parametrize("status", [504, None], ids=["timeout", "closed connection"])
 async def test_a_write_without_an_answer_is_made_again(tmp_path: Path, status: int | None) -> None:
     async with reserved_pod(tmp_path, "node-1") as (server, sidecar, scheduler, pod):
