@@ -1,0 +1,71 @@
+"""What a cluster forgets first: the partition and the ranking that was not used for the longest time.
+
+A question is used twice, with another one in between, so that the one that came first is not the one
+that was used first.
+"""
+
+import pytest
+
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.ranking import Limits, RankedNodes
+from allocator.search.attempt import AllocatorOptions
+from testing.allocation.builders import DRIVER, claim, classes, devices, node, request, slice_of
+
+NODES = ("n1", "n2", "n3")
+USED = "abac"
+"""Questions in the order in which they are asked."""
+NO_COST = Limits(nodes=0, searches=0, steps=0)
+
+
+def new_cluster() -> Cluster:
+    return Cluster(
+        slices=[slice_of(*devices("gpu-0", "gpu-1", "gpu-2"), pool=name) for name in NODES],
+        nodes=[node(name) for name in NODES],
+        claims=(),
+        classes=classes(),
+        options=AllocatorOptions(),
+    )
+
+
+def rank_by_selector(cluster: Cluster, name: str, limits: Limits | None = None) -> RankedNodes:
+    """Ask with a selector of the question's own, so that it has a partition of its own."""
+    text = f'device.driver == "{DRIVER}" && "{name}" != ""'
+    return cluster.rank_nodes(cluster.resolve([claim(request("r", text))]), limits=limits)
+
+
+def rank_by_count(cluster: Cluster, name: str) -> RankedNodes:
+    """Ask for a number of devices, so that the question has a ranking of its own."""
+    count = 1 + "abc".index(name)
+    return cluster.rank_nodes(cluster.resolve([claim(request(count=count))]))
+
+
+def test_the_partition_that_was_not_used_for_the_longest_time_is_evicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allocator.cluster.cluster.MAX_PARTITIONS", 2)
+
+    def is_cached(name: str) -> bool:
+        """Return whether the nodes are in classes, which costs nothing then."""
+        cluster = new_cluster()
+        for used_name in USED:
+            rank_by_selector(cluster, used_name)
+        return rank_by_selector(cluster, name, NO_COST).is_known
+
+    assert ["a", "c"] == list(filter(is_cached, "abc"))
+
+
+def test_the_ranking_that_was_not_used_for_the_longest_time_is_evicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allocator.cluster.cluster.MAX_RANKINGS", 2)
+
+    def is_cached(name: str) -> bool:
+        """Return whether no verdict about a class has to be looked up."""
+        cluster = new_cluster()
+        for used_name in USED:
+            rank_by_count(cluster, used_name)
+        before = cluster.costs.cached
+        rank_by_count(cluster, name)
+        return cluster.costs.cached == before
+
+    assert ["a", "c"] == list(filter(is_cached, "abc"))
