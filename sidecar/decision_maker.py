@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
+from allocator.cluster.canonical_requests import encode_requests
 from allocator.cluster.verdict_cache import SearchCosts
 from allocator.pods.claims import claim_name
 from clusterstate.kinds import Kind
 from kube.api.core import Pod
-from kube.api.meta import encode
 from kube.cel.engine import SelectorEngine, evaluating_with
 from kube.least_recently_used import LeastRecentlyUsed
 from sidecar.metrics import SidecarMetrics
@@ -154,9 +154,10 @@ class DecisionMaker:
         return self._state.snapshot({Kind.CLAIM: promised_claims})
 
     def _requests(self, pod: Pod) -> int:
-        """Return a hash of what the claims of a pod request."""
+        """Return a hash of what the claims of a pod request, whatever the names of requests."""
         claims = map(self._state.claims.store.get, claim_names(pod))
-        return hash(encode([claim.spec.devices for claim in claims if claim is not None]))
+        known_claims = [claim for claim in claims if claim is not None]
+        return hash(encode_requests(known_claims, self._state.allocator_options))
 
     async def _run(
         self, decide: Callable[[Snapshot], T], requests: Collection[int] = frozenset()

@@ -12,6 +12,7 @@ from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of
 from allocator.pods.eligible_nodes import EligibleNodes
+from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import NO_WEIGHTS, driver_weights
 from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
@@ -257,6 +258,11 @@ class ClusterState:
         if self._driver_settings != self.applied_settings:
             self.rebuild()
         return self._feed.take()
+
+    @property
+    def allocator_options(self) -> AllocatorOptions:
+        """Feature gates and policies in force at the latest snapshot."""
+        return self._cache.cluster.options
 
     def is_cheap(self, changes: Mapping[Kind, Mapping[Name, Any]]) -> bool:
         """Return whether changes are applied within a few milliseconds."""

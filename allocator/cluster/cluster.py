@@ -1,8 +1,8 @@
 """The inventory and usage of a cluster, kept up to date and evaluated as a whole.
 
-Inventory and usage are values; this is the only place where they are replaced. A change costs what
-it changes: an allocation concerns the nodes of its pools, a local slice concerns its node. A request
-costs one search per equivalence class of nodes without a cached verdict.
+A change costs what it changes: an allocation concerns the nodes of its pools, a local slice concerns
+its node. What many nodes share concerns their equivalence classes, and not each of them. A request
+costs one search per class without a cached verdict.
 """
 
 from collections import OrderedDict
@@ -11,9 +11,12 @@ from functools import partial
 from itertools import islice
 
 from allocator.cluster import equivalence
+from allocator.cluster.canonical_requests import encode_requests, names_of
+from allocator.cluster.classifier import Classifier
 from allocator.cluster.equivalence import Projection
 from allocator.cluster.interned_keys import InternedKeys
-from allocator.cluster.ranking import Limits, RankedNodes, Ranking
+from allocator.cluster.inventory import Change, Inventory
+from allocator.cluster.ranking import FailedNode, Failure, Limits, RankedNodes, Ranking
 from allocator.cluster.verdict_cache import (
     MAX_KEY_BYTES,
     MAX_KEYS,
@@ -22,20 +25,24 @@ from allocator.cluster.verdict_cache import (
     MAX_VERDICT_BYTES,
     MAX_VERDICTS,
     VERDICT_BYTES,
-    Entry,
     Partition,
     Question,
     SearchCosts,
     encode_key,
-    encode_requests,
 )
-from allocator.cluster.verdicts import CachedVerdict, ClassKey, ClassVerdict, Outcome, Verdicts
-from allocator.model import pools
+from allocator.cluster.verdicts import (
+    CachedVerdict,
+    ClassKey,
+    ClassVerdict,
+    Outcome,
+    Verdicts,
+    assign_requests,
+)
 from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims, resolve_requests
-from allocator.model.usage import PoolUse, Usage, gather_usage, with_claim, without_claim
+from allocator.model.usage import Usage, gather_usage, with_claim, without_claim
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import DEFAULT_BUDGET, allocate
 from allocator.strategies.first_fit import FIRST_FIT
@@ -49,7 +56,6 @@ class Cluster:
     """The inventory and usage of a cluster. Not thread-safe.
 
     Attributes:
-        usage: Usage by all allocated claims; a value that is replaced with every change.
         options: Feature gates and policies in force.
         costs: Of the answers so far.
     """
@@ -65,27 +71,32 @@ class Cluster:
     ) -> None:
         self.options = options
         self.costs = SearchCosts()
-        self.usage = gather_usage(claims, options.features)
         self._classes = classes
-        self._index = pools.build_index(slices, options.features)
-        self._nodes = {node.metadata.name: node for node in nodes}
-        self._entries: dict[str, Entry] = {}
-        self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
-        self._devices: dict[str, NodeDevices] = {}
-        self._keys = InternedKeys(max_keys=MAX_KEYS, max_bytes=MAX_KEY_BYTES)
-        self._pool_use_numbers: dict[int, tuple[Pool, PoolUse, int]] = {}
         self._partitions: dict[Hashable, Partition] = {}
         self._verdicts = SizedCache[Hashable, CachedVerdict](
             max_entries=MAX_VERDICTS, max_bytes=MAX_VERDICT_BYTES
         )
         self._ranked: OrderedDict[tuple[Hashable, bytes], None] = OrderedDict()
-        for name in sorted(self._nodes):
-            self._add_node(name)
+        keys = InternedKeys(max_keys=MAX_KEYS, max_bytes=MAX_KEY_BYTES)
+        self._inventory = Inventory(
+            slices=slices,
+            nodes=nodes,
+            usage=gather_usage(claims, options.features),
+            options=options,
+            keys=keys,
+        )
+        self._devices = self._inventory.devices
+        self._classifier = Classifier(self._inventory, keys, options)
 
     @property
     def nodes(self) -> Mapping[str, Node]:
         """All nodes by name."""
-        return self._nodes
+        return self._inventory.nodes
+
+    @property
+    def usage(self) -> Usage:
+        """Usage by all allocated claims; a value that is replaced with every change."""
+        return self._inventory.usage
 
     # --- verdicts ---------------------------------------------------------------------------------
 
@@ -121,7 +132,7 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt fails.
         """
-        error = self._entries[node].error
+        error = self._inventory.entries[node].error
         if error is not None:
             raise error.without_traceback()
         devices, usage = self._devices[node], usage or self.usage
@@ -196,10 +207,10 @@ class Cluster:
             if cached_verdict is None:
                 cached_verdict = self._search_class(question, partition, class_key, first)
                 steps = cached_verdict.outcome.steps
-            outcome, score, representative, searched_class = cached_verdict
-            same_order = searched_class == class_key
+            outcome, score, representative, searched_state = cached_verdict
+            same_order = searched_state == self._classifier.class_state(partition, class_key)
             yield ClassVerdict(
-                outcome=outcome,
+                outcome=assign_requests(outcome, pending) if isinstance(outcome, Plan) else outcome,
                 score=score,
                 representative=representative if same_order else self._devices[first],
                 nodes=names,
@@ -228,22 +239,30 @@ class Cluster:
             strategy: Order of devices and score of nodes.
             budget: Maximum cost of each search.
             limit: Maximum number of nodes; None for all.
-            accepts: Whether the caller wants a node that fits, with the plan of a node of its class.
+            accepts: Whether the caller wants a node that fits, with the plan of a node of its class, in
+                which requests may have other names.
             may_use: Whether a node counts on which a search fails; upstream searches no others.
             limits: The most that the answer may cost; None for all that is needed.
 
         Raises:
             AttemptFailed: The attempt fails on all nodes, or on a node that counts.
         """
-        question = self._question(pending, strategy, budget)
+        # Upstream's strategy reads no usage, so that much of it counts for other claims alone.
+        question = self._question(
+            pending, strategy, budget, reads_all_usage=strategy is not FIRST_FIT
+        )
         partition = self._partition(question.projection, limits)
         ranking = self._ranking(question, partition)
-        ranking.update(partition.class_of, partial(self._find_verdict, question, partition))
-        search = partial(self._search_class, question, partition)
-        steps = ranking.search(partition.members, search, limits)
+        find = partial(self._find_verdict, question, partition)
+        search = partial(self._search_or_fail, question, partition)
+        ranking.update(partition.names, find)
+        steps = ranking.search(partition.names, find, search, limits)
+        failed_node = ranking.failed_node(partition.names, may_use)
+        if failed_node is not None:
+            raise self._own_error(question, ranking, failed_node).without_traceback()
         has_unassigned = bool(partition.unassigned)
         return ranking.answer(
-            limit, accepts, may_use=may_use, steps=steps, has_unassigned=has_unassigned
+            partition.names, limit, accepts, steps=steps, has_unassigned=has_unassigned
         )
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:
@@ -273,62 +292,50 @@ class Cluster:
 
     def visible_pool(self, pool: PoolId) -> Pool | None:
         """Return a pool as the first node that sees it does; None if no node sees it."""
-        for name in self._nodes_of_pool.get(pool, ()):
-            return next(
-                candidate for candidate in self._devices[name].pools if candidate.id == pool
-            )
-        return None
+        return self._inventory.visible_pool(pool)
 
     # --- changes ----------------------------------------------------------------------------------
 
     def allocate(self, claim: ResourceClaim) -> None:
         """Count the devices in a claim's `status.allocation` as in use."""
-        self._change_usage(claim, with_claim(self.usage, claim, self.options.features))
+        usage = with_claim(self.usage, claim, self.options.features)
+        self._invalidate(self._inventory.change_usage(claim, usage))
 
     def release(self, claim: ResourceClaim) -> None:
         """Count the devices in a claim's `status.allocation` as free."""
-        self._change_usage(claim, without_claim(self.usage, claim, self.options.features))
+        usage = without_claim(self.usage, claim, self.options.features)
+        self._invalidate(self._inventory.change_usage(claim, usage))
 
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """Update the inventory after a slice was added, changed or deleted.
-
-        A pool may have slices on several nodes, and each of these nodes depends on all slices: for
-        whether the pool is complete, and for the available amounts of its counters.
-        """
-        slices = [slice_ for slice_ in (old, new) if slice_ is not None]
-        before, self._index = self._index, self._index.replace(old, new)
-        changed_pools = {PoolId(slice_.spec.driver, slice_.spec.pool.name) for slice_ in slices}
-        node_names = [
-            published_slice.slice.spec.node_name
-            for index in (before, self._index)
-            for pool in changed_pools
-            for published_slice in index.by_pool.get(pool, ())
-        ]
-        changed_nodes = set(node_names) if all(node_names) else set(self._nodes)
-        for name in sorted(name for name in changed_nodes if name in self._nodes):
-            self._add_node(name)
+        """Update the inventory after a slice was added, changed or deleted."""
+        self._invalidate(self._inventory.replace_slice(old, new))
 
     def replace_node(self, name: str, node: Node | None) -> None:
         """Update the inventory after a node was added, changed or deleted."""
-        if node is None:
-            self._remove_node(name)
-            self._nodes.pop(name, None)
-            return
-        self._nodes[name] = node
-        self._add_node(name)
+        self._invalidate(self._inventory.replace_node(name, node))
 
     # --- caches -----------------------------------------------------------------------------------
 
-    def _question(self, pending: PendingClaims, strategy: Strategy, budget: Budget) -> Question:
-        requests = encode_requests(pending)
+    def _question(
+        self,
+        pending: PendingClaims,
+        strategy: Strategy,
+        budget: Budget,
+        *,
+        reads_all_usage: bool = True,
+    ) -> Question:
+        requests = encode_requests(pending.claims, self.options)
         return Question(
             pending=pending,
             strategy=strategy,
             budget=budget,
             projection=equivalence.build_projection(
-                pending, strategy.fields, reads_capacities=strategy.reads_capacities
+                pending,
+                strategy.fields,
+                reads_capacities=strategy.reads_capacities,
+                reads_all_usage=reads_all_usage,
             ),
-            key=encode_key(requests, strategy, budget),
+            key=encode_key(requests, strategy, budget, reads_all_usage=reads_all_usage),
             size=VERDICT_BYTES + 2 * len(requests),  # As objects they take more than as JSON.
             ignores_order=strategy is FIRST_FIT and equivalence.is_order_independent(pending),
         )
@@ -339,10 +346,12 @@ class Cluster:
         """Return the cached verdict about a class; None if it has to be searched."""
         verdict = None
         if question.ignores_order:  # Then most classes were not searched themselves.
-            free = self._free_signature(partition, class_key, question.projection)
+            free = self._classifier.free_signature(partition, class_key, question.projection)
             verdict = None if free is None else self._verdicts.get((question.key, free))
         if verdict is None:
-            verdict = self._verdicts.get((question.key, class_key))
+            verdict = self._verdicts.get(
+                (question.key, self._classifier.class_state(partition, class_key))
+            )
         if verdict is not None:
             self.costs.cached += 1
         return verdict
@@ -356,20 +365,48 @@ class Cluster:
         devices, score = self._devices[node], 0
         if isinstance(outcome, Plan):
             score = strategy.score(devices, self.usage, outcome)
-        verdict = CachedVerdict(outcome, score, devices, class_key)
-        self._verdicts.put((question.key, class_key), verdict, size=question.size)
+        state = self._classifier.class_state(partition, class_key)
+        verdict = CachedVerdict(outcome, score, devices, state)
+        self._verdicts.put((question.key, state), verdict, size=question.size)
         if question.ignores_order and not isinstance(outcome, BudgetExhausted):
-            free = self._free_signature(partition, class_key, question.projection)
+            free = self._classifier.free_signature(partition, class_key, question.projection)
             if free is not None:
                 self._verdicts.put((question.key, free), verdict, size=question.size)
         return verdict
+
+    def _search_or_fail(
+        self, question: Question, partition: Partition, class_key: ClassKey, node: str
+    ) -> CachedVerdict | Failure:
+        """Search a node of a class; return the failure if the search raises one."""
+        try:
+            return self._search_class(question, partition, class_key, node)
+        except AttemptFailed as error:
+            return Failure(error.without_traceback(), names_of(question.pending))
+
+    def _own_error(
+        self, question: Question, ranking: Ranking, failed_node: FailedNode
+    ) -> AttemptFailed:
+        """Return the error of a node with the names of the claims that are asked about.
+
+        If an equal question had it before, the node is searched once more: it names other claims.
+        """
+        name, class_key, failure = failed_node
+        names = names_of(question.pending)
+        if failure.names == names:
+            return failure.error
+        try:
+            self.verdict(question.pending, name, strategy=question.strategy, budget=question.budget)
+        except AttemptFailed as error:
+            failure = Failure(error.without_traceback(), names)
+            ranking.replace_failure(class_key, failure)
+        return failure.error
 
     def _ranking(self, question: Question, partition: Partition) -> Ranking:
         """Return the ranking of a question, kept with the partition of its projection."""
         place = (question.projection.key, question.key)
         ranking = partition.rankings.get(question.key)
         if ranking is None:
-            ranking = partition.rankings[question.key] = Ranking(partition.class_of)
+            ranking = partition.rankings[question.key] = Ranking(partition.members)
         self._ranked[place] = None
         self._ranked.move_to_end(place)
         if len(self._ranked) > MAX_RANKINGS:
@@ -377,26 +414,6 @@ class Cluster:
             if projection_key in self._partitions:
                 self._partitions[projection_key].rankings.pop(key, None)
         return ranking
-
-    def _free_signature(
-        self, partition: Partition, class_key: ClassKey, projection: Projection
-    ) -> int | None:
-        """Return the number of a class's free signature; None if the order of devices may matter."""
-        number = partition.free_signatures.get(class_key)
-        if number is None:
-            node = next(iter(partition.members[class_key]))
-            device_key, _, projected_key = class_key
-            signature = partition.signatures.get((device_key, projected_key))
-            if signature is None:
-                devices = self._devices[node]
-                signature = equivalence.node_signature(devices, projection, self.options) or ()
-                partition.signatures[device_key, projected_key] = signature
-            free = None
-            if signature:
-                free = equivalence.free_signature(signature, self._devices[node], self.usage)
-            number = 0 if free is None else self._keys.number(("free", free))
-            partition.free_signatures[class_key] = number
-        return number or None
 
     def _partition(self, projection: Projection, limits: Limits | None = None) -> Partition:
         """Return the partition of a projection, up to date for all nodes that are in a class.
@@ -409,92 +426,23 @@ class Cluster:
         if partition is None:
             if len(self._partitions) >= MAX_PARTITIONS:
                 self._partitions.pop(next(iter(self._partitions)))
-            partition = Partition(sorted(self._entries))
+            partition = Partition(sorted(self._inventory.entries))
         self._partitions[key] = partition  # The last is the one that was used last.
         number = None if limits is None else limits.nodes
         chosen_names = list(islice(partition.unassigned, number))
         for name in (*partition.stale, *chosen_names):
-            self._assign(partition, name, projection)
+            self._classifier.assign(partition, name, projection)
         partition.stale.clear()
         for name in chosen_names:
             del partition.unassigned[name]
+        partition.invalidate_verdicts()
         return partition
 
-    def _assign(self, partition: Partition, name: str, projection: Projection) -> None:
-        """Assign a node to its class in a partition."""
-        entry = self._entries.get(name)
-        if entry is None:
-            partition.projected.pop(name, None)
-            partition.assign(name, None)
-            return
-        projected_keys = partition.projected.get(name)
-        if projected_keys is None or projected_keys[0] is not entry:
-            number = self._keys.number(equivalence.projected_key(entry.devices, projection))
-            projected_keys = partition.projected[name] = (entry, number)
-        partition.assign(name, (entry.published, entry.usage, projected_keys[1]))
-
-    def _add_node(self, name: str) -> None:
-        """Add a node, or update one."""
-        self._remove_node(name)
-        node, error = self._nodes[name], None
-        try:
-            devices = pools.node_devices(self._index, node)
-        except AttemptFailed as failure:
-            # Only a verdict about this node raises it.
-            error = failure.without_traceback()
-            devices = pools.node_devices(pools.build_index((), self.options.features), node)
-        self._devices[name] = devices
-        for pool in devices.pools:
-            self._nodes_of_pool.setdefault(pool.id, {})[name] = None
-        key = equivalence.published_key(devices, self.options) if error is None else str(error)
-        self._entries[name] = Entry(
-            devices, self._keys.number(key), self._usage_number(devices), error
-        )
-        self._invalidate(name)
-
-    def _remove_node(self, name: str) -> None:
-        devices = self._devices.pop(name, None)
-        if devices is None:
-            return
-        del self._entries[name]
-        for pool in devices.pools:
-            del self._nodes_of_pool[pool.id][name]
-            self._pool_use_numbers.pop(id(pool), None)
-        self._invalidate(name)
-
-    def _change_usage(self, claim: ResourceClaim, usage: Usage) -> None:
-        """Replace the usage by one that differs in the devices of one claim."""
-        before, self.usage = self.usage, usage
-        allocation = claim.status.allocation if claim.status else None
-        results = (allocation.devices.results if allocation else None) or ()
-        claimed_pools = {PoolId(result.driver, result.pool) for result in results}
-        changed_pools = {
-            pool for pool in claimed_pools if before.pools.get(pool) is not usage.pools.get(pool)
-        }
-        for name in {name for pool in changed_pools for name in self._nodes_of_pool.get(pool, ())}:
-            self._entries[name].usage = self._usage_number(self._devices[name])
-            self._invalidate(name)
-
-    def _usage_number(self, devices: NodeDevices) -> int:
-        """Return the number of a node's usage key; 0 if no device is in use."""
-        numbers = []
-        for index, pool in enumerate(devices.pools):
-            pool_use = self.usage.pools.get(pool.id)
-            if pool_use:
-                numbers.append((index, self._pool_use_number(pool, pool_use)))
-            else:
-                self._pool_use_numbers.pop(id(pool), None)
-        return self._keys.number(tuple(numbers)) if numbers else 0
-
-    def _pool_use_number(self, pool: Pool, pool_use: PoolUse) -> int:
-        """Return the number of a pool's use; only the latest of each pool is cached."""
-        cached_number = self._pool_use_numbers.get(id(pool))
-        if cached_number is None or cached_number[1] is not pool_use:
-            number = self._keys.number(equivalence.usage_key(pool, pool_use, self.options))
-            # The entry refers to the pool, so that its id is not reused.
-            cached_number = self._pool_use_numbers[id(pool)] = (pool, pool_use, number)
-        return cached_number[2]
-
-    def _invalidate(self, name: str) -> None:
+    def _invalidate(self, change: Change) -> None:
+        """Have the next answers take in a change."""
+        if change.shared_pools:
+            self._classifier.forget_shared_uses()
         for partition in self._partitions.values():
-            partition.invalidate(name)
+            for name in change.nodes:
+                partition.invalidate(name)
+            partition.stale_pools.update(change.shared_pools)

@@ -9,7 +9,7 @@ is published (`published_key`), what is in use (`usage_key`), and what the attem
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from allocator.model.pools import targets_node
 from allocator.model.requests import Expression, PendingClaims
 from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
 from allocator.model.usage import DeviceUse, PoolUse, Usage
-from allocator.search.attempt import AllocatorOptions
+from allocator.search.attempt import AllocatorOptions, bits
 from kube.api.resource import DeviceAttribute
 
 
@@ -34,22 +34,34 @@ class Projection(msgspec.Struct, frozen=True):
             unknown which count.
         compared: Fully qualified attributes of constraints, of which only equality counts.
         reads_capacities: Capacities of devices that cannot be shared count, too.
+        reads_all_usage: The use of pools counts of which no device is selected, too.
     """
 
     chains: tuple[tuple[Expression, ...], ...]
     fields: tuple[DeviceField, ...] | None
     compared: tuple[str, ...] = ()
     reads_capacities: bool = False
+    reads_all_usage: bool = True
 
     @property
     def key(self) -> Hashable:
         """A key that is equal for projections with the same result."""
         texts = tuple([selector_chain(expressions).key for expressions in self.chains])
-        return texts, self.fields, self.compared, self.reads_capacities
+        return (
+            texts,
+            self.fields,
+            self.compared,
+            self.reads_capacities,
+            self.reads_all_usage,
+        )
 
 
 def build_projection(
-    pending: PendingClaims, fields: tuple[DeviceField, ...] = (), *, reads_capacities: bool = False
+    pending: PendingClaims,
+    fields: tuple[DeviceField, ...] = (),
+    *,
+    reads_capacities: bool = False,
+    reads_all_usage: bool = True,
 ) -> Projection:
     """Build the projection for claims and a strategy.
 
@@ -57,6 +69,7 @@ def build_projection(
         pending: The claims.
         fields: Fields that the strategy reads.
         reads_capacities: The strategy reads capacities.
+        reads_all_usage: The strategy, or who asks, reads the use of any device.
     """
     requests = [
         request
@@ -71,13 +84,14 @@ def build_projection(
     )
     reads_capacities |= any(request.capacity for request in requests)
     if any(request.derived for request in requests):
-        return Projection(chains, None, (), reads_capacities)
+        return Projection(chains, None, (), reads_capacities, reads_all_usage)
     compared_attributes = {
         constraint.match_attribute or constraint.distinct_attribute or ""
         for claim in pending.claims
         for constraint in claim.spec.devices.constraints or ()
     }
-    return Projection(chains, fields, tuple(sorted(compared_attributes)), reads_capacities)
+    compared = tuple(sorted(compared_attributes))
+    return Projection(chains, fields, compared, reads_capacities, reads_all_usage)
 
 
 def explanation_projection(pending: PendingClaims) -> Projection:
@@ -138,6 +152,36 @@ def _tombstone_key(
         return None
     tombstone = options.tombstones.get(DeviceId(pool.id.driver, pool.id.pool, name))
     return None if tombstone is None else id(tombstone)
+
+
+def relevant_pools(
+    node: NodeDevices, projection: Projection, options: AllocatorOptions
+) -> tuple[int, ...]:
+    """Return the indices of the pools of a node whose use an attempt may read.
+
+    What a search reads of the use of a pool decides about devices of that pool alone: counters, shares
+    and policies are of one pool. A limit of consumers per node spans all pools of a driver.
+    """
+    if projection.reads_all_usage:
+        return tuple(range(len(node.pools)))
+    read_mask = 0
+    for chain in projection.chains:
+        selected_mask, failing_positions = _selector_verdicts(node, selector_chain(chain))
+        read_mask |= selected_mask
+        for position in failing_positions:
+            read_mask |= 1 << position
+    pools = {node.pool_of[position] for position in bits(read_mask)}
+    for index, pool in enumerate(node.pools):
+        if pool.id.driver in options.consumer_limits:
+            pools.add(index)
+    return tuple(sorted(pools))
+
+
+def is_shared(pool: Pool) -> bool:
+    """Return whether devices of a pool may be seen, or count, on several nodes."""
+    return bool(pool.elsewhere) or any(
+        device.slice.spec.node_name is None for device in pool.devices
+    )
 
 
 def projected_key(node: NodeDevices, projection: Projection) -> Hashable:
@@ -215,17 +259,40 @@ def node_signature(
     return tuple(signature)
 
 
-def free_signature(signature: NodeSignature, node: NodeDevices, usage: Usage) -> Hashable | None:
-    """Return the multiset of free devices by group; None if a device is in use but not exclusively."""
+def has_group_across(signature: NodeSignature, node: NodeDevices, pools: Collection[int]) -> bool:
+    """Return whether devices inside and outside of some pools are of one group.
+
+    Args:
+        signature: The devices of the node that are selected.
+        node: The node.
+        pools: Indices of the pools.
+    """
+    groups: tuple[set[int], set[int]] = (set(), set())
+    for position, _, group in signature:
+        groups[node.pool_of[position] in pools].add(group)
+    return not groups[0].isdisjoint(groups[1] - {_NO_GROUP})
+
+
+def free_signature(
+    signature: NodeSignature, node: NodeDevices, pools: Collection[int], usage: Usage
+) -> Hashable | None:
+    """Return the multiset of free devices in some pools by group; None if one is in use but not exclusively.
+
+    Args:
+        signature: The devices of the node that are selected.
+        node: The node.
+        pools: Indices of the pools.
+        usage: Usage by allocated claims.
+    """
     in_use = set()
-    for pool in node.pools:
+    for pool in [node.pools[index] for index in pools]:
         for name, use in usage.pools.get(pool.id, _NOTHING).items():
             if use.is_shared or not use.exclusive:
                 return None
             in_use.add(node.positions.get(DeviceId(pool.id.driver, pool.id.pool, name)))
     groups: dict[int, list[Hashable]] = {}
     for position, key, group in signature:
-        if position not in in_use:
+        if position not in in_use and node.pool_of[position] in pools:
             groups.setdefault(group, []).append(key)
     ungrouped_counts = Counter(groups.pop(_NO_GROUP, ()))
     grouped_counts = Counter(frozenset(Counter(keys).items()) for keys in groups.values())

@@ -1,14 +1,16 @@
 """The nodes that have devices for a request, best first, kept up to date as the cluster changes.
 
 A scheduler asks for the best hundred nodes thousands of times, and between two questions one
-allocation changes one node. So a ranking is kept per request: a question costs the nodes that changed
-since the last one and the nodes that are looked at, whatever the number of nodes and of their kinds.
-Equivalence classes whose verdict is not known are searched when they are needed, within a limit; the
-rest is searched by the next question.
+allocation changes one node, or one pool that many nodes see. So a ranking of the equivalence classes is
+kept per request: a question costs the classes that changed since the last one and the nodes that are
+looked at, whatever the number of nodes and of their classes. Classes whose verdict is not known are
+searched when they are needed, within a limit; the rest is searched by the next question.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,8 +21,37 @@ from allocator.model.plan import Plan
 _FEW = 64
 """Changes that are inserted one by one; more than a quarter of the order is sorted anew."""
 
-_Verdict = CachedVerdict | AttemptFailed | None
-"""What is known about a node; None for one that is unknown or gone."""
+
+class Failure(NamedTuple):
+    """The search of a class that failed.
+
+    Attributes:
+        error: Its message names the claims and requests of who asked.
+        names: Those names.
+    """
+
+    error: AttemptFailed
+    names: Hashable
+
+    @property
+    def steps(self) -> int:
+        """Cost of the search."""
+        return self.error.steps
+
+
+class FailedNode(NamedTuple):
+    """A node on which the search fails, and the failure."""
+
+    name: str
+    class_key: ClassKey
+    failure: Failure
+
+
+_Verdict = CachedVerdict | Failure | None
+"""What is known about a class; None for one that is unknown or gone."""
+
+_Place = tuple[int, str, ClassKey]
+"""The negative score of a class and its first node, by which classes are in order."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,111 +89,135 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranking:
-    """The known verdicts about all nodes, for one request.
+    """The known verdicts about all classes of nodes, for one request.
 
     Attributes:
-        changed: Nodes whose class may have changed since the last question.
+        changed: Classes that are new or gone, or have other nodes than at the last question.
+        stale: Classes whose verdict may be another than at the last question.
     """
 
-    def __init__(self, nodes: Mapping[str, Hashable]) -> None:
-        """Know nothing about the nodes yet."""
-        self.changed = set(nodes)
-        self._verdicts: dict[str, CachedVerdict] = {}
-        self._order: list[tuple[int, str]] = []
+    def __init__(self, classes: Iterable[ClassKey]) -> None:
+        """Know nothing about the classes yet."""
+        self.changed = set(classes)
+        self.stale: set[ClassKey] = set()
+        self._verdicts: dict[ClassKey, CachedVerdict] = {}
+        self._places: dict[ClassKey, _Place] = {}
+        self._order: list[_Place] = []
         self._unsearched: dict[ClassKey, None] = {}
-        self._cut_off: set[str] = set()
-        self._failed: dict[str, AttemptFailed] = {}
+        self._cut_off: set[ClassKey] = set()
+        self._failed: dict[ClassKey, Failure] = {}
 
     def update(
         self,
-        class_of: Mapping[str, ClassKey],
+        names: Mapping[ClassKey, Sequence[str]],
         find: Callable[[ClassKey], CachedVerdict | None],
     ) -> None:
-        """Take in the nodes that changed.
+        """Take in the classes that changed.
 
         Args:
-            class_of: Node to its class; without the nodes that are gone.
+            names: Class to its nodes, sorted; without the classes that are gone.
             find: Returns the cached verdict about a class.
         """
-        verdicts: dict[str, _Verdict] = {}
-        for name in self.changed:
-            class_key = class_of.get(name)
-            verdict = None if class_key is None else find(class_key)
-            if verdict is None and class_key is not None:
+        for class_key in self.stale:
+            self._verdicts.pop(class_key, None)
+            self._failed.pop(class_key, None)
+        verdicts: dict[ClassKey, _Verdict] = {}
+        for class_key in self.changed | self.stale:
+            if class_key not in names:
+                verdicts[class_key] = None
+                self._unsearched.pop(class_key, None)
+                continue
+            verdict = self._verdicts.get(class_key) or self._failed.get(class_key)
+            if verdict is None:
+                verdict = find(class_key)
+            if verdict is None:
                 self._unsearched[class_key] = None
-            verdicts[name] = verdict
+            else:
+                self._unsearched.pop(class_key, None)
+            verdicts[class_key] = verdict
         self.changed.clear()
-        self._replace(verdicts)
+        self.stale.clear()
+        self._replace(verdicts, names)
 
     def search(
         self,
-        members: Mapping[ClassKey, Mapping[str, None]],
-        search: Callable[[ClassKey, str], CachedVerdict],
+        names: Mapping[ClassKey, Sequence[str]],
+        find: Callable[[ClassKey], CachedVerdict | None],
+        search: Callable[[ClassKey, str], CachedVerdict | Failure],
         limits: Limits | None,
     ) -> int:
         """Search classes whose verdict is unknown; return the steps.
 
         Args:
-            members: Class to its nodes.
-            search: Returns the verdict about a class, of which it gets one node; if it raises
-                AttemptFailed, `answer` does, for those who may use such a node.
+            names: Class to its nodes, sorted.
+            find: Returns the cached verdict about a class: a search of this answer may have told it.
+            search: Returns the verdict about a class, of which it gets one node.
             limits: None for all.
         """
         searches = steps = 0
-        verdicts: dict[str, _Verdict] = {}
+        verdicts: dict[ClassKey, _Verdict] = {}
         try:
             while self._unsearched and (
                 limits is None or (searches < limits.searches and steps < limits.steps)
             ):
                 class_key = next(iter(self._unsearched))
-                names = members.get(class_key)
-                if names:
+                verdict: _Verdict = find(class_key) if searches else None
+                if verdict is None:
+                    verdict = search(class_key, names[class_key][0])
                     searches += 1
-                    verdict: _Verdict
-                    try:
-                        verdict = search(class_key, next(iter(names)))
-                        steps += verdict.outcome.steps
-                    except AttemptFailed as error:
-                        verdict = error.without_traceback()
-                        steps += error.steps
-                    verdicts.update(dict.fromkeys(names, verdict))
+                    steps += verdict.steps
+                verdicts[class_key] = verdict
                 del self._unsearched[class_key]
         finally:
-            self._replace(verdicts)
+            self._replace(verdicts, names)
         return steps
+
+    def failed_node(
+        self, names: Mapping[ClassKey, Sequence[str]], may_use: Callable[[str], bool]
+    ) -> FailedNode | None:
+        """Return the first node by name that counts and on which the search fails; None if there is none.
+
+        Args:
+            names: Class to its nodes, sorted.
+            may_use: Whether a node counts.
+        """
+        failed_nodes = [
+            FailedNode(name, class_key, failure)
+            for class_key, failure in self._failed.items()
+            if (name := next(filter(may_use, names[class_key]), None)) is not None
+        ]
+        return min(failed_nodes, key=lambda failed_node: failed_node.name, default=None)
+
+    def replace_failure(self, class_key: ClassKey, failure: Failure) -> None:
+        """Replace the failure of a class by one with other names."""
+        self._failed[class_key] = failure
 
     def answer(
         self,
+        names: Mapping[ClassKey, Sequence[str]],
         limit: int | None,
         accepts: Callable[[str, Plan], bool],
         *,
-        may_use: Callable[[str], bool],
         steps: int,
         has_unassigned: bool,
     ) -> RankedNodes:
         """Return the best nodes.
 
         Args:
+            names: Class to its nodes, sorted.
             limit: Maximum number of nodes; None for all.
             accepts: Whether the caller wants a node that fits, with the plan of its class.
-            may_use: Whether a node counts on which the search failed.
             steps: Cost of the searches that were made for this answer.
             has_unassigned: There are nodes that are in no class yet.
-
-        Raises:
-            AttemptFailed: The search failed on a node that counts.
         """
-        failed_names = [name for name in self._failed if may_use(name)]
-        if failed_names:
-            raise self._failed[min(failed_names)].without_traceback()
         is_known = not self._unsearched and not has_unassigned
         nodes: list[tuple[str, int]] = []
         rejected_count, is_whole = 0, True
-        for negative_score, name in self._order:
+        for negative_score, name, class_key in self._best_first(names):
             if limit is not None and len(nodes) == limit:
                 is_whole = False
                 break
-            outcome = self._verdicts[name].outcome
+            outcome = self._verdicts[class_key].outcome
             if isinstance(outcome, Plan) and accepts(name, outcome):
                 nodes.append((name, -negative_score))
             else:
@@ -176,32 +231,46 @@ class Ranking:
             steps=steps,
         )
 
-    def _replace(self, verdicts: Mapping[str, _Verdict]) -> None:
-        """Replace what is known about some nodes."""
+    def _best_first(self, names: Mapping[ClassKey, Sequence[str]]) -> Iterator[_Place]:
+        """Yield the nodes that fit by score and name, merged from the classes as far as they are read."""
+        begun: list[tuple[int, str, ClassKey, int]] = []  # A heap: the next node of each class.
+        place = 0
+        while begun or place < len(self._order):
+            if place < len(self._order) and (not begun or self._order[place] < begun[0]):
+                negative_score, name, class_key = self._order[place]
+                number = 0
+                place += 1
+            else:
+                negative_score, name, class_key, number = heappop(begun)
+            yield negative_score, name, class_key
+            members, number = names[class_key], number + 1
+            if number < len(members):
+                heappush(begun, (negative_score, members[number], class_key, number))
+
+    def _replace(
+        self, verdicts: Mapping[ClassKey, _Verdict], names: Mapping[ClassKey, Collection[str]]
+    ) -> None:
+        """Replace what is known about some classes."""
         is_bulk = len(verdicts) > _FEW + len(self._order) // 4
-        for name, verdict in verdicts.items():
-            before = self._verdicts.pop(name, None)
+        for class_key, verdict in verdicts.items():
+            before = self._places.pop(class_key, None)
             if before is not None and not is_bulk:
-                self._remove(name, before)
-            self._cut_off.discard(name)
-            self._failed.pop(name, None)
+                del self._order[bisect_left(self._order, before)]
+            self._verdicts.pop(class_key, None)
+            self._cut_off.discard(class_key)
+            self._failed.pop(class_key, None)
             if verdict is None:
                 continue
-            if isinstance(verdict, AttemptFailed):
-                self._failed[name] = verdict
+            if isinstance(verdict, Failure):
+                self._failed[class_key] = verdict
                 continue
-            self._verdicts[name] = verdict
+            self._verdicts[class_key] = verdict
             if isinstance(verdict.outcome, BudgetExhausted):
-                self._cut_off.add(name)
-            elif isinstance(verdict.outcome, Plan) and not is_bulk:
-                insort(self._order, (-verdict.score, name))
+                self._cut_off.add(class_key)
+            elif isinstance(verdict.outcome, Plan):
+                first_name = next(iter(names[class_key]))
+                place = self._places[class_key] = (-verdict.score, first_name, class_key)
+                if not is_bulk:
+                    insort(self._order, place)
         if is_bulk:
-            self._order = sorted(
-                (-verdict.score, name)
-                for name, verdict in self._verdicts.items()
-                if isinstance(verdict.outcome, Plan)
-            )
-
-    def _remove(self, name: str, verdict: CachedVerdict) -> None:
-        if isinstance(verdict.outcome, Plan):
-            del self._order[bisect_left(self._order, (-verdict.score, name))]
+            self._order = sorted(self._places.values())

@@ -3,14 +3,15 @@
 Keys of nodes are interned as numbers, so that classes compare and hash cheaply.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from allocator.cluster.equivalence import NodeSignature, Projection
 from allocator.cluster.ranking import Ranking
 from allocator.cluster.verdicts import ClassKey
-from allocator.model.devices import NodeDevices
+from allocator.model.devices import NodeDevices, PoolId
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget
 from allocator.model.requests import PendingClaims
@@ -77,17 +78,37 @@ class Entry:
 
     Attributes:
         published: Number of its published key.
-        usage: Number of its usage key.
+        pool_uses: Number of the use of each pool, by index; 0 for one of which nothing is in use, and
+            for a shared one.
+        shared_pools: Number of each pool that other nodes may see, by index; 0 for all others.
         error: Error of a slice that concerns the node; None if there is none.
     """
 
     def __init__(
-        self, devices: NodeDevices, published_key: int, usage: int, error: AttemptFailed | None
+        self,
+        devices: NodeDevices,
+        published_key: int,
+        shared_pools: tuple[int, ...],
+        error: AttemptFailed | None,
     ) -> None:
         self.devices = devices
         self.published = published_key
-        self.usage = usage
+        self.pool_uses = [0] * len(devices.pools)
+        self.shared_pools = shared_pools
         self.error = error
+
+
+class ProjectedNode(NamedTuple):
+    """A node with the keys that depend on a projection.
+
+    Attributes:
+        projected: Number of its projected key.
+        pools: Indices of the pools whose use counts.
+    """
+
+    entry: Entry
+    projected: int
+    pools: tuple[int, ...]
 
 
 class Partition:
@@ -95,23 +116,37 @@ class Partition:
 
     Attributes:
         members: Class to names of its nodes, in order of arrival.
-        projected: Node to its entry and the number of its projected key.
+        names: Class to names of its nodes, sorted.
+        projected: Node to its keys.
         class_of: Node to its class.
+        shared_pools: Class to the shared pools that count for it, if there are any.
+        classes_of_pool: Shared pool to the classes for which it counts.
+        pool_sets: The different `ProjectedNode.pools`, each as one object.
         signatures: Published and projected key to the signature; () if order may matter.
-        free_signatures: Class to the number of its free signature; 0 if order may matter.
+        free_signatures: Class to the number of the free signature of its own pools; 0 if order may
+            matter.
+        shared_signatures: Published key, projected key and use of shared pools to the number of the
+            free signature of these pools; 0 if order may matter.
         unassigned: Nodes that are in no class yet, in order.
         stale: Nodes that changed since they were assigned to a class.
+        stale_pools: Shared pools whose use changed since the last question.
         rankings: Key of a question to the ranking of the nodes for it.
     """
 
     def __init__(self, nodes: Iterable[str]) -> None:
         self.unassigned = dict.fromkeys(nodes)
         self.members: dict[ClassKey, dict[str, None]] = {}
-        self.projected: dict[str, tuple[Entry, int]] = {}
+        self.names: dict[ClassKey, list[str]] = {}
+        self.projected: dict[str, ProjectedNode] = {}
         self.class_of: dict[str, ClassKey] = {}
+        self.shared_pools: dict[ClassKey, Sequence[PoolId]] = {}
+        self.classes_of_pool: dict[PoolId, dict[ClassKey, None]] = {}
+        self.pool_sets: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.signatures = LeastRecentlyUsed[tuple[int, int], NodeSignature](MAX_SIGNATURES)
         self.free_signatures: dict[ClassKey, int] = {}
+        self.shared_signatures = LeastRecentlyUsed[tuple[int, int, int], int](MAX_SIGNATURES)
         self.stale: set[str] = set()
+        self.stale_pools: set[PoolId] = set()
         self.rankings: dict[bytes, Ranking] = {}
 
     def invalidate(self, name: str) -> None:
@@ -121,34 +156,68 @@ class Partition:
         else:
             self.unassigned[name] = None
 
-    def assign(self, name: str, class_key: ClassKey | None) -> None:
-        """Assign a node to a class; None if the node is gone."""
-        before = self.class_of.get(name)
+    def invalidate_verdicts(self) -> None:
+        """Have the rankings look up the verdicts about all classes that see a pool whose use changed."""
+        for pool in self.stale_pools:
+            for ranking in self.rankings.values():
+                ranking.stale.update(self.classes_of_pool.get(pool, ()))
+        self.stale_pools.clear()
+
+    def assign(
+        self, name: str, class_key: ClassKey | None, shared_pools: Sequence[PoolId] = ()
+    ) -> None:
+        """Assign a node to a class; None if the node is gone.
+
+        Args:
+            shared_pools: Those that count for the class.
+        """
+        before = self.class_of.pop(name, None)
         if before == class_key:
+            if class_key is not None:
+                self.class_of[name] = class_key
             return
-        for ranking in self.rankings.values():
-            ranking.changed.add(name)
         if before is not None:
-            del self.members[before][name]
-            if not self.members[before]:
-                del self.members[before]
-                self.free_signatures.pop(before, None)
-            del self.class_of[name]
+            self._remove(name, before)
         if class_key is not None:
-            self.members.setdefault(class_key, {})[name] = None
-            self.class_of[name] = class_key
+            self._add(name, class_key, shared_pools)
+        for ranking in self.rankings.values():
+            ranking.changed.update(key for key in (before, class_key) if key is not None)
+
+    def _add(self, name: str, class_key: ClassKey, shared_pools: Sequence[PoolId]) -> None:
+        self.class_of[name] = class_key
+        if class_key not in self.members:
+            self.members[class_key], self.names[class_key] = {}, []
+            if shared_pools:
+                self.shared_pools[class_key] = shared_pools
+                for pool in shared_pools:
+                    self.classes_of_pool.setdefault(pool, {})[class_key] = None
+                # A class that comes back did not see the changes in between.
+                for ranking in self.rankings.values():
+                    ranking.stale.add(class_key)
+        self.members[class_key][name] = None
+        insort(self.names[class_key], name)
+
+    def _remove(self, name: str, class_key: ClassKey) -> None:
+        members, names = self.members[class_key], self.names[class_key]
+        del members[name], names[bisect_left(names, name)]
+        if members:
+            return
+        del self.members[class_key], self.names[class_key]
+        self.free_signatures.pop(class_key, None)
+        for pool in self.shared_pools.pop(class_key, ()):
+            del self.classes_of_pool[pool][class_key]
+            if not self.classes_of_pool[pool]:
+                del self.classes_of_pool[pool]
 
 
-def encode_requests(pending: PendingClaims) -> bytes:
-    """Return everything about the claims that a verdict depends on."""
-    return encode([claim.spec.devices for claim in pending.claims])
-
-
-def encode_key(requests: bytes, strategy: Strategy, budget: Budget) -> bytes:
+def encode_key(
+    requests: bytes, strategy: Strategy, budget: Budget, *, reads_all_usage: bool
+) -> bytes:
     """Return the key of a question: one value whose hash is computed once, not once per class.
 
     Args:
-        requests: As `encode_requests` returns them.
+        requests: As `canonical_requests.encode_requests` returns them.
+        reads_all_usage: As in the projection.
     """
-    search = encode([strategy.name, strategy.weights, budget.steps])
+    search = encode([strategy.name, strategy.weights, budget.steps, reads_all_usage])
     return sha256(search + b"\n" + requests).digest()

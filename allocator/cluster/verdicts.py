@@ -9,21 +9,34 @@ from allocator.cluster.equivalence import Projection
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import BudgetExhausted, DoesNotFit
 from allocator.model.plan import Choice, Plan
+from allocator.model.requests import PendingClaims
 
 Outcome = Plan | DoesNotFit | BudgetExhausted
 
 
-ClassKey = tuple[int, int, int]
-"""Numbers of the published key, the usage key and the projected key of a node."""
+ClassKey = tuple[int, int, int, int]
+"""Numbers of the published key of a node, of the use of its own pools, of its projected key, and of its
+shared pools; 0 for no use, and for no shared pool."""
+
+ClassState = tuple[int, int, int, int]
+"""The key of a class, with the number of the use of its shared pools instead of that of the pools."""
 
 
 class CachedVerdict(NamedTuple):
-    """An outcome, the score, the node that was searched, and the class of that node."""
+    """An outcome for equal questions, the score, the node that was searched, and its state then.
+
+    The requests in a plan are those of the question that was asked first.
+    """
 
     outcome: Outcome
     score: int
     representative: NodeDevices
-    class_key: ClassKey
+    state: ClassState
+
+    @property
+    def steps(self) -> int:
+        """Cost of the search."""
+        return self.outcome.steps
 
 
 class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -92,3 +105,20 @@ def transfer_plan(plan: Plan, representative: NodeDevices, node: NodeDevices) ->
 
     choices = tuple([tuple([transfer(choice) for choice in claim]) for claim in plan.choices])
     return msgspec.structs.replace(plan, node=node.node, choices=choices)
+
+
+def assign_requests(plan: Plan, pending: PendingClaims) -> Plan:
+    """Return the plan of an equal question with the requests of these claims.
+
+    Args:
+        plan: The plan.
+        pending: Claims that differ from those of the plan in names at most, by position.
+    """
+
+    def assign(choice: Choice) -> Choice:
+        claim, index = choice.request.claim, choice.request.index
+        request = pending.requests[claim][index][plan.alternatives[claim][index]]
+        return msgspec.structs.replace(choice, request=request)
+
+    choices = tuple([tuple([assign(choice) for choice in claim]) for claim in plan.choices])
+    return msgspec.structs.replace(plan, choices=choices)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from allocator.cluster.canonical_requests import encode_requests
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name, claim_name
 from allocator.strategies.strategy import Strategy
@@ -150,7 +151,7 @@ def question_of(pod: Pod, snapshot: Snapshot) -> Question | None:
     strategy = choose_strategy(pod, claims.open, snapshot)
     parts = msgspec.json.encode(
         (
-            [claim.spec for claim in claims.open],
+            encode_requests(claims.open, snapshot.cluster.options),
             [claim_name(claim) for claim in claims.held],
             pod.spec.node_selector,
             pod.spec.affinity,

@@ -302,9 +302,11 @@ FENCE_RESOURCES: Final[Mapping[str, Resource]] = {
 }
 
 
-def put_claim(server: FakeApiServer, name: str, **fields: Any) -> Document:
+def put_claim(
+    server: FakeApiServer, name: str, request_name: str = "req-0", **fields: Any
+) -> Document:
     """Store a claim for one device."""
-    document_ = document(claim(request(**fields), name=name))
+    document_ = document(claim(request(request_name, **fields), name=name))
     del document_["metadata"]["uid"]
     return server.put(RESOURCE_CLAIMS, document_)
 

@@ -89,7 +89,7 @@ async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
     async with FakeApiServer() as server:
         publish(server, "node-1")
         for name, count in (("a", 1), ("b", 1), ("c", 2)):
-            put_claim(server, f"gpu-{name}", count=count)
+            put_claim(server, f"gpu-{name}", f"request-{name}", count=count)
         async with sidecar_beside(server, tmp_path) as sidecar:
             registry, clock = CollectorRegistry(), Clock()
             maker = DecisionMaker(sidecar.state, SidecarMetrics(registry), None, clock=clock)
@@ -101,7 +101,7 @@ async def test_a_decision_is_made_on_the_loop_if_one_about_equal_requests_was_qu
 ) -> None:
     async with decisions(tmp_path) as made:
         assert await made.decide("a") == THREAD, "nothing is known about the requests yet"
-        assert await made.decide("b") == LOOP, "its requests are those of a"
+        assert await made.decide("b") == LOOP, "its requests are those of a, by another name"
         assert await made.decide("c") == THREAD, "it requests other devices"
         assert await made.decide() == THREAD, "the requests do not tell how long it takes"
 

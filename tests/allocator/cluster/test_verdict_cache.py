@@ -36,7 +36,8 @@ def test_a_verdict_does_not_keep_the_parameters_of_its_claim() -> None:
         nodes=[node()],
         claims=(),
         classes=classes(),
-        options=AllocatorOptions(),
+        # Otherwise parameters make no difference between claims.
+        options=AllocatorOptions(uniform_config_drivers=frozenset({DRIVER})),
     )
 
     def ask(number: int) -> None:

@@ -1,0 +1,121 @@
+"""The equivalence class of each node, with the state that a verdict about the class depends on."""
+
+from collections.abc import Hashable
+
+from allocator.cluster import equivalence
+from allocator.cluster.equivalence import Projection
+from allocator.cluster.interned_keys import InternedKeys
+from allocator.cluster.inventory import Inventory
+from allocator.cluster.verdict_cache import Partition, ProjectedNode
+from allocator.cluster.verdicts import ClassKey, ClassState
+from allocator.search.attempt import AllocatorOptions
+
+
+class Classifier:
+    """Assigns nodes to classes, and tells what is in use and free in these."""
+
+    def __init__(self, inventory: Inventory, keys: InternedKeys, options: AllocatorOptions) -> None:
+        self._inventory = inventory
+        self._keys = keys
+        self._options = options
+        # Number of shared pools to the number of their use now.
+        self._shared_uses: dict[int, int] = {}
+
+    def forget_shared_uses(self) -> None:
+        """Note that the use of a shared pool changed."""
+        self._shared_uses.clear()
+
+    def assign(self, partition: Partition, name: str, projection: Projection) -> None:
+        """Assign a node to its class in a partition."""
+        entry = self._inventory.entries.get(name)
+        if entry is None:
+            partition.projected.pop(name, None)
+            partition.assign(name, None)
+            return
+        projected = partition.projected.get(name)
+        if projected is None or projected.entry is not entry:
+            number = self._keys.number(equivalence.projected_key(entry.devices, projection))
+            pools = equivalence.relevant_pools(entry.devices, projection, self._options)
+            pools = partition.pool_sets.setdefault(pools, pools)
+            projected = partition.projected[name] = ProjectedNode(entry, number, pools)
+        uses, shared = entry.pool_uses, entry.shared_pools
+        own_uses = tuple([(index, uses[index]) for index in projected.pools if uses[index]])
+        seen_pools = tuple([(index, shared[index]) for index in projected.pools if shared[index]])
+        class_key = (
+            entry.published,
+            self._keys.number(own_uses) if own_uses else 0,
+            projected.projected,
+            self._keys.number(seen_pools) if seen_pools else 0,
+        )
+        pool_ids = [entry.devices.pools[index].id for index, _ in seen_pools]
+        partition.assign(name, class_key, pool_ids)
+
+    def class_state(self, partition: Partition, class_key: ClassKey) -> ClassState:
+        """Return the key of a class with the use of its shared pools now."""
+        published_key, own_uses, projected, shared = class_key
+        if not shared:
+            return class_key
+        number = self._shared_uses.get(shared)
+        if number is None:
+            name = next(iter(partition.members[class_key]))
+            node, pools = self._inventory.entries[name], partition.projected[name].pools
+            uses = tuple(
+                [
+                    (index, self._inventory.pool_use_number(node.devices.pools[index]))
+                    for index in pools
+                    if node.shared_pools[index]
+                ]
+            )
+            number = self._shared_uses[shared] = self._keys.number(uses)
+        return published_key, own_uses, projected, number
+
+    def free_signature(
+        self, partition: Partition, class_key: ClassKey, projection: Projection
+    ) -> Hashable | None:
+        """Return a class's free signature, as numbers; None if the order of devices may matter.
+
+        What is free in shared pools is the same for many classes, so it is a number of its own.
+        """
+        published_key, _, projected, shared = class_key
+        own = partition.free_signatures.get(class_key)
+        if own is None:
+            own = self._free_number(partition, class_key, projection, in_shared_pools=False)
+            partition.free_signatures[class_key] = own
+        if not own or not shared:
+            return own or None
+        *_, shared_use = self.class_state(partition, class_key)
+        place = (published_key, projected, shared_use)
+        rest = partition.shared_signatures.get(place)
+        if rest is None:
+            rest = self._free_number(partition, class_key, projection, in_shared_pools=True)
+            partition.shared_signatures[place] = rest
+        return (own, rest) if rest else None
+
+    def _free_number(
+        self,
+        partition: Partition,
+        class_key: ClassKey,
+        projection: Projection,
+        *,
+        in_shared_pools: bool,
+    ) -> int:
+        """Return the number of what is free in some pools of a class; 0 if the order of devices may matter."""
+        node = next(iter(partition.members[class_key]))
+        devices, shared_pools = (
+            self._inventory.devices[node],
+            self._inventory.entries[node].shared_pools,
+        )
+        published_key, _, projected, _ = class_key
+        signature = partition.signatures.get((published_key, projected))
+        if signature is None:
+            signature = equivalence.node_signature(devices, projection, self._options) or ()
+            partition.signatures[published_key, projected] = signature
+        pools = frozenset(
+            index
+            for index in partition.projected[node].pools
+            if bool(shared_pools[index]) is in_shared_pools
+        )
+        if not signature or equivalence.has_group_across(signature, devices, pools):
+            return 0
+        free = equivalence.free_signature(signature, devices, pools, self._inventory.usage)
+        return 0 if free is None else self._keys.number(("free", free))

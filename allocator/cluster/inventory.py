@@ -1,0 +1,199 @@
+"""The nodes of a cluster with their devices, and the use of these, as numbers that compare cheaply.
+
+A change returns what it concerns: nodes one by one, but a pool that several nodes may see as one.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from allocator.cluster import equivalence
+from allocator.cluster.interned_keys import InternedKeys
+from allocator.cluster.verdict_cache import Entry
+from allocator.model import pools
+from allocator.model.devices import NodeDevices, Pool, PoolId
+from allocator.model.outcome import AttemptFailed
+from allocator.model.usage import PoolUse, Usage
+from allocator.search.attempt import AllocatorOptions
+from kube.api.core import Node
+from kube.api.resource import ResourceClaim, ResourceSlice
+
+
+class SharedPool(NamedTuple):
+    """A pool with the nodes that see it, and a number that no other pool gets."""
+
+    pool: Pool
+    number: int
+    nodes: dict[str, None]
+
+
+class Change(NamedTuple):
+    """What a change concerns.
+
+    Attributes:
+        nodes: Nodes that are new or gone, or whose devices or own usage changed.
+        shared_pools: Shared pools whose use changed; the nodes that see them are not in `nodes`.
+    """
+
+    nodes: Sequence[str]
+    shared_pools: Sequence[PoolId] = ()
+
+
+class Inventory:
+    """The nodes with their devices, and the usage.
+
+    Attributes:
+        usage: Usage by all allocated claims; a value that is replaced with every change.
+        nodes: All nodes by name.
+        devices: Devices of each node.
+        entries: Node to its keys.
+    """
+
+    def __init__(
+        self,
+        *,
+        slices: Iterable[ResourceSlice],
+        nodes: Iterable[Node],
+        usage: Usage,
+        options: AllocatorOptions,
+        keys: InternedKeys,
+    ) -> None:
+        """Lay out all nodes."""
+        self.usage = usage
+        self.nodes = {node.metadata.name: node for node in nodes}
+        self.devices: dict[str, NodeDevices] = {}
+        self.entries: dict[str, Entry] = {}
+        self._options = options
+        self._keys = keys
+        self._index = pools.build_index(slices, options.features)
+        self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
+        # Those that see the pool as a shared one.
+        self._sharing_nodes: dict[PoolId, dict[str, None]] = {}
+        self._shared_pools: dict[int, SharedPool] = {}
+        self._pool_numbers = count(1)
+        self._pool_use_numbers: dict[int, tuple[Pool, PoolUse, int]] = {}
+        for name in sorted(self.nodes):
+            self._add_node(name)
+
+    def visible_pool(self, pool: PoolId) -> Pool | None:
+        """Return a pool as the first node that sees it does; None if no node sees it."""
+        for name in self._nodes_of_pool.get(pool, ()):
+            return next(candidate for candidate in self.devices[name].pools if candidate.id == pool)
+        return None
+
+    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Change:
+        """Update the nodes after a slice was added, changed or deleted.
+
+        A pool may have slices on several nodes, and each of these nodes depends on all slices: for
+        whether the pool is complete, and for the available amounts of its counters.
+        """
+        slices = [slice_ for slice_ in (old, new) if slice_ is not None]
+        before, self._index = self._index, self._index.replace(old, new)
+        changed_pools = {PoolId(slice_.spec.driver, slice_.spec.pool.name) for slice_ in slices}
+        node_names = [
+            published_slice.slice.spec.node_name
+            for index in (before, self._index)
+            for pool in changed_pools
+            for published_slice in index.by_pool.get(pool, ())
+        ]
+        changed_nodes = set(node_names) if all(node_names) else set(self.nodes)
+        changed_names = sorted(name for name in changed_nodes if name in self.nodes)
+        for name in changed_names:
+            self._add_node(name)
+        return Change(nodes=changed_names)
+
+    def replace_node(self, name: str, node: Node | None) -> Change:
+        """Update the nodes after one was added, changed or deleted."""
+        if node is None:
+            self._remove_node(name)
+            self.nodes.pop(name, None)
+            return Change(nodes=[name])
+        self.nodes[name] = node
+        self._add_node(name)
+        return Change(nodes=[name])
+
+    def change_usage(self, claim: ResourceClaim, usage: Usage) -> Change:
+        """Replace the usage by one that differs in the devices of one claim."""
+        before, self.usage = self.usage, usage
+        allocation = claim.status.allocation if claim.status else None
+        results = (allocation.devices.results if allocation else None) or ()
+        claimed_pools = {PoolId(result.driver, result.pool) for result in results}
+        changed_pools = {
+            pool for pool in claimed_pools if before.pools.get(pool) is not usage.pools.get(pool)
+        }
+        changed_nodes: list[str] = []
+        shared_pools: list[PoolId] = []
+        for pool_id in changed_pools:
+            nodes = self._nodes_of_pool.get(pool_id, {})
+            sharing_nodes = self._sharing_nodes.get(pool_id)
+            if sharing_nodes:
+                shared_pools.append(pool_id)
+                if len(sharing_nodes) == len(nodes):
+                    continue
+            for name in nodes:
+                entry = self.entries[name]
+                for index, pool in enumerate(entry.devices.pools):
+                    if pool.id == pool_id and not entry.shared_pools[index]:
+                        entry.pool_uses[index] = self.pool_use_number(pool)
+                        changed_nodes.append(name)
+        return Change(changed_nodes, shared_pools)
+
+    def _add_node(self, name: str) -> None:
+        """Add a node, or update one."""
+        self._remove_node(name)
+        node, error = self.nodes[name], None
+        try:
+            devices = pools.node_devices(self._index, node)
+        except AttemptFailed as failure:
+            # Only a verdict about this node raises it.
+            error = failure.without_traceback()
+            devices = pools.node_devices(pools.build_index((), self._options.features), node)
+        self.devices[name] = devices
+        for pool in devices.pools:
+            self._nodes_of_pool.setdefault(pool.id, {})[name] = None
+        shared_pools = tuple([self._share(name, pool) for pool in devices.pools])
+        key = equivalence.published_key(devices, self._options) if error is None else str(error)
+        entry = self.entries[name] = Entry(devices, self._keys.number(key), shared_pools, error)
+        for index, pool in enumerate(devices.pools):
+            if not shared_pools[index]:
+                entry.pool_uses[index] = self.pool_use_number(pool)
+
+    def _share(self, name: str, pool: Pool) -> int:
+        """Count a node that sees a shared pool; return the pool's number, 0 for one that is not shared."""
+        shared_pool = self._shared_pools.get(id(pool))
+        if shared_pool is None:
+            if not equivalence.is_shared(pool):
+                return 0
+            shared_pool = SharedPool(pool, next(self._pool_numbers), {})
+            self._shared_pools[id(pool)] = shared_pool
+        shared_pool.nodes[name] = None
+        self._sharing_nodes.setdefault(pool.id, {})[name] = None
+        return shared_pool.number
+
+    def _remove_node(self, name: str) -> None:
+        devices = self.devices.pop(name, None)
+        if devices is None:
+            return
+        del self.entries[name]
+        for pool in devices.pools:
+            del self._nodes_of_pool[pool.id][name]
+            shared_pool = self._shared_pools.get(id(pool))
+            if shared_pool is not None:
+                del shared_pool.nodes[name], self._sharing_nodes[pool.id][name]
+                if shared_pool.nodes:
+                    continue
+                del self._shared_pools[id(pool)]
+            self._pool_use_numbers.pop(id(pool), None)
+
+    def pool_use_number(self, pool: Pool) -> int:
+        """Return the number of the use of a pool, of which the latest is cached; 0 if none is in use."""
+        pool_use = self.usage.pools.get(pool.id)
+        if not pool_use:
+            self._pool_use_numbers.pop(id(pool), None)
+            return 0
+        cached_number = self._pool_use_numbers.get(id(pool))
+        if cached_number is None or cached_number[1] is not pool_use:
+            number = self._keys.number(equivalence.usage_key(pool, pool_use, self._options))
+            # The entry refers to the pool, so that its id is not reused.
+            cached_number = self._pool_use_numbers[id(pool)] = (pool, pool_use, number)
+        return cached_number[2]
