@@ -12,7 +12,7 @@ from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.api.timestamps import rfc3339
 from kube.logs import get_logger
 from sidecar.plan import held_back
-from sidecar.plan.held_back import DeviceName
+from sidecar.plan.held_back import DeviceName, HeldKey, held_key
 
 HIDDEN_END_S: Final = 30.0
 """After which a kubelet has killed the containers of a pod that is gone: the default grace period."""
@@ -24,20 +24,25 @@ class HeldBackDevices:
     """The devices that are held back, and the reports of their drivers.
 
     Attributes:
-        claims: By UID of the claim that had the devices.
+        claims: What each pod may still use of each claim.
     """
 
     def __init__(
-        self, *, now: Callable[[], datetime], timeout_s: float, on_change: Callable[[str], None]
+        self,
+        *,
+        now: Callable[[], datetime],
+        timeout_s: float,
+        on_change: Callable[[HeldBackClaim], None],
     ) -> None:
         """Begin with nothing held back.
 
         Args:
             now: The wall clock.
             timeout_s: How long devices are held back at most.
-            on_change: Called with the UID of each claim whose devices are, or are not any more.
+            on_change: Called with what is held back, or is not any more.
         """
-        self.claims: Final[dict[str, HeldBackClaim]] = {}
+        self.claims: Final[dict[HeldKey, HeldBackClaim]] = {}
+        self._keys_of_claim: dict[str, list[HeldKey]] = {}
         self._now = now
         self._timeout_s = timeout_s
         self._on_change = on_change
@@ -71,9 +76,13 @@ class HeldBackDevices:
     def _shorten(self, pod_uid: str) -> None:
         """Hold back the devices of a pod for a short time only."""
         until = rfc3339(held_back.end_of(self._now(), HIDDEN_END_S))
-        for uid, held_claim in self.claims.items():
+        for key, held_claim in self.claims.items():
             if held_claim.pod_uid == pod_uid and until < held_claim.until:
-                self.claims[uid] = msgspec.structs.replace(held_claim, until=until)
+                self.claims[key] = msgspec.structs.replace(held_claim, until=until)
+
+    def of_claim(self, uid: str) -> tuple[HeldBackClaim, ...]:
+        """Return what is held back of a claim, the first that was first."""
+        return tuple(self.claims[key] for key in self._keys_of_claim.get(uid, ()))
 
     def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
         """Hold back the devices of a claim that a pod may still use."""
@@ -97,7 +106,7 @@ class HeldBackDevices:
     def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
         """Take over what an earlier leader held back."""
         for held_claim in claims:
-            if held_claim.claim_uid not in self.claims:
+            if held_key(held_claim) not in self.claims:
                 self._put(held_claim, slices)
         self.expire()
 
@@ -126,7 +135,10 @@ class HeldBackDevices:
             self._end(held_claim, "they were held back for as long as they may be")
 
     def _put(self, held_claim: HeldBackClaim, slices: Iterable[ResourceSlice]) -> None:
-        self.claims[held_claim.claim_uid] = held_claim
+        key = held_key(held_claim)
+        if key not in self.claims:
+            self._keys_of_claim.setdefault(held_claim.claim_uid, []).append(key)
+        self.claims[key] = held_claim
         pools = {(device.driver, device.pool) for device in held_claim.devices}
         in_pools = (
             resource_slice
@@ -134,10 +146,16 @@ class HeldBackDevices:
             if (resource_slice.spec.driver, resource_slice.spec.pool.name) in pools
         )
         self._in_use |= held_back.devices_of(held_claim) & held_back.devices_in_use(in_pools)
-        self._on_change(held_claim.claim_uid)
+        self._on_change(held_claim)
 
     def _end(self, held_claim: HeldBackClaim, why: str) -> None:
         log.info("devices.given_again", pod=f"{held_claim.namespace}/{held_claim.pod}", why=why)
-        del self.claims[held_claim.claim_uid]
-        self._in_use -= held_back.devices_of(held_claim)
-        self._on_change(held_claim.claim_uid)
+        key = held_key(held_claim)
+        del self.claims[key]
+        keys = self._keys_of_claim[held_claim.claim_uid]
+        keys.remove(key)
+        if not keys:
+            del self._keys_of_claim[held_claim.claim_uid]
+        others = map(held_back.devices_of, self.of_claim(held_claim.claim_uid))
+        self._in_use -= held_back.devices_of(held_claim).difference(*others)
+        self._on_change(held_claim)

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from allocator.features.consumer_limits import consumer_limits
+from itertools import takewhile
 from allocator.model.feature_gates import Features
-from allocator.pods.claims import Name, allocation_of
+from allocator.pods.claims import Name, allocation_of, claim_name
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import NO_WEIGHTS, driver_weights
@@ -27,6 +28,7 @@ from kube.api.ownership import (
     owned_drivers,
 )
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
+    HeldBackClaim,
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     PODS,
@@ -38,7 +40,13 @@ from sidecar.fence_view import FenceView
 from sidecar.held_back import HeldBackDevices
 from sidecar.plan import ledger
 from sidecar.plan.fence import Fence
-from sidecar.plan.held_back import as_claim, held_name, may_run
+from sidecar.plan.held_back import (
+    as_claim,
+    held_key,
+    held_name,
+    may_run,
+    without_counted,
+)
 from sidecar.plan.ledger import Hold, Step
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.writes import consumers
@@ -139,8 +147,8 @@ class ClusterState:
         self.on_end: Callable[[str], None] = lambda _: None
         self.wakeups = 0
         self._served: frozenset[str] = drivers
-        # UIDs of claims that are allocated in the API.
-        self._allocated: set[str] = set()
+        # UID to name of each claim that is allocated in the API.
+        self._allocated: dict[str, Name] = {}
         self._has_read_status = False
         self.held_back: Final = HeldBackDevices(
             now=now, timeout_s=held_back_timeout_s, on_change=self._held_back_changed
@@ -298,12 +306,8 @@ class ClusterState:
         reserved_claims = (
             ledger.with_hold(claim, self.hold_of(claim)) for claim in self.claims.store.values()
         )
-        held_back = (
-            as_claim(held_claim)
-            for uid, held_claim in self.held_back.claims.items()
-            if uid not in self._allocated
-        )
-        return (*reserved_claims, *held_back)
+        held_claims = map(self._effective_held, self.held_back.claims.values())
+        return (*reserved_claims, *(claim for claim in held_claims if claim is not None))
 
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
@@ -335,7 +339,10 @@ class ClusterState:
     def _everything(self) -> Mapping[Kind, Mapping[Name, Any]]:
         """Return all objects that the view of the devices is made of."""
         claims = {name: self._effective_claim(name) for name in self.claims.store}
-        claims |= {held_name(uid): self._effective_held(uid) for uid in self.held_back.claims}
+        claims |= {
+            held_name(key): self._effective_held(held_claim)
+            for key, held_claim in self.held_back.claims.items()
+        }
         inventory = {kind: subscription.store for kind, subscription in self._inventory.items()}
         return {**inventory, Kind.CLAIM: claims}
 
@@ -359,11 +366,10 @@ class ClusterState:
     def _note_allocation(self, claim: ResourceClaim, *, is_there: bool) -> None:
         uid = claim.metadata.uid
         if is_there and allocation_of(claim) is not None:
-            self._allocated.add(uid)
+            self._allocated[uid] = claim_name(claim)
         else:
-            self._allocated.discard(uid)
-        if uid in self.held_back.claims:
-            self._queue_held(uid)
+            self._allocated.pop(uid, None)
+        self._queue_held(uid)
 
     def _hold_back_of(self, old: ResourceClaim, new: ResourceClaim | None) -> None:
         """Hold back the devices of consumers that left a claim while their containers may run.
@@ -411,8 +417,9 @@ class ClusterState:
             self._served = self.drivers
             self.wakeups += 1
 
-    def _held_back_changed(self, uid: str) -> None:
-        self._queue_held(uid)
+    def _held_back_changed(self, held_claim: HeldBackClaim) -> None:
+        self._note(Kind.CLAIM, held_name(held_key(held_claim)), None)
+        self._queue_held(held_claim.claim_uid)
         self.version += 1  # Pods that wait are planned anew; most releases help few of them.
 
     def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
@@ -451,14 +458,30 @@ class ClusterState:
         return None if claim is None else ledger.with_hold(claim, self.hold_of(claim))
 
     def _queue_held(self, uid: str) -> None:
-        """Queue the devices that are held back of a claim, once it is not allocated any more."""
-        self._note(Kind.CLAIM, held_name(uid), self._effective_held(uid))
+        """Queue the devices that are held back of a claim, as far as the claim does not have them."""
+        if not self.held_back.claims:
+            return
+        for held_claim in self.held_back.of_claim(uid):
+            name = held_name(held_key(held_claim))
+            self._note(Kind.CLAIM, name, self._effective_held(held_claim))
 
-    def _effective_held(self, uid: str) -> ResourceClaim | None:
-        held_claim = self.held_back.claims.get(uid)
-        is_effective = held_claim is not None and uid not in self._allocated
-        return as_claim(held_claim) if held_claim is not None and is_effective else None
+    def _effective_held(self, held_claim: HeldBackClaim) -> ResourceClaim | None:
+        uid = held_claim.claim_uid
+        earlier = takewhile(lambda other: other is not held_claim, self.held_back.of_claim(uid))
+        uncounted_claim = without_counted(held_claim, self._allocation_now(uid), earlier)
+        return None if uncounted_claim is None else as_claim(uncounted_claim)
+
+    def _allocation_now(self, uid: str) -> AllocationResult | None:
+        """Return what a claim has, or is promised."""
+        name = self._allocated.get(uid)
+        claim = self.claims.store.get(name) if name is not None else None
+        if claim is not None and claim.metadata.uid == uid:
+            return allocation_of(claim)
+        hold = self.holds.get(uid)
+        return hold.allocation if hold is not None else None
 
     def _note(self, kind: Kind, name: Name, new: object) -> None:
         for feed in self._feeds:
             feed.put(kind, name, new)
+        self._queue_held(hold.uid)
+        self._queue_held(old.uid)

@@ -15,6 +15,8 @@ pkg/controller/resourceclaim/controller.go, syncClaim.
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from allocator.pods.claims import Name, allocation_of
 from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.meta import ObjectMeta
@@ -33,6 +35,9 @@ from kube.quantity import Quantity
 
 DeviceName = tuple[str, str, str]
 """Driver, pool and device."""
+HeldKey = tuple[str, str]
+"""UID of the claim that had the devices, and of the pod that may use them: a claim may be allocated again,
+and several pods may share it."""
 
 
 def may_run(pod: Pod) -> bool:
@@ -103,14 +108,45 @@ def devices_in_use(slices: Iterable[ResourceSlice]) -> frozenset[DeviceName]:
     )
 
 
-def held_name(claim_uid: str) -> Name:
+def held_key(held_claim: HeldBackClaim) -> HeldKey:
+    """Return the key of a held claim."""
+    return held_claim.claim_uid, held_claim.pod_uid
+
+
+def held_name(key: HeldKey) -> Name:
     """Return the name under which held devices count as those of a claim; no claim has it."""
-    return "", f"held back/{claim_uid}"
+    return "", "held back/{}/{}".format(*key)
+
+
+def without_counted(
+    held_claim: HeldBackClaim,
+    allocation: AllocationResult | None,
+    earlier: Iterable[HeldBackClaim] = (),
+) -> HeldBackClaim | None:
+    """Return what is held back without what counts as in use anyhow; None if nothing is left.
+
+    Args:
+        allocation: What the claim has now: the same devices, others or None.
+        earlier: Held claims of other pods that shared the claim, which count by themselves.
+    """
+    results = (allocation.devices.results if allocation is not None else None) or ()
+    counted_devices = {_share(result) for result in results if not result.admin_access}
+    counted_devices |= {_share(device) for other in earlier for device in other.devices}
+    devices = tuple(
+        device for device in held_claim.devices if _share(device) not in counted_devices
+    )
+    return replace(held_claim, devices=devices) if devices else None
+
+
+def _share(
+    device: HeldBackDevice | DeviceRequestAllocationResult,
+) -> tuple[str, str, str, str | None]:
+    return device.driver, device.pool, device.device, device.share_id
 
 
 def as_claim(held_claim: HeldBackClaim) -> ResourceClaim:
     """Return a claim that holds the devices, as the search sees it."""
-    namespace, name = held_name(held_claim.claim_uid)
+    namespace, name = held_name(held_key(held_claim))
     results = tuple(
         DeviceRequestAllocationResult(
             request="held-back",

@@ -7,14 +7,17 @@ from typing import Any
 import aiohttp
 import pytest
 
+from allocator.pods.claims import allocation_of
 from kube.api.core import Pod, PodSpec
 from kube.api.meta import ObjectMeta
+from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.resource import DeviceRequestAllocationResult
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.names import IN_USE_TAINT
 from sidecar.held_back import HeldBackDevices
+from sidecar.plan.held_back import without_counted
 from sidecar.settings import SidecarSettings
-from testing.allocation.builders import DRIVER, allocated_claim
+from testing.allocation.builders import DRIVER, allocated_claim, result
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (
@@ -204,6 +207,52 @@ async def test_the_end_of_a_pod_that_is_heard_of_late_wakes_no_more_than_it_help
             assert (await scheduler.hello()).get("wakeups", 0) == wakeups
 
 
+async def test_held_devices_count_although_their_claim_has_others_now(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", "node-2", per_node=1)
+        running_pod(server, "a")
+        put_claim(server, "gpu-b")
+        waiting = put_pod(server, "b", "gpu-b")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            server.remove(PODS, "a", "default")
+            await until(lambda: bool(sidecar.state.held_back.claims))
+            assert in_use(sidecar) == ["node-1/gpu-0"], "its claim still has it: counted once"
+            deallocate(server, "gpu-a")
+            await until(lambda: not sidecar.state.consumers.claims_of)
+            assert in_use(sidecar) == ["node-1/gpu-0"]
+            put_pod(server, "c", "gpu-a")
+            allocate(server, "gpu-a", "node-2")
+            await until(lambda: "node-2/gpu-0" in in_use(sidecar))
+
+            assert in_use(sidecar) == ["node-1/gpu-0", "node-2/gpu-0"]
+            assert await answer(sidecar, waiting) == "noDevices"
+            assert sidecar.service is not None
+            assert not await sidecar.service.check_drift()
+
+            deallocate(server, "gpu-a")
+            await until(lambda: "node-2/gpu-0" not in in_use(sidecar))
+            assert await answer(sidecar, waiting) == "fits"
+
+
+def allocate(server: FakeApiServer, name: str, node: str) -> None:
+    """Store a claim with the first device of a node."""
+    claim = server.find(RESOURCE_CLAIMS, name, "default")
+    assert claim is not None
+    result = {"request": "req-0", "driver": DRIVER, "pool": node, "device": "gpu-0"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    server.put(RESOURCE_CLAIMS, {**claim, "status": status})
+
+
+def in_use(sidecar: Sidecar) -> list[str]:
+    """Return the devices that count as in use, each as often as it does."""
+    return sorted(
+        f"{result.pool}/{result.device}"
+        for claim in sidecar.state.claims_in_use()
+        if (allocation := allocation_of(claim)) is not None
+        for result in allocation.devices.results or ()
+    )
+
+
 async def test_the_next_leader_knows_what_is_held_back_and_until_when(tmp_path: Path) -> None:
     clock = DAY
     async with FakeApiServer() as server:
@@ -234,9 +283,92 @@ async def test_the_next_leader_knows_what_is_held_back_and_until_when(tmp_path: 
             assert await answer(sidecar, waiting) == "fits"
 
 
+def held(claim_uid: str, pod: str, *devices: HeldBackDevice) -> HeldBackClaim:
+    return HeldBackClaim(
+        claim_uid=claim_uid,
+        namespace="default",
+        pod=pod,
+        pod_uid=f"uid-{pod}",
+        node="node-1",
+        until=LATER,
+        devices=devices,
+    )
+
+
+def gpu(name: str, share: str | None = None) -> HeldBackDevice:
+    return HeldBackDevice(driver=DRIVER, pool="node-1", device=name, share_id=share)
+
+
+@pytest.mark.parametrize(
+    ("want", "had", "has", "earlier"),
+    [
+        pytest.param(("a",), (gpu("a"),), (), (), id="the claim has nothing"),
+        pytest.param((), (gpu("a"),), (result("a", pool="node-1"),), (), id="it has the device"),
+        pytest.param(("a",), (gpu("a"),), (result("b", pool="node-1"),), (), id="it has another"),
+        pytest.param(
+            ("a",),
+            (gpu("a"), gpu("b")),
+            (result("b", pool="node-1"),),
+            (),
+            id="it has one of two devices",
+        ),
+        pytest.param(
+            ("a",), (gpu("a"),), (result("a", pool="node-2"),), (), id="it has a namesake elsewhere"
+        ),
+        pytest.param(
+            ("a",),
+            (gpu("a", "1"),),
+            (result("a", pool="node-1", share="2"),),
+            (),
+            id="it has another share",
+        ),
+        pytest.param(
+            (), (gpu("a", "1"),), (result("a", pool="node-1", share="1"),), (), id="the same share"
+        ),
+        pytest.param(
+            ("a",),
+            (gpu("a"),),
+            (result("a", pool="node-1", admin_access=True),),
+            (),
+            id="it only watches the device",
+        ),
+        pytest.param((), (gpu("a"),), (), (gpu("a"),), id="it counts for another pod of the claim"),
+    ],
+)
+def test_what_is_held_back_counts_once(
+    want: tuple[str, ...],
+    had: tuple[HeldBackDevice, ...],
+    has: tuple[DeviceRequestAllocationResult, ...],
+    earlier: tuple[HeldBackDevice, ...],
+) -> None:
+    allocation = allocation_of(allocated_claim(*has)) if has else None
+    others = [held("uid", "earlier", *earlier)] if earlier else []
+
+    left = without_counted(held("uid", "a", *had), allocation, others)
+
+    assert want == (tuple(device.device for device in left.devices) if left is not None else ())
+
+
+def test_each_pod_of_a_shared_claim_holds_its_devices_until_it_has_ended() -> None:
+    changes: list[HeldBackClaim] = []
+    devices = HeldBackDevices(now=lambda: DAY, timeout_s=300.0, on_change=changes.append)
+    claim = allocated_claim(result("gpu-0"), name="shared")
+    for name in "ab":
+        metadata = ObjectMeta(namespace="default", name=name, uid=f"uid-{name}")
+        pod = Pod(metadata=metadata, spec=PodSpec(node_name="node-1"))
+        devices.pod_gone(pod, (claim,), ())
+
+    devices.pod_ended("uid-b")
+
+    assert [held_claim.pod for held_claim in devices.of_claim(claim.metadata.uid)] == ["a"]
+    devices.pod_ended("uid-a")
+    assert not devices.claims
+    assert [change.pod for change in changes] == ["a", "b", "b", "a"]
+
+
 def test_a_pod_whose_end_a_list_hid_holds_its_devices_for_half_a_minute() -> None:
     """Whether its claim was seen deallocated before, or is seen so afterwards."""
-    changes: list[str] = []
+    changes: list[HeldBackClaim] = []
     for is_claim_first in (True, False):
         devices = HeldBackDevices(now=lambda: DAY, timeout_s=300.0, on_change=changes.append)
         result = DeviceRequestAllocationResult(request="req-0", driver=DRIVER, pool="p", device="d")
