@@ -1,13 +1,17 @@
 """The allocator's view of a cluster, kept up to date change by change.
 
-Changes come in batches, and between two batches the view stands still. Most changes are applied to the
-view. It is built anew for those that concern all nodes and for large batches, which also bounds the
-memory of the allocator's caches.
+Changes come in batches, and between two batches the view stands still. Claims and classes are applied
+at once, slices and nodes in parts, if the caller wants none to take long. The view is built anew for
+DeviceCompatibilityPolicies, which every verdict depends on, and for batches so large that building is
+cheaper.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
+
+import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
@@ -17,19 +21,23 @@ from allocator.model.taint_rules import apply_taint_rules
 from allocator.pods.claims import Name, allocation_of
 from allocator.search.attempt import AllocatorOptions
 from clusterstate.kinds import Changes, Kind
+from clusterstate.tombstones import TombstoneIndex, Tombstones
 from kube.api.extended_resources import extended_resources
 from kube.api.policy import effective_policies
-from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from kube.api.resource import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 
 MAX_BATCH: Final = 256
 """Changes of slices and nodes that are applied one by one; more are cheaper together."""
-MAX_APPLIED: Final = 100_000
-"""Changes after which the view is built anew."""
 MAX_CHEAP: Final = 32
 """Changes of claims that are applied in a few milliseconds."""
 
-_CLUSTER_WIDE: Final = (Kind.CLASS, Kind.TAINT_RULE, Kind.POLICY)
-"""Kinds that concern all nodes; there are few of them, and they hardly change."""
+_IN_PARTS: Final = (Kind.NODE, Kind.SLICE)
 
 
 class ClusterCache:
@@ -38,6 +46,7 @@ class ClusterCache:
     Attributes:
         version: Grows with every batch that changes something.
         cluster: For queries; another object after some changes.
+        classes: All classes by name; replaced when one changes.
         extended_resources: Name of an extended resource to name of the class that maps it.
     """
 
@@ -46,23 +55,50 @@ class ClusterCache:
         features: Features,
         uniform_config_drivers: frozenset[str] = frozenset(),
         consumer_limits: Mapping[str, ConsumerLimit] = MappingProxyType({}),
+        *,
+        tombstones: Tombstones = MappingProxyType({}),
+        max_part: int | None = None,
     ) -> None:
-        """Begin with an empty cluster.
+        """Begin with an empty cluster. The first batch is applied as a whole.
 
         Args:
             features: Gates of the cluster's scheduler.
             uniform_config_drivers: See `AllocatorOptions`.
             consumer_limits: See `AllocatorOptions`.
+            tombstones: What is remembered of devices in use that are no longer published.
+            max_part: Changes of slices and nodes that are applied with one batch; further ones wait
+                for the next ones. None applies all of them, as is cheapest.
         """
         self.version = 0
+        self.classes: Mapping[str, DeviceClass] = {}
         self.extended_resources: Mapping[str, str] = {}
         self._features = features
         self._uniform_config_drivers = uniform_config_drivers
         self._consumer_limits = dict(consumer_limits)
+        self._max_part = max_part
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
+        # As the view has them, with the taints of rules.
         self._published: dict[Name, ResourceSlice] = {}
-        self._applied = 0
-        self.cluster = self._build()
+        self._tombstones = TombstoneIndex(tombstones)
+        # Slices and nodes that changed, or whose taints may have, and are not applied yet.
+        self._waiting: dict[tuple[Kind, Name], None] = {}
+        self.cluster = self._new_cluster()
+        self._is_new = True
+
+    def fork(self, consumer_limits: Mapping[str, ConsumerLimit]) -> "ClusterCache":
+        """Return a cache of the same objects under other limits, whose first batch builds its view."""
+        cache = ClusterCache(
+            self._features,
+            self._uniform_config_drivers,
+            consumer_limits,
+            tombstones=self.tombstones,
+            max_part=self._max_part,
+        )
+        cache.version = self.version
+        cache._objects = {kind: dict(objects) for kind, objects in self._objects.items()}
+        # Devices that vanish with slices that wait are remembered by the build.
+        cache._published = dict(self._published)
+        return cache
 
     @property
     def claims(self) -> Mapping[Name, ResourceClaim]:
@@ -75,28 +111,31 @@ class ClusterCache:
         return self._objects[Kind.TEMPLATE]
 
     @property
-    def classes(self) -> Mapping[str, DeviceClass]:
-        """All classes by name."""
-        return {name: device_class for (_, name), device_class in self._objects[Kind.CLASS].items()}
+    def tombstones(self) -> Tombstones:
+        """What is remembered of devices in use that are no longer published."""
+        return self._tombstones.tombstones
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether changes of slices and nodes wait for the next batch, which may be empty."""
+        return bool(self._waiting)
+
+    @property
+    def size(self) -> int:
+        """The number of slices and nodes, which decides how long the view takes to build."""
+        return sum(len(self._objects[kind]) for kind in _IN_PARTS)
 
     def is_cheap(self, changes: Changes) -> bool:
         """Return whether a batch is applied within a few milliseconds: a few changes of claims."""
         count = len(changes.get(Kind.CLAIM, ()))
-        return (
-            changes.keys() <= {Kind.CLAIM}
-            and count <= MAX_CHEAP
-            and self._applied + count <= MAX_APPLIED
-        )
+        is_current = not self._is_new and not self._waiting
+        return is_current and changes.keys() <= {Kind.CLAIM} and count <= MAX_CHEAP
 
     def apply(self, changes: Changes) -> None:
-        """Apply a batch of changes."""
-        count = sum(map(len, changes.values()))
-        if not count:
+        """Apply a batch of changes, and a part of those that wait."""
+        if not (any(changes.values()) or self._waiting or self._is_new):
             return
         self.version += 1
-        self._applied += count
-        batch = sum(len(changes.get(kind, ())) for kind in (Kind.NODE, Kind.SLICE))
-        is_large = batch > MAX_BATCH or self._applied > MAX_APPLIED
         before = {
             kind: {key: self._objects[kind].get(key) for key in objects}
             for kind, objects in changes.items()
@@ -104,35 +143,113 @@ class ClusterCache:
         for kind, objects in changes.items():
             for key, new in objects.items():
                 put(self._objects[kind], key, new)
-        if is_large or any(map(changes.get, _CLUSTER_WIDE)):
-            self.cluster = self._build()
+        count = sum(len(changes.get(kind, ())) for kind in _IN_PARTS)
+        is_large = self._max_part is None and count > MAX_BATCH
+        if self._is_new or is_large or changes.get(Kind.POLICY):
+            self._build()
             return
-        for (_, name), node in changes.get(Kind.NODE, {}).items():
-            self.cluster.replace_node(name, node)
-        for key, new in changes.get(Kind.SLICE, {}).items():
-            self._replace_slice(key, new)
+        if changes.get(Kind.CLASS):
+            self._read_classes()
+            self.cluster.replace_classes(self.classes)
         for key, claim in changes.get(Kind.CLAIM, {}).items():
             self._replace_claim(before[Kind.CLAIM][key], claim)
+        self._waiting |= dict.fromkeys(
+            (kind, key) for kind in _IN_PARTS for key in changes.get(kind, ())
+        )
+        if rules := changes.get(Kind.TAINT_RULE):
+            changed_rules = (*before[Kind.TAINT_RULE].values(), *rules.values())
+            self._waiting |= dict.fromkeys(
+                (Kind.SLICE, key) for key in self._slices_in_scope(changed_rules)
+            )
+        self._apply_part()
+        self._forget_unused()
 
-    def _replace_slice(self, key: Name, new: ResourceSlice | None) -> None:
-        old = self._published.get(key)
-        tainted_slice = self._with_taints({key: new})[key] if new is not None else None
-        put(self._published, key, tainted_slice)
-        self.cluster.replace_slice(old, tainted_slice)
+    def _slices_in_scope(self, rules: Iterable[DeviceTaintRule | None]) -> Iterator[Name]:
+        """Yield the slices that some of the rules may concern."""
+        selectors = [
+            selector
+            for rule in rules
+            if rule is not None and (selector := rule.spec.device_selector) is not None
+        ]
+        scopes = {(selector.driver, selector.pool) for selector in selectors}
+        for key, slice_ in self._objects[Kind.SLICE].items():
+            driver, pool = slice_.spec.driver, slice_.spec.pool.name
+            if not scopes.isdisjoint(((driver, pool), (driver, None), (None, pool), (None, None))):
+                yield key
+
+    def _apply_part(self) -> None:
+        """Apply changes of slices and nodes that wait, up to as many as one batch may."""
+        part = list(islice(self._waiting, self._max_part))
+        for entry in part:
+            del self._waiting[entry]
+        self._replace_slices([name for kind, name in part if kind is Kind.SLICE])
+        for kind, (namespace, name) in part:
+            if kind is Kind.NODE:
+                node = self._objects[Kind.NODE].get((namespace, name))
+                self.cluster.replace_node(name, node)
+
+    def _replace_slices(self, names: Iterable[Name]) -> None:
+        slices = self._objects[Kind.SLICE]
+        published_slices = self._with_taints(
+            {name: slices[name] for name in names if name in slices}
+        )
+        changes = [
+            (name, old, new)
+            for name in names
+            if (old := self._published.get(name)) != (new := published_slices.get(name))
+        ]
+        self._tombstones.replace_slices(changes)
+        self._show_tombstones()
+        for name, _, new in changes:
+            put(self._published, name, new)
+        if changes:
+            self.cluster.replace_slices([(old, new) for _, old, new in changes])
+
+    def _show_tombstones(self) -> None:
+        """Have policies count what is remembered; called before a device vanishes from its slice."""
+        cluster = self.cluster
+        if cluster.options.tombstones is not self.tombstones:
+            cluster.options = msgspec.structs.replace(cluster.options, tombstones=self.tombstones)
+
+    def _forget_unused(self) -> None:
+        self._tombstones.forget_unused(self.cluster.usage)
+        self._show_tombstones()
 
     def _replace_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         before, after = (None if claim is None else allocation_of(claim) for claim in (old, new))
         if before == after:
             return
         if old is not None and before is not None:
+            self._tombstones.release(old)
             self.cluster.release(old)
         if new is not None and after is not None:
+            self._tombstones.allocate(new)
+            self._show_tombstones()
             self.cluster.allocate(new)
 
-    def _build(self) -> Cluster:
-        self._applied = 0
-        self._published = self._with_taints(self._objects[Kind.SLICE])
+    def _read_classes(self) -> None:
+        classes = self._objects[Kind.CLASS].items()
+        self.classes = {name: device_class for (_, name), device_class in classes}
         self.extended_resources = extended_resources(self.classes.values())
+
+    def _build(self) -> None:
+        """Build the view of all objects anew."""
+        self._is_new = False
+        self._waiting.clear()
+        self._read_classes()
+        before, self._published = self._published, self._with_taints(self._objects[Kind.SLICE])
+        self._tombstones = TombstoneIndex(self.tombstones, before)
+        self._tombstones.replace_slices(
+            (name, before.get(name), self._published.get(name))
+            for name in before | self._published
+            if before.get(name) is not self._published.get(name)
+        )
+        for claim in self._objects[Kind.CLAIM].values():
+            self._tombstones.allocate(claim)
+        self.cluster = self._new_cluster()
+        self._forget_unused()
+
+    def _new_cluster(self) -> Cluster:
         policies = effective_policies(self._objects[Kind.POLICY].values()).values()
         return Cluster(
             slices=self._published.values(),
@@ -142,6 +259,7 @@ class ClusterCache:
             options=AllocatorOptions(
                 features=self._features,
                 policies=tuple(map(compile_policy, policies)),
+                tombstones=self.tombstones,
                 uniform_config_drivers=self._uniform_config_drivers,
                 consumer_limits=self._consumer_limits,
             ),

@@ -7,7 +7,7 @@ nodes, have the views built anew, which also bounds the memory of the allocator'
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,7 +17,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name, allocation_of
 from allocator.search.attempt import AllocatorOptions
-from clusterstate.cluster_cache import MAX_APPLIED, MAX_BATCH, put
+from clusterstate.cluster_cache import MAX_BATCH, put
 from clusterstate.kinds import Changes, Kind
 from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.meta import ApiStruct
@@ -30,6 +30,9 @@ from rules.feasibility.enforcement import EnforcementSettings
 from rules.feasibility.high_water_mark import ClassStock, HighWaterMark
 from rules.feasibility.idle_cluster import IdleCluster
 from rules.inventory import Inventory
+
+MAX_APPLIED: Final = 100_000
+"""Changes of slices and nodes after which the views for rules are built anew, which frees their answers."""
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ from allocator.cluster.verdicts import (
 from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
+from allocator.model.pools import SliceChange
 from allocator.model.requests import PendingClaims, resolve_requests
 from allocator.model.usage import Usage, gather_usage, with_claim, without_claim
 from allocator.search.attempt import AllocatorOptions
@@ -277,12 +278,7 @@ class Cluster:
     def representatives(
         self, projection: Projection, nodes: Collection[str] | None = None
     ) -> list[NodeDevices]:
-        """Return the first node by name of each class of a projection, sorted by name.
-
-        Args:
-            projection: The projection.
-            nodes: Only these nodes; None for all.
-        """
+        """Return the first of all nodes, or of some, of each class of a projection, sorted by name."""
         wanted_nodes = None if nodes is None else frozenset(nodes)
         classes = (
             members.keys() if wanted_nodes is None else wanted_nodes.intersection(members)
@@ -306,9 +302,18 @@ class Cluster:
         usage = without_claim(self.usage, claim, self.options.features)
         self._invalidate(self._inventory.change_usage(claim, usage))
 
-    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """Update the inventory after a slice was added, changed or deleted."""
-        self._invalidate(self._inventory.replace_slice(old, new))
+    def replace_slices(self, changes: Sequence[SliceChange]) -> None:
+        """Update the inventory after slices were added, changed or deleted."""
+        self._invalidate(self._inventory.replace_slices(changes))
+
+    def replace_classes(self, classes: Mapping[str, DeviceClass]) -> None:
+        """Take over the DeviceClasses; verdicts count no more if one was changed or deleted."""
+        before, self._classes = self._classes, classes
+        if any(classes.get(name) != device_class for name, device_class in before.items()):
+            self._verdicts.clear()
+            self._ranked.clear()
+            for partition in self._partitions.values():
+                partition.rankings.clear()
 
     def replace_node(self, name: str, node: Node | None) -> None:
         """Update the inventory after a node was added, changed or deleted."""

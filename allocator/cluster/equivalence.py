@@ -22,6 +22,7 @@ from allocator.model.requests import Expression, PendingClaims
 from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
 from allocator.model.usage import DeviceUse, PoolUse, Usage
 from allocator.search.attempt import AllocatorOptions, bits
+from kube.api.meta import encode
 from kube.api.resource import DeviceAttribute
 
 
@@ -147,11 +148,11 @@ def usage_key(pool: Pool, pool_use: PoolUse, options: AllocatorOptions) -> Hasha
 def _tombstone_key(
     pool: Pool, name: str, places: Mapping[str, int], options: AllocatorOptions
 ) -> Hashable:
-    """Return the identity of what policies know about a device in use that is not published."""
+    """Return what policies know about a device in use that is not published."""
     if not options.policies or name in places:
         return None
     tombstone = options.tombstones.get(DeviceId(pool.id.driver, pool.id.pool, name))
-    return None if tombstone is None else id(tombstone)
+    return None if tombstone is None else encode(tombstone.device)
 
 
 def relevant_pools(

@@ -13,6 +13,7 @@ from allocator.cluster.verdict_cache import Entry
 from allocator.model import pools
 from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.outcome import AttemptFailed
+from allocator.model.pools import SliceChange
 from allocator.model.usage import PoolUse, Usage
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node
@@ -81,23 +82,15 @@ class Inventory:
             return next(candidate for candidate in self.devices[name].pools if candidate.id == pool)
         return None
 
-    def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> Change:
-        """Update the nodes after a slice was added, changed or deleted.
+    def replace_slices(self, changes: Sequence[SliceChange]) -> Change:
+        """Update the nodes after slices were added, changed or deleted.
 
         A pool may have slices on several nodes, and each of these nodes depends on all slices: for
         whether the pool is complete, and for the available amounts of its counters.
         """
-        slices = [slice_ for slice_ in (old, new) if slice_ is not None]
-        before, self._index = self._index, self._index.replace(old, new)
-        changed_pools = {PoolId(slice_.spec.driver, slice_.spec.pool.name) for slice_ in slices}
-        node_names = [
-            published_slice.slice.spec.node_name
-            for index in (before, self._index)
-            for pool in changed_pools
-            for published_slice in index.by_pool.get(pool, ())
-        ]
-        changed_nodes = set(node_names) if all(node_names) else set(self.nodes)
-        changed_names = sorted(name for name in changed_nodes if name in self.nodes)
+        before, self._index = self._index, self._index.replace_all(changes)
+        names = pools.nodes_of_changes(before, self._index, changes)
+        changed_names = sorted(self.nodes if names is None else names & self.nodes.keys())
         for name in changed_names:
             self._add_node(name)
         return Change(nodes=changed_names)
@@ -176,10 +169,11 @@ class Inventory:
             return
         del self.entries[name]
         for pool in devices.pools:
-            del self._nodes_of_pool[pool.id][name]
+            _discard(self._nodes_of_pool, pool.id, name)
             shared_pool = self._shared_pools.get(id(pool))
             if shared_pool is not None:
-                del shared_pool.nodes[name], self._sharing_nodes[pool.id][name]
+                del shared_pool.nodes[name]
+                _discard(self._sharing_nodes, pool.id, name)
                 if shared_pool.nodes:
                     continue
                 del self._shared_pools[id(pool)]
@@ -197,3 +191,11 @@ class Inventory:
             # The entry refers to the pool, so that its id is not reused.
             cached_number = self._pool_use_numbers[id(pool)] = (pool, pool_use, number)
         return cached_number[2]
+
+
+def _discard(nodes_of_pool: dict[PoolId, dict[str, None]], pool: PoolId, node: str) -> None:
+    """Take a node out, and the pool after its last one."""
+    nodes = nodes_of_pool[pool]
+    del nodes[node]
+    if not nodes:
+        del nodes_of_pool[pool]

@@ -31,6 +31,9 @@ from kube.api.resource import (
 
 _K = TypeVar("_K")
 
+SliceChange = tuple[ResourceSlice | None, ResourceSlice | None]
+"""A slice before a change, None if it was added; and after it, None if it was deleted."""
+
 # --- the index ------------------------------------------------------------------------------------
 
 
@@ -97,49 +100,77 @@ class SliceIndex(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     built: dict[PoolId, dict[tuple[PublishedSlice, ...], _BuiltPool | None]]
 
     def replace(self, old: ResourceSlice | None, new: ResourceSlice | None) -> "SliceIndex":
-        """Return the index after one slice was added, changed or deleted.
+        """Return the index after one slice was added, changed or deleted; see `replace_all`."""
+        return self.replace_all([(old, new)])
 
-        The cost is that of the slice plus three shallow copies. Devices of other slices stay the
-        same objects, and the pools of other slices stay built.
+    def replace_all(self, changes: Iterable[SliceChange]) -> "SliceIndex":
+        """Return the index after slices were added, changed or deleted.
 
-        Args:
-            old: The slice before, found by driver, pool and name; None if `new` was added.
-            new: The slice now; None if `old` was deleted.
+        The cost is that of these slices plus three shallow copies. Devices of other slices stay the
+        same objects, and the pools of other slices stay built. The slice before a change is found by
+        driver, pool and name.
         """
         by_key, by_pool, built_pools = dict(self.by_key), dict(self.by_pool), dict(self.built)
-        unkeyed_slices, rank = self.unkeyed, self.next_rank
-        deleted_slice = self._find(old)
-        if deleted_slice is not None:
-            rank = deleted_slice.rank
-            built_pools.pop(deleted_slice.pool, None)
-            _store(by_pool, deleted_slice.pool, _remove(by_pool[deleted_slice.pool], deleted_slice))
-            for key in index_keys(deleted_slice.slice) or ():
-                _store(by_key, key, _remove(by_key[key], deleted_slice))
-            unkeyed_slices = _remove(unkeyed_slices, deleted_slice)
-        if new is not None:
-            added_slice = _publish(new, rank, self.features)
-            built_pools.pop(added_slice.pool, None)
-            by_pool[added_slice.pool] = _insert(by_pool.get(added_slice.pool, ()), added_slice)
-            keys = index_keys(new)
-            for key in keys or ():
-                by_key[key] = _insert(by_key.get(key, ()), added_slice)
-            unkeyed_slices = (
-                _insert(unkeyed_slices, added_slice) if keys is None else unkeyed_slices
-            )
+        unkeyed_slices, next_rank = self.unkeyed, self.next_rank
+        for old, new in changes:
+            rank = next_rank
+            deleted_slice = _find(by_pool, old)
+            if deleted_slice is not None:
+                rank = deleted_slice.rank
+                built_pools.pop(deleted_slice.pool, None)
+                _store(
+                    by_pool, deleted_slice.pool, _remove(by_pool[deleted_slice.pool], deleted_slice)
+                )
+                for key in index_keys(deleted_slice.slice) or ():
+                    _store(by_key, key, _remove(by_key[key], deleted_slice))
+                unkeyed_slices = _remove(unkeyed_slices, deleted_slice)
+            if new is not None:
+                added_slice = _publish(new, rank, self.features)
+                built_pools.pop(added_slice.pool, None)
+                by_pool[added_slice.pool] = _insert(by_pool.get(added_slice.pool, ()), added_slice)
+                keys = index_keys(new)
+                for key in keys or ():
+                    by_key[key] = _insert(by_key.get(key, ()), added_slice)
+                unkeyed_slices = (
+                    _insert(unkeyed_slices, added_slice) if keys is None else unkeyed_slices
+                )
+            next_rank += 1
         return SliceIndex(
             features=self.features,
             by_key=by_key,
             unkeyed=unkeyed_slices,
             by_pool=by_pool,
-            next_rank=self.next_rank + 1,
+            next_rank=next_rank,
             built=built_pools,
         )
 
-    def _find(self, old: ResourceSlice | None) -> PublishedSlice | None:
-        if old is None:
-            return None
-        pool, name = PoolId(old.spec.driver, old.spec.pool.name), old.metadata.name
-        return next((slice_ for slice_ in self.by_pool.get(pool, ()) if slice_.name == name), None)
+
+def nodes_of_changes(
+    before: SliceIndex, after: SliceIndex, changes: Iterable[SliceChange]
+) -> frozenset[str] | None:
+    """Return the nodes that see pools of changed slices; None if that may be any node."""
+    changed_pools = {
+        PoolId(slice_.spec.driver, slice_.spec.pool.name)
+        for change in changes
+        for slice_ in change
+        if slice_ is not None
+    }
+    names = {
+        published_slice.slice.spec.node_name
+        for index in (before, after)
+        for pool in changed_pools
+        for published_slice in index.by_pool.get(pool, ())
+    }
+    return frozenset(name for name in names if name) if all(names) else None
+
+
+def _find(
+    by_pool: Mapping[PoolId, tuple[PublishedSlice, ...]], old: ResourceSlice | None
+) -> PublishedSlice | None:
+    if old is None:
+        return None
+    pool, name = PoolId(old.spec.driver, old.spec.pool.name), old.metadata.name
+    return next((slice_ for slice_ in by_pool.get(pool, ()) if slice_.name == name), None)
 
 
 def build_index(slices: Iterable[ResourceSlice], features: Features) -> SliceIndex:

@@ -111,7 +111,7 @@ class IdleCluster:
             for name in sorted({*before[pool], *after}):
                 was, now = before[pool].get(name), after.get(name)
                 if was != now:
-                    self._cluster.replace_slice(was, now)
+                    self._cluster.replace_slices([(was, now)])
             if not self._pools.get(pool):
                 self._pools.pop(pool, None)
         self.forget_answers()

@@ -195,10 +195,10 @@ def changes(cluster: Cluster, objects: Objects) -> Iterator[None]:
         if number % 2:
             yield
     for slice_ in objects.slices[::2]:
-        cluster.replace_slice(slice_, None)
+        cluster.replace_slices([(slice_, None)])
     yield
     for slice_ in objects.slices[::2]:
-        cluster.replace_slice(None, slice_)
+        cluster.replace_slices([(None, slice_)])
     for node_ in objects.nodes[::2]:
         cluster.replace_node(node_.metadata.name, None)
     yield

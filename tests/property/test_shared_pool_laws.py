@@ -184,10 +184,10 @@ class ChangingCluster:
         old = self._networks[index]
         new = (network, lambda rng: zone_network("a", rng))[index](self._rng)
         if self._rng.random() < 0.3:
-            self.cluster.replace_slice(old, None)
-            self.cluster.replace_slice(None, new)
+            self.cluster.replace_slices([(old, None)])
+            self.cluster.replace_slices([(None, new)])
         else:
-            self.cluster.replace_slice(old, new)
+            self.cluster.replace_slices([(old, new)])
         self._networks[index] = new
 
     def _replace_node(self) -> None:
@@ -200,7 +200,7 @@ class ChangingCluster:
     def _replace_gpus(self) -> None:
         name = self._rng.choice(NAMES)
         new = gpu_slice(name, self._rng)
-        self.cluster.replace_slice(self._gpus[name], new)
+        self.cluster.replace_slices([(self._gpus[name], new)])
         self._gpus[name] = new
 
 

@@ -121,10 +121,10 @@ def test_slices_and_nodes_come_and_go() -> None:
     pending = cluster_.resolve([BY_MODEL])
     documents = [fits(cluster_.verdicts(pending))]
     for old, new in ((None, cards("n2")), (cards("n1"), cards("n1", "T4")), (cards("n2"), None)):
-        cluster_.replace_slice(old, new)
+        cluster_.replace_slices([(old, new)])
         documents.append(fits(cluster_.verdicts(pending)))
     cluster_.replace_node("n4", node("n4"))
-    cluster_.replace_slice(None, cards("n4"))
+    cluster_.replace_slices([(None, cards("n4"))])
     documents.append(fits(cluster_.verdicts(pending)))
     cluster_.replace_node("n4", None)
     documents.append(fits(cluster_.verdicts(pending)))
@@ -158,7 +158,7 @@ def test_an_invalid_slice_only_fails_verdicts_about_its_nodes() -> None:
     with pytest.raises(AttemptFailed, match="ResourceSlice zone-a-slice: failed to parse"):
         cluster_.verdicts(cluster_.resolve([BY_MODEL]))
 
-    cluster_.replace_slice(unreadable, None)
+    cluster_.replace_slices([(unreadable, None)])
 
     assert fits(cluster_.verdicts(cluster_.resolve([BY_MODEL]))) == {
         "n1": True,

@@ -141,8 +141,8 @@ def test_a_shared_pool_that_is_replaced_is_seen() -> None:
         all_nodes=True,
     )
 
-    cluster.replace_slice(old, further)
+    cluster.replace_slices([(old, further)])
     assert sorted(NAMES) == ranked(cluster, NETWORK)
 
-    cluster.replace_slice(further, None)
+    cluster.replace_slices([(further, None)])
     assert [] == ranked(cluster, NETWORK)
