@@ -24,6 +24,7 @@ from bench import (
     policies,
     processes,
     ranking,
+    views,
 )
 from bench.bridge import failover, sidecar_alone
 from bench.bridge.measure import Anchor, Options
@@ -35,6 +36,7 @@ SUITES = {
     "allocator": allocator.measure,
     "command": command.measure,
     "ranking": ranking.measure,
+    "views": views.measure,
     "endpoint": endpoint.measure,
     "cluster": cluster.measure,
     "observer": observer.measure,

@@ -36,6 +36,7 @@ from sidecar.server import SchedulerServer
 from sidecar.service import Service
 from sidecar.settings import VARIABLES, Settings
 from sidecar.state import ClusterState
+from sidecar.view_updates import ViewUpdater
 from sidecar.writer import LeaderWriter
 
 NOT_LEADING: Final = "this sidecar does not lead"
@@ -197,6 +198,7 @@ def begin(
                 exempt_caches()
                 group.create_task(reporter.run())
                 group.create_task(explainer.run())
+                group.create_task(ViewUpdater(state, service, engine=engine).run())
                 group.create_task(check_drift(service, settings.drift_check_period))
         finally:
             session.end()

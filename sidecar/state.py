@@ -4,31 +4,31 @@ The event loop changes claims and holds; changes of the devices in use wait in a
 answer, which applies them.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any, Final
 
-from allocator.features.consumer_limits import consumer_limits
-from itertools import takewhile
 from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name, allocation_of, claim_name
 from allocator.pods.eligible_nodes import EligibleNodes
 from allocator.search.attempt import AllocatorOptions
-from allocator.strategies.capacity_weights import NO_WEIGHTS, driver_weights
+from allocator.strategies.capacity_weights import driver_weights
 from clusterstate.change_feed import ChangeFeed
 from clusterstate.cluster_cache import ClusterCache
-from clusterstate.kinds import Kind
+from clusterstate.kinds import Changes, Kind
 from clusterstate.projections import RESOURCES
 from kube.api.core import Node, Pod
 from kube.api.ownership import (
     OWNERSHIP,
     AllocatorOwnership,
+    HeldBackClaim,
     OwnedDriver,
     driver_settings,
     owned_drivers,
 )
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
-    HeldBackClaim,
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     PODS,
@@ -36,6 +36,7 @@ from kube.api.urls import (
 )
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from sidecar.consumers import ConsumerIndex
+from sidecar.device_view import DeviceView, NextView
 from sidecar.fence_view import FenceView
 from sidecar.held_back import HeldBackDevices
 from sidecar.plan import ledger
@@ -73,9 +74,9 @@ class ClusterState:
         on_end: Called with the UID of each pod that was bound or deleted.
         wakeups: How often all pods that wait should be tried again, not only those that `version`'s
             change helps.
-        applied_settings: Of the owned drivers, as the view of the devices has them.
         version: Grows with each change of the inventory, of a claim or of what is promised.
         slices_version: Grows with each change of a ResourceSlice.
+        inventory_changed: Set with each change of the inventory; `sidecar.view_updates` clears it.
     """
 
     def __init__(
@@ -133,15 +134,10 @@ class ClusterState:
         self.consumers: Final = ConsumerIndex(self.claims.store)
         self._uid_by_name: dict[Name, str] = {}
         self.features: Final = features
-        self._uniform_config_drivers = uniform_config_drivers
-        self._cache = ClusterCache(features, uniform_config_drivers)
+        self._view = DeviceView(features, uniform_config_drivers, self._everything)
+        self.inventory_changed: Final = asyncio.Event()
         self._eligible_nodes = EligibleNodes()
-        # As AllocatorOwnership has them, and as the cache was built with.
         self._driver_settings: tuple[OwnedDriver, ...] = ()
-        self.applied_settings: tuple[OwnedDriver, ...] = ()
-        self._weights = NO_WEIGHTS
-        self._feed = ChangeFeed()
-        self._feeds = [self._feed]
         self._drivers = drivers
         self._default_strategy = default_strategy
         self.on_end: Callable[[str], None] = lambda _: None
@@ -261,33 +257,49 @@ class ClusterState:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def take_changes(self) -> Mapping[Kind, Mapping[Name, Any]]:
+    def take_changes(self) -> Changes:
         """Return the changes since the last call; called while no snapshot is in use."""
-        if self._driver_settings != self.applied_settings:
-            self.rebuild()
-        return self._feed.take()
+        if self._view.has_news:
+            self.version += 1
+        return self._view.take_changes(self._driver_settings)
 
     @property
     def allocator_options(self) -> AllocatorOptions:
         """Feature gates and policies in force at the latest snapshot."""
-        return self._cache.cluster.options
+        return self._view.cache.cluster.options
 
-    def is_cheap(self, changes: Mapping[Kind, Mapping[Name, Any]]) -> bool:
+    @property
+    def is_behind(self) -> bool:
+        """Whether a further answer would apply changes that are known, without new ones."""
+        return self._view.is_behind
+
+    @property
+    def next_view(self) -> NextView | None:
+        """The view that is being built under other policies or settings; None for none."""
+        return self._view.next_view
+
+    @property
+    def applied_settings(self) -> tuple[OwnedDriver, ...]:
+        """Settings of the owned drivers, as the view of the devices has them."""
+        return self._view.settings
+
+    def is_cheap(self, changes: Changes) -> bool:
         """Return whether changes are applied within a few milliseconds."""
-        return self._cache.is_cheap(changes)
+        return self._view.cache.is_cheap(changes)
 
-    def snapshot(self, changes: Mapping[Kind, Mapping[Name, Any]]) -> Snapshot:
+    def snapshot(self, changes: Changes) -> Snapshot:
         """Apply changes and return the snapshot, which is valid until the next call.
 
         Args:
             changes: Of `take_changes`.
         """
-        self._cache.apply(changes)
+        cache = self._view.cache
+        cache.apply(changes)
         return Snapshot(
-            cluster=self._cache.cluster,
-            claims=self._cache.claims,
-            classes=self._cache.classes,
-            extended_resources=self._cache.extended_resources,
+            cluster=cache.cluster,
+            claims=cache.claims,
+            classes=cache.classes,
+            extended_resources=cache.extended_resources,
             pods=self.consumers.pods,
             nominated=dict(self.consumers.nominated),
             terminating=dict(self.consumers.terminating),
@@ -297,7 +309,7 @@ class ClusterState:
             drivers=self.drivers,
             eligible_nodes=self._eligible_nodes,
             default_strategy=self._default_strategy,
-            weights=self._weights,
+            weights=driver_weights(self.applied_settings),
             binding_cutoff=self.binding_cutoff,
         )
 
@@ -311,32 +323,18 @@ class ClusterState:
 
     def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
-        self.applied_settings = self._driver_settings
-        self._weights = driver_weights(self.applied_settings)
-        self._cache = self._empty_cache()
-        self._feed.replace(self._everything())
+        self._view.rebuild(self._driver_settings)
         self.version += 1
 
     def second_view(self) -> tuple[ClusterCache, ChangeFeed]:
-        """Return a view of the devices that is the caller's, and the changes that bring it up to date.
-
-        The options are those of now.
-        """
-        feed = ChangeFeed()
-        feed.replace(self._everything())
-        self._feeds.append(feed)
-        return self._empty_cache(), feed
+        """Return a view of the devices that is the caller's, and the changes that bring it up to date."""
+        return self._view.second_view()
 
     def end_view(self, feed: ChangeFeed) -> None:
         """Keep no more changes for a view."""
-        self._feeds.remove(feed)
+        self._view.end_view(feed)
 
-    def _empty_cache(self) -> ClusterCache:
-        return ClusterCache(
-            self.features, self._uniform_config_drivers, consumer_limits(self.applied_settings)
-        )
-
-    def _everything(self) -> Mapping[Kind, Mapping[Name, Any]]:
+    def _everything(self) -> Changes:
         """Return all objects that the view of the devices is made of."""
         claims = {name: self._effective_claim(name) for name in self.claims.store}
         claims |= {
@@ -404,6 +402,7 @@ class ClusterState:
         self.version += 1
         self._owned_drivers = owned_drivers(self._ownerships.store.values())
         self._driver_settings = driver_settings(self._ownerships.store.values())
+        self.inventory_changed.set()
         if not self._has_read_status and self.ownership is not None:
             self._has_read_status = True  # Later ones are our own words.
             status = self.ownership.status
@@ -427,6 +426,7 @@ class ClusterState:
             if old != new:  # Most changes are of fields that are not projected.
                 self.version += 1
                 self._note(kind, key, new)
+                self.inventory_changed.set()
                 if kind is Kind.SLICE:
                     self.slices_version += 1
                 if isinstance(new, ResourceSlice):
@@ -438,6 +438,7 @@ class ClusterState:
         self.holds[hold.uid] = hold
         self._uid_by_name[hold.name] = hold.uid
         self._queue_claim(hold.name)
+        self._queue_held(hold.uid)
 
     def _replace(self, old: Hold, new: Hold | None) -> None:
         if new is not None:
@@ -447,6 +448,7 @@ class ClusterState:
         if self._uid_by_name.get(old.name) == old.uid:
             del self._uid_by_name[old.name]
         self._queue_claim(old.name)
+        self._queue_held(old.uid)
 
     def _queue_claim(self, name: Name) -> None:
         """Queue a claim with the devices that are promised to it."""
@@ -481,7 +483,4 @@ class ClusterState:
         return hold.allocation if hold is not None else None
 
     def _note(self, kind: Kind, name: Name, new: object) -> None:
-        for feed in self._feeds:
-            feed.put(kind, name, new)
-        self._queue_held(hold.uid)
-        self._queue_held(old.uid)
+        self._view.put(kind, name, new)

@@ -31,6 +31,7 @@ from sidecar.server import SchedulerServer
 from sidecar.service import Service
 from sidecar.settings import SidecarSettings
 from sidecar.state import ClusterState
+from sidecar.view_updates import ViewUpdater
 from sidecar.writer import LeaderWriter
 from testing.allocation.builders import (
     DRIVER,
@@ -253,9 +254,12 @@ async def sidecar_beside(
             await state.wait_synced()
             await reporter.run()
 
-        async with running(
-            informers.run, recorder.run, binder_.run, listener.run, explainer.run, report
-        ):
+        async def update_view() -> None:
+            await state.wait_synced()
+            await ViewUpdater(state, service).run()
+
+        loops = (recorder.run, binder_.run, listener.run, explainer.run, report, update_view)
+        async with running(informers.run, *loops):
             await until(lambda: not state.check() and sidecar.socket.exists())
             await until(lambda: all(informer.synced.is_set() for informer in informers.informers))
             yield sidecar

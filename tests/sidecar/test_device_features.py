@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from allocator.pods.claims import allocation_of
-from clusterstate.kinds import Kind
 from kube.api.urls import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -106,12 +105,14 @@ async def test_a_taint_rule_that_comes_and_goes(tmp_path: Path) -> None:
         assert await scene_.code() == "fits"
         server, state = scene_.server, scene_.sidecar.state
 
+        version = state.version
         server.put(DEVICE_TAINT_RULES, rule)
-        await until(lambda: state._feed.has(Kind.TAINT_RULE))
+        await until(lambda: state.version > version)
         assert await scene_.code() == "noDevices"
 
+        version = state.version
         server.remove(DEVICE_TAINT_RULES, "maintenance")
-        await until(lambda: state._feed.has(Kind.TAINT_RULE))
+        await until(lambda: state.version > version)
         assert await scene_.code() == "fits"
 
 

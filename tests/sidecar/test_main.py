@@ -125,7 +125,7 @@ async def test_the_devices_in_use_are_counted_anew_on_a_timer() -> None:
         service = leading_.session.service
         assert service is not None
 
-        service._state._feed.put(Kind.CLAIM, ("default", "ghost"), as_claim(ghost))
+        service._state._note(Kind.CLAIM, ("default", "ghost"), as_claim(ghost))
 
         drifts = "drawbridge_sidecar_drift_total"
         await until(lambda: bool(leading_.registry.get_sample_value(drifts)))

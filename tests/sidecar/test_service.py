@@ -616,7 +616,7 @@ async def test_devices_that_are_counted_wrongly_are_counted_anew(tmp_path: Path)
                 devices=(HeldBackDevice(driver="gpu.example.com", pool="node-1", device="gpu-1"),),
             )
         )
-        sidecar.state._feed.put(Kind.CLAIM, ("default", "ghost"), ghost)
+        sidecar.state._note(Kind.CLAIM, ("default", "ghost"), ghost)
         assert (await scheduler.prefilter(other))["code"] == "noDevices"
 
         assert await sidecar.service.check_drift()
