@@ -441,6 +441,7 @@ class Cluster:
         for name in chosen_names:
             del partition.unassigned[name]
         partition.invalidate_verdicts()
+        partition.forget_outdated_rankings()
         return partition
 
     def _invalidate(self, change: Change) -> None:

@@ -107,6 +107,11 @@ class Ranking:
         self._cut_off: set[ClassKey] = set()
         self._failed: dict[ClassKey, Failure] = {}
 
+    @property
+    def lag(self) -> int:
+        """Number of keys of classes that the next question has to take in."""
+        return len(self.changed) + len(self.stale)
+
     def update(
         self,
         names: Mapping[ClassKey, Sequence[str]],

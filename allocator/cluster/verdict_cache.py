@@ -24,6 +24,9 @@ MAX_PARTITIONS: Final = 64
 MAX_RANKINGS: Final = 64
 """Requests whose nodes are kept in order; of each node a ranking holds some hundred bytes."""
 
+MIN_OUTDATED: Final = 4096
+"""Changes since a question was asked last, below which its ranking is kept in any case."""
+
 MAX_VERDICTS: Final = 1 << 16
 
 MAX_VERDICT_BYTES: Final = 48 * 2**20
@@ -162,6 +165,16 @@ class Partition:
             for ranking in self.rankings.values():
                 ranking.stale.update(self.classes_of_pool.get(pool, ()))
         self.stale_pools.clear()
+
+    def forget_outdated_rankings(self) -> None:
+        """Forget the rankings with more changes than classes; nobody asks these questions any more.
+
+        Each change leaves the key of a class in each ranking, until its question is asked again.
+        """
+        limit = max(MIN_OUTDATED, len(self.members))
+        outdated_keys = [key for key, ranking in self.rankings.items() if ranking.lag > limit]
+        for key in outdated_keys:
+            del self.rankings[key]
 
     def assign(
         self, name: str, class_key: ClassKey | None, shared_pools: Sequence[PoolId] = ()

@@ -215,10 +215,10 @@ def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
         cache.apply({Kind.NODE: {("", name): None}, Kind.SLICE: {("", name): None}})
         verdicts(cache.cluster)
 
-    cluster = cache.cluster
-    assert len(cluster._nodes_of_pool) == len(NODES)
-    assert len(cluster._index.by_pool) == len(cluster._index.built) == len(NODES)
-    assert len(cluster._entries) == len(NODES)
+    inventory = cache.cluster._inventory
+    assert len(inventory._nodes_of_pool) == len(NODES)
+    assert len(inventory._index.by_pool) == len(inventory._index.built) == len(NODES)
+    assert len(inventory.entries) == len(NODES)
 
 
 def test_a_policy_is_in_force_in_a_view_that_is_built_anew() -> None:

@@ -9,7 +9,17 @@ import pytest
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.search.attempt import AllocatorOptions
-from testing.allocation.builders import DRIVER, claim, classes, devices, node, request, slice_of
+from testing.allocation.builders import (
+    DRIVER,
+    allocated_claim,
+    claim,
+    classes,
+    devices,
+    node,
+    request,
+    result,
+    slice_of,
+)
 
 NODES = ("n1", "n2", "n3")
 USED = "abac"
@@ -69,3 +79,23 @@ def test_the_ranking_that_was_not_used_for_the_longest_time_is_evicted(
         return cluster.costs.cached == before
 
     assert ["a", "c"] == list(filter(is_cached, "abc"))
+
+
+def test_a_ranking_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change leaves keys in it, so that it would grow for ever."""
+    monkeypatch.setattr("allocator.cluster.verdict_cache.MIN_OUTDATED", 3)
+    cluster = new_cluster()
+    asked, other = (cluster.resolve([claim(request(count=count))]) for count in (1, 2))
+    cluster.rank_nodes(other)
+    (partition,) = cluster._partitions.values()
+
+    def lags() -> list[int]:
+        cluster.rank_nodes(asked)
+        return [ranking.lag for ranking in partition.rankings.values()]
+
+    assert len(lags()) == 2
+    for number, name in enumerate(NODES):
+        cluster.allocate(allocated_claim(result(f"gpu-{number}", pool=name), name=name))
+        assert max(lags()) <= 3
+    assert lags() == [0]
+    assert [name for name, _ in cluster.rank_nodes(other).nodes] == list(NODES)
