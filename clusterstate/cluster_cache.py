@@ -11,8 +11,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
 from allocator.features.consumer_limits import ConsumerLimit
@@ -207,9 +205,8 @@ class ClusterCache:
 
     def _show_tombstones(self) -> None:
         """Have policies count what is remembered; called before a device vanishes from its slice."""
-        cluster = self.cluster
-        if cluster.options.tombstones is not self.tombstones:
-            cluster.options = msgspec.structs.replace(cluster.options, tombstones=self.tombstones)
+        if self.cluster.options.tombstones is not self.tombstones:
+            self.cluster.replace_tombstones(self.tombstones)
 
     def _forget_unused(self) -> None:
         self._tombstones.forget_unused(self.cluster.usage)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from functools import partial
 from itertools import islice
 
+from msgspec.structs import replace
+
 from allocator.cluster import equivalence
 from allocator.cluster.canonical_requests import encode_requests, names_of
 from allocator.cluster.classifier import Classifier
@@ -38,7 +40,7 @@ from allocator.cluster.verdicts import (
     Verdicts,
     assign_requests,
 )
-from allocator.model.devices import NodeDevices, Pool, PoolId
+from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PublishedDevice
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
 from allocator.model.pools import SliceChange
@@ -57,7 +59,6 @@ class Cluster:
     """The inventory and usage of a cluster. Not thread-safe.
 
     Attributes:
-        options: Feature gates and policies in force.
         costs: Of the answers so far.
     """
 
@@ -70,7 +71,6 @@ class Cluster:
         classes: Mapping[str, DeviceClass],
         options: AllocatorOptions,
     ) -> None:
-        self.options = options
         self.costs = SearchCosts()
         self._classes = classes
         self._partitions: dict[Hashable, Partition] = {}
@@ -88,6 +88,11 @@ class Cluster:
         )
         self._devices = self._inventory.devices
         self._classifier = Classifier(self._inventory, keys, options)
+
+    @property
+    def options(self) -> AllocatorOptions:
+        """Feature gates and policies in force."""
+        return self._inventory.options
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -305,6 +310,10 @@ class Cluster:
     def replace_slices(self, changes: Sequence[SliceChange]) -> None:
         """Update the inventory after slices were added, changed or deleted."""
         self._invalidate(self._inventory.replace_slices(changes))
+
+    def replace_tombstones(self, tombstones: Mapping[DeviceId, PublishedDevice]) -> None:
+        """Take over the last state of devices that vanish; called before they vanish from their slices."""
+        self._inventory.options = replace(self.options, tombstones=tombstones)
 
     def replace_classes(self, classes: Mapping[str, DeviceClass]) -> None:
         """Take over the DeviceClasses; verdicts count no more if one was changed or deleted."""

@@ -44,6 +44,7 @@ class Inventory:
     """The nodes with their devices, and the usage.
 
     Attributes:
+        options: Feature gates, policies in force, and what is known of devices that vanished.
         usage: Usage by all allocated claims; a value that is replaced with every change.
         nodes: All nodes by name.
         devices: Devices of each node.
@@ -64,7 +65,7 @@ class Inventory:
         self.nodes = {node.metadata.name: node for node in nodes}
         self.devices: dict[str, NodeDevices] = {}
         self.entries: dict[str, Entry] = {}
-        self._options = options
+        self.options = options
         self._keys = keys
         self._index = pools.build_index(slices, options.features)
         self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
@@ -140,12 +141,12 @@ class Inventory:
         except AttemptFailed as failure:
             # Only a verdict about this node raises it.
             error = failure.without_traceback()
-            devices = pools.node_devices(pools.build_index((), self._options.features), node)
+            devices = pools.node_devices(pools.build_index((), self.options.features), node)
         self.devices[name] = devices
         for pool in devices.pools:
             self._nodes_of_pool.setdefault(pool.id, {})[name] = None
         shared_pools = tuple([self._share(name, pool) for pool in devices.pools])
-        key = equivalence.published_key(devices, self._options) if error is None else str(error)
+        key = equivalence.published_key(devices, self.options) if error is None else str(error)
         entry = self.entries[name] = Entry(devices, self._keys.number(key), shared_pools, error)
         for index, pool in enumerate(devices.pools):
             if not shared_pools[index]:
@@ -187,7 +188,7 @@ class Inventory:
             return 0
         cached_number = self._pool_use_numbers.get(id(pool))
         if cached_number is None or cached_number[1] is not pool_use:
-            number = self._keys.number(equivalence.usage_key(pool, pool_use, self._options))
+            number = self._keys.number(equivalence.usage_key(pool, pool_use, self.options))
             # The entry refers to the pool, so that its id is not reused.
             cached_number = self._pool_use_numbers[id(pool)] = (pool, pool_use, number)
         return cached_number[2]
