@@ -17,6 +17,10 @@ class ChangeFeed:
         """Take a change; None for an object that is gone."""
         self._changes.setdefault(kind, {})[name] = new
 
+    def __len__(self) -> int:
+        """Return the number of objects that have changed."""
+        return sum(map(len, self._changes.values()))
+
     def has(self, kind: Kind) -> bool:
         """Return whether objects of a kind have changed."""
         return bool(self._changes.get(kind))

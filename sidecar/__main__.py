@@ -194,9 +194,10 @@ def begin(
             async with asyncio.TaskGroup() as group:
                 group.create_task(informers.run())
                 await state.wait_synced()
+                group.create_task(reporter.run())
+                await state.wait_complete()
                 await service.prepare()
                 exempt_caches()
-                group.create_task(reporter.run())
                 group.create_task(explainer.run())
                 group.create_task(ViewUpdater(state, service, engine=engine).run())
                 group.create_task(check_drift(service, settings.drift_check_period))

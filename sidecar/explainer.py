@@ -40,6 +40,10 @@ CPU_FRACTION: Final = 0.1
 MAX_PAUSE_S: Final = 60.0
 RETRY_S: Final = 30.0
 """After a bug."""
+MAX_PODS: Final = 16_384
+"""Pods that are remembered: the end of a pod without claims is not seen."""
+MAX_IDLE_CHANGES: Final = 10_000
+"""Changes that are kept for the view while no pod is due; then it is made anew for the next one."""
 HISTORY: Final = HistorySettings(action=ACTION)
 EXPLAINED: Final = frozenset({Code.NO_DEVICES, Code.NO_ELIGIBLE_NODE})
 """Rejections of which there is more to say; the words of others are all."""
@@ -94,7 +98,10 @@ class Explainer:
         if rejection.verdict is Verdict.ERROR:
             return  # It is tried again at once.
         name = (pod.metadata.namespace, pod.metadata.name)
+        self._names.pop(pod.metadata.uid, None)
         self._names[pod.metadata.uid] = name
+        if len(self._names) > MAX_PODS:
+            self.forget(next(iter(self._names)))
         self._rejections[name] = rejection
         self.history.replace(name, pod, self._clock())
 
@@ -125,6 +132,8 @@ class Explainer:
             del pods[name]
             self._record([name], None)
         if not pods:
+            if self._view is not None and len(self._view.feed) > MAX_IDLE_CHANGES:
+                self._end_view()
             return
         view = self._current_view()
         changes = view.feed.take()

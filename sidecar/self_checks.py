@@ -11,7 +11,7 @@ from sidecar.service import Service
 
 LAG_PERIOD_S: Final = 0.5
 SILENCE_PERIOD_S: Final = 1.0
-FIRST_CALL: Final = 4
+FIRST_CALL: Final = 20
 """Times as long a scheduler may take until its first call: its image may have to be pulled."""
 
 

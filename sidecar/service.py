@@ -135,12 +135,18 @@ class Service:
         async with self._turn:
             await self._decisions.decide("", lambda _snapshot: None)
 
+    async def rebuild(self) -> None:
+        """Begin the view of the devices anew, which may be wrong after a bug."""
+        async with self._turn:
+            self._state.rebuild()
+
     # --- extension points -------------------------------------------------------------------------
 
     async def hello(self, request: HelloRequest) -> HelloAnswer:
         """Take over the reservations of a scheduler."""
         self.greetings += 1
         problem = self._state.check()
+        self._state.count_drivers()
         is_known = request.scheduler == self.reservations.scheduler
         has_news = not is_known or accept(self.reservations, request)[0] is not self.reservations
         if has_news and not problem:
@@ -173,8 +179,9 @@ class Service:
             else:
                 await self._accept(request)
         acknowledged_number = self.reservations.acknowledged
-        self._waiting.take(pod, outcome)
-        self._on_answer(pod, outcome if isinstance(outcome, Rejection) else None)
+        if pod.metadata.uid in self._pods:  # It was not bound or deleted meanwhile.
+            self._waiting.take(pod, outcome)
+            self._on_answer(pod, outcome if isinstance(outcome, Rejection) else None)
         if isinstance(outcome, Fits):
             return PreFilterAnswer(
                 instance=self.instance,

@@ -58,6 +58,8 @@ from sidecar.projections import (
     project_pod,
 )
 
+SYNC_PERIOD_S: Final = 0.05
+"""Between two looks at whether an optional resource has been listed, or cannot be."""
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Kinds that a cluster may not serve."""
 
@@ -114,7 +116,7 @@ class ClusterState:
         self._ownerships: Final = informers.subscribe(
             ALLOCATOR_OWNERSHIPS, project_own_ownership, handlers=[self._ownership_changed]
         )
-        self._fence_view: Final = FenceView(informers, on_change=self._count_drivers)
+        self._fence_view: Final = FenceView(informers, on_change=self.count_drivers)
         self._optional: Final[tuple[Subscription[Any], ...]] = (
             self._ownerships,
             *self._fence_view.subscriptions,
@@ -158,8 +160,16 @@ class ClusterState:
         return unsynced_resources((*self._required, *optional))
 
     async def wait_synced(self) -> None:
-        """Return once the first lists are complete."""
+        """Return once the first lists are complete that no cluster is without."""
         await wait_synced(self._required)
+
+    async def wait_complete(self) -> None:
+        """Return once all first lists are complete, or the API server said that there is no such resource.
+
+        A view without the policies would give what they forbid.
+        """
+        while self.check():
+            await asyncio.sleep(SYNC_PERIOD_S)
 
     @property
     def ownership(self) -> AllocatorOwnership | None:
@@ -173,7 +183,7 @@ class ClusterState:
 
     @property
     def driver_settings(self) -> tuple[OwnedDriver, ...]:
-        """Return the owned drivers that have settings, which the next decision is made with."""
+        """The owned drivers that have settings; decisions of a large cluster follow within a second."""
         return self._driver_settings
 
     def put_ownership(self, raw: bytes) -> None:
@@ -408,10 +418,13 @@ class ClusterState:
             status = self.ownership.status
             held_claims = (status.held_back if status is not None else None) or ()
             self.held_back.restore(held_claims, self.slices.values())
-        self._count_drivers()
+        self.count_drivers()
 
-    def _count_drivers(self) -> None:
-        """Have pods that wait tried again if other drivers are served."""
+    def count_drivers(self) -> None:
+        """Have pods that wait tried again if other drivers are served.
+
+        Called now and then, too: a part of the fence that is missing from the first list is no change.
+        """
         if self.drivers != self._served:
             self._served = self.drivers
             self.wakeups += 1

@@ -54,8 +54,9 @@ class ViewUpdater:
                 await self.update()
             except Exception:
                 log.exception("view_update.failed")
-                self._state.rebuild()
+                await self._service.rebuild()
                 await asyncio.sleep(RETRY_S)
+                self._state.inventory_changed.set()
 
     async def update(self) -> None:
         """Apply all changes that are known."""

@@ -98,7 +98,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             "says that they are free, or until the time has come.",
             "maxItems": MAX_HELD_BACK,
             "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["claimUID"],
+            "x-kubernetes-list-map-keys": ["claimUID", "podUID"],
         },
     },
     OwnedDriverStatus: {

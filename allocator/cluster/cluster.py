@@ -327,6 +327,9 @@ class Cluster:
     def replace_node(self, name: str, node: Node | None) -> None:
         """Update the inventory after a node was added, changed or deleted."""
         self._invalidate(self._inventory.replace_node(name, node))
+        if node is None:
+            for partition in self._partitions.values():
+                partition.unassigned.pop(name, None)
 
     # --- caches -----------------------------------------------------------------------------------
 
@@ -460,4 +463,4 @@ class Cluster:
         for partition in self._partitions.values():
             for name in change.nodes:
                 partition.invalidate(name)
-            partition.stale_pools.update(change.shared_pools)
+            partition.invalidate_pools(change.shared_pools)

@@ -159,6 +159,10 @@ class Partition:
         else:
             self.unassigned[name] = None
 
+    def invalidate_pools(self, pools: Iterable[PoolId]) -> None:
+        """Note that the use of shared pools changed; those that count for no class yet are skipped."""
+        self.stale_pools.update(pool for pool in pools if pool in self.classes_of_pool)
+
     def invalidate_verdicts(self) -> None:
         """Have the rankings look up the verdicts about all classes that see a pool whose use changed."""
         for pool in self.stale_pools:

@@ -28,7 +28,7 @@ from kube.api.ownership import (
 )
 from kube.api.policy import Condition
 from kube.manifests.dump import dump_yaml
-from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, SCHEDULER_NAME
+from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, HOLDER_FENCE, SCHEDULER_NAME
 from rules.claim_drivers import drivers_of_class
 from rules.context import Context
 from rules.inventory import Inventory
@@ -45,6 +45,11 @@ NOT_SERVED: Final = (
     "their definition: kubectl apply -f manifests/base/allocatorownerships.yaml"
 )
 _POLICY: Final = f"ValidatingAdmissionPolicy/{FENCE}"
+_HOLDER_POLICY: Final = f"ValidatingAdmissionPolicy/{HOLDER_FENCE}"
+RESTART: Final = (
+    f"{_HOLDER_POLICY} was deleted; once it is created again, the API servers keep the holder of the Lease "
+    "that they saw last, and refuse every later one: restart them, one after the other"
+)
 _END: Final = "END"
 """Of here-documents. Drivers are names of DNS, so no line of a document is this one."""
 MAX_NAMED: Final = 8
@@ -223,6 +228,8 @@ def _warnings(
         yield f"{driver} publishes no devices; {hint}"
     if objects.is_read and not objects.is_ownership_served:
         yield NOT_SERVED
+    if objects.fence is not None and _HOLDER_POLICY in objects.missing_parts:
+        yield RESTART
     if added_drivers and objects.is_read and not _leader(objects):
         yield (
             "no bridge leads, so pods with these drivers would stay pending: "

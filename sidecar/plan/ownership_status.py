@@ -149,7 +149,7 @@ def _unfenced(fence: Fence) -> _State | None:
                 is_so=False,
                 reason="FenceIncomplete",
                 message=f"of the fence {', '.join(fence.idle_parts)} does not exist or denies nothing, so "
-                "others may allocate owned devices; manifests/bridge/fence.yaml has it",
+                "others may allocate owned devices; `drawbridge bridge status` says what creates it",
             )
         case _:
             return None

@@ -155,6 +155,25 @@ async def test_no_device_is_given_once_a_part_of_the_fence_is_deleted(
             assert (await scheduler.prefilter(pod))["verdict"] == "fits"
 
 
+async def test_pods_are_tried_again_when_a_part_is_there_that_was_never_seen(
+    tmp_path: Path,
+) -> None:
+    """A list without objects is no event, so nothing but the scheduler's next hello notices it."""
+    async with FakeApiServer() as server:
+        own(server, DRIVER)
+        put_fence(server, DRIVER)
+        server.remove(VALIDATING_ADMISSION_POLICY_BINDINGS, FENCE)
+        async with sidecar_beside(server, tmp_path, SidecarSettings()) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            before = (await scheduler.hello()).get("wakeups", 0)
+            assert not sidecar.state.drivers
+
+            put_fence(server, DRIVER)
+
+            await until(lambda: sidecar.state.drivers == {DRIVER})
+            assert (await scheduler.hello()).get("wakeups", 0) > before
+
+
 async def test_the_status_has_the_settings_that_are_in_force(tmp_path: Path) -> None:
     settings = {"capacityWeights": {"memory": 3}, "maxConsumersPerDevice": 4}
     async with FakeApiServer() as server:

@@ -381,6 +381,28 @@ async def test_the_claims_that_the_scheduler_has_seen_are_waited_for(tmp_path: P
             )
 
 
+async def test_a_pod_that_is_deleted_during_its_answer_is_not_waited_for(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1")
+        stored = put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            service, uid = sidecar.service, pod["metadata"]["uid"]
+            assert service is not None
+            scheduler = await greeted(sidecar)
+            ahead = int(stored["metadata"]["resourceVersion"]) + 1
+            answering = asyncio.create_task(
+                scheduler.prefilter(pod, claimVersions={"default/gpu-a": str(ahead)})
+            )
+            await until(lambda: uid in service._pods)
+            server.remove(PODS, "a", "default")
+            await until(lambda: uid not in service._pods)
+            put_claim(server, "gpu-a", "another-name")
+
+            assert (await answering)["verdict"] == "fits"
+            assert not len(service._waiting)
+
+
 async def test_a_pod_s_own_claim_that_keeps_it_from_nodes_is_released(tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         publish(server, "node-1", "node-2")

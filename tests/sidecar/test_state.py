@@ -1,5 +1,6 @@
 """What the sidecar has to know before it answers."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -39,9 +40,12 @@ async def test_policies_that_cannot_be_read_for_a_moment_are_waited_for(status: 
         state = state_with(informers)
         async with running(informers.run):
             await state.wait_synced()
+            complete = asyncio.create_task(state.wait_complete())
             await until(lambda: len(list(filter(is_of_policies, server.calls))) > 3)
 
             assert POLICIES in state.check()
+            assert not complete.done()
+            complete.cancel()
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -52,4 +56,5 @@ async def test_policies_that_a_cluster_does_not_have_are_not(status: int) -> Non
         informers = quick_informers(client)
         state = state_with(informers)
         async with running(informers.run):
-            await until(lambda: not state.check())
+            await state.wait_complete()
+            assert not state.check()

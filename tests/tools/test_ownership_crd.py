@@ -25,3 +25,11 @@ def test_there_is_one_object_with_a_bounded_list_of_different_drivers() -> None:
         rule["rule"] for rule in SCHEMA["x-kubernetes-validations"]
     ]
     assert (drivers["maxItems"], drivers["x-kubernetes-list-map-keys"]) == (MAX_DRIVERS, ["name"])
+
+
+def test_devices_are_held_back_for_each_pod_of_a_claim() -> None:
+    """As `HeldBackDevices` keeps them: an API server refuses a list with two entries of one key."""
+    held_back = SCHEMA["properties"]["status"]["properties"]["heldBack"]
+
+    assert held_back["x-kubernetes-list-map-keys"] == ["claimUID", "podUID"]
+    assert {"claimUID", "podUID"} <= set(held_back["items"]["required"])
