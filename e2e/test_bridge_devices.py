@@ -150,9 +150,11 @@ def test_a_selector_that_fails_on_devices_of_other_nodes_is_no_error(
     in_tree = bridged({**document, "metadata": {"name": "in-tree"}}, nodes)
     in_tree["spec"]["schedulerName"] = DEFAULT_SCHEDULER_NAME
     everywhere = bridged({**document, "metadata": {"name": "everywhere"}})
-    apply(cluster, namespace, template("by-model", {"gpu": fields}), ours, in_tree, everywhere)
-
-    run(cluster, namespace, "user", "in-tree")
+    apply(cluster, namespace, template("by-model", {"gpu": fields}), ours, everywhere)
+    run(cluster, namespace, "user")
+    # One after the other: nothing keeps two schedulers of one driver apart here.
+    apply(cluster, namespace, in_tree)
+    run(cluster, namespace, "in-tree")
 
     waiting = cluster.wait_for(
         "pods", "everywhere", namespace, until=is_waiting, timeout_s=TIMEOUT_S

@@ -168,7 +168,7 @@ class ClusterState:
 
         A view without the policies would give what they forbid.
         """
-        while self.check():
+        while self.check():  # noqa: ASYNC110 (an answer 404 is no event)
             await asyncio.sleep(SYNC_PERIOD_S)
 
     @property

@@ -391,15 +391,16 @@ async def test_a_pod_that_is_deleted_during_its_answer_is_not_waited_for(tmp_pat
             assert service is not None
             scheduler = await greeted(sidecar)
             ahead = int(stored["metadata"]["resourceVersion"]) + 1
-            answering = asyncio.create_task(
-                scheduler.prefilter(pod, claimVersions={"default/gpu-a": str(ahead)})
-            )
-            await until(lambda: uid in service._pods)
-            server.remove(PODS, "a", "default")
-            await until(lambda: uid not in service._pods)
-            put_claim(server, "gpu-a", "another-name")
+            async with asyncio.TaskGroup() as group:
+                answering = group.create_task(
+                    scheduler.prefilter(pod, claimVersions={"default/gpu-a": str(ahead)})
+                )
+                await until(lambda: uid in service._pods)
+                server.remove(PODS, "a", "default")
+                await until(lambda: uid not in service._pods)
+                put_claim(server, "gpu-a", "another-name")
 
-            assert (await answering)["verdict"] == "fits"
+            assert answering.result()["verdict"] == "fits"
             assert not len(service._waiting)
 
 
