@@ -58,6 +58,7 @@ from sidecar.state import ClusterState
 MAX_PODS: Final = 4096
 """Pods that PreFilter saw, remembered with all their fields."""
 
+UNKNOWN_POD: Final = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
 FIND_NODES: Final = "find_nodes"
 REST_PER_PLAN: Final = 4
 """Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
@@ -120,8 +121,7 @@ class Service:
         self._pods: OrderedDict[str, Pod] = OrderedDict()
         # Reservations whose devices were not free any more when they arrived.
         self._rejected: dict[str, Rejection] = {}
-        # Pods whose claims were written once, so that they may have been bound: a Binding without an answer
-        # may yet be made, also after later attempts.
+        # Pods whose claims were written: a Binding without an answer may be made after later attempts, too.
         self._written: set[str] = set()
         self._waiting = WaitingPods(clock)
         # The pod of the attempt that is under way, and what a dry run of it may cost: one pod is scheduled
@@ -207,9 +207,7 @@ class Service:
         """Return whether a pod fits on a node with other pods than there are."""
         pod = self._find_pod(request.pod_uid)
         async with self._turn:
-            outcome: Placement | Rejection = failed_rejection(
-                Code.POD_UNKNOWN, "the pod is not known"
-            )
+            outcome: Placement | Rejection = UNKNOWN_POD
             if pod is None:
                 await self._accept(request)
             else:
@@ -412,7 +410,7 @@ class Service:
             reservation.pod_namespace, reservation.pod_name
         )
         if pod is None or pod.metadata.uid != uid:
-            self._rejected[uid] = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
+            self._rejected[uid] = UNKNOWN_POD
             return None
         return pod
 

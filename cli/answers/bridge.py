@@ -46,10 +46,7 @@ NOT_SERVED: Final = (
 )
 _POLICY: Final = f"ValidatingAdmissionPolicy/{FENCE}"
 _HOLDER_POLICY: Final = f"ValidatingAdmissionPolicy/{HOLDER_FENCE}"
-RESTART: Final = (
-    f"{_HOLDER_POLICY} was deleted; once it is created again, the API servers keep the holder of the Lease "
-    "that they saw last, and refuse every later one: restart them, one after the other"
-)
+RESTART: Final = f"{_HOLDER_POLICY} was deleted: once it is back, restart the API servers one by one, or they know an old holder"
 _END: Final = "END"
 """Of here-documents. Drivers are names of DNS, so no line of a document is this one."""
 MAX_NAMED: Final = 8
@@ -190,10 +187,8 @@ def plan_change(
     changed_drivers = before ^ after
     context = context_of(state)
     is_release = bool(before - after)
-    fence_steps, ownership_step = (
-        _fence_steps(after, objects),
-        _ownership_step(after, state, objects),
-    )
+    fence_steps = _fence_steps(after, objects)
+    ownership_step = _ownership_step(after, state, objects)
     pause = Step(
         title="wait until all API servers have followed", command=f"sleep {SETTLE_S}",
         pause_seconds=SETTLE_S,
