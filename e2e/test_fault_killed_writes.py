@@ -486,6 +486,9 @@ def unsigned_pod(stage: Stage) -> Steps:
 
 def lost_lease(stage: Stage) -> Steps:
     """The Lease is gone."""
+    # The process that follows the one that died may be about to make it, and had no order yet.
+    lease = ("leases.coordination.k8s.io", CONTROLLER, stage.drawbridge.namespace)
+    stage.cluster.wait_for(*lease, timeout_s=TIMEOUT_S)
     yield
     stage.delete_lease(CONTROLLER)
     yield
