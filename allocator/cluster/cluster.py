@@ -26,6 +26,7 @@ from allocator.cluster.verdict_cache import (
     MAX_RANKINGS,
     MAX_VERDICT_BYTES,
     MAX_VERDICTS,
+    MIN_REPLACED,
     VERDICT_BYTES,
     Partition,
     Question,
@@ -73,6 +74,8 @@ class Cluster:
     ) -> None:
         self.costs = SearchCosts()
         self._classes = classes
+        # Nodes with other devices since the verdicts were dropped.
+        self._replaced_count = 0
         self._partitions: dict[Hashable, Partition] = {}
         self._verdicts = SizedCache[Hashable, CachedVerdict](
             max_entries=MAX_VERDICTS, max_bytes=MAX_VERDICT_BYTES
@@ -309,7 +312,8 @@ class Cluster:
 
     def replace_slices(self, changes: Sequence[SliceChange]) -> None:
         """Update the inventory after slices were added, changed or deleted."""
-        self._invalidate(self._inventory.replace_slices(changes))
+        self._classifier.forget_shared_uses()
+        self._invalidate_devices(self._inventory.replace_slices(changes))
 
     def replace_tombstones(self, tombstones: Mapping[DeviceId, PublishedDevice]) -> None:
         """Take over the last state of devices that vanish; called before they vanish from their slices."""
@@ -326,7 +330,7 @@ class Cluster:
 
     def replace_node(self, name: str, node: Node | None) -> None:
         """Update the inventory after a node was added, changed or deleted."""
-        self._invalidate(self._inventory.replace_node(name, node))
+        self._invalidate_devices(self._inventory.replace_node(name, node))
         if node is None:
             for partition in self._partitions.values():
                 partition.unassigned.pop(name, None)
@@ -398,23 +402,24 @@ class Cluster:
         try:
             return self._search_class(question, partition, class_key, node)
         except AttemptFailed as error:
-            return Failure(error.without_traceback(), names_of(question.pending))
+            return Failure(error.without_traceback(), names_of(question.pending), node)
 
     def _own_error(
         self, question: Question, ranking: Ranking, failed_node: FailedNode
     ) -> AttemptFailed:
         """Return the error of a node with the names of the claims that are asked about.
 
-        If an equal question had it before, the node is searched once more: it names other claims.
+        If an equal question had it before, or another node of its class, the node is searched once
+        more: the error names other claims, or a device of the other node.
         """
         name, class_key, failure = failed_node
         names = names_of(question.pending)
-        if failure.names == names:
+        if failure.names == names and failure.node == name:
             return failure.error
         try:
             self.verdict(question.pending, name, strategy=question.strategy, budget=question.budget)
         except AttemptFailed as error:
-            failure = Failure(error.without_traceback(), names)
+            failure = Failure(error.without_traceback(), names, name)
             ranking.replace_failure(class_key, failure)
         return failure.error
 
@@ -455,6 +460,17 @@ class Cluster:
         partition.invalidate_verdicts()
         partition.forget_outdated_rankings()
         return partition
+
+    def _invalidate_devices(self, change: Change) -> None:
+        """Have the next answers take in nodes with other devices.
+
+        A verdict keeps the devices of the node that was searched, which may be published no more.
+        """
+        self._invalidate(change)
+        self._replaced_count += len(change.nodes)
+        if self._replaced_count > max(MIN_REPLACED, len(self.nodes)):
+            self._replaced_count = 0
+            self._verdicts.clear()
 
     def _invalidate(self, change: Change) -> None:
         """Have the next answers take in a change."""

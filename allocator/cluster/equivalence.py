@@ -180,8 +180,10 @@ def relevant_pools(
 
 def is_shared(pool: Pool) -> bool:
     """Return whether devices of a pool may be seen, or count, on several nodes."""
-    return bool(pool.elsewhere) or any(
-        device.slice.spec.node_name is None for device in pool.devices
+    return (
+        pool.names_no_node
+        or bool(pool.elsewhere)
+        or any(device.slice.spec.node_name is None for device in pool.devices)
     )
 
 
@@ -243,6 +245,8 @@ def node_signature(
         return None  # Devices in use count, too, which the free ones do not tell.
     if any(pool.counter_sets or pool.elsewhere for pool in node.pools):
         return None
+    if any(device.slice.spec.skip_node_operations for device in node.devices):
+        return None  # What the node declares counts, too.
     verdicts = [_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]
     pattern = _equality_pattern(node, projection.compared[0]) if projection.compared else None
     signature = []

@@ -26,12 +26,14 @@ class Failure(NamedTuple):
     """The search of a class that failed.
 
     Attributes:
-        error: Its message names the claims and requests of who asked.
+        error: Its message names the claims and requests of who asked, and a device of the node.
         names: Those names.
+        node: The node that was searched.
     """
 
     error: AttemptFailed
     names: Hashable
+    node: str
 
     @property
     def steps(self) -> int:
@@ -194,7 +196,7 @@ class Ranking:
         return min(failed_nodes, key=lambda failed_node: failed_node.name, default=None)
 
     def replace_failure(self, class_key: ClassKey, failure: Failure) -> None:
-        """Replace the failure of a class by one with other names."""
+        """Replace the failure of a class by one with other names, or of another of its nodes."""
         self._failed[class_key] = failure
 
     def answer(

@@ -35,6 +35,10 @@ MAX_VERDICT_BYTES: Final = 48 * 2**20
 VERDICT_BYTES: Final = 1024
 """Of a verdict, beside what it holds of the claims."""
 
+MIN_REPLACED: Final = 1024
+"""Nodes with other devices after which all verdicts are dropped, or the number of nodes if that is more;
+some verdicts keep devices that are published no more."""
+
 MAX_SIGNATURES: Final = 1 << 14
 
 MAX_KEYS: Final = 1 << 18

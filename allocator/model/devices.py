@@ -64,6 +64,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         elsewhere: Devices in slices that target other nodes; they count against its counters.
         counter_sets: Name to counter set, of the whole pool.
         why: What makes it incomplete or invalid, for people; empty if COMPLETE.
+        names_no_node: None of the slices that the node sees is for one node, so the nodes that see
+            these share the pool, also while it has no devices.
     """
 
     id: PoolId
@@ -72,6 +74,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     elsewhere: tuple[PublishedDevice, ...] = ()
     counter_sets: Mapping[str, CounterSet] = msgspec.field(default_factory=dict)
     why: str = ""
+    names_no_node: bool = False
 
 
 class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -401,7 +401,10 @@ def _build_pool(
         hidden_slices = [slice_.slice for slice_ in index.by_pool[pool] if slice_.is_hidden]
         if hidden_slices:
             why += f": {disabled_gate_cause(hidden_slices[0], index.features)}"
-        return _BuiltPool(Pool(id=pool, state=PoolState.INCOMPLETE, why=why), {})
+        unusable = Pool(
+            id=pool, state=PoolState.INCOMPLETE, why=why, names_no_node=_names_no_node(relevant)
+        )
+        return _BuiltPool(unusable, {})
     others: Sequence[PublishedSlice] = ()
     if len(relevant) < len(counted_slices):
         names = {slice_.name for slice_ in relevant}
@@ -441,15 +444,27 @@ def _validate_pool(
         why = _find_duplicate("counter set", names) or _find_undefined_counter(
             (*devices, *elsewhere), counter_sets
         )
+    names_no_node = _names_no_node(relevant)
     if why:
-        return _BuiltPool(Pool(id=pool, state=PoolState.INVALID, why=why), {})
+        unusable = Pool(id=pool, state=PoolState.INVALID, why=why, names_no_node=names_no_node)
+        return _BuiltPool(unusable, {})
     return _BuiltPool(
-        pool=Pool(id=pool, devices=devices, elsewhere=elsewhere, counter_sets=counter_sets),
+        pool=Pool(
+            id=pool,
+            devices=devices,
+            elsewhere=elsewhere,
+            counter_sets=counter_sets,
+            names_no_node=names_no_node,
+        ),
         places={device.id.device: place for place, device in enumerate(devices)},
         has_binding_conditions=any(
             device.device.binding_conditions is not None for device in devices
         ),
     )
+
+
+def _names_no_node(relevant: Iterable[PublishedSlice]) -> bool:
+    return not any(slice_.is_local for slice_ in relevant)
 
 
 def _devices(slices: Iterable[PublishedSlice]) -> Iterator[PublishedDevice]:

@@ -107,7 +107,7 @@ class SelectorChain:
         """Return whether a device satisfies all selectors; a failure if one of them raises."""
         verdict = self._evaluator.verdict(device)
         if isinstance(verdict, _Fault):
-            return SelectorFailure(self._message(verdict), verdict.runtime_error)
+            return SelectorFailure(self._message(verdict, device), verdict.runtime_error)
         return verdict
 
     def selection(self, node: NodeDevices) -> "Selection":
@@ -115,11 +115,15 @@ class SelectorChain:
         # A cached selection would keep a long chain in memory.
         select = _select if self.is_long else _cached_selection
         selected_mask, faults = select(self._evaluator, node)
-        failures = {position: self._message(fault) for position, fault in faults.items()}
+        failures = {
+            position: self._message(fault, node.devices[position])
+            for position, fault in faults.items()
+        }
         return Selection(selected=selected_mask, failures=failures)
 
-    def _message(self, fault: "_Fault") -> str:
-        return f"{self._origins[fault.index]}{fault.message}"
+    def _message(self, fault: "_Fault", device: PublishedDevice) -> str:
+        place = f" on device {device.id}" if fault.is_of_device else ""
+        return f"{self._origins[fault.index]}{place}: {fault.message}"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,11 +139,16 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Fault(msgspec.Struct, frozen=True):
-    """The index of the selector that failed, and the error."""
+    """The index of the selector that failed, and the error.
+
+    Attributes:
+        is_of_device: Other devices have no error, or another one; one that does not compile fails on all.
+    """
 
     index: int
     message: str
     runtime_error: str = ""
+    is_of_device: bool = True
 
 
 class _CachedVerdicts:
@@ -191,16 +200,15 @@ class _Evaluator:
         device = device_view(published_device.id.driver, published_device.device)
         for index, selector in enumerate(self._selectors):
             if isinstance(selector, str):
-                return _Fault(index, selector)
+                return _Fault(index, selector, is_of_device=False)
             self.spent_steps += 1 + selector.cost // COST_PER_STEP
             try:
                 if not selector.matches(device):
                     return False
             except UnsupportedSelector as error:
-                return _Fault(index, f" on device {published_device.id}: unsupportedCel: {error}")
+                return _Fault(index, f"unsupportedCel: {error}")
             except CelError as error:
-                message = f" on device {published_device.id}: CEL runtime error: {error}"
-                return _Fault(index, message, runtime_error=str(error))
+                return _Fault(index, f"CEL runtime error: {error}", runtime_error=str(error))
         return True
 
 
@@ -298,9 +306,9 @@ def _compile(text: str) -> Selector | str:
     try:
         return compile_selector(text, Environment.STORED)
     except InvalidSelector as error:
-        return f": CEL compile error: {error}"
+        return f"CEL compile error: {error}"
     except UnsupportedSelector as error:
-        return f": unsupportedCel: {error}"
+        return f"unsupportedCel: {error}"
 
 
 def _items_key(items: object) -> Hashable:

@@ -11,6 +11,8 @@ import pytest
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.cluster.verdicts import Outcome
+from allocator.features.node_operations import DECLARED as OPTIONAL_OPERATIONS
+from allocator.model.feature_gates import Features
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims
@@ -239,7 +241,8 @@ def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
             )
             for index in range(6)
         ]
-        slices.append(slice_of(*cards, pool=f"n{number}"))
+        skipped = ("*",) if rng.random() < 0.2 else None
+        slices.append(slice_of(*cards, pool=f"n{number}", skip_node_operations=skipped))
         allocated += [
             allocated_claim(result(f"d{index}", pool=f"n{number}"), name=f"{number}-{index}")
             for index in range(6)
@@ -253,10 +256,13 @@ def dedicated(seed: int) -> tuple[Cluster, ResourceClaim]:
     constraint = rng.choice((match, distinct))(f"{DRIVER}/{rng.choice(('root', 'numa'))}")
     cluster = Cluster(
         slices=slices,
-        nodes=[node(f"n{number}") for number in range(24)],
+        nodes=[
+            node(f"n{number}", features=rng.choice(((), (OPTIONAL_OPERATIONS,))))
+            for number in range(24)
+        ],
         claims=allocated,
         classes=classes(),
-        options=AllocatorOptions(),
+        options=AllocatorOptions(features=Features(optional_node_operations=True)),
     )
     return cluster, claim(*requests, constraints=rng.choice(((), (constraint,))))
 

@@ -7,6 +7,8 @@ import pytest
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import Verdicts
+from allocator.features.node_operations import DECLARED as OPTIONAL_OPERATIONS
+from allocator.model.feature_gates import Features
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
 from allocator.search.attempt import AllocatorOptions
@@ -19,6 +21,7 @@ from testing.allocation.builders import (
     claim,
     classes,
     device,
+    devices,
     match,
     node,
     request,
@@ -146,6 +149,35 @@ def test_verdicts_of_some_nodes() -> None:
     assert {"n2"} == set(
         fits(cluster_.verdicts(cluster_.resolve([BY_MODEL]), nodes={"n2", "unknown"}))
     )
+
+
+def test_nodes_that_declare_other_features_share_no_verdict() -> None:
+    slices = [slice_of(*devices("gpu-0"), pool=name, skip_node_operations=("*",)) for name in NAMES]
+    cluster_ = Cluster(
+        slices=slices,
+        nodes=[node("n1", features=[OPTIONAL_OPERATIONS]), node("n2"), node("n3")],
+        claims=(),
+        classes=classes(),
+        options=AllocatorOptions(features=Features(optional_node_operations=True)),
+    )
+    pending = cluster_.resolve([claim(request())])
+
+    assert fits(cluster_.verdicts(pending)) == {"n1": True, "n2": False, "n3": False}
+    assert [name for name, _ in cluster_.rank_nodes(pending).nodes] == ["n1"]
+
+
+def test_an_error_names_a_device_of_the_first_node_that_counts() -> None:
+    cluster_ = cluster([cards(name) for name in NAMES])
+    pending = cluster_.resolve([claim(request("gpu", "device.attributes['none'].none == 1"))])
+
+    def error(*usable: str) -> str:
+        with pytest.raises(AttemptFailed) as raised:
+            cluster_.rank_nodes(pending, may_use=usable.__contains__)
+        return str(raised.value)
+
+    assert "/n1/" in error("n1", "n2")
+    assert "/n2/" in error("n2", "n3")
+    assert "/n1/" in error("n1")
 
 
 def test_an_invalid_slice_only_fails_verdicts_about_its_nodes() -> None:

@@ -9,11 +9,13 @@ import pytest
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.ranking import Limits, RankedNodes
 from allocator.search.attempt import AllocatorOptions
+from kube.api.resource import ResourceSlice
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
     claim,
     classes,
+    device,
     devices,
     node,
     request,
@@ -79,6 +81,27 @@ def test_the_ranking_that_was_not_used_for_the_longest_time_is_evicted(
         return cluster.costs.cached == before
 
     assert ["a", "c"] == list(filter(is_cached, "abc"))
+
+
+def test_verdicts_are_dropped_once_as_many_nodes_have_other_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They keep the devices that were searched."""
+    monkeypatch.setattr("allocator.cluster.cluster.MIN_REPLACED", 4)
+    cluster = new_cluster()
+    pending = cluster.resolve([claim(request())])
+    cluster.rank_nodes(pending)
+    few, many = slice_of(device("gpu-0"), pool="n1"), slice_of(*devices(*"abcd"), pool="n1")
+
+    def searches_of(slice_: ResourceSlice) -> int:
+        before = cluster.costs.searched
+        cluster.replace_slices([(few, slice_)])
+        cluster.rank_nodes(pending)
+        return cluster.costs.searched - before
+
+    searches = [searches_of(slice_) for slice_ in (few, many) * 3]
+
+    assert searches == [1, 1, 0, 0, 1, 1]
 
 
 def test_a_ranking_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

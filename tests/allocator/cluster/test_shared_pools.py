@@ -6,8 +6,13 @@ See tests/property/test_shared_pool_laws.py.
 from collections.abc import Sequence
 from typing import Final
 
+import pytest
+
 from allocator.cluster.cluster import Cluster
+from allocator.cluster.interned_keys import InternedKeys
+from allocator.cluster.inventory import Inventory
 from allocator.model.requests import PendingClaims
+from allocator.model.usage import gather_usage
 from allocator.search.attempt import AllocatorOptions
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (
@@ -146,3 +151,21 @@ def test_a_shared_pool_that_is_replaced_is_seen() -> None:
 
     cluster.replace_slices([(further, None)])
     assert [] == ranked(cluster, NETWORK)
+
+
+@pytest.mark.parametrize("count", [2, 1], ids=["incomplete", "complete"])
+def test_a_release_in_a_shared_pool_concerns_no_single_node(count: int) -> None:
+    held_claim = nic_in_use()
+    published = slice_of(device("nic-0"), driver=NIC, pool="network", all_nodes=True, count=count)
+    features = AllocatorOptions().features
+    inventory = Inventory(
+        slices=[published],
+        nodes=[node(name) for name in NAMES],
+        usage=gather_usage([held_claim], features),
+        options=AllocatorOptions(),
+        keys=InternedKeys(max_keys=100, max_bytes=10_000),
+    )
+
+    change = inventory.change_usage(held_claim, gather_usage((), features))
+
+    assert (not change.nodes, len(change.shared_pools)) == (True, 1)
