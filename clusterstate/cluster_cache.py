@@ -3,11 +3,10 @@
 Changes come in batches, and between two batches the view stands still. Claims and classes are applied
 at once, slices and nodes in parts, if the caller wants none to take long. The view is built anew for
 DeviceCompatibilityPolicies, which every verdict depends on, and for batches so large that building is
-cheaper.
+cheaper. A pool that many nodes see waits for a view that the caller builds, if it wants so.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,7 +18,8 @@ from allocator.model.taint_rules import apply_taint_rules
 from allocator.pods.claims import Name, allocation_of
 from allocator.search.attempt import AllocatorOptions
 from clusterstate.kinds import Changes, Kind
-from clusterstate.tombstones import TombstoneIndex, Tombstones
+from clusterstate.tombstones import TombstoneIndex, Tombstones, pool_of
+from clusterstate.waiting_changes import Unit, WaitingChanges
 from kube.api.extended_resources import extended_resources
 from kube.api.policy import effective_policies
 from kube.api.resource import (
@@ -56,6 +56,7 @@ class ClusterCache:
         *,
         tombstones: Tombstones = MappingProxyType({}),
         max_part: int | None = None,
+        max_nodes: int | None = None,
     ) -> None:
         """Begin with an empty cluster. The first batch is applied as a whole.
 
@@ -64,8 +65,11 @@ class ClusterCache:
             uniform_config_drivers: See `AllocatorOptions`.
             consumer_limits: See `AllocatorOptions`.
             tombstones: What is remembered of devices in use that are no longer published.
-            max_part: Changes of slices and nodes that are applied with one batch; further ones wait
-                for the next ones. None applies all of them, as is cheapest.
+            max_part: Slices that change, and nodes that are laid out, with one batch; more only for a
+                pool that is all of the part. Further changes wait for the next batches. None applies
+                all of them, as is cheapest.
+            max_nodes: Of pools that more nodes see, changes wait for another view; see `awaits_build`.
+                None for no such pools.
         """
         self.version = 0
         self.classes: Mapping[str, DeviceClass] = {}
@@ -74,26 +78,54 @@ class ClusterCache:
         self._uniform_config_drivers = uniform_config_drivers
         self._consumer_limits = dict(consumer_limits)
         self._max_part = max_part
+        self._max_nodes = max_nodes
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
         # As the view has them, with the taints of rules.
         self._published: dict[Name, ResourceSlice] = {}
         self._tombstones = TombstoneIndex(tombstones)
-        # Slices and nodes that changed, or whose taints may have, and are not applied yet.
-        self._waiting: dict[tuple[Kind, Name], None] = {}
+        self._waiting = WaitingChanges()
         self.cluster = self._new_cluster()
         self._is_new = True
 
     def fork(self, consumer_limits: Mapping[str, ConsumerLimit]) -> "ClusterCache":
         """Return a cache of the same objects under other limits, whose first batch builds its view."""
+        cache = self._other(
+            consumer_limits, self._objects, max_part=self._max_part, max_nodes=self._max_nodes
+        )
+        cache.version = self.version
+        return cache
+
+    def successor(
+        self,
+        consumer_limits: Mapping[str, ConsumerLimit],
+        *,
+        max_part: int | None = None,
+        max_nodes: int | None = None,
+    ) -> "ClusterCache":
+        """Return a cache without objects, whose first batch has all of them.
+
+        It remembers the devices in use that vanished before, and those that vanish with that batch or
+        with slices that wait here.
+        """
+        return self._other(consumer_limits, {}, max_part=max_part, max_nodes=max_nodes)
+
+    def _other(
+        self,
+        consumer_limits: Mapping[str, ConsumerLimit],
+        objects: Mapping[Kind, Mapping[Name, Any]],
+        *,
+        max_part: int | None,
+        max_nodes: int | None,
+    ) -> "ClusterCache":
         cache = ClusterCache(
             self._features,
             self._uniform_config_drivers,
             consumer_limits,
             tombstones=self.tombstones,
-            max_part=self._max_part,
+            max_part=max_part,
+            max_nodes=max_nodes,
         )
-        cache.version = self.version
-        cache._objects = {kind: dict(objects) for kind, objects in self._objects.items()}
+        cache._objects = {kind: dict(objects.get(kind, {})) for kind in Kind}
         # Devices that vanish with slices that wait are remembered by the build.
         cache._published = dict(self._published)
         return cache
@@ -116,7 +148,12 @@ class ClusterCache:
     @property
     def is_behind(self) -> bool:
         """Whether changes of slices and nodes wait for the next batch, which may be empty."""
-        return bool(self._waiting)
+        return len(self._waiting) > 0
+
+    @property
+    def awaits_build(self) -> bool:
+        """Whether changes wait that no batch applies, but a fork would have."""
+        return self._waiting.has_wide_pools
 
     @property
     def size(self) -> int:
@@ -126,12 +163,12 @@ class ClusterCache:
     def is_cheap(self, changes: Changes) -> bool:
         """Return whether a batch is applied within a few milliseconds: a few changes of claims."""
         count = len(changes.get(Kind.CLAIM, ()))
-        is_current = not self._is_new and not self._waiting
+        is_current = not self._is_new and not self.is_behind
         return is_current and changes.keys() <= {Kind.CLAIM} and count <= MAX_CHEAP
 
     def apply(self, changes: Changes) -> None:
         """Apply a batch of changes, and a part of those that wait."""
-        if not (any(changes.values()) or self._waiting or self._is_new):
+        if not (any(changes.values()) or self.is_behind or self._is_new):
             return
         self.version += 1
         before = {
@@ -151,16 +188,21 @@ class ClusterCache:
             self.cluster.replace_classes(self.classes)
         for key, claim in changes.get(Kind.CLAIM, {}).items():
             self._replace_claim(before[Kind.CLAIM][key], claim)
-        self._waiting |= dict.fromkeys(
-            (kind, key) for kind in _IN_PARTS for key in changes.get(kind, ())
-        )
+        for _, name in changes.get(Kind.NODE, ()):
+            self._waiting.put_node(name)
+        self._wait_for_slices(changes.get(Kind.SLICE, ()))
         if rules := changes.get(Kind.TAINT_RULE):
             changed_rules = (*before[Kind.TAINT_RULE].values(), *rules.values())
-            self._waiting |= dict.fromkeys(
-                (Kind.SLICE, key) for key in self._slices_in_scope(changed_rules)
-            )
+            self._wait_for_slices(self._slices_in_scope(changed_rules))
         self._apply_part()
         self._forget_unused()
+
+    def _wait_for_slices(self, names: Iterable[Name]) -> None:
+        """Have slices wait that changed, or whose taints may have."""
+        for name in names:
+            slices = (self._published.get(name), self._objects[Kind.SLICE].get(name))
+            pools = [pool_of(slice_) for slice_ in slices if slice_ is not None]
+            self._waiting.put_slice(name, pools)
 
     def _slices_in_scope(self, rules: Iterable[DeviceTaintRule | None]) -> Iterator[Name]:
         """Yield the slices that some of the rules may concern."""
@@ -177,14 +219,23 @@ class ClusterCache:
 
     def _apply_part(self) -> None:
         """Apply changes of slices and nodes that wait, up to as many as one batch may."""
-        part = list(islice(self._waiting, self._max_part))
-        for entry in part:
-            del self._waiting[entry]
-        self._replace_slices([name for kind, name in part if kind is Kind.SLICE])
-        for kind, (namespace, name) in part:
-            if kind is Kind.NODE:
-                node = self._objects[Kind.NODE].get((namespace, name))
-                self.cluster.replace_node(name, node)
+        part = self._waiting.take_part(
+            self._count_nodes, max_size=self._max_part, max_nodes=self._max_nodes
+        )
+        self._replace_slices(part.slices)
+        for name in part.nodes:
+            self.cluster.replace_node(name, self._objects[Kind.NODE].get(("", name)))
+
+    def _count_nodes(self, unit: Unit) -> int:
+        """Return how many nodes are laid out for pools: all, if a slice of them names none."""
+        slices = self._objects[Kind.SLICE]
+        names = {
+            slice_.spec.node_name
+            for pool in unit.pools
+            for slice_ in self._tombstones.slices_of(pool)
+        }
+        names |= {slices[name].spec.node_name for name in unit.slices if name in slices}
+        return len(names) if all(names) else len(self._objects[Kind.NODE])
 
     def _replace_slices(self, names: Iterable[Name]) -> None:
         slices = self._objects[Kind.SLICE]

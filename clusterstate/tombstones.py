@@ -45,9 +45,9 @@ class TombstoneIndex:
         # Remembered devices that may not be in use.
         self._unconfirmed: set[DeviceId] = set(tombstones)
         for name, slice_ in slices.items():
-            self._pools.setdefault(_pool_of(slice_), {})[name] = slice_
+            self._pools.setdefault(pool_of(slice_), {})[name] = slice_
         for pool in self._pools:
-            slices_of_pool = self._slices_of(pool)
+            slices_of_pool = self.slices_of(pool)
             self._put_obsolete(pool, _unpublished(slices_of_pool, slices_of_pool))
 
     def replace_slices(
@@ -61,7 +61,7 @@ class TombstoneIndex:
         before = self._store(changes)
         tombstones = dict(self.tombstones)
         for pool, slices_before in before.items():
-            slices = self._slices_of(pool)
+            slices = self.slices_of(pool)
             for name in _published_names(slices) if tombstones else ():
                 tombstones.pop(DeviceId(pool.driver, pool.pool, name), None)
             self._put_obsolete(pool, _unpublished(slices, slices))
@@ -81,16 +81,17 @@ class TombstoneIndex:
         """Store changed slices; return those that their pools had before."""
         before: dict[PoolId, Slices] = {}
         for name, old, new in changes:
-            for pool in {_pool_of(slice_) for slice_ in (old, new) if slice_ is not None}:
+            for pool in {pool_of(slice_) for slice_ in (old, new) if slice_ is not None}:
                 if pool not in before:
-                    before[pool] = self._slices_of(pool)
+                    before[pool] = self.slices_of(pool)
             if old is not None:
-                self._remove(_pool_of(old), name)
+                self._remove(pool_of(old), name)
             if new is not None:
-                self._pools.setdefault(_pool_of(new), {})[name] = new
+                self._pools.setdefault(pool_of(new), {})[name] = new
         return before
 
-    def _slices_of(self, pool: PoolId) -> Slices:
+    def slices_of(self, pool: PoolId) -> Slices:
+        """Return the slices of a pool, of all generations."""
         return tuple(self._pools.get(pool, {}).values())
 
     def allocate(self, claim: ResourceClaim) -> None:
@@ -138,7 +139,8 @@ class TombstoneIndex:
             self._pools.pop(pool, None)
 
 
-def _pool_of(resource_slice: ResourceSlice) -> PoolId:
+def pool_of(resource_slice: ResourceSlice) -> PoolId:
+    """Return the pool of a slice."""
     return PoolId(resource_slice.spec.driver, resource_slice.spec.pool.name)
 
 
