@@ -1,8 +1,9 @@
 """The view of the devices that answers are made from, and the one that is built to replace it.
 
 Changes wait in a batch until the next answer, which applies them: claims at once, and of slices and nodes
-a part, so that no answer waits for many. Policies and settings of drivers concern every verdict. In a
-large cluster the view under new ones is built beside the one in use, which still gets all other changes.
+a part, so that no answer waits for many. Policies and settings of drivers concern every verdict, and
+slices of a pool that many nodes see all of these. In a large cluster the view with such changes is built
+beside the one in use, which still gets all others.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,10 @@ from clusterstate.kinds import Changes, Kind
 from kube.api.ownership import OwnedDriver
 
 MAX_PART: Final = 64
-"""Changes of slices and nodes that are applied for one answer; each takes a tenth of a millisecond."""
+"""Slices that change and nodes that are laid out for one answer; each takes a tenth of a millisecond."""
+MAX_NODES: Final = 64
+"""Nodes that see a pool whose slices change for one answer; where there are more, the pool waits for the
+next view. Of a pool of many slices, each takes up to half a millisecond."""
 MAX_QUICK_BUILD: Final = 256
 """Slices and nodes of a cluster whose view is built anew within tens of milliseconds."""
 
@@ -65,14 +69,16 @@ class DeviceView:
         self._features = features
         self._uniform_config_drivers = uniform_config_drivers
         self._everything = everything
-        self.cache = ClusterCache(features, uniform_config_drivers, max_part=MAX_PART)
+        self.cache = ClusterCache(
+            features, uniform_config_drivers, max_part=MAX_PART, max_nodes=MAX_NODES
+        )
         self._feed = ChangeFeed()
         self._feeds = [self._feed]
 
     @property
     def is_behind(self) -> bool:
         """Whether a further answer would apply changes that are known, without new ones."""
-        return self.cache.is_behind or self.next_view is not None
+        return self.cache.is_behind or self.cache.awaits_build or self.next_view is not None
 
     @property
     def has_news(self) -> bool:
@@ -93,9 +99,10 @@ class DeviceView:
         if self.next_view is not None and self.next_view.is_built:
             self._adopt(self.next_view)
         changes = self._feed.take()
-        if not changes.get(Kind.POLICY) and settings == self.settings:
+        concerns_all = bool(changes.get(Kind.POLICY)) or settings != self.settings
+        if not (concerns_all or self.cache.awaits_build):
             return changes
-        if self.cache.size <= MAX_QUICK_BUILD:
+        if concerns_all and self.cache.size <= MAX_QUICK_BUILD:
             if settings != self.settings:
                 self.settings = settings
                 self.cache = self.cache.fork(consumer_limits(settings))
@@ -113,7 +120,9 @@ class DeviceView:
             self.end_view(self.next_view.feed)
             self.next_view = None
         self.settings = settings
-        self.cache = self._empty_cache(max_part=MAX_PART)
+        self.cache = self.cache.successor(
+            consumer_limits(settings), max_part=MAX_PART, max_nodes=MAX_NODES
+        )
         self._feed.replace(self._everything())
 
     def second_view(self) -> tuple[ClusterCache, ChangeFeed]:
@@ -121,7 +130,8 @@ class DeviceView:
 
         The options are those of now.
         """
-        return self._empty_cache(), self._new_feed(self._everything())
+        cache = self.cache.successor(consumer_limits(self.settings))
+        return cache, self._new_feed(self._everything())
 
     def end_view(self, feed: ChangeFeed) -> None:
         """Keep no more changes for a view."""
@@ -138,12 +148,3 @@ class DeviceView:
         feed.replace(changes)
         self._feeds.append(feed)
         return feed
-
-    def _empty_cache(self, *, max_part: int | None = None) -> ClusterCache:
-        return ClusterCache(
-            self._features,
-            self._uniform_config_drivers,
-            consumer_limits(self.settings),
-            tombstones=self.cache.tombstones,
-            max_part=max_part,
-        )

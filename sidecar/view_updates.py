@@ -2,7 +2,8 @@
 
 Many slices change at once when a driver is upgraded, or when a DeviceTaintRule selects all its devices.
 An answer applies a part of such changes; this loop applies the rest, one part in each turn, so that
-other answers have their turns in between. A view under other policies is built on a thread of its own.
+other answers have their turns in between. A view under other policies, or with other slices of a pool
+that many nodes see, is built on a thread of its own.
 """
 
 import asyncio
@@ -64,13 +65,15 @@ class ViewUpdater:
         while is_behind:
             await self._service.prepare()
             if self._state.next_view is not None:
-                await _build(self._state.next_view)
+                await build(self._state.next_view)
             is_behind = self._state.is_behind
             await asyncio.sleep(self._period_s)
 
 
-async def _build(view: NextView) -> None:
+async def build(view: NextView) -> None:
     """Build a view, then apply what has changed meanwhile."""
     for _ in range(2):
         await asyncio.to_thread(view.cache.apply, view.feed.take())
+    while view.cache.is_behind:
+        await asyncio.to_thread(view.cache.apply, {})
     view.is_built = True

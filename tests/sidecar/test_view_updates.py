@@ -9,17 +9,19 @@ from typing import NamedTuple
 import pytest
 
 from allocator.features.consumer_limits import ConsumerLimit
+from allocator.model.devices import PoolId
 from allocator.model.feature_gates import Features
 from allocator.model.usage import gather_usage
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     DEVICE_COMPATIBILITY_POLICIES,
     RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
 )
 from sidecar.plan.drift import differs
 from sidecar.plan.snapshot import Snapshot
 from sidecar.state import ClusterState
-from testing.allocation.builders import DRIVER, policy
+from testing.allocation.builders import DRIVER, devices, policy, slice_of
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.sidecar.scheduler import (
     FakeScheduler,
@@ -226,3 +228,25 @@ async def test_all_changes_are_applied_without_a_call(
             answer = await scheduler.prefilter(pod)
 
             assert sorted(node["name"] for node in answer["nodes"]) == names
+
+
+async def test_a_pool_that_many_nodes_see_is_in_force_without_a_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sidecar.device_view.MAX_NODES", 1)
+    async with FakeApiServer() as server:
+        publish(server, "node-0", "node-1", per_node=0)
+        put_claim(server, "gpu-a")
+        pod = put_pod(server, "a", "gpu-a")
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            shared = slice_of(*devices("gpu-0"), pool="shared", all_nodes=True)
+            server.put(RESOURCE_SLICES, document(shared))
+            state = sidecar.state
+            pool = PoolId(DRIVER, "shared")
+            await until(lambda: state._view.cache.cluster.visible_pool(pool) is not None)
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+
+            answer = await scheduler.prefilter(pod)
+
+            assert sorted(node["name"] for node in answer["nodes"]) == ["node-0", "node-1"]
