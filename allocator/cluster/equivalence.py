@@ -10,6 +10,7 @@ is published (`published_key`), what is in use (`usage_key`), and what the attem
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ from allocator.model.pools import targets_node
 from allocator.model.requests import Expression, PendingClaims
 from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
 from allocator.model.usage import DeviceUse, PoolUse, Usage
-from allocator.search.attempt import AllocatorOptions, bits
+from allocator.search.attempt import AllocatorOptions
 from kube.api.meta import encode
 from kube.api.resource import DeviceAttribute
 
@@ -113,22 +114,41 @@ def explanation_projection(pending: PendingClaims) -> Projection:
     )
 
 
-def published_key(node: NodeDevices, options: AllocatorOptions) -> Hashable:
+def published_key(
+    node: NodeDevices, options: AllocatorOptions, numbers: Mapping[int, int] = MappingProxyType({})
+) -> Hashable:
     """Return everything published about a node's devices that any attempt may read.
 
     Attributes only count as far as policies read them; all others are in `projected_key`.
+
+    Args:
+        node: The node, with its devices in the order of its pools.
+        options: Feature gates and policies.
+        numbers: Index of a pool to a number that stands for its `devices_key`.
     """
-    skips_operations = any(device.slice.spec.skip_node_operations for device in node.devices)
     return (
         tuple([_pool_key(pool) for pool in node.pools]),
-        node.pool_of,
-        node.declared_features if skips_operations else None,
         tuple(
             [
-                _device_key(device, node, node.pools[pool], options)
-                for device, pool in zip(node.devices, node.pool_of, strict=True)
+                numbers.get(index) or devices_key(pool, node, options)
+                for index, pool in enumerate(node.pools)
             ]
         ),
+    )
+
+
+def devices_key(pool: Pool, node: NodeDevices, options: AllocatorOptions) -> Hashable:
+    """Return the part of `published_key` that the devices of a pool have."""
+    keys = [_device_key(device, node, pool, options) for device in pool.devices]
+    skips_operations = any(device.slice.spec.skip_node_operations for device in pool.devices)
+    return tuple(keys), node.declared_features if skips_operations else None
+
+
+def depends_on_node(pool: Pool) -> bool:
+    """Return whether nodes that see a pool may have different `devices_key` of it."""
+    return any(
+        device.slice.spec.per_device_node_selection or device.slice.spec.skip_node_operations
+        for device in pool.devices
     )
 
 
@@ -171,7 +191,11 @@ def relevant_pools(
         read_mask |= selected_mask
         for position in failing_positions:
             read_mask |= 1 << position
-    pools = {node.pool_of[position] for position in bits(read_mask)}
+    pools = {
+        index
+        for index, (start, pool) in enumerate(zip(node.pool_starts, node.pools, strict=True))
+        if read_mask >> start & ((1 << len(pool.devices)) - 1)
+    }
     for index, pool in enumerate(node.pools):
         if pool.id.driver in options.consumer_limits:
             pools.add(index)

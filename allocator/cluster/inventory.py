@@ -21,11 +21,18 @@ from kube.api.resource import ResourceClaim, ResourceSlice
 
 
 class SharedPool(NamedTuple):
-    """A pool with the nodes that see it, and a number that no other pool gets."""
+    """A pool that several nodes may see.
+
+    Attributes:
+        number: One that no other pool gets.
+        nodes: Those that see it.
+        devices_number: That of its `devices_key`; 0 if the key depends on the node.
+    """
 
     pool: Pool
     number: int
     nodes: dict[str, None]
+    devices_number: int
 
 
 class Change(NamedTuple):
@@ -145,24 +152,38 @@ class Inventory:
         self.devices[name] = devices
         for pool in devices.pools:
             self._nodes_of_pool.setdefault(pool.id, {})[name] = None
-        shared_pools = tuple([self._share(name, pool) for pool in devices.pools])
-        key = equivalence.published_key(devices, self.options) if error is None else str(error)
-        entry = self.entries[name] = Entry(devices, self._keys.number(key), shared_pools, error)
+        shared_pools = [self._share(devices, pool) for pool in devices.pools]
+        numbers = {
+            index: pool.devices_number
+            for index, pool in enumerate(shared_pools)
+            if pool is not None
+        }
+        key = (
+            equivalence.published_key(devices, self.options, numbers)
+            if error is None
+            else str(error)
+        )
+        pool_numbers = tuple([0 if pool is None else pool.number for pool in shared_pools])
+        entry = self.entries[name] = Entry(devices, self._keys.number(key), pool_numbers, error)
         for index, pool in enumerate(devices.pools):
-            if not shared_pools[index]:
+            if shared_pools[index] is None:
                 entry.pool_uses[index] = self.pool_use_number(pool)
 
-    def _share(self, name: str, pool: Pool) -> int:
-        """Count a node that sees a shared pool; return the pool's number, 0 for one that is not shared."""
+    def _share(self, node: NodeDevices, pool: Pool) -> SharedPool | None:
+        """Count a node that sees a shared pool, and return it; None for one that is not shared."""
         shared_pool = self._shared_pools.get(id(pool))
         if shared_pool is None:
             if not equivalence.is_shared(pool):
-                return 0
-            shared_pool = SharedPool(pool, next(self._pool_numbers), {})
+                return None
+            devices_number = 0
+            if not equivalence.depends_on_node(pool):
+                key = equivalence.devices_key(pool, node, self.options)
+                devices_number = self._keys.number(("devices", key))
+            shared_pool = SharedPool(pool, next(self._pool_numbers), {}, devices_number)
             self._shared_pools[id(pool)] = shared_pool
-        shared_pool.nodes[name] = None
-        self._sharing_nodes.setdefault(pool.id, {})[name] = None
-        return shared_pool.number
+        shared_pool.nodes[node.node] = None
+        self._sharing_nodes.setdefault(pool.id, {})[node.node] = None
+        return shared_pool
 
     def _remove_node(self, name: str) -> None:
         devices = self.devices.pop(name, None)

@@ -86,6 +86,8 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         pools: Pools in search order, including unusable ones.
         devices: Devices of all complete pools, by position.
         pool_of: Index into `pools`, by position.
+        pool_starts: The first position of each pool, whose devices follow in its order; empty where
+            the devices are in another order.
         positions: Device to position.
     """
 
@@ -95,6 +97,7 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pools: tuple[Pool, ...] = ()
     devices: tuple[PublishedDevice, ...] = ()
     pool_of: tuple[int, ...] = ()
+    pool_starts: tuple[int, ...] = ()
     positions: Mapping[DeviceId, int] = msgspec.field(default_factory=dict)
 
 
@@ -110,5 +113,6 @@ def reorder(node: NodeDevices, order: Sequence[int]) -> NodeDevices:
         node,
         devices=devices,
         pool_of=tuple([node.pool_of[position] for position in order]),
+        pool_starts=(),
         positions={device.id: number for number, device in enumerate(devices)},
     )

@@ -86,18 +86,21 @@ class SliceIndex(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         by_key: Slices that only nodes with one of their index keys can see.
-        unkeyed: All other slices, in list order.
+        unkeyed: All other slices, by pool in list order.
         by_pool: All slices of a pool, in list order.
         next_rank: Rank of the next slice.
         built: Cache of pools by their relevant slices. A pool that all nodes see is built once.
+        seen_by_all: Cache of the relevant slices of pools whose slices are all for all nodes; None for
+            other pools.
     """
 
     features: Features
     by_key: Mapping[IndexKey, tuple[PublishedSlice, ...]]
-    unkeyed: tuple[PublishedSlice, ...]
+    unkeyed: Mapping[PoolId, tuple[PublishedSlice, ...]]
     by_pool: Mapping[PoolId, tuple[PublishedSlice, ...]]
     next_rank: int
     built: dict[PoolId, dict[tuple[PublishedSlice, ...], _BuiltPool | None]]
+    seen_by_all: dict[PoolId, tuple[PublishedSlice, ...] | None]
 
     def replace(self, old: ResourceSlice | None, new: ResourceSlice | None) -> "SliceIndex":
         """Return the index after one slice was added, changed or deleted; see `replace_all`."""
@@ -106,42 +109,46 @@ class SliceIndex(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def replace_all(self, changes: Iterable[SliceChange]) -> "SliceIndex":
         """Return the index after slices were added, changed or deleted.
 
-        The cost is that of these slices plus three shallow copies. Devices of other slices stay the
+        The cost is that of these slices plus some shallow copies. Devices of other slices stay the
         same objects, and the pools of other slices stay built. The slice before a change is found by
         driver, pool and name.
         """
-        by_key, by_pool, built_pools = dict(self.by_key), dict(self.by_pool), dict(self.built)
-        unkeyed_slices, next_rank = self.unkeyed, self.next_rank
+        by_key, unkeyed, by_pool = dict(self.by_key), dict(self.unkeyed), dict(self.by_pool)
+        built_pools, seen_by_all = dict(self.built), dict(self.seen_by_all)
+        next_rank = self.next_rank
         for old, new in changes:
             rank = next_rank
             deleted_slice = _find(by_pool, old)
             if deleted_slice is not None:
-                rank = deleted_slice.rank
-                built_pools.pop(deleted_slice.pool, None)
-                _store(
-                    by_pool, deleted_slice.pool, _remove(by_pool[deleted_slice.pool], deleted_slice)
-                )
-                for key in index_keys(deleted_slice.slice) or ():
+                rank, pool = deleted_slice.rank, deleted_slice.pool
+                for cache in (built_pools, seen_by_all):
+                    cache.pop(pool, None)
+                _store(by_pool, pool, _remove(by_pool[pool], deleted_slice))
+                keys = index_keys(deleted_slice.slice)
+                for key in keys or ():
                     _store(by_key, key, _remove(by_key[key], deleted_slice))
-                unkeyed_slices = _remove(unkeyed_slices, deleted_slice)
+                if keys is None:
+                    _store(unkeyed, pool, _remove(unkeyed[pool], deleted_slice))
             if new is not None:
                 added_slice = _publish(new, rank, self.features)
-                built_pools.pop(added_slice.pool, None)
-                by_pool[added_slice.pool] = _insert(by_pool.get(added_slice.pool, ()), added_slice)
+                pool = added_slice.pool
+                for cache in (built_pools, seen_by_all):
+                    cache.pop(pool, None)
+                by_pool[pool] = _insert(by_pool.get(pool, ()), added_slice)
                 keys = index_keys(new)
                 for key in keys or ():
                     by_key[key] = _insert(by_key.get(key, ()), added_slice)
-                unkeyed_slices = (
-                    _insert(unkeyed_slices, added_slice) if keys is None else unkeyed_slices
-                )
+                if keys is None:
+                    unkeyed[pool] = _insert(unkeyed.get(pool, ()), added_slice)
             next_rank += 1
         return SliceIndex(
             features=self.features,
             by_key=by_key,
-            unkeyed=unkeyed_slices,
+            unkeyed=unkeyed,
             by_pool=by_pool,
             next_rank=next_rank,
             built=built_pools,
+            seen_by_all=seen_by_all,
         )
 
 
@@ -177,23 +184,24 @@ def build_index(slices: Iterable[ResourceSlice], features: Features) -> SliceInd
     """Index slices whose devices already have the taints of DeviceTaintRules."""
     by_key: dict[IndexKey, list[PublishedSlice]] = {}
     by_pool: dict[PoolId, list[PublishedSlice]] = {}
-    unkeyed_slices: list[PublishedSlice] = []
+    unkeyed: dict[PoolId, list[PublishedSlice]] = {}
     rank = 0
     for rank, slice_ in enumerate(slices, start=1):
         published_slice = _publish(slice_, rank, features)
         by_pool.setdefault(published_slice.pool, []).append(published_slice)
         keys = index_keys(slice_)
         if keys is None:
-            unkeyed_slices.append(published_slice)
+            unkeyed.setdefault(published_slice.pool, []).append(published_slice)
         for key in keys or ():
             by_key.setdefault(key, []).append(published_slice)
     return SliceIndex(
         features=features,
         by_key={key: tuple(with_key) for key, with_key in by_key.items()},
-        unkeyed=tuple(unkeyed_slices),
+        unkeyed={pool: tuple(of_pool) for pool, of_pool in unkeyed.items()},
         by_pool={pool: tuple(of_pool) for pool, of_pool in by_pool.items()},
         next_rank=rank + 1,
         built={},
+        seen_by_all={},
     )
 
 
@@ -266,10 +274,12 @@ def node_devices(index: SliceIndex, node: Node) -> NodeDevices:
             newest.clear()
         newest.append(slice_)
 
+    seen_slices = [tuple(slices) for slices in relevant.values()]
+    seen_slices += [slices for pool in index.unkeyed if (slices := _slices_for_all(index, pool))]
     pools = [
         pool
-        for slices in relevant.values()
-        if (pool := _cached_pool(index, slices[0].pool, tuple(slices))) is not None
+        for slices in seen_slices
+        if (pool := _cached_pool(index, slices[0].pool, slices)) is not None
     ]
     pools.sort(key=lambda built_pool: (built_pool.has_binding_conditions, built_pool.pool.id))
     return _lay_out_node(node, pools)
@@ -292,14 +302,36 @@ def whole_pool(index: SliceIndex, pool: PoolId) -> Pool:
 
 
 def _candidates(index: SliceIndex, node: Node) -> Sequence[PublishedSlice]:
-    """Return the slices that may be relevant: local ones first, each part in list order."""
+    """Return the slices that may be relevant: local ones first, each part in list order.
+
+    Those of pools whose slices are all for all nodes are left out.
+    """
     candidates: list[PublishedSlice] = []
     for key in node_index_keys(node):
         candidates += index.by_key.get(key, ())
-    candidates += index.unkeyed
+    for pool, slices in index.unkeyed.items():
+        if _slices_for_all(index, pool) is None:
+            candidates += slices
     if len(candidates) == 1:
         return candidates
     return sorted(dict.fromkeys(candidates), key=lambda slice_: (not slice_.is_local, slice_.rank))
+
+
+def _slices_for_all(index: SliceIndex, pool: PoolId) -> tuple[PublishedSlice, ...] | None:
+    """Return the relevant slices of a pool, if all its slices are for all nodes; None if not."""
+    if pool not in index.seen_by_all:
+        slices = index.by_pool[pool]
+        is_for_all = all(
+            slice_.slice.spec.all_nodes and not slice_.slice.spec.node_name for slice_ in slices
+        )
+        index.seen_by_all[pool] = _newest_generation(slices) if is_for_all else None
+    return index.seen_by_all[pool]
+
+
+def _newest_generation(slices: Iterable[PublishedSlice]) -> tuple[PublishedSlice, ...]:
+    visible = [slice_ for slice_ in slices if not slice_.is_hidden]
+    newest = max((slice_.generation for slice_ in visible), default=0)
+    return tuple([slice_ for slice_ in visible if slice_.generation == newest])
 
 
 def targets_node(device: PublishedDevice, node: NodeDevices) -> bool:
@@ -321,6 +353,7 @@ def _lay_out_node(node: Node, pools: Sequence[_BuiltPool]) -> NodeDevices:
     for built_pool in pools:
         starts[built_pool.pool.id] = (len(devices), built_pool.places)
         devices += built_pool.pool.devices
+    first_positions = tuple([start for start, _ in starts.values()])
     return NodeDevices(
         node=node.metadata.name,
         labels=node.labels,
@@ -328,6 +361,7 @@ def _lay_out_node(node: Node, pools: Sequence[_BuiltPool]) -> NodeDevices:
         pools=tuple(built_pool.pool for built_pool in pools),
         devices=devices,
         pool_of=_pool_numbers(tuple(len(built_pool.pool.devices) for built_pool in pools)),
+        pool_starts=first_positions,
         positions=_Positions(starts, devices),
     )
 

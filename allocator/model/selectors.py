@@ -7,13 +7,13 @@ the device's *projection*, and each projection is evaluated once for the whole c
 Source of the order of evaluation: upstream's isSelectable and selectorsMatch.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from allocator.model.devices import NodeDevices, PublishedDevice
+from allocator.model.devices import NodeDevices, Pool, PublishedDevice
 from allocator.model.requests import Expression
 from kube.api.resource import Device, DeviceAttribute
 from kube.cel.compile import Environment, Selector, compile_selector
@@ -34,7 +34,7 @@ MAX_VERDICTS: Final = 1 << 19
 """Number of cached verdicts of all selectors together, some 130 MB. A selector on `uuid` has one for
 every device, and whoever creates claims chooses how many such selectors there are."""
 _SELECTIONS: Final = 1 << 15
-"""Number of cached pairs of node and chain."""
+"""Number of cached pairs of pool and chain."""
 
 
 class DeviceField(msgspec.Struct, frozen=True, order=True):
@@ -112,14 +112,25 @@ class SelectorChain:
 
     def selection(self, node: NodeDevices) -> "Selection":
         """Return the verdicts on all devices of a node."""
-        # A cached selection would keep a long chain in memory.
-        select = _select if self.is_long else _cached_selection
-        selected_mask, faults = select(self._evaluator, node)
+        selected_mask, faults = self._select(node)
         failures = {
             position: self._message(fault, node.devices[position])
             for position, fault in faults.items()
         }
         return Selection(selected=selected_mask, failures=failures)
+
+    def _select(self, node: NodeDevices) -> "tuple[int, Mapping[int, _Fault]]":
+        if len(node.pool_starts) < len(node.pools):
+            return _select(self._evaluator, node.devices)
+        # A cached selection would keep a long chain in memory.
+        select = _select_pool if self.is_long else _cached_pool_selection
+        selected_mask, faults = 0, {}
+        for start, pool in zip(node.pool_starts, node.pools, strict=True):
+            pool_mask, pool_faults = select(self._evaluator, pool)
+            selected_mask |= pool_mask << start
+            for place, fault in pool_faults.items():
+                faults[start + place] = fault
+        return selected_mask, faults
 
     def _message(self, fault: "_Fault", device: PublishedDevice) -> str:
         place = f" on device {device.id}" if fault.is_of_device else ""
@@ -233,14 +244,22 @@ def _long_chain(expressions: tuple[Expression, ...]) -> SelectorChain:
 def clear_selector_caches() -> None:
     """Drop all cached selectors that are not in use."""
     _cached_verdicts.number = 0
-    for cache in (_short_chain, _long_chain, _short_evaluator, _long_evaluator, _cached_selection):
+    for cache in (
+        _short_chain,
+        _long_chain,
+        _short_evaluator,
+        _long_evaluator,
+        _cached_pool_selection,
+    ):
         cache.cache_clear()
 
 
-def _select(evaluator: _Evaluator, node: NodeDevices) -> tuple[int, Mapping[int, _Fault]]:
+def _select(
+    evaluator: _Evaluator, devices: Sequence[PublishedDevice]
+) -> tuple[int, Mapping[int, _Fault]]:
     """Return a mask of the devices that are selected, and the faults on others by position."""
     selected_mask, faults = 0, {}
-    for position, device in enumerate(node.devices):
+    for position, device in enumerate(devices):
         verdict = evaluator.verdict(device)
         if verdict is True:
             selected_mask |= 1 << position
@@ -249,7 +268,12 @@ def _select(evaluator: _Evaluator, node: NodeDevices) -> tuple[int, Mapping[int,
     return selected_mask, faults
 
 
-_cached_selection = lru_cache(maxsize=_SELECTIONS)(_select)
+def _select_pool(evaluator: _Evaluator, pool: Pool) -> tuple[int, Mapping[int, _Fault]]:
+    """Return the same of a pool, by the places in it: many nodes may see it."""
+    return _select(evaluator, pool.devices)
+
+
+_cached_pool_selection = lru_cache(maxsize=_SELECTIONS)(_select_pool)
 
 
 def _evaluator(texts: tuple[str, ...]) -> _Evaluator:
