@@ -90,6 +90,31 @@ def is_fence_of(policy: Document, drivers: Collection[str]) -> bool:
     return all(stored_spec.get(field) == expected_spec[field] for field in _COMPARED)
 
 
+def is_part_current(part: Document, document: Document) -> bool:
+    """Return whether a stored part of the fence has what its document says.
+
+    Args:
+        part: As the API server returns it, with defaults.
+        document: One of `fence_documents`.
+    """
+    return _has(part.get("spec"), document["spec"])
+
+
+def _has(value: object, expected: object) -> bool:
+    """Return whether a stored value is the expected one, defaults of the API server aside."""
+    if isinstance(expected, Mapping):
+        return isinstance(value, Mapping) and all(
+            _has(value.get(key), expected_value) for key, expected_value in expected.items()
+        )
+    if isinstance(expected, Sequence) and not isinstance(expected, str):
+        return (
+            isinstance(value, Sequence)
+            and len(value) == len(expected)
+            and all(map(_has, value, expected))
+        )
+    return value == expected
+
+
 _COMPARED: Final = ("failurePolicy", "matchConditions", "validations")
 """Fields of the spec that the API server stores as they were written."""
 

@@ -1,15 +1,21 @@
 """The writes that give drivers to the bridge or take them back, and their effect on pods. Pure."""
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 
-from admission.fence import fence_documents, fence_patch, is_fence_of
 from admission.routing import drivers_of_pod
 from allocator.pods.claims import allocation_of
+from cli.answers.fence_steps import (
+    Step,
+    changed_parts,
+    create_command,
+    fence_state,
+    fence_steps,
+    patch_command,
+)
 from cli.answers.leases import age_of, is_over
 from cli.inputs.bridge import BridgeObjects
 from cli.inputs.cluster_state import ClusterState, is_pending
@@ -18,7 +24,6 @@ from kube.api.core import Pod
 from kube.api.ownership import (
     API_VERSION,
     KIND,
-    OPEN_CONDITION,
     OWNERSHIP,
     SERVING,
     OwnedDriver,
@@ -27,7 +32,6 @@ from kube.api.ownership import (
     owned_drivers,
 )
 from kube.api.policy import Condition
-from kube.manifests.dump import dump_yaml
 from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, HOLDER_FENCE, SCHEDULER_NAME
 from rules.claim_drivers import drivers_of_class
 from rules.context import Context
@@ -44,35 +48,10 @@ NOT_SERVED: Final = (
     "the API server does not serve AllocatorOwnerships, which say who allocates for a driver; first install "
     "their definition: kubectl apply -f manifests/base/allocatorownerships.yaml"
 )
-_POLICY: Final = f"ValidatingAdmissionPolicy/{FENCE}"
 _HOLDER_POLICY: Final = f"ValidatingAdmissionPolicy/{HOLDER_FENCE}"
 RESTART: Final = f"{_HOLDER_POLICY} was deleted: once it is back, restart the API servers one by one, or they know an old holder"
-_END: Final = "END"
-"""Of here-documents. Drivers are names of DNS, so no line of a document is this one."""
 MAX_NAMED: Final = 8
 """Drivers in a warning."""
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One write, or a pause.
-
-    Attributes:
-        title: What it does, for people.
-        command: For a shell: a line, or a here-document.
-        resource: Plural of the object that is written; empty for a pause.
-        name: Of the object; empty where several are created.
-        patch: A merge patch; None where documents are created.
-        documents: To be created.
-        pause_seconds: To wait.
-    """
-
-    title: str
-    command: str
-    resource: str = ""
-    name: str = ""
-    patch: Document | None = None
-    documents: tuple[Document, ...] = ()
-    pause_seconds: int = 0
 
 
 class PendingPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -187,7 +166,7 @@ def plan_change(
     changed_drivers = before ^ after
     context = context_of(state)
     is_release = bool(before - after)
-    fence_steps = _fence_steps(after, objects)
+    steps_of_fence = fence_steps(after, objects)
     ownership_step = _ownership_step(after, state, objects)
     pause = Step(
         title="wait until all API servers have followed", command=f"sleep {SETTLE_S}",
@@ -195,11 +174,11 @@ def plan_change(
     )  # fmt: skip
     # In between nobody allocates for the driver, which is safe; the other way round both could.
     steps = (
-        (ownership_step, pause, *fence_steps)
+        (ownership_step, pause, *steps_of_fence)
         if is_release
-        else (*fence_steps, pause, ownership_step)
+        else (*steps_of_fence, pause, ownership_step)
     )
-    is_current = objects.is_read and _fence_state(objects, after) == "current"
+    is_current = objects.is_read and fence_state(objects, after) == "current"
     return BridgePlan(
         drivers=tuple(sorted(after)),
         added=tuple(sorted(after - before)),
@@ -273,34 +252,6 @@ def _leader(objects: BridgeObjects) -> str:
     return "" if is_free else objects.holder
 
 
-def _fence_steps(drivers: Collection[str], objects: BridgeObjects) -> Iterator[Step]:
-    """Yield what creates the missing parts of the fence, and what changes its first policy."""
-    is_missing = objects.is_read and objects.fence is None
-    missing_parts = {*objects.missing_parts, *([_POLICY] if is_missing else ())}
-    documents = tuple(
-        document
-        for document in fence_documents(drivers)
-        if f"{document['kind']}/{document['metadata']['name']}" in missing_parts
-    )
-    if documents:
-        yield Step(
-            title="create the fence" if is_missing else "create the missing parts of the fence",
-            command=_create(documents),
-            resource="validatingadmissionpolicies",
-            documents=documents,
-        )
-    if is_missing:
-        return
-    patch = fence_patch(drivers)
-    yield Step(
-        title="change the fence in place",
-        command=_patch("validatingadmissionpolicy", FENCE, patch),
-        resource="validatingadmissionpolicies",
-        name=FENCE,
-        patch=patch,
-    )
-
-
 def _ownership_step(drivers: Collection[str], state: ClusterState, objects: BridgeObjects) -> Step:
     settings = {driver.name: driver for driver in driver_settings(state.ownerships)}
     spec = {
@@ -318,27 +269,17 @@ def _ownership_step(drivers: Collection[str], state: ClusterState, objects: Brid
         }
         return Step(
             title="create the ownership",
-            command=_create((document,)),
+            command=create_command((document,)),
             resource="allocatorownerships",
             documents=(document,),
         )
     return Step(
         title="change the ownership",
-        command=_patch("allocatorownership", OWNERSHIP, {"spec": spec}),
+        command=patch_command("allocatorownership", OWNERSHIP, {"spec": spec}),
         resource="allocatorownerships",
         name=OWNERSHIP,
         patch={"spec": spec},
     )
-
-
-def _create(documents: Collection[Document]) -> str:
-    """Return a here-document, which every shell and a person can read."""
-    return f"kubectl create -f - <<'{_END}'\n{dump_yaml(documents)}{_END}"
-
-
-def _patch(resource: str, name: str, patch: Document) -> str:
-    text = shlex.quote(msgspec.json.encode(patch).decode())
-    return f"kubectl patch {resource} {name} --type=merge -p {text}"
 
 
 def _misplaced_pods(
@@ -399,7 +340,7 @@ def bridge_status(state: ClusterState, objects: BridgeObjects) -> BridgeStatus:
     }
     status = BridgeStatus(
         drivers=tuple(sorted(drivers_of_bridge)),
-        fence=_fence_state(objects, drivers_of_bridge),
+        fence=fence_state(objects, drivers_of_bridge),
         serving=_serving(state),
         held_back=_held_back(state),
         holder=_leader(objects),
@@ -433,29 +374,19 @@ def _serving(state: ClusterState) -> str:
 
 
 def _held_back(state: ClusterState) -> int:
-    return sum(
-        len(ownership.status.held_back or ())
+    """Return the number of claims: several pods of one may each hold back its devices."""
+    claim_uids = {
+        held_claim.claim_uid
         for ownership in state.ownerships
         if ownership.metadata.name == OWNERSHIP and ownership.status is not None
-    )
+        for held_claim in ownership.status.held_back or ()
+    }
+    return len(claim_uids)
 
 
 def _seconds_ago(objects: BridgeObjects) -> int | None:
     age = age_of(objects.renewed, objects.read_at) if objects.read_at is not None else None
     return None if age is None else max(0, round(age.total_seconds()))
-
-
-def _fence_state(objects: BridgeObjects, drivers_of_bridge: Collection[str]) -> str:
-    if not objects.is_read:
-        return "unknown"
-    if objects.fence is None:
-        return "missing"
-    conditions = (objects.fence.get("spec") or {}).get("matchConditions") or ()
-    if any(condition.get("expression") == OPEN_CONDITION["expression"] for condition in conditions):
-        return "open"
-    if objects.missing_parts:
-        return "incomplete"
-    return "current" if is_fence_of(objects.fence, drivers_of_bridge) else "different"
 
 
 def _problems(
@@ -475,8 +406,12 @@ def _problems(
             "creates it"
         )
     if status.fence == "different":
+        different_parts = changed_parts(objects)
         yield (
-            f"the ValidatingAdmissionPolicy {FENCE} is not that of the owned drivers; "
+            f"of the fence {', '.join(different_parts)} has other text than this version of drawbridge writes; "
+            "`drawbridge bridge own` with the names of the owned drivers writes it"
+            if different_parts
+            else f"the ValidatingAdmissionPolicy {FENCE} is not that of the owned drivers; "
             "`drawbridge bridge own` with their names writes it"
         )
     if status.drivers and objects.is_read and not status.holder:

@@ -13,11 +13,11 @@ from cli.answers.bridge import (
     NOT_SERVED,
     BridgePlan,
     BridgeStatus,
-    Step,
     bridge_status,
     explain_not_owned,
     plan_change,
 )
+from cli.answers.fence_steps import Step
 from cli.inputs.bridge import BridgeObjects, read_bridge
 from cli.inputs.cluster_state import build_state
 from cli.inputs.kinds import STATE_KINDS

@@ -36,6 +36,7 @@ class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
         has_ownership: There is an AllocatorOwnership `default`.
         fence: The stored policy; None if it does not exist.
         missing_parts: `Kind/name` of what else belongs to the fence and does not exist.
+        parts: `Kind/name` to what else belongs to the fence, as it is stored.
         holder: Identity of the process that holds the Lease; empty for none.
         renewed: When it was renewed last, as the Lease says.
         lease_duration_s: For how long that counts.
@@ -48,6 +49,7 @@ class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
     has_ownership: bool = False
     fence: Mapping[str, Any] | None = None
     missing_parts: tuple[str, ...] = ()
+    parts: Mapping[str, Mapping[str, Any]] = {}
     holder: str = ""
     renewed: str = ""
     lease_duration_s: int = 0
@@ -71,11 +73,12 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
         lease = LeaseSpec()
         has_ownership, is_ownership_served, version = False, True, ""
         missing_parts: list[str] = []
+        parts: dict[str, dict[str, Any]] = {}
         with suppress(NotFound):
             fence = await client.get(VALIDATING_ADMISSION_POLICIES, FENCE, dict[str, Any])
         for kind, resource, name in _FENCE_PARTS:
             try:
-                await client.get(resource, name, msgspec.Raw)
+                parts[f"{kind}/{name}"] = await client.get(resource, name, dict[str, Any])
             except NotFound:
                 missing_parts.append(f"{kind}/{name}")
             except Forbidden:
@@ -96,6 +99,7 @@ async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObje
         has_ownership=has_ownership,
         fence=fence,
         missing_parts=tuple(missing_parts),
+        parts=parts,
         holder=lease.holder_identity or "",
         renewed=lease.renew_time or "",
         lease_duration_s=lease.lease_duration_seconds or 0,

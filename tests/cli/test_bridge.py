@@ -3,6 +3,7 @@
 import asyncio
 import json
 import subprocess
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,17 @@ from click.testing import Result
 from msgspec.structs import replace
 
 from admission.fence import OPEN_PATCH, fence_documents
-from cli.answers.bridge import Step, bridge_status, plan_change
+from cli.answers.bridge import bridge_status, plan_change
+from cli.answers.fence_steps import Step
 from cli.inputs.bridge import BridgeObjects
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+)
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
 from kube.names import SCHEDULER_NAME
@@ -180,6 +187,71 @@ def test_a_missing_part_of_the_fence_is_created(part: str) -> None:
     (document,) = created.documents
     assert f"{document['kind']}/{document['metadata']['name']}" == part
     assert not any(step.documents for step in others)
+
+
+def outdated(part: str) -> Document:
+    """Return a part of the fence as the API server stores it, written by an earlier version."""
+    (document,) = [
+        document
+        for document in map(deepcopy, fence_documents(()))
+        if f"{document['kind']}/{document['metadata']['name']}" == part
+    ]
+    if "validations" in document["spec"]:
+        document["spec"]["validations"][0]["expression"] = "false"
+        document["spec"]["matchConstraints"]["resourceRules"][0]["scope"] = "*"
+    else:
+        document["spec"]["validationActions"] = ["Warn"]
+    return dict(document)
+
+
+@pytest.mark.parametrize("part", FENCE_PARTS[1:])
+def test_a_part_of_the_fence_with_the_text_of_an_earlier_version_is_brought_up_to_date(
+    part: str,
+) -> None:
+    objects = replace(stored(DRIVER), holder="a", parts={part: outdated(part)})
+    owned = state(*CLUSTER[:4], ownership(DRIVER))
+
+    steps = plan_change(owned, objects, added_drivers=[DRIVER]).steps
+    status = bridge_status(owned, objects)
+
+    kind, _, name = part.partition("/")
+    (step,) = [step for step in steps if step.title == f"bring {part} up to date"]
+    (document,) = [
+        document
+        for document in fence_documents(())
+        if (document["kind"], document["metadata"]["name"]) == (kind, name)
+    ]
+    assert step.patch == {"spec": document["spec"]}
+    assert step.command.startswith(f"kubectl patch {kind.lower()} {name} --type=merge -p ")
+    assert (status.fence, [part in problem for problem in status.problems]) == ("different", [True])
+    current = replace(objects, parts={part: document})
+    assert plan_change(owned, current, added_drivers=[DRIVER]).steps == ()
+
+
+async def test_own_writes_the_text_of_every_part_of_the_fence(tmp_path: Path) -> None:
+    """With --apply only; before that, the commands are printed."""
+    async with FakeApiServer() as server:
+        for document in fence_documents([DRIVER]):
+            part = f"{document['kind']}/{document['metadata']['name']}"
+            is_holder_policy = part == FENCE_PARTS[2]
+            server.put(
+                VALIDATING_ADMISSION_POLICIES
+                if document["kind"] == "ValidatingAdmissionPolicy"
+                else VALIDATING_ADMISSION_POLICY_BINDINGS,
+                outdated(part) if is_holder_policy else dict(document),
+            )
+        server.put(ALLOCATOR_OWNERSHIPS, ownership(DRIVER))
+
+        printed = await call(server, tmp_path, "own", DRIVER, "--dry-run")
+        before = [call.path for call in server.calls if call.method != "GET"]
+        applied = await call(server, tmp_path, "own", DRIVER, "--apply")
+        again = await call(server, tmp_path, "own", DRIVER, "--apply")
+
+        assert f"# bring {FENCE_PARTS[2]} up to date" in printed.stdout
+        assert before == []
+        assert applied.exit_code == 0, applied.stderr
+        assert f"# bring {FENCE_PARTS[2]} up to date (done)" in applied.stdout
+        assert "# Nothing has to be changed." in again.stdout
 
 
 def test_without_its_definition_the_ownership_cannot_be_written() -> None:
@@ -416,3 +488,16 @@ def test_status_prints_and_ends_with_1_on_a_problem() -> None:
     assert (fine.exit_code, mixed.exit_code) == (0, 1), fine.stdout
     assert f"drivers:  {DRIVER}" in fine.stdout
     assert "problem:  DeviceClass both" in mixed.stdout
+
+
+def test_a_claim_that_several_pods_hold_back_is_one_claim() -> None:
+    held_claims = [
+        {"claimUID": claim_uid, "namespace": "team", "pod": pod, "podUID": pod, "node": "node-a",
+         "until": "2026-01-01T00:00:00Z", "devices": []}
+        for claim_uid, pod in (("shared", "a"), ("shared", "b"), ("other", "c"))
+    ]  # fmt: skip
+    document = {**ownership(DRIVER), "status": {"heldBack": held_claims}}
+
+    result = bridge("status", documents=(*CLUSTER[:4], document))
+
+    assert "held back: devices of 2 claims;" in result.stdout
