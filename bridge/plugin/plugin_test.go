@@ -579,10 +579,10 @@ func TestWrongSettingsAreAllNamed(t *testing.T) {
 	if !errors.As(err, &settings) || factory.Err() == nil {
 		t.Fatalf("got %v", err)
 	}
-	for _, fault := range []string{"socket is empty", "callTimeout is 0s", "heartbeat is -1s"} {
-		if !strings.Contains(err.Error(), fault) {
-			t.Errorf("%q is not in %q", fault, err)
-		}
+	want := "pluginConfig " + Name + ": socket is empty, give the path of the sidecar's unix socket; " +
+		"callTimeout is 0s, give a duration above 0s; heartbeat is -1s, give a duration above 0s"
+	if err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,7 @@ type Settings struct {
 type SettingsError struct{ reasons []string }
 
 func (e *SettingsError) Error() string {
-	return fmt.Sprintf("pluginConfig %s: %v", Name, e.reasons)
+	return fmt.Sprintf("pluginConfig %s: %s", Name, strings.Join(e.reasons, "; "))
 }
 
 func readSettings(args runtime.Object) (*Settings, error) {
@@ -61,14 +62,19 @@ func readSettings(args runtime.Object) (*Settings, error) {
 func (s *Settings) validate() error {
 	var reasons []string
 	if s.Socket == "" {
-		reasons = append(reasons, "socket is empty; give the path of the sidecar's unix socket")
+		reasons = append(reasons, "socket is empty, give the path of the sidecar's unix socket")
 	}
-	for name, given := range map[string]metav1.Duration{
-		"callTimeout": s.CallTimeout, "bindingTimeout": s.BindingTimeout,
-		"heartbeat": s.Heartbeat, "exitAfter": s.ExitAfter,
+	for _, given := range []struct {
+		name     string
+		duration time.Duration
+	}{
+		{"callTimeout", s.CallTimeout.Duration},
+		{"bindingTimeout", s.BindingTimeout.Duration},
+		{"heartbeat", s.Heartbeat.Duration},
+		{"exitAfter", s.ExitAfter.Duration},
 	} {
-		if given.Duration <= 0 {
-			reasons = append(reasons, fmt.Sprintf("%s is %s; give a duration above 0s", name, given.Duration))
+		if given.duration <= 0 {
+			reasons = append(reasons, fmt.Sprintf("%s is %s, give a duration above 0s", given.name, given.duration))
 		}
 	}
 	if len(reasons) > 0 {
