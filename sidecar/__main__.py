@@ -144,6 +144,7 @@ def begin(
         timeout_s=settings.write_timeout,
         max_in_flight=settings.max_writes_in_flight,
         may_write=lambda: session.service is service,
+        find_claim=state.claims.store.get,
     )
     binder = Binder(
         state,

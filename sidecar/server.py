@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
+from msgspec.structs import replace
 
 from kube.api import meta
 from kube.logs import get_logger
@@ -115,7 +116,11 @@ class SchedulerServer:
         if service is None:
             return _response(HelloAnswer(message=self._session.problem()))
         greeting = await _read(request, HelloRequest)
-        return _response(await service.hello(greeting))
+        answer = await service.hello(greeting)
+        problem = self._session.problem()
+        if problem:  # Other than of the cluster's state, such as feature gates that differ.
+            answer = replace(answer, ready=False, message=problem)
+        return _response(answer)
 
     async def _reservations(self, _: web.BaseRequest) -> web.Response:
         """Answer what is reserved and held, for people; it changes nothing."""

@@ -5,17 +5,18 @@ server tells the leader's writes from those of a process that no longer leads.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import msgspec
 
 from allocator.pods.claims import Name
+from kube.api.resource import ResourceClaim
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, RESOURCE_CLAIMS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError
 from kube.names import FIELD_MANAGER_PREFIX
-from sidecar.plan.pending_writes import PendingWrites
+from sidecar.plan.pending_writes import DecidedOn, PendingWrites, decided_on, version_of
 from sidecar.plan.writes import LOCKED, Outcome, Patch, outcome_of
 
 
@@ -30,6 +31,7 @@ class LeaderWriter:
         timeout_s: float,
         max_in_flight: int,
         may_write: Callable[[], bool],
+        find_claim: Callable[[Name], ResourceClaim | None],
     ) -> None:
         """Begin without a write.
 
@@ -37,12 +39,14 @@ class LeaderWriter:
             identity: Identity in the Lease.
             timeout_s: Of each write, in the API server, too.
             may_write: Asked before each write; false once a renewal of the Lease is late.
+            find_claim: Returns a claim as it is seen, no older than for any write; None once it is gone.
         """
         self._client = client
         self._field_manager = f"{FIELD_MANAGER_PREFIX}{identity}"
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_in_flight)
         self._may_write = may_write
+        self._find_claim = find_claim
         self._pending = PendingWrites()
         self._ended = asyncio.Event()
 
@@ -58,6 +62,7 @@ class LeaderWriter:
                     await self._ended.wait()
         except TimeoutError:
             return False
+        self._pending.forget_settled(self._version_of_claim)
         return self._pending.are_over
 
     async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
@@ -99,7 +104,8 @@ class LeaderWriter:
             if not self._may_write():
                 raise KubeError("this process does not hold the Lease any more", status=LOCKED)
             namespace, name = key
-            with self._counted_write((resource, key)):
+            is_claim = resource == RESOURCE_CLAIMS
+            with self._counted_write(key, decided_on(patch) if is_claim else None):
                 return bytes(
                     await self._client.patch(
                         resource,
@@ -119,7 +125,7 @@ class LeaderWriter:
         return bytes(await self._client.get(resource, name, msgspec.Raw, namespace=namespace))
 
     @contextmanager
-    def _counted_write(self, key: Hashable) -> Iterator[None]:
+    def _counted_write(self, key: Name, version: DecidedOn | None) -> Iterator[None]:
         self._pending.begin(key)
         outcome: Outcome | None = Outcome.UNKNOWN  # Also when it is cancelled.
         try:
@@ -129,5 +135,9 @@ class LeaderWriter:
             outcome = outcome_of(error)
             raise
         finally:
-            self._pending.end(key, outcome)
+            self._pending.end(key, outcome, version)
             self._ended.set()
+
+    def _version_of_claim(self, name: Name) -> DecidedOn | None:
+        claim = self._find_claim(name)
+        return None if claim is None else version_of(claim)

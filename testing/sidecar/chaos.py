@@ -46,7 +46,7 @@ from kube.runtime import leader
 from kube.runtime.leader import Lease, LeaseSpec
 from sidecar.plan import ledger, steps
 from sidecar.plan.ledger import Hold, Step
-from sidecar.plan.pending_writes import PendingWrites
+from sidecar.plan.pending_writes import PendingWrites, version_of
 from sidecar.plan.steps import ClaimWrite, Kind
 from sidecar.plan.unsettled import UnsettledWrites
 from sidecar.plan.writes import FINALIZER, Outcome, consumers, is_reserved_for
@@ -577,6 +577,9 @@ class World:
         """End in good order: the Lease is given back, and says whether requests are under way."""
         if self._server.holder != process.identity:
             return
+        process.pending.forget_settled(
+            lambda name: version_of(process.seen[name]) if name in process.seen else None
+        )
         has_drained = process.pending.are_over or self._fault is Fault.NO_DRAIN
         has_waited = process.leads or self._fault is Fault.NO_WAIT_BEFORE
         self._server.is_handed_over = has_drained and has_waited
@@ -657,7 +660,8 @@ class World:
         uid = write.claim.metadata.uid
         process.busy.discard(uid)
         name = claim_name(write.claim)
-        process.pending.end(name, result if isinstance(result, Outcome) else None)
+        outcome = result if isinstance(result, Outcome) else None
+        process.pending.end(name, outcome, version_of(write.claim))
         if isinstance(result, ResourceClaim):
             self._put(process, name, result)
             return

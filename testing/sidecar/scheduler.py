@@ -157,9 +157,12 @@ class Sidecar:
         self.service: Service | None = service
         self.socket = socket
         self.registry = CollectorRegistry()
+        self.gates_problem = ""
 
     def problem(self) -> str:
         """Return the reason why no call can be answered."""
+        if self.gates_problem:
+            return self.gates_problem
         return self.state.check() if self.service is not None else "this sidecar does not lead"
 
     def reservations(self) -> int:
@@ -215,6 +218,7 @@ async def sidecar_beside(
             timeout_s=write_timeout_s,
             max_in_flight=settings.max_writes_in_flight,
             may_write=lambda: True,
+            find_claim=state.claims.store.get,
         )
         binder_ = Binder(
             state,

@@ -16,12 +16,12 @@ def test_no_schedule_breaks_a_promise() -> None:
         (Fault.NO_FENCE, 57),
         (Fault.UNFENCED_CONSUMERS, 332),
         (Fault.NO_WAIT, 5),
-        (Fault.SETTLED_BY_READING, 16),
+        (Fault.SETTLED_BY_READING, 60),
         (Fault.SAME_IDENTITY, 57),
         (Fault.NO_DRAIN, 2),
         (Fault.NO_WAIT_BEFORE, 11628),
         (Fault.UNSETTLED_RELEASE, 459),
-        (Fault.STALE_LIST, 13),
+        (Fault.STALE_LIST, 36),
     ],
 )
 def test_a_planted_fault_is_found_and_its_seed_is_a_schedule(fault: Fault, seed: int) -> None:

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from kube.api.meta import ObjectMeta
+from kube.api.resource import ResourceClaim
 from kube.api.urls import ALLOCATOR_OWNERSHIPS
 from kube.errors import KubeError
 from sidecar.plan.writes import Outcome, outcome_of
@@ -23,6 +25,7 @@ async def writer_of(
     *,
     max_in_flight: int = 2,
     may_write: Callable[[], bool] = lambda: True,
+    claim: ResourceClaim | None = None,
 ) -> AsyncIterator[LeaderWriter]:
     async with server.client(timeout_s=5.0) as client:
         yield LeaderWriter(
@@ -31,6 +34,7 @@ async def writer_of(
             timeout_s=timeout_s,
             max_in_flight=max_in_flight,
             may_write=may_write,
+            find_claim=lambda _: claim,
         )
 
 
@@ -83,6 +87,33 @@ async def test_a_write_that_was_cancelled_is_not_over() -> None:
 
         assert writing.cancelled()
         assert not await writer.drain()
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_over"),
+    [
+        pytest.param(None, True, id="its claim is gone"),
+        pytest.param("8", True, id="its claim has changed"),
+        pytest.param("7", False, id="a copy of it may meet a fence that knows us"),
+    ],
+)
+async def test_a_refused_write_is_over_once_no_copy_can_be_made(
+    seen: str | None, is_over: bool
+) -> None:
+    claim = (
+        None
+        if seen is None
+        else ResourceClaim(metadata=ObjectMeta(name=NAME[1], uid="u", resource_version=seen))
+    )
+    async with FakeApiServer() as server, writer_of(server, 2.0, claim=claim) as writer:
+        server.fail(403, matches=lambda call: call.method == "PATCH")
+        with pytest.raises(KubeError) as refusal:
+            await writer.patch(
+                NAME, {"metadata": {"uid": "u", "resourceVersion": "7"}}, status=True
+            )
+        assert outcome_of(refusal.value) is Outcome.REFUSED
+
+        assert await writer.drain() is is_over
 
 
 async def test_nothing_is_sent_when_the_lease_may_be_lost() -> None:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from sidecar.plan.pending_writes import PendingWrites
+from sidecar.plan.pending_writes import DecidedOn, PendingWrites
 from sidecar.plan.writes import Outcome
 
 MADE = None
+CLAIM = ("team", "claim")
 
 
 @pytest.mark.parametrize(
@@ -25,9 +26,9 @@ MADE = None
 def test_writes_of_one_object(name: str, outcomes: list[Outcome | None], want: bool) -> None:
     pending = PendingWrites()
     for outcome in outcomes:
-        pending.begin("claim")
+        pending.begin(CLAIM)
         assert (pending.has_calls, pending.are_over) == (True, False)
-        pending.end("claim", outcome)
+        pending.end(CLAIM, outcome)
 
     assert want is pending.are_over, name
     assert not pending.has_calls
@@ -35,7 +36,7 @@ def test_writes_of_one_object(name: str, outcomes: list[Outcome | None], want: b
 
 def test_one_object_settles_no_other() -> None:
     pending = PendingWrites()
-    for claim, outcome in (("a", Outcome.UNKNOWN), ("b", MADE)):
+    for claim, outcome in ((("team", "a"), Outcome.UNKNOWN), (CLAIM, MADE)):
         pending.begin(claim)
         pending.end(claim, outcome)
 
@@ -44,8 +45,40 @@ def test_one_object_settles_no_other() -> None:
 
 def test_two_writes_of_one_object_are_over_when_both_are() -> None:
     pending = PendingWrites()
-    pending.begin("claim")
-    pending.begin("claim")
-    pending.end("claim", MADE)
+    pending.begin(CLAIM)
+    pending.begin(CLAIM)
+    pending.end(CLAIM, MADE)
 
     assert (pending.has_calls, pending.are_over) == (True, False)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.REFUSED])
+@pytest.mark.parametrize(
+    ("name", "seen", "want"),
+    [
+        ("its object is gone", None, True),
+        ("its name is that of another object", DecidedOn("other", 1), True),
+        ("its object has changed, and a copy meets another version", DecidedOn("uid", 8), True),
+        ("its object is as it was, and a copy may be made", DecidedOn("uid", 7), False),
+    ],
+)
+def test_a_write_in_doubt_is_over_once_it_cannot_be_made(
+    name: str, seen: DecidedOn | None, want: bool, outcome: Outcome
+) -> None:
+    pending = PendingWrites()
+    pending.begin(CLAIM)
+    pending.end(CLAIM, outcome, DecidedOn("uid", 7))
+
+    pending.forget_settled(lambda _: seen)
+
+    assert want is pending.are_over, name
+
+
+def test_a_write_that_is_conditional_on_nothing_stays_in_doubt() -> None:
+    pending = PendingWrites()
+    pending.begin(CLAIM)
+    pending.end(CLAIM, Outcome.UNKNOWN)
+
+    pending.forget_settled(lambda _: None)
+
+    assert not pending.are_over
