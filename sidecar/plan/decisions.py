@@ -241,7 +241,7 @@ class _Question:
 
     def _rejection(self, ranked_nodes: RankedNodes) -> Rejection:
         if self._not_owned and not self._has_ineligible:
-            return not_owned()
+            return self._not_owned_rejection()
         if ranked_nodes.cut_off:
             return self._by_victims(Code.BUDGET_EXHAUSTED, "the search for devices was cut off")
         if self._has_ineligible:
@@ -253,6 +253,18 @@ class _Question:
         return self._by_victims(
             Code.NO_DEVICES, "no node has free devices for the pod's ResourceClaims"
         )
+
+    def _not_owned_rejection(self) -> Rejection:
+        """Return that devices are free of other drivers only; owned ones may be in use by victims."""
+        rejection, drivers = not_owned(), self._snapshot.drivers
+        if any(
+            pool.driver in drivers
+            for name in self._snapshot.cluster.nodes
+            if self._may_use(name)
+            for pool in pools_of(name, self._snapshot)
+        ):
+            return self._by_victims(rejection.code, rejection.message)
+        return rejection
 
     def _by_victims(self, code: Code, message: str) -> Rejection:
         """Return a rejection that says whether preemption could help."""

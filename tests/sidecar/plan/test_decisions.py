@@ -158,6 +158,37 @@ def test_devices_of_a_driver_that_is_not_owned_are_never_given() -> None:
     assert rejected(place(pod("gpu"), "node-1", cluster))[1] is Code.DRIVER_NOT_OWNED
 
 
+@pytest.mark.parametrize(
+    ("priority", "owned_driver", "want"),
+    [
+        pytest.param(6, DRIVER, Verdict.UNSCHEDULABLE, id="a victim has owned devices"),
+        pytest.param(5, DRIVER, Verdict.UNRESOLVABLE, id="nobody can be preempted"),
+        pytest.param(6, "third.example.com", Verdict.UNRESOLVABLE, id="no node has owned devices"),
+    ],
+)
+def test_owned_devices_in_use_are_looked_for_beside_those_that_nobody_owns(
+    priority: int, owned_driver: str, want: Verdict
+) -> None:
+    """The class has devices of two drivers; those of node-1 are free, but of another allocator."""
+    cluster = snapshot(
+        used_by(
+            allocated_claim(result("gpu-0", pool="node-2"), name="held"),
+            "uid-low",
+        ),
+        claim(request(), name="gpu"),
+        slices=(
+            slice_of(device(), pool="node-1", node="node-1", driver="another.example.com"),
+            slice_of(device(), pool="node-2", node="node-2"),
+        ),
+        pods=[pod("held", name="low", priority=5, nodeName="node-2")],
+        drivers=[owned_driver],
+    )
+
+    outcome = find_nodes(pod("gpu", priority=priority), cluster)
+
+    assert rejected(outcome) == (want, Code.DRIVER_NOT_OWNED)
+
+
 def test_an_allocated_claim_limits_the_nodes() -> None:
     cluster = snapshot(claim(request(), name="gpu"))
     placement = place(pod("gpu"), "node-2", cluster)
