@@ -93,10 +93,15 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A suite and where it is."""
+    """A suite and where it is.
+
+    Attributes:
+        folder: To which its paths are relative.
+    """
 
     path: str
     suite: Suite
+    folder: Path
 
     @property
     def features(self) -> Features:
@@ -128,7 +133,7 @@ class SuiteFile(msgspec.Struct, frozen=True, kw_only=True):
         return read_inputs(flags, translation, Scope.ALLOCATION)
 
     def _beside(self, path: str) -> str:
-        return str(Path(self.path).parent / path)
+        return str(self.folder / path)
 
 
 def read_suites(paths: Sequence[str]) -> list[SuiteFile]:
@@ -138,7 +143,7 @@ def read_suites(paths: Sequence[str]) -> list[SuiteFile]:
         ConfigError: There is none, or one makes no sense.
     """
     suites = [
-        SuiteFile(path=source.source, suite=_suite(source))
+        SuiteFile(path=source.source, suite=_suite(source), folder=_folder(source.source))
         for source in read_paths(paths)
         if source.kind == KIND and source.api_version.startswith("cli.")
     ]
@@ -147,6 +152,12 @@ def read_suites(paths: Sequence[str]) -> list[SuiteFile]:
             f"no {KIND} in {', '.join(paths)}: write one with apiVersion {API_VERSION}, see docs/test.md"
         )
     return suites
+
+
+def _folder(source: str) -> Path:
+    """Return the folder of a suite; for standard input and pipes, such as `<(...)`, the current one."""
+    path = Path(source)
+    return Path() if path.is_fifo() else path.parent
 
 
 def _suite(source: SourceObject) -> Suite:

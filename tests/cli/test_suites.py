@@ -1,6 +1,7 @@
 """`drawbridge test`: a site's own tests pass, fail with what is there instead, or are wrong."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -109,6 +110,23 @@ def test_paths_are_relative_to_the_suite(tmp_path: Path) -> None:
     document = suite(case("pod.yaml", check="accepted", becomes={}), snapshot=[])
 
     assert 0 == call(tmp_path, document).exit_code, call(tmp_path, document).stdout
+
+
+def test_paths_of_a_suite_from_a_pipe_are_relative_to_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `drawbridge test -f <(...)`, and as for standard input."""
+    (tmp_path / "pod.yaml").write_text(dump_yaml([build_pod(gpus("1"))]))
+    monkeypatch.chdir(tmp_path)
+    text = dump_yaml([suite(case("pod.yaml", check="accepted"), snapshot=[])])
+    reader, writer = os.pipe()
+    os.write(writer, text.encode())
+    os.close(writer)
+
+    result = drawbridge("test", "-f", f"/dev/fd/{reader}")
+    os.close(reader)
+
+    assert 0 == result.exit_code, result.stdout
 
 
 def test_a_test_has_its_own_snapshot(tmp_path: Path) -> None:
