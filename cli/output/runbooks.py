@@ -37,6 +37,13 @@ _HEAD: Final = """\
 # {title}
 # Read it before you run it. It stops at the first command that fails, and may be run again.
 set -euo pipefail
+stopped() {{
+  printf '%s\\n' "stopped at: $1" "What comes after it in this script was not done." >&2
+  printf 'Each command may be repeated; to go on, run again: %q\\n' "$0" >&2
+}}
+trap 'stopped "$BASH_COMMAND"' ERR
+trap 'stopped "$BASH_COMMAND"; exit 130' INT
+trap 'stopped "$BASH_COMMAND"; exit 143' TERM
 here="$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)"
 """
 
@@ -109,6 +116,8 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
     yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
     yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
     yield "Roll waves back in reverse order."
+    yield "A script that fails or is interrupted says at which command; run it again to go on."
+    yield "Until then a node that it drained stays cordoned."
     yield ""
     yield "| wave | nodes | namespaces | workloads | pods that move | free devices |"
     yield "| --- | --- | --- | --- | --- | --- |"

@@ -909,6 +909,30 @@ def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> No
     assert held_objects(document(tmp_path))
 
 
+@pytest.mark.parametrize("end", ["exit 1", "kill -INT $PPID; exit 1"])
+def test_a_script_that_ends_early_says_where_and_how_to_go_on(tmp_path: Path, end: str) -> None:
+    call(tmp_path, FLEET, "--wave-nodes", 1)
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for command in ("kubectl", "helm", "drawbridge"):
+        (bin_folder / command).write_text(f'#!/bin/sh\n[ "$1" != drain ] || {{ {end}; }}\n')
+        (bin_folder / command).chmod(0o755)
+    script = tmp_path / "plan" / "wave-1" / "switch.sh"
+
+    ran = subprocess.run(
+        [script],
+        env={"PATH": f"{bin_folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode != 0
+    assert "stopped at: kubectl drain" in ran.stderr
+    assert f"to go on, run again: {script}" in ran.stderr
+    assert "done" not in ran.stdout
+
+
 # --- the folder -----------------------------------------------------------------------------------
 
 
