@@ -42,13 +42,15 @@ def _fixed_random_seed() -> None:
 
 
 ON_NODES: Final = ("e2e/test_adopt_", "e2e/test_local", "e2e/test_node_")
-"""Stories that need a node or a control plane of their own: half of the time that all stories take."""
+"""Stories that need a node or a control plane of their own."""
+OF_THE_BRIDGE: Final = ("e2e/test_bridge_",)
 
 
 class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
-    """A distribution over processes: each half of the stories to one, other tests singly.
+    """A distribution over processes: each third of the stories to one, other tests singly.
 
-    The stories of a half share a cluster, which each process starts for itself. They share the one that
+    Stories wait more than they compute, so there are more processes than cores. The stories of a third
+    share a cluster, which each process starts for itself. They share the one that
     `DRAWBRIDGE_E2E_KUBECONFIG` names in one process.
     """
 
@@ -56,8 +58,11 @@ class StoriesApart(LoadScopeScheduling):  # type: ignore[misc]  # Has no types.
         """Return what a test is distributed with."""
         if not nodeid.startswith("e2e/"):
             return nodeid
-        is_apart = nodeid.startswith(ON_NODES) and "DRAWBRIDGE_E2E_KUBECONFIG" not in os.environ
-        return "e2e on nodes" if is_apart else "e2e"
+        if "DRAWBRIDGE_E2E_KUBECONFIG" not in os.environ:
+            for scope, files in (("nodes", ON_NODES), ("bridge", OF_THE_BRIDGE)):
+                if nodeid.startswith(files):
+                    return f"e2e: {scope}"
+        return "e2e"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StoriesApart:
