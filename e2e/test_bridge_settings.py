@@ -36,9 +36,8 @@ CASES: Final = (
         {"socket": "", "callTimeout": "0s", "exitAfter": "-1s"},
         2,
         (
-            "socket is empty; give the path of the sidecar's unix socket",
-            "callTimeout is 0s; give a duration above 0s",
-            "exitAfter is -1s; give a duration above 0s",
+            "socket is empty, give the path of the sidecar's unix socket; callTimeout is 0s, ",
+            "; exitAfter is -1s, give a duration above 0s",
         ),
     ),
     Case("a misspelt field", {"sockets": "/run/s"}, 2, ('unknown field "sockets"',)),
