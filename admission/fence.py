@@ -29,7 +29,7 @@ policy_dispatcher.go.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from kube.api.ownership import OPEN_CONDITION
+from kube.api.ownership import EXCLUDING_FIELDS, OPEN_CONDITION
 from kube.cel.quoting import quote
 from kube.names import (
     BRIDGE_ACCOUNT,
@@ -73,7 +73,20 @@ def fence_documents(drivers: Collection[str]) -> list[Document]:
 
 def fence_patch(drivers: Collection[str]) -> Document:
     """Return the merge patch after which the first policy is that of a set of owned drivers."""
-    return {"spec": _driver_spec(drivers)}
+    return part_patch(_document("ValidatingAdmissionPolicy", FENCE, _driver_spec(drivers)))
+
+
+def part_patch(document: Document) -> Document:
+    """Return the merge patch after which a stored part has what its document says, and excludes no write.
+
+    Args:
+        document: One of `fence_documents`.
+    """
+    spec = document["spec"]
+    if "matchConstraints" not in spec:
+        return {"spec": {"matchResources": None, "paramRef": None} | spec}
+    constraints = spec["matchConstraints"] | dict.fromkeys(EXCLUDING_FIELDS)
+    return {"spec": {"paramKind": None} | spec | {"matchConstraints": constraints}}
 
 
 OPEN_PATCH: Final[Document] = {"spec": {"matchConditions": [OPEN_CONDITION]}}
@@ -86,22 +99,27 @@ def is_fence_of(policy: Document, drivers: Collection[str]) -> bool:
     Args:
         policy: As the API server returns it, with defaults.
     """
-    expected_spec, stored_spec = _driver_spec(drivers), policy.get("spec", {})
-    return all(stored_spec.get(field) == expected_spec[field] for field in _COMPARED)
+    return _has(policy.get("spec"), fence_patch(drivers)["spec"])
 
 
 def is_part_current(part: Document, document: Document) -> bool:
-    """Return whether a stored part of the fence has what its document says.
+    """Return whether a stored part of the fence has what its document says, and excludes no write.
 
     Args:
         part: As the API server returns it, with defaults.
         document: One of `fence_documents`.
     """
-    return _has(part.get("spec"), document["spec"])
+    return _has(part.get("spec"), part_patch(document)["spec"])
 
 
 def _has(value: object, expected: object) -> bool:
-    """Return whether a stored value is the expected one, defaults of the API server aside."""
+    """Return whether a stored value is the expected one, defaults of the API server aside.
+
+    Args:
+        expected: None for a field that is absent, or empty by default.
+    """
+    if expected is None:
+        return not value
     if isinstance(expected, Mapping):
         return isinstance(value, Mapping) and all(
             _has(value.get(key), expected_value) for key, expected_value in expected.items()
@@ -113,10 +131,6 @@ def _has(value: object, expected: object) -> bool:
             and all(map(_has, value, expected))
         )
     return value == expected
-
-
-_COMPARED: Final = ("failurePolicy", "matchConditions", "validations")
-"""Fields of the spec that the API server stores as they were written."""
 
 
 def _driver_spec(drivers: Collection[str]) -> Document:

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from allocator.cluster.cluster import Cluster
-from allocator.model import pools, requests, usage
+from allocator.model import pools, requests, slice_index, usage
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
@@ -130,7 +130,7 @@ def _search_first_node(objects: Objects) -> object:
     options = AllocatorOptions(features=objects.features)
     pending = requests.resolve_requests(objects.claims, objects.classes, objects.features)
     in_use = usage.gather_usage(objects.allocated_claims, objects.features)
-    index = pools.build_index(objects.slices, objects.features)
+    index = slice_index.build_index(objects.slices, objects.features)
     return allocate(pools.node_devices(index, objects.nodes[0]), pending, in_use, options)
 
 

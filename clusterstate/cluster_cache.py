@@ -117,6 +117,8 @@ class ClusterCache:
         max_part: int | None,
         max_nodes: int | None,
     ) -> "ClusterCache":
+        # A device that vanishes meanwhile, on another thread, is in one of both.
+        published_slices = dict(self._published)
         cache = ClusterCache(
             self._features,
             self._uniform_config_drivers,
@@ -127,7 +129,7 @@ class ClusterCache:
         )
         cache._objects = {kind: dict(objects.get(kind, {})) for kind in Kind}
         # Devices that vanish with slices that wait are remembered by the build.
-        cache._published = dict(self._published)
+        cache._published = published_slices
         return cache
 
     @property

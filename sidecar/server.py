@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
-from msgspec.structs import replace
 
 from kube.api import meta
 from kube.logs import get_logger
@@ -116,11 +115,7 @@ class SchedulerServer:
         if service is None:
             return _response(HelloAnswer(message=self._session.problem()))
         greeting = await _read(request, HelloRequest)
-        answer = await service.hello(greeting)
-        problem = self._session.problem()
-        if problem:  # Other than of the cluster's state, such as feature gates that differ.
-            answer = replace(answer, ready=False, message=problem)
-        return _response(answer)
+        return _response(await service.hello(greeting))
 
     async def _reservations(self, _: web.BaseRequest) -> web.Response:
         """Answer what is reserved and held, for people; it changes nothing."""

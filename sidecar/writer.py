@@ -125,7 +125,8 @@ class LeaderWriter:
         return bytes(await self._client.get(resource, name, msgspec.Raw, namespace=namespace))
 
     @contextmanager
-    def _counted_write(self, key: Name, version: DecidedOn | None) -> Iterator[None]:
+    def _counted_write(self, name: Name, version: DecidedOn | None) -> Iterator[None]:
+        key = (name, "" if version is None else version.uid)
         self._pending.begin(key)
         outcome: Outcome | None = Outcome.UNKNOWN  # Also when it is cancelled.
         try:
@@ -136,6 +137,8 @@ class LeaderWriter:
             raise
         finally:
             self._pending.end(key, outcome, version)
+            if self._pending.has_many_doubts:
+                self._pending.forget_settled(self._version_of_claim)
             self._ended.set()
 
     def _version_of_claim(self, name: Name) -> DecidedOn | None:

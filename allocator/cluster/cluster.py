@@ -44,8 +44,8 @@ from allocator.cluster.verdicts import (
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PublishedDevice
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
-from allocator.model.pools import SliceChange
 from allocator.model.requests import PendingClaims, resolve_requests
+from allocator.model.slice_index import SliceChange
 from allocator.model.usage import Usage, gather_usage, with_claim, without_claim
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import DEFAULT_BUDGET, allocate

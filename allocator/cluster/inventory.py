@@ -10,10 +10,10 @@ from typing import NamedTuple
 from allocator.cluster import equivalence
 from allocator.cluster.interned_keys import InternedKeys
 from allocator.cluster.verdict_cache import Entry
-from allocator.model import pools
+from allocator.model import pools, slice_index
 from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.outcome import AttemptFailed
-from allocator.model.pools import SliceChange
+from allocator.model.slice_index import SliceChange
 from allocator.model.usage import PoolUse, Usage
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node
@@ -74,7 +74,7 @@ class Inventory:
         self.entries: dict[str, Entry] = {}
         self.options = options
         self._keys = keys
-        self._index = pools.build_index(slices, options.features)
+        self._index = slice_index.build_index(slices, options.features)
         self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
         # Those that see the pool as a shared one.
         self._sharing_nodes: dict[PoolId, dict[str, None]] = {}
@@ -97,7 +97,7 @@ class Inventory:
         whether the pool is complete, and for the available amounts of its counters.
         """
         before, self._index = self._index, self._index.replace_all(changes)
-        names = pools.nodes_of_changes(before, self._index, changes)
+        names = slice_index.nodes_of_changes(before, self._index, changes)
         changed_names = sorted(self.nodes if names is None else names & self.nodes.keys())
         for name in changed_names:
             self._add_node(name)
@@ -148,7 +148,7 @@ class Inventory:
         except AttemptFailed as failure:
             # Only a verdict about this node raises it.
             error = failure.without_traceback()
-            devices = pools.node_devices(pools.build_index((), self.options.features), node)
+            devices = pools.node_devices(slice_index.build_index((), self.options.features), node)
         self.devices[name] = devices
         for pool in devices.pools:
             self._nodes_of_pool.setdefault(pool.id, {})[name] = None

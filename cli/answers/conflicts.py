@@ -13,8 +13,9 @@ from allocator.compatibility.enforcement import groups_reject_the_same, policy_e
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.devices import Pool, PoolId
 from allocator.model.feature_gates import Features
-from allocator.model.pools import build_index, whole_pool
+from allocator.model.pools import whole_pool
 from allocator.model.scheduler_support import SchedulerSupport
+from allocator.model.slice_index import build_index
 from allocator.model.usage import gather_usage
 from allocator.pods.claims import allocation_of, claim_name
 from cli.inputs.cluster_state import ClusterState

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.fence import fence_documents, fence_patch, is_fence_of, is_part_current
+from admission.fence import fence_documents, fence_patch, is_fence_of, is_part_current, part_patch
 from cli.inputs.bridge import BridgeObjects
 from kube.api.ownership import OPEN_CONDITION
 from kube.api.urls import VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS
@@ -81,13 +81,13 @@ def fence_steps(drivers: Collection[str], objects: BridgeObjects) -> Iterator[St
         )
     for part in changed_parts(objects):
         kind, _, name = part.partition("/")
-        part_patch = {"spec": _PARTS[part]["spec"]}
+        patch = part_patch(_PARTS[part])
         yield Step(
             title=f"bring {part} up to date",
-            command=patch_command(kind.lower(), name, part_patch),
+            command=patch_command(kind.lower(), name, patch),
             resource=_RESOURCES[kind],
             name=name,
-            patch=part_patch,
+            patch=patch,
         )
     if is_missing:
         return

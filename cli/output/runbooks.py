@@ -43,7 +43,6 @@ stopped() {{
 }}
 trap 'stopped "$BASH_COMMAND"' ERR
 trap 'stopped "$BASH_COMMAND"; exit 130' INT
-trap 'stopped "$BASH_COMMAND"; exit 143' TERM
 here="$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd)"
 """
 

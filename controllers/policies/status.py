@@ -33,8 +33,9 @@ from allocator.compatibility.matrix import Matrix, build_matrix, device_kinds
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.devices import DeviceId, Pool, PoolId, PoolState, PublishedDevice
 from allocator.model.feature_gates import Features
-from allocator.model.pools import build_index, whole_pool
+from allocator.model.pools import whole_pool
 from allocator.model.scheduler_support import SchedulerSupport
+from allocator.model.slice_index import build_index
 from allocator.model.usage import Usage, gather_usage
 from controllers.policies.conditions import (
     accepted_condition,

@@ -16,7 +16,8 @@ from allocator.compatibility.compile import CompiledPolicy
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason, RejectionReason
-from allocator.model.pools import build_index, node_devices
+from allocator.model.pools import node_devices
+from allocator.model.slice_index import build_index
 from allocator.model.usage import gather_usage, with_claim
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.recheck import AllocationConflict, are_compatible, find_conflict

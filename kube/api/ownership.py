@@ -32,6 +32,8 @@ SERVING: Final = "Serving"
 
 OPEN_CONDITION: Final = {"name": "released", "expression": "false"}
 """The match condition of the fence after the first step of a rescue: it is about no write."""
+EXCLUDING_FIELDS: Final = ("excludeResourceRules", "namespaceSelector", "objectSelector")
+"""Of a policy's `matchConstraints`: with one of them it is not about all writes of its resources."""
 
 
 Weight = Annotated[int, Meta(ge=0, le=MAX_WEIGHT)]

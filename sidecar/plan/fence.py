@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from kube.api.meta import ApiStruct
-from kube.api.ownership import OPEN_CONDITION
+from kube.api.ownership import EXCLUDING_FIELDS, OPEN_CONDITION
 from kube.cel.quoting import quote
 from kube.names import BRIDGE_LEASE, FENCE, HOLDER_FENCE
 
@@ -26,6 +26,7 @@ class PolicySpec(ApiStruct, frozen=True, kw_only=True):
 
     match_conditions: tuple[Expression, ...] | None = None
     validations: tuple[Expression, ...] | None = None
+    match_constraints: Mapping[str, Any] | None = None
 
 
 class Policy(ApiStruct, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class FenceState(StrEnum):
     MISSING = "missing"
     """Its first policy does not exist."""
     INCOMPLETE = "incomplete"
-    """Another part does not exist, or denies nothing."""
+    """Another part does not exist, or does not deny all that it should."""
     UNKNOWN = "unknown"
     """The first policy was not read."""
 
@@ -83,7 +84,7 @@ class Fence(NamedTuple):
     """What is known of the fence.
 
     Attributes:
-        idle_parts: Those that do not exist or deny nothing, if the state is `INCOMPLETE`.
+        idle_parts: Those that do not exist or do not deny all that they should, if the state is `INCOMPLETE`.
         policy: The first policy; None if there is none, or it was not read.
     """
 
@@ -144,7 +145,9 @@ def _denies(part: Part, part_object: Policy | Binding | None) -> bool:
     """Return whether a part does what it is there for, as far as can be seen in it alone."""
     match part_object:
         case Policy():
-            return bool(part_object.spec.validations)
+            constraints = part_object.spec.match_constraints or {}
+            excludes = any(constraints.get(field) for field in EXCLUDING_FIELDS)
+            return bool(part_object.spec.validations) and not excludes
         case Binding():
             policy_name, parameter = _BINDINGS[part]
             spec = part_object.spec

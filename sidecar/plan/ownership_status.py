@@ -148,7 +148,7 @@ def _unfenced(fence: Fence) -> _State | None:
             return _State(
                 is_so=False,
                 reason="FenceIncomplete",
-                message=f"of the fence {', '.join(fence.idle_parts)} does not exist or denies nothing, so "
+                message=f"of the fence {', '.join(fence.idle_parts)} does not exist or does not deny all that it should, so "
                 "others may allocate owned devices; `drawbridge bridge status` says what creates it",
             )
         case _:

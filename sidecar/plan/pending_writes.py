@@ -8,7 +8,7 @@ So it is over, too, once its object is gone or is seen to have another version.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator.pods.claims import Name
 from kube.api.resource import ResourceClaim
@@ -34,19 +34,26 @@ def version_of(claim: ResourceClaim) -> DecidedOn:
     return DecidedOn(claim.metadata.uid, version_number(claim.metadata.resource_version))
 
 
+MAX_IN_DOUBT: Final = 256
+"""Writes in doubt above which those that are over are to be forgotten."""
+
+Key = tuple[Name, str]
+"""Name and UID of an object; no UID of one that is never made again."""
+
+
 class PendingWrites:
     """The writes of one process, from when it began to lead."""
 
     def __init__(self) -> None:
         """Begin without a write."""
-        self._under_way: Counter[Name] = Counter()
-        self._in_doubt: dict[Name, DecidedOn | None] = {}
+        self._under_way: Counter[Key] = Counter()
+        self._in_doubt: dict[Key, DecidedOn | None] = {}
 
-    def begin(self, key: Name) -> None:
+    def begin(self, key: Key) -> None:
         """Note a write to an object that is about to be sent."""
         self._under_way[key] += 1
 
-    def end(self, key: Name, outcome: Outcome | None, decided_on: DecidedOn | None = None) -> None:
+    def end(self, key: Key, outcome: Outcome | None, decided_on: DecidedOn | None = None) -> None:
         """Note the end of a write.
 
         Args:
@@ -71,13 +78,19 @@ class PendingWrites:
         for key, decided_on in tuple(self._in_doubt.items()):
             if decided_on is None:
                 continue
-            current = find_version(key)
+            name, _ = key
+            current = find_version(name)
             if (
                 current is None
                 or current.uid != decided_on.uid
                 or current.version > decided_on.version
             ):
                 del self._in_doubt[key]
+
+    @property
+    def has_many_doubts(self) -> bool:
+        """Whether it is time to forget those that are over."""
+        return len(self._in_doubt) > MAX_IN_DOUBT
 
     @property
     def has_calls(self) -> bool:

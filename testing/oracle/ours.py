@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from allocator.model import pools, requests, usage
+from allocator.model import pools, requests, slice_index, usage
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
@@ -78,7 +78,7 @@ def verdicts(scenario: Scenario) -> dict[str, Verdict]:
     typed_objects = objects(scenario)
     rules = AllocatorOptions(features=typed_objects.features)
     usage_ = usage.gather_usage(typed_objects.allocated_claims, typed_objects.features)
-    index = pools.build_index(typed_objects.slices, typed_objects.features)
+    index = slice_index.build_index(typed_objects.slices, typed_objects.features)
     verdicts = {}
     for node in typed_objects.nodes:
         try:

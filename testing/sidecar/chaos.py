@@ -598,7 +598,7 @@ class World:
         """Send a write, which may arrive late, twice or never."""
         uid, term = write.claim.metadata.uid, process.term
         process.busy.add(uid)
-        process.pending.begin(claim_name(write.claim))
+        process.pending.begin((claim_name(write.claim), uid))
         process.change(uid, lambda hold: steps.before(hold, write))
         self.trace.append(
             f"         {process.name} sends {write.kind} of {claim_name(write.claim)[1]}"
@@ -661,7 +661,7 @@ class World:
         process.busy.discard(uid)
         name = claim_name(write.claim)
         outcome = result if isinstance(result, Outcome) else None
-        process.pending.end(name, outcome, version_of(write.claim))
+        process.pending.end((name, uid), outcome, version_of(write.claim))
         if isinstance(result, ResourceClaim):
             self._put(process, name, result)
             return

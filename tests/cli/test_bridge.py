@@ -13,7 +13,7 @@ import yaml
 from click.testing import Result
 from msgspec.structs import replace
 
-from admission.fence import OPEN_PATCH, fence_documents
+from admission.fence import OPEN_PATCH, fence_documents, part_patch
 from cli.answers.bridge import bridge_status, plan_change
 from cli.answers.fence_steps import Step
 from cli.inputs.bridge import BridgeObjects
@@ -156,6 +156,10 @@ def test_settings_of_drivers_stay_as_they_are() -> None:
 FENCE_PARTS = tuple(
     f"{document['kind']}/{document['metadata']['name']}" for document in fence_documents(())
 )
+FENCE_RESOURCES = {
+    "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
+    "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS,
+}
 EMPTY = BridgeObjects(is_read=True, missing_parts=FENCE_PARTS[1:])
 """A cluster without a fence and an ownership."""
 
@@ -221,11 +225,53 @@ def test_a_part_of_the_fence_with_the_text_of_an_earlier_version_is_brought_up_t
         for document in fence_documents(())
         if (document["kind"], document["metadata"]["name"]) == (kind, name)
     ]
-    assert step.patch == {"spec": document["spec"]}
+    assert step.patch == part_patch(document)
     assert step.command.startswith(f"kubectl patch {kind.lower()} {name} --type=merge -p ")
     assert (status.fence, [part in problem for problem in status.problems]) == ("different", [True])
     current = replace(objects, parts={part: document})
     assert plan_change(owned, current, added_drivers=[DRIVER]).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("part", "restriction"),
+    [
+        (FENCE_PARTS[1], {"matchResources": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
+        (FENCE_PARTS[1], {"paramRef": {"name": "other", "parameterNotFoundAction": "Allow"}}),
+        (FENCE_PARTS[3], {"matchResources": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
+        *(
+            (part, {"matchConstraints": {"excludeResourceRules": [{"resources": ["*"]}]}})
+            for part in (FENCE_PARTS[0], FENCE_PARTS[2])
+        ),
+        *(
+            (part, {"matchConstraints": {field: {"matchLabels": {"a": "b"}}}})
+            for part in (FENCE_PARTS[0], FENCE_PARTS[2])
+            for field in ("namespaceSelector", "objectSelector")
+        ),
+    ],
+)
+async def test_own_takes_back_what_leaves_writes_out(
+    part: str, restriction: Document, tmp_path: Path
+) -> None:
+    documents = dict(zip(FENCE_PARTS, fence_documents([DRIVER]), strict=True))
+    whole_spec = documents[part]["spec"]
+    restricted_spec = whole_spec | {
+        field: whole_spec.get(field, {}) | value for field, value in restriction.items()
+    }
+    async with FakeApiServer() as server:
+        for document in documents.values():
+            server.put(FENCE_RESOURCES[document["kind"]], dict(document))
+        resource = FENCE_RESOURCES[documents[part]["kind"]]
+        server.put(resource, {**documents[part], "spec": restricted_spec})
+        server.put(ALLOCATOR_OWNERSHIPS, ownership(DRIVER))
+
+        applied = await call(server, tmp_path, "own", DRIVER, "--apply")
+        again = await call(server, tmp_path, "own", DRIVER, "--apply")
+
+        assert applied.exit_code == 0, applied.stderr
+        stored_part = server.find(resource, documents[part]["metadata"]["name"])
+        assert stored_part is not None
+        assert stored_part["spec"] == whole_spec
+        assert "# Nothing has to be changed." in again.stdout
 
 
 async def test_own_writes_the_text_of_every_part_of_the_fence(tmp_path: Path) -> None:
@@ -235,9 +281,7 @@ async def test_own_writes_the_text_of_every_part_of_the_fence(tmp_path: Path) ->
             part = f"{document['kind']}/{document['metadata']['name']}"
             is_holder_policy = part == FENCE_PARTS[2]
             server.put(
-                VALIDATING_ADMISSION_POLICIES
-                if document["kind"] == "ValidatingAdmissionPolicy"
-                else VALIDATING_ADMISSION_POLICY_BINDINGS,
+                FENCE_RESOURCES[document["kind"]],
                 outdated(part) if is_holder_policy else dict(document),
             )
         server.put(ALLOCATOR_OWNERSHIPS, ownership(DRIVER))

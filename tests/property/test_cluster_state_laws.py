@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.node_selection import is_relevant
-from allocator.model.pools import build_index, node_devices
+from allocator.model.pools import node_devices
+from allocator.model.slice_index import build_index
 from allocator.model.usage import Usage, gather_usage, with_claim, without_claim
 from kube.api.core import Node
 from kube.api.node_selector import NodeSelector, NodeSelectorTerm

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator.model import pools, usage
+from allocator.model import pools, slice_index, usage
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import resolve_requests
@@ -21,7 +21,7 @@ CHUNK = 100
 def test_what_was_found_was_never_too_much(start: int) -> None:
     for seed in range(start, start + CHUNK):
         objects_ = objects(seeded_document(seed))
-        index = pools.build_index(objects_.slices, objects_.features)
+        index = slice_index.build_index(objects_.slices, objects_.features)
         usage_ = usage.gather_usage(objects_.allocated_claims, objects_.features)
         for node in objects_.nodes:
             try:

@@ -16,7 +16,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.explain.closest_fit import closest_fit_now, find_closest_fit
 from allocator.explain.node import divide_classes, explain_node
 from allocator.explain.summary import MAX_SUMMARY, summarize
-from allocator.model import pools, usage
+from allocator.model import pools, slice_index, usage
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed, DoesNotFit, Reason, RejectionReason, Shortage
 from allocator.model.plan import Budget, Plan
@@ -58,7 +58,7 @@ def attempts(block: int, count: int = SCENARIOS) -> Iterator[Attempt]:
     for seed in range(block, count, BLOCKS):
         objects_ = objects(seeded_document(seed))
         held_claims = tuple(map(_foreign, objects_.allocated_claims))
-        index = pools.build_index(objects_.slices, objects_.features)
+        index = slice_index.build_index(objects_.slices, objects_.features)
         try:
             yield Attempt(
                 objects=objects_,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given as given_by
 from hypothesis import settings
 
-from allocator.model import pools
+from allocator.model import pools, slice_index
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget, Plan
 from allocator.model.requests import resolve_requests
@@ -51,7 +51,7 @@ def emptied_of(objects: Objects) -> IdleCluster:
 
 def fits_somewhere(objects: Objects, claims: tuple[ResourceClaim, ...]) -> bool:
     """Return whether the plain search, node by node, fits the claims in the idle cluster, as published."""
-    index = pools.build_index(objects.slices, objects.features)
+    index = slice_index.build_index(objects.slices, objects.features)
     rules = AllocatorOptions(features=objects.features)
     for node in objects.nodes:
         try:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.model.devices import PoolId
-from allocator.model.pools import build_index, whole_pool
+from allocator.model.pools import whole_pool
+from allocator.model.slice_index import build_index
 from controllers.policies.status import (
     FEATURES,
     PolicyReport,

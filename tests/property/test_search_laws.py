@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allocator.model import pools, usage
+from allocator.model import pools, slice_index, usage
 from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
 from allocator.model.plan import Budget, Plan
@@ -43,7 +43,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 def attempts(seed: int) -> Iterator[Attempt]:
     world_ = world(seed)
     usage_ = usage.gather_usage(world_.allocated_claims, world_.features)
-    index = pools.build_index(world_.slices, world_.features)
+    index = slice_index.build_index(world_.slices, world_.features)
     rules = AllocatorOptions(features=world_.features)
     for node in world_.nodes:
         try:
@@ -140,7 +140,7 @@ def test_the_order_of_listed_objects_does_not_matter(start: int) -> None:
         rng.shuffle(slices)
         rng.shuffle(claims)
         node = next(node_ for node_ in objects.nodes if node_.metadata.name == attempt.node.node)
-        devices = pools.node_devices(pools.build_index(slices, objects.features), node)
+        devices = pools.node_devices(slice_index.build_index(slices, objects.features), node)
         usage_ = usage.gather_usage(claims, objects.features)
 
         outcome = allocate(devices, attempt.pending, usage_, attempt.rules, budget=BUDGET)
@@ -179,7 +179,7 @@ def test_a_further_free_device_never_makes_claims_infeasible(start: int) -> None
             if node_.metadata.name == attempt.node.node
         )
         devices = pools.node_devices(
-            pools.build_index(slices, attempt.scenario_objects.features), node
+            slice_index.build_index(slices, attempt.scenario_objects.features), node
         )
 
         outcome = allocate(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.cluster import Cluster
-from allocator.model import pools, requests, usage
+from allocator.model import pools, requests, slice_index, usage
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PublishedDevice
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
 from allocator.model.plan import Budget, Plan
@@ -71,7 +71,7 @@ def attempts(scenario: Scenario) -> Iterator[Attempt]:
         )
         nodes = [
             pools.node_devices(
-                pools.build_index(given_objects.slices, given_objects.features), node_
+                slice_index.build_index(given_objects.slices, given_objects.features), node_
             )
             for node_ in given_objects.nodes
         ]

@@ -44,7 +44,8 @@ class Viewed(NamedTuple):
 
     def answer(self) -> Cluster:
         """Return the cluster that an answer is made from."""
-        self.view.cache.apply(self.view.take_changes(()))
+        changes = self.view.take_changes(())  # It may begin another view.
+        self.view.cache.apply(changes)
         return self.view.cache.cluster
 
 

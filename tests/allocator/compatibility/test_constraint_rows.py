@@ -19,8 +19,9 @@ from allocator.model.devices import DeviceId, NodeDevices, PoolId, PoolState
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason, RejectionReason
 from allocator.model.plan import Plan
-from allocator.model.pools import build_index, node_devices
+from allocator.model.pools import node_devices
 from allocator.model.requests import PendingClaims, resolve_requests
+from allocator.model.slice_index import build_index
 from allocator.model.usage import Consumer, DeviceUse, Usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate

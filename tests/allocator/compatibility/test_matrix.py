@@ -20,7 +20,8 @@ from allocator.compatibility.matrix import (
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import RejectionReason
-from allocator.model.pools import build_index, node_devices
+from allocator.model.pools import node_devices
+from allocator.model.slice_index import build_index
 from kube.api.core import Node
 from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy, Scope, Undeclared

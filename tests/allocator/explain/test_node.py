@@ -13,8 +13,9 @@ from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import Reason, RejectionReason, Shortage
 from allocator.model.plan import Budget
-from allocator.model.pools import build_index, node_devices
+from allocator.model.pools import node_devices
 from allocator.model.requests import resolve_requests
+from allocator.model.slice_index import build_index
 from allocator.model.usage import gather_usage
 from allocator.search.attempt import AllocatorOptions
 from kube.api.policy import DeviceCompatibilityPolicy

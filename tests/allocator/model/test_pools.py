@@ -8,12 +8,8 @@ import pytest
 from allocator.model.devices import NodeDevices, PoolState
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import AttemptFailed
-from allocator.model.pools import (
-    SliceIndex,
-    build_index,
-    node_devices,
-    targets_node,
-)
+from allocator.model.pools import node_devices, targets_node
+from allocator.model.slice_index import SliceIndex, build_index
 from kube.api.meta import convert
 from kube.api.node_selector import NodeSelector, NodeSelectorTerm
 from kube.api.resource import (

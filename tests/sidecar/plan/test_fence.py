@@ -36,6 +36,13 @@ def changed_binding(part: Part, **fields: Any) -> Binding:
     return replace(binding, spec=replace(binding.spec, **fields))
 
 
+def excluding(part: Part, field: str) -> Policy:
+    policy = parts(GPU)[part]
+    assert isinstance(policy, Policy)
+    constraints = {**(policy.spec.match_constraints or {}), field: {"matchLabels": {"a": "b"}}}
+    return replace(policy, spec=replace(policy.spec, match_constraints=constraints))
+
+
 def test_all_parts_are_what_the_command_writes() -> None:
     assert set(parts(GPU)) == set(Part)
 
@@ -74,6 +81,9 @@ def test_a_part_that_does_not_exist_opens_the_fence(part: Part) -> None:
         ("without a Lease", Part.HOLDER_BINDING,
          changed_binding(Part.HOLDER_BINDING, param_ref=None)),
         ("without validations", Part.HOLDER_POLICY, Policy()),
+        ("not about one namespace", Part.POLICY, excluding(Part.POLICY, "namespaceSelector")),
+        ("not about some claims", Part.HOLDER_POLICY, excluding(Part.HOLDER_POLICY, "objectSelector")),
+        ("not about a resource", Part.POLICY, excluding(Part.POLICY, "excludeResourceRules")),
     ],
 )  # fmt: skip
 def test_a_part_that_denies_nothing_opens_the_fence(

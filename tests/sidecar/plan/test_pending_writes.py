@@ -2,11 +2,12 @@
 
 import pytest
 
-from sidecar.plan.pending_writes import DecidedOn, PendingWrites
+from sidecar.plan.pending_writes import MAX_IN_DOUBT, DecidedOn, PendingWrites
 from sidecar.plan.writes import Outcome
 
 MADE = None
-CLAIM = ("team", "claim")
+NAME = ("team", "claim")
+CLAIM = (NAME, "uid")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_writes_of_one_object(name: str, outcomes: list[Outcome | None], want: b
 
 def test_one_object_settles_no_other() -> None:
     pending = PendingWrites()
-    for claim, outcome in ((("team", "a"), Outcome.UNKNOWN), (CLAIM, MADE)):
+    for claim, outcome in (((("team", "a"), "uid-a"), Outcome.UNKNOWN), (CLAIM, MADE)):
         pending.begin(claim)
         pending.end(claim, outcome)
 
@@ -82,3 +83,30 @@ def test_a_write_that_is_conditional_on_nothing_stays_in_doubt() -> None:
     pending.forget_settled(lambda _: None)
 
     assert not pending.are_over
+
+
+def test_a_late_write_to_the_claim_before_hides_no_doubt_about_the_one_of_that_name_now() -> None:
+    pending = PendingWrites()
+    now, before = (NAME, "uid-b"), (NAME, "uid-a")
+    for key in (before, now):
+        pending.begin(key)
+    pending.end(now, Outcome.UNKNOWN, DecidedOn("uid-b", 20))
+    pending.end(before, Outcome.UNKNOWN, DecidedOn("uid-a", 10))
+
+    pending.forget_settled(lambda _: DecidedOn("uid-b", 20))
+
+    assert not pending.are_over
+
+
+def test_many_doubts_are_to_be_looked_at_before_the_end() -> None:
+    pending = PendingWrites()
+    for number in range(MAX_IN_DOUBT + 1):
+        assert not pending.has_many_doubts
+        key = (("team", f"claim-{number}"), f"uid-{number}")
+        pending.begin(key)
+        pending.end(key, Outcome.UNKNOWN, DecidedOn(f"uid-{number}", 1))
+    assert pending.has_many_doubts
+
+    pending.forget_settled(lambda _: None)
+
+    assert pending.are_over
