@@ -181,6 +181,23 @@ async def test_such_a_pool_that_changes_while_the_view_is_built_has_another_one_
     assert not made.view.is_behind
 
 
+@pytest.mark.usefixtures("many_nodes")
+async def test_changes_that_come_after_the_build_are_in_force_with_the_view() -> None:
+    made = viewed()
+    made.put(Kind.SLICE, "shared", shared(2, "gpu-b"))
+    made.answer()
+    made.answer()
+    next_view = made.view.next_view
+    assert next_view is not None
+    await build(next_view)
+    made.put(Kind.SLICE, "node-1", slice_of(*devices("gpu-1", "gpu-2"), pool="node-1"))
+
+    cluster = made.answer()
+
+    assert shared_devices(cluster) == ["gpu-b"]
+    assert len(cluster.node_devices("node-1").devices) == 3
+
+
 @pytest.mark.usefixtures("many_nodes", "small_parts")
 async def test_a_view_is_in_force_with_all_changes_that_came_while_it_was_built() -> None:
     made = viewed()
