@@ -184,7 +184,8 @@ def _holder_spec() -> Document:
     }
 
 
-_STATUS_OF_CLAIMS: Final[Mapping[str, Sequence[Document]]] = {
+_STATUS_OF_CLAIMS: Final[Document] = {
+    "matchPolicy": "Equivalent",  # Other versions of the API, too.
     "resourceRules": [
         {
             "apiGroups": ["resource.k8s.io"],
@@ -192,7 +193,7 @@ _STATUS_OF_CLAIMS: Final[Mapping[str, Sequence[Document]]] = {
             "operations": ["UPDATE"],
             "resources": ["resourceclaims/status"],
         }
-    ]
+    ],
 }
 
 

@@ -146,8 +146,10 @@ def _denies(part: Part, part_object: Policy | Binding | None) -> bool:
     match part_object:
         case Policy():
             constraints = part_object.spec.match_constraints or {}
-            excludes = any(constraints.get(field) for field in EXCLUDING_FIELDS)
-            return bool(part_object.spec.validations) and not excludes
+            is_whole = not any(constraints.get(field) for field in EXCLUDING_FIELDS)
+            # Otherwise a write by another version of the API passes.
+            is_whole &= constraints.get("matchPolicy") != "Exact"
+            return bool(part_object.spec.validations) and is_whole
         case Binding():
             policy_name, parameter = _BINDINGS[part]
             spec = part_object.spec

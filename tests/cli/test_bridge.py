@@ -242,6 +242,7 @@ def test_a_part_of_the_fence_with_the_text_of_an_earlier_version_is_brought_up_t
             (part, {"matchConstraints": {"excludeResourceRules": [{"resources": ["*"]}]}})
             for part in (FENCE_PARTS[0], FENCE_PARTS[2])
         ),
+        (FENCE_PARTS[0], {"matchConstraints": {"matchPolicy": "Exact"}}),
         *(
             (part, {"matchConstraints": {field: {"matchLabels": {"a": "b"}}}})
             for part in (FENCE_PARTS[0], FENCE_PARTS[2])

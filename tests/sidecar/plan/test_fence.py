@@ -36,10 +36,10 @@ def changed_binding(part: Part, **fields: Any) -> Binding:
     return replace(binding, spec=replace(binding.spec, **fields))
 
 
-def excluding(part: Part, field: str) -> Policy:
+def excluding(part: Part, field: str, value: object = (1,)) -> Policy:
     policy = parts(GPU)[part]
     assert isinstance(policy, Policy)
-    constraints = {**(policy.spec.match_constraints or {}), field: {"matchLabels": {"a": "b"}}}
+    constraints = {**(policy.spec.match_constraints or {}), field: value}
     return replace(policy, spec=replace(policy.spec, match_constraints=constraints))
 
 
@@ -83,6 +83,7 @@ def test_a_part_that_does_not_exist_opens_the_fence(part: Part) -> None:
         ("without validations", Part.HOLDER_POLICY, Policy()),
         ("not about one namespace", Part.POLICY, excluding(Part.POLICY, "namespaceSelector")),
         ("not about some claims", Part.HOLDER_POLICY, excluding(Part.HOLDER_POLICY, "objectSelector")),
+        ("not about other versions", Part.POLICY, excluding(Part.POLICY, "matchPolicy", "Exact")),
         ("not about a resource", Part.POLICY, excluding(Part.POLICY, "excludeResourceRules")),
     ],
 )  # fmt: skip
