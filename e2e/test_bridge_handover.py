@@ -290,9 +290,11 @@ def test_a_released_driver_is_in_trees_again_while_its_pods_run_on(stage: Owned)
 
     stage.command("bridge", "release", DRIVER, "--apply")
 
-    stage.apply(taker("in-tree-again"), bridged(taker("too-late")))
-    stage.running("in-tree-again")
+    # While the last device is free.
+    stage.apply(bridged(taker("too-late")))
     assert "driver that this scheduler does not own" in stage.waiting("too-late")
+    stage.apply(taker("in-tree-again"))
+    stage.running("in-tree-again")
     stage.running("held")
     assert before.items() <= stage.uids().items()
     assert [] == doubly_held(stage.cluster)
