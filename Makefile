@@ -9,8 +9,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 UNIT := -q
-# One pytest run at the end, so that its closing line is the last that CI reads; one process of it runs
-# the stories, which mostly wait, and another all other tests.
+# One pytest run at the end, so that its closing line is the last that CI reads; three
+# processes for the thirds of the stories, which wait more than they compute, and then for all other tests.
 EVERYTHING := --numprocesses 3 -m "property or oracle or e2e or not e2e"
 
 # Tests start hundreds of processes, and bytecode lets them start in a third of the time.

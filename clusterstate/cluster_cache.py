@@ -13,12 +13,13 @@ from typing import Any, Final
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
 from allocator.features.consumer_limits import ConsumerLimit
+from allocator.model.devices import pool_of
 from allocator.model.feature_gates import Features
 from allocator.model.taint_rules import apply_taint_rules
 from allocator.pods.claims import Name, allocation_of
 from allocator.search.attempt import AllocatorOptions
 from clusterstate.kinds import Changes, Kind
-from clusterstate.tombstones import TombstoneIndex, Tombstones, pool_of
+from clusterstate.tombstones import TombstoneIndex, Tombstones
 from clusterstate.waiting_changes import Unit, WaitingChanges
 from kube.api.extended_resources import extended_resources
 from kube.api.policy import effective_policies
@@ -154,7 +155,7 @@ class ClusterCache:
 
     @property
     def awaits_build(self) -> bool:
-        """Whether changes wait that no batch applies, but a fork would have."""
+        """Return whether changes wait that no batch applies, but a fork would have."""
         return self._waiting.has_wide_pools
 
     @property

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from allocator.model.devices import DeviceId, PoolId, PublishedDevice
+from allocator.model.devices import DeviceId, PoolId, PublishedDevice, pool_of
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name, allocation_of
 from kube.api.resource import ResourceClaim, ResourceSlice
@@ -137,11 +137,6 @@ class TombstoneIndex:
         slices.pop(name, None)
         if not slices:
             self._pools.pop(pool, None)
-
-
-def pool_of(resource_slice: ResourceSlice) -> PoolId:
-    """Return the pool of a slice."""
-    return PoolId(resource_slice.spec.driver, resource_slice.spec.pool.name)
 
 
 def _devices_of(claim: ResourceClaim) -> frozenset[DeviceId]:

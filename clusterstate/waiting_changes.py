@@ -1,4 +1,4 @@
-"""Which changes of slices and nodes are applied together, so that no batch takes long.
+"""The changes of slices and nodes that are applied together, so that no batch takes long.
 
 A change of a slice lays out all nodes that may see its pool. So a pool is a unit: all its slices that
 wait are applied together, and a generation that is complete never counts as incomplete in between. A
@@ -48,7 +48,7 @@ class WaitingChanges:
 
     @property
     def has_wide_pools(self) -> bool:
-        """Whether pools wait that too many nodes see for a part."""
+        """Return whether pools wait that too many nodes see for a part."""
         return bool(self._wide)
 
     def put_node(self, name: str) -> None:

@@ -114,7 +114,7 @@ def test_a_replica_that_ends_in_good_order_hands_over_at_once(
     bridge.start("b")
 
     def told() -> str:
-        """What the scheduler of b has said since."""
+        """Return the words of the scheduler of b since then."""
         return log.read_text().removeprefix(earlier)
 
     cluster.wait_until(lambda: "does not lead" in told(), "b stands by", timeout_s=TIMEOUT_S)

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from allocator.model.devices import DeviceId, PoolId, PublishedDevice
+from allocator.model.devices import DeviceId, PoolId, PublishedDevice, pool_of
 from allocator.model.selectors import SelectorChain, SelectorFailure
 from kube.api.resource import ResourceSlice
 from rules.published_names import PublishedNames, names_of_slices
@@ -172,11 +172,6 @@ class _CachedSelection:
             are_shared=bool(nonempty) and all(selection.are_shared for selection in nonempty),
             failure=min(failures, default=None),
         )
-
-
-def pool_of(slice_: ResourceSlice) -> PoolId:
-    """Return the pool of a slice."""
-    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:

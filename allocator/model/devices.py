@@ -26,6 +26,11 @@ class PoolId(msgspec.Struct, frozen=True, order=True):
         return f"{self.driver}/{self.pool}"
 
 
+def pool_of(slice_: ResourceSlice) -> PoolId:
+    """Return the pool of a slice."""
+    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
+
+
 class DeviceId(msgspec.Struct, frozen=True, order=True):
     """The identity of a device in the cluster."""
 

@@ -7,7 +7,7 @@ pools_experimental.go: slices that a disabled feature gate hides.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from allocator.model.devices import PoolId
+from allocator.model.devices import PoolId, pool_of
 from allocator.model.feature_gates import Features
 from kube.api.resource import Device, ResourceSlice
 
@@ -32,7 +32,7 @@ def find_gated_pools(slices: Iterable[ResourceSlice], features: Features) -> Map
     for slice_ in slices:
         cause = disabled_gate_cause(slice_, features)
         if cause:
-            causes.setdefault(PoolId(slice_.spec.driver, slice_.spec.pool.name), cause)
+            causes.setdefault(pool_of(slice_), cause)
     return causes
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from allocator.model.devices import DeviceId, Pool, PoolId, PublishedDevice
+from allocator.model.devices import DeviceId, Pool, PoolId, PublishedDevice, pool_of
 from allocator.model.feature_gates import Features
 from allocator.model.gated_pools import declares_groups, disabled_gate_cause
 from allocator.model.node_selection import IndexKey, index_keys
@@ -140,10 +140,7 @@ def nodes_of_changes(
 ) -> frozenset[str] | None:
     """Return the nodes that see pools of changed slices; None if that may be any node."""
     changed_pools = {
-        PoolId(slice_.spec.driver, slice_.spec.pool.name)
-        for change in changes
-        for slice_ in change
-        if slice_ is not None
+        pool_of(slice_) for change in changes for slice_ in change if slice_ is not None
     }
     names = {
         published_slice.slice.spec.node_name
@@ -159,7 +156,7 @@ def _find(
 ) -> PublishedSlice | None:
     if old is None:
         return None
-    pool, name = PoolId(old.spec.driver, old.spec.pool.name), old.metadata.name
+    pool, name = pool_of(old), old.metadata.name
     return next((slice_ for slice_ in by_pool.get(pool, ()) if slice_.name == name), None)
 
 
@@ -194,7 +191,7 @@ def _publish(slice_: ResourceSlice, rank: int, features: Features) -> PublishedS
     is_grouped = not features.compatibility_groups and any(map(declares_groups, devices))
     return PublishedSlice(
         slice=slice_,
-        pool=PoolId(driver, pool),
+        pool=pool_of(slice_),
         rank=rank,
         devices=tuple(
             PublishedDevice(id=DeviceId(driver, pool, device.name), device=device, slice=slice_)

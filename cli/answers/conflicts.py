@@ -11,7 +11,7 @@ from allocator.compatibility.conflicts_in_use import (
 )
 from allocator.compatibility.enforcement import groups_reject_the_same, policy_enforcement
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
-from allocator.model.devices import Pool, PoolId
+from allocator.model.devices import Pool, PoolId, pool_of
 from allocator.model.feature_gates import Features
 from allocator.model.pools import whole_pool
 from allocator.model.scheduler_support import SchedulerSupport
@@ -79,11 +79,7 @@ def _sentences(conflict: ConflictInUse, claim: tuple[str, str]) -> Iterator[str]
 
 def _ending(policy: CompiledPolicy, state: ClusterState, support: SchedulerSupport) -> str:
     """Return the reason why a policy did not prevent a conflict; empty where it is enforced."""
-    ids = {
-        PoolId(slice_.spec.driver, slice_.spec.pool.name)
-        for slice_ in state.slices
-        if slice_.spec.driver == policy.driver
-    }
+    ids = {pool_of(slice_) for slice_ in state.slices if slice_.spec.driver == policy.driver}
     pools = [_pool(id_, state) for id_ in sorted(ids)] if support.compatibility_groups else []
     enforcement = policy_enforcement(
         policy,

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.model.devices import Pool, PoolId, PoolState, PublishedDevice
+from allocator.model.devices import Pool, PoolId, PoolState, PublishedDevice, pool_of
 from allocator.model.gated_pools import find_gated_pools
 from allocator.pods.duplicate_resources import DuplicateResource, duplicate_resources
 from cli.answers.device_classes import (
@@ -159,7 +159,7 @@ def build_inventory(
                 for slice_ in slices
                 if slice_.spec.devices
                 and slice_.metadata.name not in slice_names
-                and PoolId(slice_.spec.driver, slice_.spec.pool.name) not in unusable
+                and pool_of(slice_) not in unusable
             )
         ),
         duplicate_resources=duplicate_resources(

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.equivalence import Projection
 from allocator.explain.closest_fit import ClosestFit, closest_fit_when_idle
-from allocator.model.devices import NodeDevices, PoolId, PoolState
+from allocator.model.devices import NodeDevices, PoolId, PoolState, pool_of
 from allocator.model.feature_gates import Features
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
@@ -81,7 +81,7 @@ class IdleCluster:
         self._pools: dict[PoolId, dict[str, ResourceSlice]] = {}
         for number, slice_ in enumerate(slices):
             name = slice_.metadata.name or f"#{number}"
-            self._pools.setdefault(_pool_of(slice_), {})[name] = slice_
+            self._pools.setdefault(pool_of(slice_), {})[name] = slice_
         self._cluster = Cluster(
             slices=[
                 slice_
@@ -100,12 +100,12 @@ class IdleCluster:
 
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         """Add, change or remove a slice."""
-        changed_pools = sorted({_pool_of(slice_) for slice_ in (old, new) if slice_ is not None})
+        changed_pools = sorted({pool_of(slice_) for slice_ in (old, new) if slice_ is not None})
         before = {pool: complete_slices(self._pools.get(pool, {})) for pool in changed_pools}
         if old is not None:
-            self._pools.get(_pool_of(old), {}).pop(old.metadata.name, None)
+            self._pools.get(pool_of(old), {}).pop(old.metadata.name, None)
         if new is not None:
-            self._pools.setdefault(_pool_of(new), {})[new.metadata.name] = new
+            self._pools.setdefault(pool_of(new), {})[new.metadata.name] = new
         for pool in changed_pools:
             after = complete_slices(self._pools.get(pool, {}))
             for name in sorted({*before[pool], *after}):
@@ -366,10 +366,6 @@ def _newest(parts: Mapping[str, ResourceSlice]) -> Mapping[str, ResourceSlice]:
 def _of_count(slice_: ResourceSlice, count: int) -> ResourceSlice:
     pool = replace(slice_.spec.pool, resource_slice_count=count)
     return replace(slice_, spec=replace(slice_.spec, pool=pool))
-
-
-def _pool_of(slice_: ResourceSlice) -> PoolId:
-    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
 def _node_stock(node: NodeDevices, of_class: tuple[Expression, ...]) -> Mapping[str, DriverStock]:

@@ -256,15 +256,20 @@ class _Question:
 
     def _not_owned_rejection(self) -> Rejection:
         """Return that devices are free of other drivers only; owned ones may be in use by victims."""
-        rejection, drivers = not_owned(), self._snapshot.drivers
-        if any(
+        rejection = not_owned()
+        if could_preempt(self._pod, self._snapshot) and self._sees_owned_pool():
+            return unschedulable(rejection.code, rejection.message)
+        return rejection
+
+    def _sees_owned_pool(self) -> bool:
+        """Return whether a node that the pod may use has devices of an owned driver."""
+        drivers = self._snapshot.drivers
+        return bool(drivers) and any(
             pool.driver in drivers
             for name in self._snapshot.cluster.nodes
             if self._may_use(name)
             for pool in pools_of(name, self._snapshot)
-        ):
-            return self._by_victims(rejection.code, rejection.message)
-        return rejection
+        )
 
     def _by_victims(self, code: Code, message: str) -> Rejection:
         """Return a rejection that says whether preemption could help."""

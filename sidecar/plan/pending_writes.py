@@ -89,7 +89,7 @@ class PendingWrites:
 
     @property
     def has_many_doubts(self) -> bool:
-        """Whether it is time to forget those that are over."""
+        """Return whether it is time to forget those that are over."""
         return len(self._in_doubt) > MAX_IN_DOUBT
 
     @property

@@ -10,7 +10,7 @@ from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
 from clusterstate.kinds import Kind
 from kube.api.resource import ResourceSlice
-from sidecar.device_view import DeviceView
+from sidecar.device_view import DeviceView, NextView
 from sidecar.view_updates import build
 from testing.allocation.builders import (
     DRIVER,
@@ -69,6 +69,17 @@ def viewed() -> Viewed:
         made.put(Kind.CLAIM, user, allocated_claim(result(device, pool=pool), name=user), "default")
     made.answer()
     return made
+
+
+def viewed_beside_next() -> tuple[Viewed, NextView]:
+    """The same, and the view that is to be built for another generation of the pool that all nodes see."""
+    made = viewed()
+    made.put(Kind.SLICE, "shared", shared(2, "gpu-b"))
+    made.answer()
+    made.answer()
+    next_view = made.view.next_view
+    assert next_view is not None
+    return made, next_view
 
 
 def remembered(cluster: Cluster) -> list[str]:
@@ -161,12 +172,7 @@ async def test_a_pool_that_many_nodes_see_changes_in_a_view_beside_the_one_in_us
 
 @pytest.mark.usefixtures("many_nodes")
 async def test_such_a_pool_that_changes_while_the_view_is_built_has_another_one_built() -> None:
-    made = viewed()
-    made.put(Kind.SLICE, "shared", shared(2, "gpu-b"))
-    made.answer()
-    made.answer()
-    next_view = made.view.next_view
-    assert next_view is not None
+    made, next_view = viewed_beside_next()
     next_view.cache.apply(next_view.feed.take())
     made.put(Kind.SLICE, "shared", shared(3, "gpu-c"))
     await build(next_view)
@@ -183,12 +189,7 @@ async def test_such_a_pool_that_changes_while_the_view_is_built_has_another_one_
 
 @pytest.mark.usefixtures("many_nodes")
 async def test_changes_that_come_after_the_build_are_in_force_with_the_view() -> None:
-    made = viewed()
-    made.put(Kind.SLICE, "shared", shared(2, "gpu-b"))
-    made.answer()
-    made.answer()
-    next_view = made.view.next_view
-    assert next_view is not None
+    made, next_view = viewed_beside_next()
     await build(next_view)
     made.put(Kind.SLICE, "node-1", slice_of(*devices("gpu-1", "gpu-2"), pool="node-1"))
 
@@ -200,12 +201,7 @@ async def test_changes_that_come_after_the_build_are_in_force_with_the_view() ->
 
 @pytest.mark.usefixtures("many_nodes", "small_parts")
 async def test_a_view_is_in_force_with_all_changes_that_came_while_it_was_built() -> None:
-    made = viewed()
-    made.put(Kind.SLICE, "shared", shared(2, "gpu-b"))
-    made.answer()
-    made.answer()
-    next_view = made.view.next_view
-    assert next_view is not None
+    made, next_view = viewed_beside_next()
     next_view.cache.apply(next_view.feed.take())
     for name in NODES:
         made.put(Kind.SLICE, name, None)
@@ -222,12 +218,7 @@ async def test_a_policy_counts_with_the_view_that_is_built_for_a_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sidecar.device_view.MAX_QUICK_BUILD", 0)
-    made = viewed()
-    made.put(Kind.SLICE, "shared", shared(2, "gpu-b"))
-    made.answer()
-    made.answer()
-    next_view = made.view.next_view
-    assert next_view is not None
+    made, next_view = viewed_beside_next()
     made.put(Kind.POLICY, "policy", policy())
     assert made.answer().options.policies == ()
     await build(next_view)
