@@ -77,7 +77,7 @@ def wait_half_prepared(cluster: Access, namespace: str, well: NodeDriver) -> Non
     def is_prepared() -> bool:
         # The kubelet asks the drivers in any order, and no further after the first failure.
         sync(cluster, namespace, "pod")
-        return bool(well.specs())
+        return ["Completed"] == [record.get("state") for record in well.checkpoint().values()]
 
     cluster.wait_until(is_prepared, f"{well.name} has prepared its part", timeout_s=TIMEOUT_S)
 

@@ -401,14 +401,14 @@ def _problems(
         )
     if status.drivers and status.fence == "incomplete":
         yield (
-            f"of the fence {', '.join(objects.missing_parts)} is missing, so others may allocate owned "
+            f"the fence lacks {', '.join(objects.missing_parts)}, so others may allocate owned "
             f"drivers, and the bridge allocates nothing: `drawbridge bridge own {' '.join(status.drivers)}` "
             "creates it"
         )
     if status.fence == "different":
         different_parts = changed_parts(objects)
         yield (
-            f"of the fence {', '.join(different_parts)} has other text than this version of drawbridge writes; "
+            f"the fence is not as this version of drawbridge writes it, in {', '.join(different_parts)}; "
             "`drawbridge bridge own` with the names of the owned drivers writes it"
             if different_parts
             else f"the ValidatingAdmissionPolicy {FENCE} is not that of the owned drivers; "

@@ -419,7 +419,7 @@ def test_what_the_cluster_refuses_is_one_line_without_usage(
         ("an open fence of nobody", CLUSTER[:4], replace(stored(), fence=OPEN_PATCH), ""),
         ("a policy without its binding", (*CLUSTER[:4], ownership(DRIVER)),
          replace(stored(DRIVER), holder="a", missing_parts=("ValidatingAdmissionPolicyBinding/drawbridge-fence",)),
-         "ValidatingAdmissionPolicyBinding/drawbridge-fence is missing"),
+         "the fence lacks ValidatingAdmissionPolicyBinding/drawbridge-fence"),
         ("a leader that is not ready",
          (*CLUSTER[:4], reporting(ownership(DRIVER), "NotReady", "feature gates differ")),
          replace(stored(DRIVER), holder="a"), "allocates nothing (NotReady): feature gates differ"),
