@@ -38,7 +38,7 @@ Object = dict[str, Any]
 """A Kubernetes object as the API server gives it."""
 
 POLL_S: Final = 0.05
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 90.0
 TOKEN_LIFE_S: Final = 24 * 60 * 60
 
 _PROXY: Final = "kubectl-proxy"

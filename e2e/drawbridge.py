@@ -62,7 +62,7 @@ _SECTIONS: Final = {
 }
 """Deployment to its section of the settings."""
 
-READY_TIMEOUT_S: Final = 30.0
+READY_TIMEOUT_S: Final = 90.0
 
 _REPLACED: Final = frozenset({"Deployment", "Service"})
 _WEBHOOKS: Final = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
@@ -128,6 +128,10 @@ class Drawbridge:
         for name in self._deployments:
             self.stop(name)
         self._delete(self.applied())
+        # A definition that is applied while it is being deleted is gone a moment later.
+        for object_ in self.applied():
+            if object_["kind"] == "CustomResourceDefinition":
+                self._cluster.wait_gone("customresourcedefinitions", object_["metadata"]["name"])
 
     def start(
         self,
@@ -184,7 +188,7 @@ class Drawbridge:
 
     def metrics(self, name: str) -> str:
         """The metrics of a process, in Prometheus' text format."""
-        status, text = self._get(self.endpoints.metrics[name], "/metrics")
+        status, text = self._get(self.endpoints.metrics[name], "/metrics", timeout_s=30)
         assert status == http.client.OK, f"{name} gives no metrics: {status} {text}"
         return text
 
@@ -311,9 +315,9 @@ class Drawbridge:
                     return f"{webhook['name']}: its rules are not filled in"
         return ""
 
-    def _get(self, port: int, path: str) -> tuple[int, str]:
+    def _get(self, port: int, path: str, *, timeout_s: float = 2) -> tuple[int, str]:
         """Status and text of a probe or of metrics; 0 and why when there is no answer."""
-        connection = http.client.HTTPConnection(self.endpoints.host, port, timeout=2)
+        connection = http.client.HTTPConnection(self.endpoints.host, port, timeout=timeout_s)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

@@ -9,7 +9,8 @@ from typing import Final
 from e2e.drawbridge import WEBHOOK, Drawbridge
 
 TIMEOUT_S: Final = 1.0
-"""The kubelet's by default."""
+FAILURE_THRESHOLD: Final = 2
+"""In a row: of the readiness probe in manifests/base/webhook.yaml."""
 PERIOD_S: Final = 0.5
 
 
@@ -17,13 +18,18 @@ PERIOD_S: Final = 0.5
 def watched_probes(
     drawbridge: Drawbridge, paths: Sequence[str] = ("/livez",)
 ) -> Iterator[list[str]]:
-    """Probe the webhook until the end of the block; collects what went wrong."""
+    """Probe the webhook until the end of the block; collects what the kubelet would act on."""
     problems: list[str] = []
+    in_a_row: dict[str, list[str]] = {path: [] for path in paths}
     event = threading.Event()
 
     def probe() -> None:
         while not event.wait(PERIOD_S):
-            problems.extend(problem for path in paths if (problem := _problem(drawbridge, path)))
+            for path in paths:
+                problem = _problem(drawbridge, path)
+                in_a_row[path] = [*in_a_row[path], problem] if problem else []
+                if len(in_a_row[path]) >= FAILURE_THRESHOLD:
+                    problems.extend(in_a_row[path])
 
     thread = threading.Thread(target=probe)
     thread.start()

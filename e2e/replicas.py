@@ -16,7 +16,7 @@ from e2e.drawbridge import CERTIFICATES, WEBHOOK, Drawbridge, merged
 from e2e.processes import Child
 
 COUNT: Final = 2
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 Settings = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from e2e.access import Access, Object, stream
 from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, command_line
 from e2e.inventory import HAMI
 from e2e.objects import claim_template, pod
-from e2e.translated import devices, legacy_keys
+from e2e.translated import devices, legacy_keys, opt_out
 from e2e.users import EDITOR, NOBODY, PODS_ONLY, add_user
 from kube.names import (
     REQUEST_ANNOTATION,
@@ -201,7 +201,7 @@ def test_a_vocabulary_can_be_turned_off(
 @pytest.fixture
 def unreviewed(cluster: Access, namespace: str) -> str:
     """A namespace whose pods nobody sends to the webhook."""
-    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    opt_out(cluster, namespace)
     return namespace
 
 
@@ -226,7 +226,7 @@ def test_a_forged_annotation_where_nobody_reviews_gets_no_template(
         lambda: "TranslationNotSigned" in events_of(cluster, unreviewed, "share"),
         "the pod is told that nobody creates its template",
     )
-    assert unsigned_pods(drawbridge, "missing") == before + 1
+    assert unsigned_pods(drawbridge, "missing") > before
     assert_nothing_was_made(cluster, unreviewed)
 
 
@@ -251,7 +251,7 @@ def test_a_signature_is_of_no_use_in_another_namespace(
         lambda: "TranslationNotSigned" in events_of(cluster, unreviewed, "copy"),
         "the pod is told that nobody creates its template",
     )
-    assert unsigned_pods(drawbridge, "mismatch") == before + 1
+    assert unsigned_pods(drawbridge, "mismatch") > before
     assert_nothing_was_made(cluster, unreviewed)
 
 
@@ -264,7 +264,7 @@ def test_a_signature_is_of_no_use_for_more_claims(
     value = cluster.get("pods", "share", namespace)
     name = template_of(value)
     cluster.wait_for("resourceclaimtemplates", name, namespace)
-    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    opt_out(cluster, namespace)
     cluster.kubectl("delete", "-n", namespace, "pod", "share", "--force")
     cluster.wait_gone("resourceclaimtemplates", name, namespace)
     two = copied(value, "two")
@@ -288,7 +288,7 @@ def test_a_pod_is_served_when_its_namespace_is_taken_out_later(
     name = template_of(cluster.get("pods", "share", namespace))
     cluster.wait_for("resourceclaimtemplates", name, namespace)
 
-    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    opt_out(cluster, namespace)
     cluster.kubectl("delete", "-n", namespace, "resourceclaimtemplate", name)
 
     cluster.wait_for("resourceclaimtemplates", name, namespace)

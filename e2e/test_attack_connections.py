@@ -14,6 +14,7 @@ import pytest
 from e2e.access import Access, stream
 from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.objects import pod
+from e2e.probes import FAILURE_THRESHOLD, TIMEOUT_S
 
 LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 HONEST: Final = 8
@@ -57,9 +58,9 @@ def create(cluster: Access, namespace: str) -> None:
 
 
 def probe(drawbridge: Drawbridge) -> int:
-    """The status of a readiness probe, as patient as the kubelet is by default."""
+    """The status of a readiness probe, as patient as the kubelet is."""
     host, port = drawbridge.endpoints.host, drawbridge.endpoints.probes[WEBHOOK]
-    connection = http.client.HTTPConnection(host, port, timeout=1)
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S * FAILURE_THRESHOLD)
     try:
         connection.request("GET", "/readyz")
         return connection.getresponse().status

@@ -22,7 +22,7 @@ from e2e.inventory import HAMI
 from e2e.load import Load
 from e2e.objects import pod
 from e2e.probes import watched_probes
-from kube.names import TRANSLATE_LABEL
+from e2e.translated import opt_out
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
@@ -224,7 +224,7 @@ def test_pods_that_derive_much_do_not_fill_the_controllers_memory(
 ) -> None:
     """In a namespace that is labelled out, so that the webhook never sees them."""
     bad = forged_pod(cluster, workshop, HONEST, containers=64)
-    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    opt_out(cluster, namespace)
     path = cluster.kind("pods").path(namespace)
     for number in range(50):
         bad["metadata"]["name"] = f"forged-{number}"

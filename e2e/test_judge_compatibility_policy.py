@@ -29,8 +29,6 @@ DRIVER: Final = "modes.example.com"
 MODE: Final = f'device.attributes["{DRIVER}"].?partitioningMode.orValue("")'
 NODE: Final = "modes-0"
 POLICIES: Final = f"/apis/{API_VERSION}/devicecompatibilitypolicies"
-SECONDS: Final = 5.0
-"""Within which a status follows what it is about."""
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 
@@ -113,7 +111,6 @@ def awaited(cluster: Access, want: Mapping[str, str], name: str = "story") -> Ob
         "dcp",
         name,
         until=lambda stored: want.items() <= conditions_of(stored).items(),
-        timeout_s=SECONDS,
     )
 
 
@@ -382,7 +379,7 @@ def test_an_audit_tells_what_would_have_been_refused(
     allocate_by_hand(cluster, "elsewhere", namespace, "gpu-1-mps-0")
 
     task_result = cluster.wait_for(
-        "dcp", "story", until=lambda stored: stored["status"].get("conflicts"), timeout_s=SECONDS
+        "dcp", "story", until=lambda stored: stored["status"].get("conflicts")
     )
 
     assert {
@@ -413,9 +410,7 @@ def test_an_audit_tells_what_would_have_been_refused(
     assert task_result["status"]["conflicts"] == enforced["status"]["conflicts"]
 
     cluster.kubectl("delete", "resourceclaim", "secret-mps", "-n", workshop)
-    cluster.wait_for(
-        "dcp", "story", until=lambda stored: "conflicts" not in stored["status"], timeout_s=SECONDS
-    )
+    cluster.wait_for("dcp", "story", until=lambda stored: "conflicts" not in stored["status"])
 
 
 # --- nothing enforces it --------------------------------------------------------------------------

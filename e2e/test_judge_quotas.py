@@ -78,6 +78,10 @@ def quota(cluster: Access, namespace: str) -> Iterator[str]:
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": HARD}}
     )
     _wait_used(cluster, namespace, {DEVICES: "0", f"requests.{RESOURCE}": "0"})
+    cluster.wait_until(
+        lambda: "status unknown" not in posted(cluster, OBJECTS[0], namespace)[1],
+        "admission knows it, too",
+    )
     yield namespace
     cluster.kubectl("delete", "deviceclass", CLASS, "--wait=false")
 

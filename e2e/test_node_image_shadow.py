@@ -254,5 +254,8 @@ def left(cluster: Cluster) -> list[str]:
     """Return the objects of all kinds but events that have our name."""
     words = ("api-resources", "--verbs=list", "-o", "name")
     kinds = [kind for kind in cluster.kubectl(*words).stdout.split() if "events" not in kind]
-    listed = cluster.kubectl("get", ",".join(kinds), "--all-namespaces", "-o", "name").stdout
-    return [name for name in listed.split() if "drawbridge" in name]
+    get = ("get", ",".join(kinds), "--all-namespaces", "-o", "name")
+    output = cluster.kubectl(*get, check=False)
+    if output.returncode != 0:
+        return [output.stderr]  # A kind that was still listed is gone.
+    return [name for name in output.stdout.split() if "drawbridge" in name]

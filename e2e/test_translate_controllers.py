@@ -76,6 +76,12 @@ def restricted(cluster: Access, namespace: str) -> None:
     cluster.kubectl(
         "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
     )
+    words = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
+    document = stream(pod("early"))
+    cluster.wait_until(
+        lambda: "restricted" in cluster.kubectl(*words, input=document, check=False).stderr,
+        "the API server knows the label",
+    )
 
 
 @pytest.mark.parametrize(

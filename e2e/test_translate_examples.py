@@ -6,7 +6,7 @@ deletes everything again.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -164,29 +164,29 @@ def is_of(pod: Object, name: str) -> bool:
 
 @pytest.fixture(scope="module")
 def applied(cluster: Access, stage: str, twin_stage: str) -> Applied:
-    watch = ("get", "resourceclaims", "-n", stage, "--watch", "--output-watch-events", "-o", "json")
-    watching = cluster.run(
-        f"claims-{stage}", (cluster.kubectl_binary, *watch), cluster.environment()
-    )
-    output = cluster.kubectl("apply", "-n", stage, "-f", EXAMPLES)
-    cluster.kubectl("apply", "-n", twin_stage, "-f", EXAMPLES)
-    for namespace in (stage, twin_stage):
-        now = ("create", "job", "nightly-now", "--from=cronjob/nightly")
-        cluster.kubectl(*now, "-n", namespace)
+    with cluster.watching("resourceclaims") as (_, events):
+        output = cluster.kubectl("apply", "-n", stage, "-f", EXAMPLES)
+        cluster.kubectl("apply", "-n", twin_stage, "-f", EXAMPLES)
+        for namespace in (stage, twin_stage):
+            now = ("create", "job", "nightly-now", "--from=cronjob/nightly")
+            cluster.kubectl(*now, "-n", namespace)
 
-    def run() -> bool:
-        pods = cluster.objects("pods", stage)
-        return len(pods) == PODS and all(pod["status"]["phase"] in ENDS for pod in pods)
+        def run() -> bool:
+            pods = cluster.objects("pods", stage)
+            claims = allocated_claims(events, stage)
+            return len(pods) == PODS and all(
+                pod["status"]["phase"] in ENDS
+                and names_of_claims(pod) <= allocated(pod, claims).keys()
+                for pod in pods
+            )
 
-    cluster.wait_until(run, f"{PODS} pods of the examples run", timeout_s=60)
+        cluster.wait_until(run, f"{PODS} pods of the examples run")
     cluster.wait_until(lambda: len(cluster.objects("pods", twin_stage)) == PODS, "so do the twins")
-    watching.stop()
-    del cluster.children[watching.name]
     return Applied(
         namespace=stage,
         pods=cluster.objects("pods", stage),
         twins=cluster.objects("pods", twin_stage),
-        claims=allocated_claims(watching.log),
+        claims=allocated_claims(events, stage),
         words=output.stderr,
     )
 
@@ -204,17 +204,20 @@ def twin_stage(cluster: Access, stage: str) -> Iterator[str]:
     cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
-def allocated_claims(watched: Path) -> list[Object]:
+def allocated_claims(events: Iterable[Object], namespace: str) -> list[Object]:
     """Every claim that a watch saw with an allocation, as it was then."""
-    claims: dict[str, Object] = {}
-    text, place, decoder = watched.read_text(), 0, json.JSONDecoder()
-    while place < len(text):
-        event, end = decoder.raw_decode(text, place)
-        claim = event["object"]
-        if "allocation" in claim.get("status", {}):
-            claims[claim["metadata"]["uid"]] = claim
-        place = end + len(text[end:]) - len(text[end:].lstrip())
-    return list(claims.values())
+    claims = [
+        event["object"]
+        for event in tuple(events)
+        if event["object"]["metadata"].get("namespace") == namespace
+        and "allocation" in event["object"].get("status", {})
+    ]
+    return list({claim["metadata"]["uid"]: claim for claim in claims}.values())
+
+
+def names_of_claims(pod: Object) -> set[str]:
+    """Names in a pod of the claims that were made of its templates."""
+    return {status["name"] for status in pod["status"].get("resourceClaimStatuses", ())}
 
 
 # --- what becomes of them -------------------------------------------------------------------------

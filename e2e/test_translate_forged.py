@@ -15,8 +15,8 @@ from e2e.drawbridge import CONTROLLER, Drawbridge, command_line
 from e2e.inventory import HAMI, NVIDIA
 from e2e.objects import claim_template, deployment, pod
 from e2e.older_kubernetes import needs
-from e2e.translated import devices, legacy_keys
-from kube.names import MANAGED_LABEL, REQUEST_ANNOTATION, TRANSLATE_LABEL
+from e2e.translated import devices, legacy_keys, opt_out
+from kube.names import MANAGED_LABEL, REQUEST_ANNOTATION
 from kube.quantity import Quantity
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
@@ -105,6 +105,9 @@ def without_controller(cluster: Access, drawbridge: Drawbridge) -> Iterator[Call
         again()
 
 
+REPLACED = frozenset({"ResourceClaimTemplateReplaced", "ResourceClaimReplaced"})
+
+
 @needs(37, "a claim controller that makes a claim in place of one that was deleted")
 def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
     cluster: Access, namespace: str, without_controller: Callable[[], None]
@@ -129,6 +132,9 @@ def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
     template = cluster.get("resourceclaimtemplates", name, namespace)
     assert MANAGED_LABEL in template["metadata"]["labels"]
     assert template["spec"]["spec"] == claim["spec"]
+    cluster.wait_until(
+        lambda: REPLACED <= events_of(cluster, namespace, "share").keys(), "the pod is told of both"
+    )
     events_of_ = events_of(cluster, namespace, "share")
     assert (
         f"ResourceClaimTemplate {name} had other content"
@@ -316,7 +322,7 @@ def test_the_annotation_of_a_pod_that_lives_cannot_change(
 
 def test_an_annotation_past_the_webhook_gains_nothing(cluster: Access, namespace: str) -> None:
     """A namespace that opts out is not reviewed, so anything may stand on its pods."""
-    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    opt_out(cluster, namespace)
     annotations = {REQUEST_ANNOTATION: '{"translationVersion": [[['}
     garbage = pod("garbage", claims={"gpu": "everything"}, annotations=annotations)
     assert create(cluster, namespace, garbage) == (0, "")

@@ -1,14 +1,16 @@
 """Pods as they were translated and as they would be without us, for stories that compare both."""
 
 import copy
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from e2e.access import Object
-from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
+from e2e.access import Access, Object, stream
+from e2e.objects import pod
+from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
 from kube.quantity import Quantity
 
 LEGACY: Final = "nvidia.com/"
@@ -29,6 +31,22 @@ _OF_ONE_OBJECT: Final = frozenset(
 _LABELS_OF_ONE_OWNER: Final = re.compile(r"(batch\.kubernetes\.io/)?(controller-uid|job-name)")
 _POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def opt_out(cluster: Access, namespace: str) -> None:
+    """Label a namespace out of translation, and return when the API server knows it.
+
+    It matches webhooks by what its own cache has of the namespace, which comes after the write.
+    """
+    cluster.kubectl("label", "namespace", namespace, f"{TRANSLATE_LABEL}=false")
+    words = ("create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json")
+    document = stream(pod("opted-out", limits={f"{LEGACY}gpu": 1, f"{LEGACY}gpumem": 100}))
+
+    def is_left_alone() -> bool:
+        output = cluster.kubectl(*words, input=document, check=False)
+        return output.returncode == 0 and bool(legacy_keys(json.loads(output.stdout)))
+
+    cluster.wait_until(is_left_alone, f"pods of {namespace} are left alone")
 
 
 class Allocated(msgspec.Struct, frozen=True, kw_only=True, order=True):

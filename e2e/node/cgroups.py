@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 
 def remove_cgroups(name: str) -> None:

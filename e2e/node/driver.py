@@ -33,7 +33,7 @@ STATE: Final = f"{PLUGINS}/{DRIVER}"
 REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
 CDI: Final = "/run/cdi"
 """/var/run is a link, and would lead out of the node."""
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 90.0
 
 Pools = Sequence[Mapping[str, Any]]
 
