@@ -248,9 +248,13 @@ class Access:
 
     def kind(self, name: str) -> Kind:
         """Return the path and the plural of a kind, by any name that kubectl takes."""
-        if name.lower() not in self._kinds:
-            self._kinds = self._discovered()  # A definition may have come since.
-        assert name.lower() in self._kinds, f"the API server has no kind {name!r}"
+
+        def is_known() -> bool:
+            if name.lower() not in self._kinds:
+                self._kinds = self._discovered()  # A definition may have come since.
+            return name.lower() in self._kinds
+
+        self.wait_until(is_known, f"the API server serves the kind {name}", timeout_s=10)
         return self._kinds[name.lower()]
 
     def _kind_of(self, document: Mapping[str, Any]) -> Kind:
@@ -529,6 +533,10 @@ def _remember(
 
 
 def _is_ready(node: Object) -> bool:
+    """Return whether a node is ready, and has lost the taint with which it was made."""
+    taints = node["spec"].get("taints", ())
+    if any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints):
+        return False
     conditions = node.get("status", {}).get("conditions", ())
     return any(
         condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions

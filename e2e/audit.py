@@ -17,7 +17,7 @@ def stored_claims(cluster: Cluster, offset: int) -> list[dict[str, Any]]:
     """Return the claims as they were stored since then, in order of their versions."""
     with cluster.audit_log.open("rb") as file:
         file.seek(offset)
-        events = [json.loads(line) for line in file]
+        events = [event for line in file if (event := _event(line)) is not None]
     stored = [
         event["responseObject"]
         for event in events
@@ -25,6 +25,15 @@ def stored_claims(cluster: Cluster, offset: int) -> list[dict[str, Any]]:
         and event.get("responseObject", {}).get("kind") == "ResourceClaim"
     ]
     return sorted(stored, key=lambda claim: int(claim["metadata"]["resourceVersion"]))
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """Return an event; None of a part of one, at either end or where an API server was killed."""
+    is_whole = line.startswith(b"{") and line.endswith(b"}\n")
+    try:
+        return dict(json.loads(line)) if is_whole else None
+    except json.JSONDecodeError:
+        return None
 
 
 def conflicts(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:

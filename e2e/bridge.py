@@ -31,13 +31,15 @@ NAMESPACE_FILE: Final = ROOT / "manifests" / "base" / "namespace.yaml"
 LEASE: Final = "drawbridge-bridge"
 PROGRAM: Final = "drawbridge-scheduler"
 READY_TIMEOUT_S: Final = 90.0
+UNAVAILABLE: Final = "the device allocator is not available"
+"""What the plugin says of a pod when the sidecar gives no answer."""
 NEVER_FLUSHED: Final = "--pod-max-in-unschedulable-pods-duration=1h"
 """A flag of the scheduler, so that whoever wakes a waiting pod, it was not the scheduler's own timer."""
 
 _STAYS: Final = frozenset({"Deployment", "ConfigMap"})
 _IMPATIENT: Final = {
-    "leaderElection": {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "500ms"},
-    "writeTimeout": "2s",
+    "leaderElection": {"leaseDuration": "10s", "renewDeadline": "7s", "retryPeriod": "500ms"},
+    "writeTimeout": "3s",
 }
 """Of the sidecar, so that no story waits for a Lease of the usual length."""
 
@@ -191,7 +193,7 @@ class Bridge:
     def metrics(self, name: str = "a") -> str:
         """The sidecar's metrics, in Prometheus' text format."""
         port = self._replicas[name].metrics
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         try:
             connection.request("GET", "/metrics")
             answer = connection.getresponse()
@@ -292,9 +294,11 @@ def bridged(pod: Object, nodes: Sequence[str] = ()) -> Object:
 
 
 def is_waiting(pod: Object) -> bool:
-    """Return whether the scheduler has said that a pod fits nowhere."""
+    """Return whether the scheduler has said that a pod fits nowhere, not that it could not ask."""
     return any(
-        condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
+        condition["type"] == "PodScheduled"
+        and condition.get("reason") == "Unschedulable"
+        and UNAVAILABLE not in condition.get("message", "")
         for condition in pod["status"].get("conditions", ())
     )
 

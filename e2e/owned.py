@@ -73,16 +73,14 @@ class Owned:
         return dict(ownership.get("status", {})) if ownership else {}
 
     def clear(self) -> None:
-        """Delete all pods in good order, and wait until no device is in use."""
+        """Delete all pods in good order, and wait until they and their claims are gone."""
         self.cluster.kubectl("delete", "pods", "--all", "-n", TEAM, "--wait=false")
         self.cluster.wait_until(
             lambda: (
-                not any(
-                    "allocation" in claim.get("status", {})
-                    for claim in self.cluster.objects("resourceclaims", TEAM)
-                )
+                self.cluster.objects("pods", TEAM) == []
+                and self.cluster.objects("resourceclaims", TEAM) == []
             ),
-            "all devices are released",
+            "pods and claims are gone",
             timeout_s=TIMEOUT_S,
         )
 

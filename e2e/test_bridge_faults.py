@@ -107,10 +107,10 @@ def test_a_replica_that_ends_in_good_order_hands_over_at_once(
     cluster: Access, bridge: Bridge, namespace: str, nodes: list[str]
 ) -> None:
     """The next one leads without the wait for writes of one that died."""
-    early = apply_pods(cluster, namespace, nodes)
-    wait_running(cluster, bridge, namespace, early)
     log = cluster.directory / "scheduler-b.log"
     earlier = log.read_text() if log.exists() else ""
+    early = apply_pods(cluster, namespace, nodes)
+    wait_running(cluster, bridge, namespace, early)
     bridge.start("b")
 
     def told() -> str:

@@ -22,7 +22,6 @@ from e2e.owned import AUDITED, TEAM, Owned, taker
 TIMEOUT_S: Final = 120.0
 PRIORITY: Final = "late-important"
 PODS: Final = 4
-A_MINUTE_S: Final = 60.0
 HIDDEN: Final = (("resourceclaims",), ("resourceclaims", "pods"))
 
 pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
@@ -167,7 +166,7 @@ def test_a_relist_that_hides_a_release_leaves_nobody_asleep(
     never_flushed.expire_watches()
 
     for name in second:
-        cluster.wait_running(name, TEAM, timeout_s=A_MINUTE_S)
+        cluster.wait_running(name, TEAM, timeout_s=TIMEOUT_S)
     assert [] == doubly_held(cluster)
 
 

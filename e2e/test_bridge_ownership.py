@@ -169,6 +169,7 @@ def claims(cluster: Access) -> Iterator[Claims]:
     yield claims_
     cluster.kubectl("delete", "-f", ROOT / "manifests" / "bridge" / "fence.yaml")
     cluster.kubectl("delete", "namespace", TEAM, "--wait=false")
+    cluster.wait_gone("namespaces", TEAM)  # Or the next story sees devices that two claims hold.
     cluster.kubectl("delete", *LEASE, "-n", NAMESPACE, "--ignore-not-found")
 
 

@@ -39,9 +39,17 @@ def test_an_important_pod_evicts_one_pod_and_gets_its_device(
 
     cluster.wait_running("high", namespace, timeout_s=TIMEOUT_S)
     # An attempt that came between the end of the victim and the release of its claim evicted none.
-    remaining = [pod_["metadata"] for pod_ in cluster.objects("pods", namespace)]
-    assert [] == [metadata["name"] for metadata in remaining if "deletionTimestamp" in metadata]
-    assert len(remaining) == DEVICES
+    cluster.wait_until(
+        lambda: (
+            not any(
+                "deletionTimestamp" in pod_["metadata"]
+                for pod_ in cluster.objects("pods", namespace)
+            )
+        ),
+        "whoever was evicted is gone",
+        timeout_s=TIMEOUT_S,
+    )
+    assert len(cluster.objects("pods", namespace)) == DEVICES
     assert [] == doubly_held(cluster)
     assert bridge.calls("filter") > 0
 

@@ -57,6 +57,7 @@ def test_until_full_with_two_replicas_and_a_restart_of_the_api_server(
     stage.apply(*(bridged(taker(f"pod-{number}-{index}")) for index in range(PODS)))
 
     _wait_running(stage, PODS // 4)
+    cluster.wait_until(lambda: len(bridge.working()) == 1, "one leads", timeout_s=TIMEOUT_S)
     (leader,) = bridge.working()
     (other,) = set(REPLICAS) - {leader}
     for part in ("scheduler", "sidecar"):

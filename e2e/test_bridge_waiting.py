@@ -23,7 +23,7 @@ SPARE_CALLS: Final = 2
 @pytest.fixture
 def never_flushed(cluster: Access, installed_bridge: Bridge) -> Iterator[Bridge]:
     """The bridge with a scheduler that does not try each waiting pod once a minute."""
-    for name in installed_bridge.working():
+    for name in ("a", "b"):
         installed_bridge.stop(name)
     bridge = Bridge(cluster, drivers=[EXAMPLE], scheduler_flags=(NEVER_FLUSHED,))
     bridge.start(REPLICA)
