@@ -65,7 +65,7 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
 
     scheduler_timeout: PositiveDuration = PositiveDuration(15)
     """Silence of the scheduler beside this process after which the Lease is given back: it hangs, or has
-    ended. The first call may take four times as long. Several times the plugin's `heartbeat`."""
+    ended. The first call may take twenty times as long. Several times the plugin's `heartbeat`."""
 
     held_back_timeout: PositiveDuration = PositiveDuration(300)
     """For devices of a pod that was deleted by force, whose containers may run on: nobody gets them for

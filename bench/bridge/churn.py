@@ -277,6 +277,10 @@ class Churn:
     def _take_sample(self) -> None:
         with self._tending:  # Its scheduler may end while the API server does not answer.
             self._bridge.tend(OTHER)
+        for part in PARTS:
+            child = self._bridge.child(part, LEADER)
+            if child.exit_status is not None:
+                raise RuntimeError(f"the {part} that leads has ended:\n{child.tail()}")
         memory = {
             f"{part}-{replica}": resident_mib(self._bridge.child(part, replica))
             for part in PARTS
