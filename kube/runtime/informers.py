@@ -34,11 +34,11 @@ from kube.client.client import PAGE_SIZE, Client
 from kube.client.responses import WatchEvent
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
+from kube.runtime.availability import Availability
 from kube.runtime.stores import Handler, Key, Projection, Store
 
 T = TypeVar("T")
 
-_UNAVAILABLE: Final = frozenset({403, 404})
 _IN_PLACE: Final = frozenset({0, 429, 502, 503, 504})
 """Statuses after which a watch is resumed at the last resourceVersion; 0 is no answer at all.
 
@@ -83,8 +83,7 @@ class Informer:
         resource: What is followed.
         synced: Set when the first list is complete.
         failures: Calls that failed since the last healthy watch.
-        is_available: False where the API server said last that there is no such resource, as without
-            its definition, or that it is not ours to read.
+        availability: Whether the API server has the resource, and shows it to us.
         is_listing: Objects are being dropped that a list did not have, whose last state is not known.
     """
 
@@ -118,7 +117,7 @@ class Informer:
         self.resource: Final = resource
         self.synced = asyncio.Event()
         self.failures = 0
-        self.is_available = True
+        self.availability: Final = Availability()
         self.is_listing = False
 
     def __len__(self) -> int:
@@ -154,7 +153,7 @@ class Informer:
                 if error.status not in _IN_PLACE:
                     self._version = ""
                 self._log_failure(error)
-                self.is_available = error.status not in _UNAVAILABLE
+                self.availability.failed(error.status)
             # A watch that ends at once is a failure even if it ends well, or the loop could spin.
             lasted_s = self._clock() - self._watching_since
             if is_healthy and lasted_s >= self._settings.healthy_s:
@@ -238,6 +237,7 @@ class Informer:
         async with aclosing(pages):
             async for page in pages:
                 self._last_contact = self._clock()
+                self.availability.answered()
                 keys.update([_key(self._take_unless_outdated(bytes(raw))) for raw in page.items])
                 version = page.resource_version
         newer = {key for key, at in self._written.items() if at > version_number(version)}
@@ -379,7 +379,7 @@ class Subscription(Generic[T]):
     @property
     def is_available(self) -> bool:
         """Whether the API server has, and shows us, the resource, as far as it said."""
-        return self._informer.is_available
+        return self._informer.availability.is_available
 
     @property
     def is_listing(self) -> bool:

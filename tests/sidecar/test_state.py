@@ -58,3 +58,21 @@ async def test_policies_that_a_cluster_does_not_have_are_not(status: int) -> Non
         async with running(informers.run):
             await state.wait_complete()
             assert not state.check()
+
+
+@pytest.mark.parametrize("status", [500, None])
+async def test_nor_are_they_while_the_api_server_of_such_a_cluster_is_away(
+    status: int | None,
+) -> None:
+    """Or each of its restarts that takes long would end the scheduler."""
+    async with FakeApiServer() as server, server.client() as client:
+        publish(server, "node-1")
+        server.fail(404, times=1, matches=is_of_policies)
+        server.fail(status, times=10**6, matches=is_of_policies)
+        informers = quick_informers(client)
+        state = state_with(informers)
+        async with running(informers.run), asyncio.timeout(10):
+            await state.wait_complete()
+            await until(lambda: len(list(filter(is_of_policies, server.calls))) > 3)
+
+            assert not state.check()

@@ -569,6 +569,35 @@ async def test_a_resource_that_is_not_served_is_logged_once_and_again_after_it_w
         assert [(log["event"], log["status"]) for log in logs] == [("watch.failed", 404)]
 
 
+async def test_a_resource_is_available_again_once_it_is_served() -> None:
+    async with FakeApiServer() as server, server.client() as client:
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, node_of)
+        served = asyncio.Event()
+        server.fail(404, times=10**6, matches=lambda _: not served.is_set())
+        async with running(factory.run):
+            await until(lambda: not pods.is_available)
+            served.set()
+            await until(pods.synced.is_set)
+
+            assert pods.is_available
+
+
+@pytest.mark.parametrize(("refusals", "is_believed"), [(2, False), (3, True)])
+async def test_some_refusals_in_a_row_are_believed(refusals: int, is_believed: bool) -> None:
+    """An API server that starts refuses some requests before it has read the roles."""
+    async with FakeApiServer() as server, server.client() as client:
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, node_of)
+        server.fail(403, times=refusals)
+        answered = server.delay(lambda _: pods.failures == refusals)
+        async with running(factory.run):
+            await until(lambda: pods.failures == refusals)
+
+            assert pods.is_available is not is_believed
+            answered.set()
+
+
 async def test_after_a_refresh_every_object_is_projected_anew() -> None:
     suffix = ""
 

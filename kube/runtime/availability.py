@@ -1,0 +1,30 @@
+"""Whether the API server has a resource at all, and shows it to us, as far as its answers tell."""
+
+from typing import Final
+
+REFUSALS: Final = 3
+"""Answers 403 in a row that are believed; an API server that starts gives some until it knows the roles."""
+
+
+class Availability:
+    """What the answers to one resource's calls tell.
+
+    Attributes:
+        is_available: False where the API server said last that there is no such resource, as without
+            its definition, or that it is not ours to read. While it gives no answer that still counts.
+    """
+
+    def __init__(self) -> None:
+        self.is_available = True
+        self._refusals = 0
+
+    def answered(self) -> None:
+        """Note that a list was answered."""
+        self.is_available = True
+        self._refusals = 0
+
+    def failed(self, status: int) -> None:
+        """Note a failure by its HTTP status, 0 without an answer."""
+        self._refusals = self._refusals + 1 if status == 403 else 0
+        if status == 404 or self._refusals == REFUSALS:
+            self.is_available = False
