@@ -11,7 +11,11 @@ from kube.logs import get_logger
 from sidecar.plan.gates import compare_gates
 
 PERIOD_S: Final = 600.0
+DIFFERING_S: Final = 30.0
+"""While gates differ: those who change them wait, and an upgrade may go on beside one old API server."""
 RETRY_S: Final = 2.0
+REFUSALS: Final = 3
+"""Refusals in a row that are believed; an API server that starts refuses until it knows the roles."""
 _NOT_READABLE: Final = frozenset({401, 403, 404})
 
 log = get_logger()
@@ -29,6 +33,7 @@ class GateCheck:
         """
         self._features = features
         self._read_metrics = read_metrics
+        self._refusals = 0
         self._problem = "waiting for the feature gates of the API server"
 
     def problem(self) -> str:
@@ -38,22 +43,24 @@ class GateCheck:
     async def run(self) -> None:
         """Compare until cancelled."""
         while True:
-            is_answered = await self.compare()
-            await asyncio.sleep(PERIOD_S if is_answered else RETRY_S)
+            look_again_s = await self.compare()
+            await asyncio.sleep(look_again_s)
 
-    async def compare(self) -> bool:
-        """Compare once; return whether there was an answer."""
+    async def compare(self) -> float:
+        """Compare once, if there is an answer; return after how many seconds to look again."""
         try:
             metrics = await self._read_metrics()
         except KubeError as error:
-            if error.status not in _NOT_READABLE:
-                return False
+            self._refusals = self._refusals + 1 if error.status in _NOT_READABLE else 0
+            if self._refusals < REFUSALS:
+                return RETRY_S
             # Older installations have no right to read them; what we are told then counts.
             log.info("gates.not_readable", error=str(error))
             problem = ""
         else:
+            self._refusals = 0
             problem = compare_gates(self._features, parse_gates(metrics))
         if problem and problem != self._problem:
             log.error("gates.differ", problem=problem)
         self._problem = problem
-        return True
+        return DIFFERING_S if problem else PERIOD_S

@@ -104,10 +104,12 @@ class HeldBackDevices:
             self._end(held_claim, "the pod has ended")
 
     def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
-        """Take over what an earlier leader held back."""
+        """Take over what an earlier leader held back, for no longer than this clock would say."""
+        latest = rfc3339(held_back.end_of(self._now(), self._timeout_s))
         for held_claim in claims:
             if held_key(held_claim) not in self.claims:
-                self._put(held_claim, slices)
+                until = min(held_claim.until, latest)
+                self._put(msgspec.structs.replace(held_claim, until=until), slices)
         self.expire()
 
     def slice_changed(self, resource_slice: ResourceSlice) -> None:

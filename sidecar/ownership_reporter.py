@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
+from kube.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.plan.ownership_status import (
@@ -56,7 +57,7 @@ class OwnershipReporter:
             now: The wall clock.
             period_s: Between two reports.
         """
-        self._period_s = period_s
+        self._backoff = Backoff(initial_s=period_s, max_s=MAX_RETRY_S)
         self._state = state
         self._writer = writer
         self._holder = holder
@@ -70,7 +71,7 @@ class OwnershipReporter:
         """Report until cancelled."""
         while True:
             await self.report()
-            await asyncio.sleep(min(self._period_s * 2**self._failures, MAX_RETRY_S))
+            await asyncio.sleep(self._backoff.delay_s(self._failures + 1))
 
     async def report(self) -> None:
         """Let go what was held back for long enough, and write the status if it is another."""

@@ -29,11 +29,7 @@ from kube.api.ownership import (
     owned_drivers,
 )
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
-from kube.api.urls import (
-    ALLOCATOR_OWNERSHIPS,
-    PODS,
-    RESOURCE_CLAIMS,
-)
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from sidecar.consumers import ConsumerIndex
 from sidecar.device_view import DeviceView, NextView
@@ -394,18 +390,21 @@ class ClusterState:
                 self.held_back.hold(pod, old, self.slices.values())
 
     def _pod_changed(self, _key: Name, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            names = self.consumers.claims_of.get(old.metadata.uid, frozenset())
+        is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
+        gone = None if is_same else old
+        if gone is not None:
+            names = self.consumers.claims_of.get(gone.metadata.uid, frozenset())
             claims = [claim for name in sorted(names) if (claim := self.claims.store.get(name))]
-            is_hidden = new is None and self._pods.is_listing
-            self.held_back.pod_gone(old, claims, self.slices.values(), is_hidden=is_hidden)
+            # Only a list puts another pod in the place of one.
+            is_hidden = new is not None or self._pods.is_listing
+            self.held_back.pod_gone(gone, claims, self.slices.values(), is_hidden=is_hidden)
         if new is not None and not may_run(new):
             self.held_back.pod_ended(new.metadata.uid)
         self.consumers.replace_pod(old, new)
-        was_bound = old is not None and bool(old.spec.node_name)
-        if new is None and old is not None:
-            self.on_end(old.metadata.uid)
-        elif new is not None and new.spec.node_name and not was_bound:
+        if gone is not None:
+            self.on_end(gone.metadata.uid)
+        was_bound = is_same and old is not None and bool(old.spec.node_name)
+        if new is not None and new.spec.node_name and not was_bound:
             self.on_end(new.metadata.uid)
 
     def _ownership_changed(self, *_: object) -> None:

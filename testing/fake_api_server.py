@@ -28,7 +28,8 @@ from kube.api.urls import Resource
 from kube.backoff import Backoff
 from kube.client.client import Client
 from kube.runtime.events import EventRecorder, EventRecorderSettings, EventResult
-from kube.runtime.informers import InformerFactory, InformerSettings
+from kube.runtime.informer_settings import InformerSettings
+from kube.runtime.informers import InformerFactory
 
 Document = dict[str, Any]
 Key = tuple[str, str]

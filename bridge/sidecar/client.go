@@ -30,6 +30,8 @@ const (
 	maxIdleConnections = 64
 	// Between two greetings while the process waits for its sidecar to lead, which is part of a failover.
 	greetingPause = 250 * time.Millisecond
+
+	preBind = "prebind"
 )
 
 // ErrUnavailable is what calls fail with at once while the sidecar is not usable.
@@ -51,6 +53,7 @@ type Client struct {
 	config       Config
 	scheduler    string
 	http         *http.Client
+	binding      *http.Client // For PreBind, which may wait minutes: it holds up no other call.
 	reservations *reservations
 	greeting     sync.Mutex // Held while a hello is under way.
 
@@ -68,22 +71,26 @@ type Client struct {
 //
 // scheduler is text that no other scheduler process has.
 func NewClient(config Config, scheduler string) *Client {
+	return &Client{
+		config:       config,
+		scheduler:    scheduler,
+		http:         &http.Client{Transport: newTransport(config.Socket)},
+		binding:      &http.Client{Transport: newTransport(config.Socket)},
+		reservations: newReservations(),
+		reason:       "not greeted yet",
+	}
+}
+
+func newTransport(socket string) *http.Transport {
 	dialer := net.Dialer{}
-	transport := &http.Transport{
+	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", config.Socket)
+			return dialer.DialContext(ctx, "unix", socket)
 		},
 		MaxConnsPerHost:     maxConnections,
 		MaxIdleConnsPerHost: maxIdleConnections,
 		IdleConnTimeout:     idleTimeout,
 		DisableCompression:  true,
-	}
-	return &Client{
-		config:       config,
-		scheduler:    scheduler,
-		http:         &http.Client{Transport: transport},
-		reservations: newReservations(),
-		reason:       "not greeted yet",
 	}
 }
 
@@ -146,7 +153,7 @@ func (c *Client) PreBind(ctx context.Context, request *PodRequest) (*VerdictAnsw
 	answer := &VerdictAnswer{}
 	ctx, cancel := context.WithTimeout(ctx, c.config.BindTimeout)
 	defer cancel()
-	return answer, c.call(ctx, "prebind", request, answer)
+	return answer, c.call(ctx, preBind, request, answer)
 }
 
 // Unreserve gives up a reservation and takes back what PreBind wrote for it. When the call fails,
@@ -159,7 +166,7 @@ func (c *Client) Unreserve(ctx context.Context, request *PodRequest) error {
 // waitsForOthers are the calls whose timeout says nothing about the sidecar: it waits in them for drivers,
 // for the API server, or with a plan for its turn. When unreserve or postfilter are not waited for any
 // longer, the sidecar releases the claims nevertheless.
-var waitsForOthers = map[string]bool{"prebind": true, "unreserve": true, "postfilter": true, "wake": true}
+var waitsForOthers = map[string]bool{preBind: true, "unreserve": true, "postfilter": true, "wake": true}
 
 // callInCycle makes a call that the scheduler's serial cycle waits for.
 //
@@ -232,7 +239,11 @@ func (c *Client) post(ctx context.Context, point string, request request, answer
 	// Every call may arrive twice, so net/http may repeat one whose connection was closed while idle.
 	// Present without values, the header is not sent.
 	posted.Header["Idempotency-Key"] = nil
-	response, err := c.http.Do(posted)
+	client := c.http
+	if point == preBind {
+		client = c.binding
+	}
+	response, err := client.Do(posted)
 	if err != nil {
 		return 0, err
 	}

@@ -1,14 +1,17 @@
 package sidecar_test
 
 import (
+	"context"
 	"net/http"
+	"sync"
 	"testing"
+	"time"
 
 	"drawbridge.internal/bridge/sidecar"
 	"drawbridge.internal/bridge/sidecartest"
 )
 
-// Of any answer: a body that is not read to its end would cost the connection.
+// A connection is for PreBind alone. Of any answer: a body that is not read to its end would cost the connection.
 func TestCallsOneAfterTheOtherShareAConnection(t *testing.T) {
 	server := sidecartest.Start(t)
 	client := greeted(t, server)
@@ -27,7 +30,30 @@ func TestCallsOneAfterTheOtherShareAConnection(t *testing.T) {
 		}
 	}
 
-	if got := server.Connections(); got != 1 {
-		t.Errorf("%d connections for 301 calls, want 1", got)
+	if got := server.Connections(); got != 2 {
+		t.Errorf("%d connections for 301 calls, want 2", got)
+	}
+}
+
+// Drivers that make their devices ready late would end the scheduler.
+func TestBindingsThatWaitHoldUpNoOtherCall(t *testing.T) {
+	server := sidecartest.Start(t)
+	server.Say("prebind", sidecartest.Reply{Wait: make(chan struct{})})
+	client := greeted(t, server)
+	client.LimitBindings(2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var bindings sync.WaitGroup
+	for range 3 {
+		bindings.Go(func() { _, _ = client.PreBind(ctx, &sidecar.PodRequest{}) })
+	}
+	defer bindings.Wait()
+	defer cancel()
+	for len(server.Requests("prebind")) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+
+	must(t, ask(t, client))
+	if state := client.Greet(t.Context()); !state.Ready {
+		t.Errorf("the sidecar does not answer a greeting: %s", state.Message)
 	}
 }

@@ -10,7 +10,7 @@ although it succeeded.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -32,6 +32,7 @@ from kube.client.connection import (
     RESTClientObject,
     load_incluster_config,
 )
+from kube.client.connections import Connections
 from kube.client.credentials import (
     KUBECONFIG_ERRORS,
     check_context,
@@ -148,7 +149,7 @@ class Client:
         configuration.client_session_kwargs = {"trust_env": False}
         configuration.proxy = configuration.proxy or proxy_of(configuration.host)
         try:
-            self._connections = RESTClientObject(self._configuration)
+            self._connections = Connections(self._configuration)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
             raise ConfigError(f"TLS to {self._configuration.host}: {error}") from error
         return self
@@ -249,6 +250,7 @@ class Client:
         field_selector: str = "",
         timeout_s: float = 300.0,
         idle_s: float = 150.0,
+        on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield events after a resourceVersion, including bookmarks, until the server ends the watch.
 
@@ -263,6 +265,7 @@ class Client:
             timeout_s: The time after which the server ends the watch.
             idle_s: The time without data after which the connection counts as broken; the API
                 server sends a bookmark about every minute.
+            on_open: Called when the server has accepted the watch.
 
         Raises:
             Gone: The resourceVersion is too old; list again.
@@ -281,6 +284,7 @@ class Client:
         )
         path = resource.path(namespace=namespace)
         async with self._open_response("GET", path, query=query, limits=limits) as answer:
+            on_open()
             async for line in _read_lines(answer.content):
                 event = decode_response(line, WatchEvent)
                 if event.type == "ERROR":

@@ -30,11 +30,12 @@ from kube.api import meta
 from kube.api.urls import Resource
 from kube.api.versions import version_number
 from kube.backoff import Backoff
-from kube.client.client import PAGE_SIZE, Client
+from kube.client.client import Client
 from kube.client.responses import WatchEvent
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from kube.runtime.availability import Availability
+from kube.runtime.informer_settings import DEFAULTS, InformerSettings
 from kube.runtime.stores import Handler, Key, Projection, Store
 
 T = TypeVar("T")
@@ -46,30 +47,6 @@ An answer that cannot be read (200) is none of them: the same request would get 
 """
 
 log = get_logger()
-
-
-class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The pace of an informer's calls. Defaults follow client-go's reflector where it has them.
-
-    Attributes:
-        backoff_s: The longest first pause after a failure; each further one may be twice as long.
-        backoff_limit_s: The longest pause of all.
-        healthy_s: A watch that lasted this long ends a series of failures.
-        watch_s: The shortest and longest time that the server is asked to hold a watch; random
-            between the two, so that informers do not return all at once.
-        idle_s: Of silence, after which a watch counts as dead.
-        page_size: Objects per page of a list.
-    """
-
-    backoff_s: float = 0.8
-    backoff_limit_s: float = 30.0
-    healthy_s: float = 1.0
-    watch_s: tuple[float, float] = (240.0, 480.0)
-    idle_s: float = 150.0
-    page_size: int = PAGE_SIZE
-
-
-DEFAULTS: Final = InformerSettings()
 
 
 class _Head(meta.ApiStruct, frozen=True, kw_only=True):
@@ -236,8 +213,7 @@ class Informer:
         )
         async with aclosing(pages):
             async for page in pages:
-                self._last_contact = self._clock()
-                self.availability.answered()
+                self._note_contact()
                 keys.update([_key(self._take_unless_outdated(bytes(raw))) for raw in page.items])
                 version = page.resource_version
         newer = {key for key, at in self._written.items() if at > version_number(version)}
@@ -247,6 +223,7 @@ class Informer:
         self.is_listing = False
         self._version = "" if self._is_outdated_list else version
         self.synced.set()
+        self.availability.answered()
         self._announce()
 
     async def _watch_until_refreshed(self) -> bool:
@@ -272,12 +249,16 @@ class Informer:
             field_selector=self._scope.field_selector,
             timeout_s=shortest + (longest - shortest) * self._jitter(),
             idle_s=self._settings.idle_s,
+            on_open=self._note_contact,
         )
         self._watching_since = self._clock()
         async with aclosing(events):
             async for event in events:
-                self._last_contact = self._clock()
+                self._note_contact()
                 self._apply(event)
+
+    def _note_contact(self) -> None:
+        self._last_contact = self._clock()
 
     def _apply(self, event: WatchEvent) -> None:
         raw = bytes(event.object)

@@ -7,15 +7,21 @@ import pytest
 
 from allocator.model.feature_gates import Features
 from kube.errors import Forbidden, KubeError
-from sidecar.gate_check import GateCheck
+from sidecar.gate_check import DIFFERING_S, PERIOD_S, RETRY_S, GateCheck
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import FakeScheduler, publish, sidecar_beside
 
 OFF = 'kubernetes_feature_enabled{name="DRAConsumableCapacity",stage="BETA"} 0\n'
 
 
-def answering(answer: str | KubeError) -> Callable[[], Awaitable[str]]:
+FORBIDDEN = Forbidden("no", status=403)
+
+
+def answering(*answers: str | KubeError) -> Callable[[], Awaitable[str]]:
+    rest = iter(answers)
+
     async def read() -> str:
+        answer = next(rest)
         if isinstance(answer, KubeError):
             raise answer
         return answer
@@ -24,25 +30,37 @@ def answering(answer: str | KubeError) -> Callable[[], Awaitable[str]]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "is_answered", "problem"),
+    ("answer", "look_again_s", "problem"),
     [
-        (OFF, True, "DRAConsumableCapacity is on here and off there"),
-        ("", True, ""),
-        (Forbidden("no", status=403), True, ""),
-        (KubeError("no response"), False, "waiting for the feature gates"),
+        (OFF, DIFFERING_S, "DRAConsumableCapacity is on here and off there"),
+        ("", PERIOD_S, ""),
+        (FORBIDDEN, RETRY_S, "waiting for the feature gates"),
+        (KubeError("no response"), RETRY_S, "waiting for the feature gates"),
     ],
-    ids=["other gates", "equal gates", "not ours to read", "no answer"],
+    ids=["other gates", "equal gates", "refused once", "no answer"],
 )
 async def test_what_an_answer_means(
-    answer: str | KubeError, is_answered: bool, problem: str
+    answer: str | KubeError, look_again_s: float, problem: str
 ) -> None:
     check = GateCheck(Features(), answering(answer))
     assert "waiting" in check.problem()
 
-    assert await check.compare() is is_answered
+    assert await check.compare() == look_again_s
 
     assert problem in check.problem()
     assert bool(problem) is bool(check.problem())
+
+
+async def test_refusals_are_believed_once_there_are_some_in_a_row() -> None:
+    """An API server that starts refuses until it knows the roles; the gates differed before."""
+    away = KubeError("no response")
+    check = GateCheck(Features(), answering(OFF, FORBIDDEN, FORBIDDEN, away, *[FORBIDDEN] * 3))
+    for _ in range(6):
+        await check.compare()
+        assert "DRAConsumableCapacity" in check.problem()
+
+    assert await check.compare() == PERIOD_S
+    assert not check.problem()
 
 
 async def test_a_scheduler_keeps_a_sidecar_whose_gates_differ(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from allocator.pods.claims import allocation_of
 from kube.api.core import Pod, PodSpec
@@ -19,7 +20,7 @@ from sidecar.plan.held_back import without_counted
 from sidecar.settings import SidecarSettings
 from testing.allocation.builders import DRIVER, allocated_claim, result
 from testing.builders import Document
-from testing.fake_api_server import FakeApiServer, until
+from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
@@ -28,6 +29,7 @@ from testing.sidecar.scheduler import (
     put_pod,
     sidecar_beside,
 )
+from tests.sidecar.test_state import state_with
 
 DAY = datetime(2026, 11, 21, tzinfo=UTC)
 LATER = "2026-11-21T00:00:30Z"
@@ -382,3 +384,41 @@ def test_a_pod_whose_end_a_list_hid_holds_its_devices_for_half_a_minute() -> Non
         devices.pod_gone(pod, () if is_claim_first else (claim,), (), is_hidden=True)
 
         assert [held.until for held in devices.claims.values()] == [LATER], is_claim_first
+
+
+async def test_a_pod_in_whose_place_a_list_puts_another_has_ended() -> None:
+    """As of a StatefulSet, while nothing was watched: each has its own end, and neither was seen."""
+    async with FakeApiServer() as server, server.client() as client:
+        publish(server, "node-1", per_node=1)
+        first = running_pod(server, "a")
+        informers = quick_informers(client)
+        state = state_with(informers, held_back_timeout_s=300.0)
+        ended: list[str] = []
+        async with running(informers.run):
+            await state.wait_complete()
+            state.on_end = ended.append
+            server.break_watches()
+            server.remove(PODS, "a", "default")
+            metadata = {"namespace": "default", "name": "a", "uid": "second"}
+            server.put(PODS, first | {"metadata": metadata})
+            server.expire()
+            await until(lambda: "second" in ended)
+
+            (held_claim,) = state.held_back.claims.values()
+            assert ended == [first["metadata"]["uid"], "second"]
+            assert held_claim.pod_uid == first["metadata"]["uid"]
+            assert held_claim.until == LATER
+
+
+def test_what_an_earlier_leader_held_back_is_held_no_longer_than_by_this_clock() -> None:
+    changes: list[HeldBackClaim] = []
+    devices = HeldBackDevices(now=lambda: DAY, timeout_s=30.0, on_change=changes.append)
+    of_a_fast_clock = replace(held("fast", "a", gpu("gpu-0")), until="2026-11-21T05:00:00Z")
+    of_this_clock = replace(held("this", "b", gpu("gpu-1")), until="2026-11-21T00:00:10Z")
+
+    devices.restore([of_a_fast_clock, of_this_clock], ())
+
+    assert [held_claim.until for held_claim in devices.claims.values()] == [
+        LATER,
+        of_this_clock.until,
+    ]

@@ -19,14 +19,14 @@ def is_of_policies(call: Call) -> bool:
     return POLICIES in call.path
 
 
-def state_with(informers: InformerFactory) -> ClusterState:
+def state_with(informers: InformerFactory, *, held_back_timeout_s: float = 1.0) -> ClusterState:
     return ClusterState(
         informers,
         Features(),
         drivers=frozenset(),
         default_strategy="FirstFit",
         now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
-        held_back_timeout_s=1.0,
+        held_back_timeout_s=held_back_timeout_s,
         binding_timeout_s=1.0,
     )
 

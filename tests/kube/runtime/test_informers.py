@@ -16,9 +16,9 @@ from kube.api import meta
 from kube.api.core import Pod
 from kube.api.urls import Resource
 from kube.client.client import Client
+from kube.runtime.informer_settings import InformerSettings
 from kube.runtime.informers import (
     InformerFactory,
-    InformerSettings,
     Subscription,
     unsynced_resources,
     wait_synced,
@@ -581,6 +581,23 @@ async def test_a_resource_is_available_again_once_it_is_served() -> None:
             await until(pods.synced.is_set)
 
             assert pods.is_available
+
+
+async def test_a_watch_that_breaks_without_an_event_is_no_failure_if_it_lasted() -> None:
+    """As behind a proxy that ends idle connections."""
+    settings = InformerSettings(backoff_s=60.0, healthy_s=0.0)
+    async with FakeApiServer() as server, server.client() as client:
+        factory = InformerFactory(client, settings=settings, jitter=lambda: 1.0)
+        pods = factory.subscribe(PODS, node_of)
+
+        def has_broken_some() -> bool:
+            server.break_watches()
+            return server.counts["WATCH"] > 3
+
+        async with running(factory.run):
+            await until(has_broken_some)
+
+            assert not pods.failures
 
 
 @pytest.mark.parametrize(("refusals", "is_believed"), [(2, False), (3, True)])
