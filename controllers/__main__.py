@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
+from allocator.model.selectors import clear_selector_caches
 from clusterstate.autoscalers import ObjectName
 from clusterstate.evaluator import RuleEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
@@ -160,7 +162,7 @@ async def control(process: Process[Settings]) -> None:
             election=settings.controllers.leader_election,
             server=settings.controllers,
             registry=registry,
-            loops=(engine.run,),
+            loops=(engine.run, partial(engine.run_retries, clear_selector_caches)),
         )
 
 

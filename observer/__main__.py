@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
+from allocator.model.selectors import clear_selector_caches
 from kube.names import OBSERVER_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
@@ -41,8 +43,10 @@ async def observe(process: Process[Settings]) -> None:
         registry.register(CacheCollector(informers))
         registry.register(QueueCollector([observer.controller]))
         probes = ProbeServer(settings, {"informers": observer.check}, registry)
-        loops = [probes.run, engine.run, informers.run, recorder.run, observer.run]
-        await run_until_signal(loops)
+        keep_asking = partial(engine.run_retries, clear_selector_caches)
+        await run_until_signal(
+            [probes.run, engine.run, keep_asking, informers.run, recorder.run, observer.run]
+        )
 
 
 COMMAND: Final = Command(

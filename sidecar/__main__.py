@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from allocator.model.selectors import clear_selector_caches
 from kube.client.client import Client
 from kube.names import SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
@@ -185,6 +186,12 @@ def begin(
         state, writer, holder=process.identity, problem=problem, now=process.now
     )
 
+    def forget_verdicts() -> None:
+        """Have all selectors asked again."""
+        clear_selector_caches()
+        state.renew_view()
+        explainer.end_view()
+
     async def follow() -> None:
         """Follow the cluster, once no write of the leader before can be under way."""
         session.begin(service, problem)
@@ -201,6 +208,7 @@ def begin(
                 exempt_caches()
                 group.create_task(explainer.run())
                 group.create_task(ViewUpdater(state, service, engine=engine).run())
+                group.create_task(engine.run_retries(forget_verdicts))
                 group.create_task(check_drift(service, settings.drift_check_period))
         finally:
             session.end()

@@ -74,11 +74,17 @@ class DeviceView:
         )
         self._feed = ChangeFeed()
         self._feeds = [self._feed]
+        self._is_outdated = False
 
     @property
     def is_behind(self) -> bool:
         """Whether a further answer would apply changes that are known, without new ones."""
-        return self.cache.is_behind or self.cache.awaits_build or self.next_view is not None
+        return (
+            self.cache.is_behind
+            or self.cache.awaits_build
+            or self.next_view is not None
+            or self._is_outdated
+        )
 
     @property
     def has_news(self) -> bool:
@@ -99,20 +105,26 @@ class DeviceView:
         if self.next_view is not None and self.next_view.is_built:
             self._adopt(self.next_view)
         changes = self._feed.take()
-        concerns_all = bool(changes.get(Kind.POLICY)) or settings != self.settings
+        is_another = settings != self.settings or self._is_outdated
+        concerns_all = bool(changes.get(Kind.POLICY)) or is_another
         if not (concerns_all or self.cache.awaits_build):
             return changes
         if concerns_all and self.cache.size <= MAX_QUICK_BUILD:
-            if settings != self.settings:
-                self.settings = settings
+            if is_another:
+                self.settings, self._is_outdated = settings, False
                 self.cache = self.cache.fork(consumer_limits(settings))
             return changes
         if self.next_view is None:
+            self._is_outdated = False
             feed = self._new_feed(changes)
             cache = self.cache.fork(consumer_limits(settings))
             self.next_view = NextView(cache=cache, feed=feed, settings=settings)
         # While a view is being built, its feed has got changes of policies as well.
         return {kind: objects for kind, objects in changes.items() if kind is not Kind.POLICY}
+
+    def renew(self) -> None:
+        """Have another view of the same objects, since selectors may have other verdicts by now."""
+        self._is_outdated = True
 
     def rebuild(self, settings: tuple[OwnedDriver, ...]) -> None:
         """Begin anew with everything."""

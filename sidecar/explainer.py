@@ -121,7 +121,7 @@ class Explainer:
                 await self.explain_due_pods()
             except Exception:
                 log.exception("explanations.failed")
-                self._end_view()
+                self.end_view()
                 await asyncio.sleep(RETRY_S)
 
     async def explain_due_pods(self) -> None:
@@ -133,7 +133,7 @@ class Explainer:
             self._record([name], None)
         if not pods:
             if self._view is not None and len(self._view.feed) > MAX_IDLE_CHANGES:
-                self._end_view()
+                self.end_view()
             return
         view = self._current_view()
         changes = view.feed.take()
@@ -157,13 +157,14 @@ class Explainer:
         """Return the view, with the options of now; the first pod that waits is what it is made for."""
         settings = self._state.applied_settings
         if self._view is not None and self._view.settings != settings:
-            self._end_view()
+            self.end_view()
         if self._view is None:
             cache, feed = self._state.second_view()
             self._view = _View(cache, feed, settings)
         return self._view
 
-    def _end_view(self) -> None:
+    def end_view(self) -> None:
+        """Keep nothing of the devices; the next pod that waits is explained on a view of its own."""
         if self._view is not None:
             self._state.end_view(self._view.feed)
             self._view = None

@@ -14,9 +14,10 @@ PERIOD_S: Final = 600.0
 DIFFERING_S: Final = 30.0
 """While gates differ: those who change them wait, and an upgrade may go on beside one old API server."""
 RETRY_S: Final = 2.0
+REFUSED_S: Final = 1.0
 REFUSALS: Final = 3
 """Refusals in a row that are believed; an API server that starts refuses until it knows the roles."""
-_NOT_READABLE: Final = frozenset({401, 403, 404})
+_REFUSED: Final = frozenset({401, 403})
 
 log = get_logger()
 
@@ -51,9 +52,9 @@ class GateCheck:
         try:
             metrics = await self._read_metrics()
         except KubeError as error:
-            self._refusals = self._refusals + 1 if error.status in _NOT_READABLE else 0
-            if self._refusals < REFUSALS:
-                return RETRY_S
+            self._refusals = self._refusals + 1 if error.status in _REFUSED else 0
+            if self._refusals < REFUSALS and error.status != 404:
+                return REFUSED_S if self._refusals else RETRY_S
             # Older installations have no right to read them; what we are told then counts.
             log.info("gates.not_readable", error=str(error))
             problem = ""

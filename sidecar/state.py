@@ -119,15 +119,8 @@ class ClusterState:
             *(self._inventory[kind] for kind in self._inventory if kind in OPTIONAL),
         )
         self._owned_drivers: frozenset[str] = frozenset()
-        self._required: Final[tuple[Subscription[Any], ...]] = (
-            self.claims,
-            self._pods,
-            *(
-                subscription
-                for kind, subscription in self._inventory.items()
-                if kind not in OPTIONAL
-            ),
-        )
+        required = [self._inventory[kind] for kind in self._inventory if kind not in OPTIONAL]
+        self._required: Final[tuple[Subscription[Any], ...]] = (self.claims, self._pods, *required)
         self.holds: Final[dict[str, Hold]] = {}
         self.consumers: Final = ConsumerIndex(self.claims.store)
         self._uid_by_name: dict[Name, str] = {}
@@ -331,6 +324,12 @@ class ClusterState:
         """Begin the view of the devices anew, which may be wrong after a bug."""
         self._view.rebuild(self._driver_settings)
         self.version += 1
+
+    def renew_view(self) -> None:
+        """Have the selectors of all verdicts asked again."""
+        self._view.renew()
+        self.version += 1
+        self.inventory_changed.set()
 
     def second_view(self) -> tuple[ClusterCache, ChangeFeed]:
         """Return a view of the devices that is the caller's, and the changes that bring it up to date."""

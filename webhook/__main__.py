@@ -19,6 +19,7 @@ from admission.webhook_configuration import (
     exempt_namespaces,
     validating_configuration,
 )
+from allocator.model.selectors import clear_selector_caches
 from clusterstate.autoscalers import ObjectName
 from clusterstate.evaluator import RuleEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
@@ -145,8 +146,9 @@ async def serve(process: Process[Settings]) -> None:
 
         try:
             keep_worker = partial(engine.run, evaluator.wait_ready)
+            keep_asking = partial(engine.run_retries, clear_selector_caches)
             await run_until_signal(
-                [probes.run, informers.run, evaluator.run, keep_worker, answer],
+                [probes.run, informers.run, evaluator.run, keep_worker, keep_asking, answer],
                 before_end=endpoint.drain,
             )
         finally:

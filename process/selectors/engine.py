@@ -40,8 +40,11 @@ DEADLINE_S: Final = 1.0
 START_S: Final = 30.0
 """Wall time until the first answer of a new worker."""
 MAX_RESTARTS_PER_MINUTE: Final = 30
+TRY_AGAIN_S: Final = 60.0
+"""After which expressions are asked again that were not looked at."""
 MAX_REMEMBERED: Final = 4096
 MAX_REMEMBERED_BYTES: Final = 2**20
+_GREETING: Final = frame(Call("true", Environment.STORED))
 COMMAND: Final = (sys.executable, "-m", "process.selectors.worker")
 
 V = TypeVar("V")
@@ -57,7 +60,8 @@ class WorkerEngine:
     """A `SelectorEngine` in a process of its own. Safe for several threads.
 
     An expression during which the worker was lost is not tried again while this process lives: a
-    changed expression is another one.
+    changed expression is another one. One that was not looked at, since there was no worker, is no worse
+    than others; those who keep answers have to forget them then (`run_retries`).
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class WorkerEngine:
         self._lock = threading.RLock()
         self._worker: _Worker | None = None
         self._lost_s: list[float] = []
+        self._has_unasked = False
         self._stopped: SizedCache[bytes, str] = _small_cache()
         self._compiled: SizedCache[bytes, Compiled | Fault] = _small_cache()
 
@@ -92,6 +97,21 @@ class WorkerEngine:
             await asyncio.Event().wait()
         finally:
             self.close()
+
+    async def run_retries(
+        self, forget: Callable[[], None], *, period_s: float = TRY_AGAIN_S
+    ) -> None:
+        """Have answers forgotten now and then that were given without a look, until cancelled.
+
+        Args:
+            forget: Drops what was kept of answers, on the event loop.
+            period_s: Between two times.
+        """
+        while True:
+            await asyncio.sleep(period_s)
+            has_unasked, self._has_unasked = self._has_unasked, False
+            if has_unasked:
+                forget()
 
     def start(self) -> None:
         """Start the worker without waiting for it."""
@@ -135,6 +155,9 @@ class WorkerEngine:
             self._require_not_stopped(key)
             worker = self._running()
             try:
+                if not worker.has_answered:
+                    # Else a costly expression would pass for a worker that does not start.
+                    worker.ask(_GREETING, START_S)
                 return worker.ask(frame(call), self._deadline_s)
             except _WorkerLost as loss:
                 return self._give_up(key, worker, str(loss))
@@ -151,6 +174,7 @@ class WorkerEngine:
         self._lost_s.append(self._clock())
         log.warning("selector.stopped", reason=why, expression=key.hex()[:16])
         if not worker.has_answered:  # It is not the expression's fault.
+            self._has_unasked = True
             raise UnsupportedSelector("the process that evaluates expressions does not start")
         message = f"its evaluation was stopped ({why}); it is not tried again until it changes"
         self._stopped.put(key, message, size=len(message))
@@ -165,8 +189,9 @@ class WorkerEngine:
             now_s = self._clock()
             self._lost_s = [lost_s for lost_s in self._lost_s if now_s - lost_s < 60]
             if len(self._lost_s) >= MAX_RESTARTS_PER_MINUTE:
+                self._has_unasked = True
                 raise UnsupportedSelector("too many evaluations had to be stopped in a minute")
-            self._worker = _Worker(self._command, START_S)
+            self._worker = _Worker(self._command)
         return self._worker
 
 
@@ -177,7 +202,7 @@ class _Worker:
         has_answered: It has started.
     """
 
-    def __init__(self, command: tuple[str, ...], start_s: float) -> None:
+    def __init__(self, command: tuple[str, ...]) -> None:
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         # No credential, address or setting of this process is in the environment of the worker.
         self._process = subprocess.Popen(  # noqa: S603 - a fixed command
@@ -190,7 +215,6 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._questions, self._answers = self._process.stdin, self._process.stdout
-        self._start_s = start_s
         self.has_answered = False
 
     @property
@@ -204,7 +228,7 @@ class _Worker:
         Raises:
             _WorkerLost: It ended, or took too long.
         """
-        ends_s = time.monotonic() + (deadline_s if self.has_answered else self._start_s)
+        ends_s = time.monotonic() + deadline_s
         try:
             self._questions.write(question)
             size = int.from_bytes(self._read(HEADER_BYTES, ends_s), "big")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from allocator.model.feature_gates import Features
-from kube.errors import Forbidden, KubeError
-from sidecar.gate_check import DIFFERING_S, PERIOD_S, RETRY_S, GateCheck
+from kube.errors import Forbidden, KubeError, NotFound
+from sidecar.gate_check import DIFFERING_S, PERIOD_S, REFUSED_S, RETRY_S, GateCheck
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import FakeScheduler, publish, sidecar_beside
 
@@ -34,10 +34,11 @@ def answering(*answers: str | KubeError) -> Callable[[], Awaitable[str]]:
     [
         (OFF, DIFFERING_S, "DRAConsumableCapacity is on here and off there"),
         ("", PERIOD_S, ""),
-        (FORBIDDEN, RETRY_S, "waiting for the feature gates"),
+        (FORBIDDEN, REFUSED_S, "waiting for the feature gates"),
+        (NotFound("nothing there", status=404), PERIOD_S, ""),
         (KubeError("no response"), RETRY_S, "waiting for the feature gates"),
     ],
-    ids=["other gates", "equal gates", "refused once", "no answer"],
+    ids=["other gates", "equal gates", "refused once", "not served", "no answer"],
 )
 async def test_what_an_answer_means(
     answer: str | KubeError, look_again_s: float, problem: str
