@@ -42,8 +42,9 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
 def test_pods_of_the_default_scheduler_are_served(stage: Owned) -> None:
     """With devices and without, and what waits is woken by a release."""
     takers = [f"taker-{number}" for number in range(4)]
-    stage.apply(pod("plain"), *(taker(name) for name in takers))
-    stage.running("plain", *takers)
+    own = pod("own", schedulerName="drawbridge-scheduler")  # As the pods of the overlay are.
+    stage.apply(pod("plain"), own, *(taker(name) for name in takers))
+    stage.running("plain", "own", *takers)
     stage.apply(taker("late"))
     stage.waiting("late")
 

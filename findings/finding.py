@@ -108,7 +108,8 @@ class Code(StrEnum):
     """A claim or template does not exist yet, or nothing tells the driver of a class, so the pod may
     have the wrong scheduler."""
     DRIVER_OWNED_BY_BRIDGE = "driverOwnedByBridge"
-    """The pod names a scheduler that cannot allocate a driver that the bridge owns."""
+    """The pod names a scheduler that cannot allocate a driver that the bridge owns; the webhook as installed is
+    not asked about pods that name one."""
     DRIVER_NOT_OWNED = "driverNotOwned"
     """The pod names the scheduler of the bridge, which does not own its driver."""
     NODE_NAME_SET = "nodeNameSet"

@@ -24,7 +24,7 @@ class SidecarElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True)
     """The election of the sidecar that works."""
 
     resource_name: Name = BRIDGE_ACCOUNT
-    """Of the Lease, in `namespace`. The fence reads the holder from this one."""
+    """Of the Lease, in `namespace`. Leave it: fence, role and `drawbridge bridge` name this one."""
 
     retry_period: PositiveDuration = PositiveDuration(1)
     """Between attempts to renew or to become leader. Half of what others take: after an orderly end it
@@ -47,8 +47,8 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     """Which of several replicas works."""
 
     write_timeout: PositiveDuration = PositiveDuration(5)
-    """Of one write, in the API server, too. A new leader waits for as long before it begins, so that
-    no write of the one before is under way; unless that one ended in good order."""
+    """Of one write, in the API server, too. A new leader waits for as long and a second before it begins,
+    so that no write of the one before is under way; unless that one said that its last had ended."""
 
     write_deadline: PositiveDuration = PositiveDuration(20)
     """For allocating one claim, with all attempts."""

@@ -186,6 +186,17 @@ def test_only_probes_can_be_reached_and_metrics_where_somebody_says_so() -> None
     }
 
 
+def test_as_the_only_scheduler_it_places_its_own_pods() -> None:
+    """Or none could be replaced: the name is in both profiles, of this overlay and of what it replaces."""
+    (patch,) = of_kind("Deployment", ROOT / "manifests" / "overlays" / "bridge-only")
+    (base,) = of_kind("Deployment")
+
+    assert patch["metadata"]["name"] == base["metadata"]["name"]
+    assert patch["metadata"]["namespace"] == base["metadata"]["namespace"]
+    (profile,) = data("scheduler.yaml")["profiles"]
+    assert patch["spec"] == {"template": {"spec": {"schedulerName": profile["schedulerName"]}}}
+
+
 def test_as_the_only_scheduler_it_has_the_same_profile_under_both_names() -> None:
     overlay = ROOT / "manifests" / "overlays" / "bridge-only"
     (patch,) = of_kind("ConfigMap", overlay)

@@ -84,7 +84,7 @@ _FIELDS: Final[Mapping[type, Mapping[str, Entry]]] = {
             **_CONDITIONS,
         },
         "holder": {
-            "description": "Identity of the process that leads, as in the Lease.",
+            "description": "Identity of the process that led last, as in the Lease.",
             "maxLength": 253,
         },
         "drivers": {

@@ -252,7 +252,7 @@ func (c *Client) post(ctx context.Context, point string, request request, answer
 	if err != nil {
 		return 0, err
 	}
-	*answer.base() = Answer{} // The protocol leaves out what is zero, and this may be a second answer.
+	*answer.base() = Answer{} // This may be a second answer.
 	if len(text) > maxAnswer {
 		answer.base().Message = fmt.Sprintf("more than %d bytes", maxAnswer)
 		return http.StatusInternalServerError, nil

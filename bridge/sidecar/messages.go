@@ -96,7 +96,7 @@ type PreFilterAnswer struct {
 	Complete *bool        `json:"complete"`
 }
 
-// IsComplete reports whether no further node fits; the protocol leaves out what is the default.
+// IsComplete reports whether no further node fits; an answer that does not say has all.
 func (a *PreFilterAnswer) IsComplete() bool { return a.Complete == nil || *a.Complete }
 
 // FilterRequest asks whether a pod fits on one node with other pods than there are.

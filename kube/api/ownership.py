@@ -104,7 +104,7 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
     """The report of the bridge.
 
     Attributes:
-        holder: Identity of the leading process; empty while none leads.
+        holder: Identity of the process that led last, as in the Lease.
         held_back: Read by the next leader, too.
     """
 
