@@ -1,7 +1,8 @@
 """`python -m bench [--out FILE]`: measure, print a table, write JSON lines.
 
 `--only bridge` compares schedulers on control planes of its own; it is not among the suites that run
-without `--only`, since it needs the machine for itself for a quarter of an hour. `--only hami-dra` needs a checkout of HAMi-DRA's source.
+without `--only`, since it needs the machine for itself for a quarter of an hour. `--only hami-dra`
+needs a checkout of HAMi-DRA's source.
 """
 
 import sys

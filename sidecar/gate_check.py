@@ -8,6 +8,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.gate_metrics import parse_gates
 from kube.errors import KubeError
 from kube.logs import get_logger
+from kube.runtime.availability import REFUSALS
 from sidecar.plan.gates import compare_gates
 
 PERIOD_S: Final = 600.0
@@ -15,8 +16,6 @@ DIFFERING_S: Final = 30.0
 """While gates differ: those who change them wait, and an upgrade may go on beside one old API server."""
 RETRY_S: Final = 2.0
 REFUSED_S: Final = 1.0
-REFUSALS: Final = 3
-"""Refusals in a row that are believed; an API server that starts refuses until it knows the roles."""
 _REFUSED: Final = frozenset({401, 403})
 
 log = get_logger()

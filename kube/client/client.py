@@ -32,7 +32,6 @@ from kube.client.connection import (
     RESTClientObject,
     load_incluster_config,
 )
-from kube.client.connections import Connections
 from kube.client.credentials import (
     KUBECONFIG_ERRORS,
     check_context,
@@ -40,6 +39,7 @@ from kube.client.credentials import (
     has_service_account,
     merge_kubeconfigs,
 )
+from kube.client.keepalive import Connections
 from kube.client.proxies import proxy_of
 from kube.client.responses import Listing, Page, T, WatchEvent, decode_response, error_from_status
 from kube.errors import (

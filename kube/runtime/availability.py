@@ -1,4 +1,4 @@
-"""Whether the API server has a resource at all, and shows it to us, as far as its answers tell."""
+"""The availability of a resource: the API server has it, and shows it to us, as far as its answers tell."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ REFUSALS: Final = 3
 
 
 class Availability:
-    """What the answers to one resource's calls tell.
+    """The availability of one resource, by the answers to its calls.
 
     Attributes:
         is_available: False where the API server said last that there is no such resource, as without

@@ -359,12 +359,12 @@ class Subscription(Generic[T]):
 
     @property
     def is_available(self) -> bool:
-        """Whether the API server has, and shows us, the resource, as far as it said."""
+        """Return whether the API server has, and shows us, the resource, as far as it said."""
         return self._informer.availability.is_available
 
     @property
     def is_listing(self) -> bool:
-        """Whether a deletion that is being handled was found by a list, so that its end is hidden."""
+        """Return whether a deletion that is being handled was found by a list, so that its end is hidden."""
         return self._informer.is_listing
 
     @property

@@ -4,7 +4,7 @@ import socket
 from typing import Any, Final
 
 from kube.client.connection import Configuration
-from kube.client.connections import Connections
+from kube.client.keepalive import Connections
 from testing.fake_api_server import FakeApiServer
 
 LOST_S: Final = 45
