@@ -296,7 +296,7 @@ class Churn:
         self._counts["looks"] += 1
 
     async def _left(self) -> dict[str, float]:
-        """Return what is promised, as soon as it is nothing, or after a while."""
+        """Return the promises that are left once there was time to let go of all."""
         deadline = time.monotonic() + RELEASED_WITHIN_S
         while True:
             left = {name: self._metric(name) for name in ("reservations", "holds")}

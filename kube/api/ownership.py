@@ -61,7 +61,7 @@ class AllocatorOwnershipSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class OwnedDriverStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the bridge reports of one driver, with the settings that are in force."""
+    """The report on one driver, with the settings that the sidecar has seen."""
 
     name: str
     capacity_weights: Mapping[str, Weight] | None = None
