@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from e2e.connections import UnixConnection, Watch
 from e2e.credentials import kubeconfig, write_secret
 from e2e.processes import (
     Child,
@@ -141,7 +141,7 @@ class Access:
             user: Who asks; empty for who the kubeconfig names.
         """
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection = _UnixConnection(self._proxy_socket())
+        connection = UnixConnection(self._proxy_socket())
         try:
             headers = {"Accept": accept, "Content-Type": content_type}
             if user:
@@ -225,26 +225,8 @@ class Access:
         path = self.kind(kind).path(None)
         first = json.loads(self.raw(path))
         version = first["metadata"]["resourceVersion"]
-        connection = _UnixConnection(self._proxy_socket())
-        connection.request("GET", f"{path}?watch=true&resourceVersion={version}")
-        # Nothing may change for long.
-        connection.sock.settimeout(None)
-        answer = connection.getresponse()
-        events: list[Object] = []
-
-        def read() -> None:
-            for line in answer:
-                events.append(json.loads(line))
-
-        reader = threading.Thread(target=read, name=f"watch of {kind}", daemon=True)
-        reader.start()
-        try:
-            yield first["items"], events
-            assert reader.is_alive(), f"the watch of {kind} has ended: {events[-1:]}"
-        finally:
-            connection.sock.shutdown(socket.SHUT_RDWR)
-            reader.join()
-            connection.close()
+        with Watch(self._proxy_socket(), path, version) as watch:
+            yield first["items"], watch.events
 
     def kind(self, name: str) -> Kind:
         """Return the path and the plural of a kind, by any name that kubectl takes."""
@@ -504,17 +486,6 @@ def _listens(path: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=TIMEOUT_S)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 def _remember(
