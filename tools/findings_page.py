@@ -1,14 +1,11 @@
 """The page of all finding codes, made from the enumeration that the code uses."""
 
-import ast
-import inspect
-from collections.abc import Iterator
 from typing import Any
 
-from findings import finding as findings
 from findings.finding import TRANSIENT_CAUSES, Code
 from rules.registry import RULES
 from rules.rule import KINDS, Rule
+from tools.docstrings import member_rows
 
 HEADER = """\
 # Findings
@@ -49,10 +46,9 @@ are in `manifests/policies`; for the others the last column says why it cannot.
 
 def page() -> str:
     """Return the page's text."""
-    causes = "".join(f"| `{code.value}` | {cause} |\n" for code, cause in documented_codes())
     passing = "".join(f"| `{code.value}` | {how} |\n" for code, how in TRANSIENT_CAUSES.items())
     rules = "".join(_row(rule) for rule in RULES)
-    return HEADER + causes + RULES_HEADER + rules + ON_WORKLOADS + passing
+    return HEADER + member_rows(Code) + RULES_HEADER + rules + ON_WORKLOADS + passing
 
 
 def _row(rule: Rule[Any]) -> str:
@@ -60,28 +56,3 @@ def _row(rule: Rule[Any]) -> str:
     about = ", ".join(kinds) if len(kinds) <= 4 else f"{kinds[0]} and workloads"
     where = "yes" if rule.cel is not None else f"no: {rule.no_cel_reason}"
     return f"| `{rule.code}` | {about} | {rule.category} | {rule.fix} | {where} |\n"
-
-
-def documented_codes() -> Iterator[tuple[Code, str]]:
-    """Yield each code with the sentence that stands under it in the source.
-
-    Raises:
-        LookupError: A code has no sentence.
-    """
-    tree = ast.parse(inspect.getsource(findings))
-    body = next(
-        node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Code"
-    )
-    causes: dict[str, str] = {}
-    for statement, following in zip(body, [*body[1:], None], strict=True):
-        match statement, following:
-            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(
-                value=ast.Constant(value=str(text))
-            ):
-                causes[name] = " ".join(text.split())
-            case _:
-                pass
-    for code in Code:
-        if code.name not in causes:
-            raise LookupError(f"{code.name} has no sentence under it")
-        yield code, causes[code.name]

@@ -181,6 +181,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     (command_line.REFERENCE, command_line.reference),
     (reference_pages.KINDS_PAGE, reference_pages.kinds_page),
     (reference_pages.METRICS_PAGE, reference_pages.metrics_page),
+    (reference_pages.REJECTIONS_PAGE, reference_pages.rejections_page),
     (reference_pages.SETTINGS_PAGE, reference_pages.settings_page),
     ("docs/findings.md", findings_page.page),
     ("docs/profiles.md", profiles_page.page),

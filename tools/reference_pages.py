@@ -1,22 +1,23 @@
 """Pages of reference: settings, metrics and kinds, from the code that reads, counts and serves them."""
 
-import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
-from textwrap import dedent
 from typing import Any, Final
 
 import msgspec
 
 from process.settings import to_document
+from sidecar.plan.rejections import Code
 from tools import ownership_crd, policy_crd, profile_crd
 from tools.command_line import plain_markdown
+from tools.docstrings import member_rows, texts_below
 from tools.public_names import PROCESSES, metric_families
 
 SETTINGS_PAGE: Final = "docs/reference/settings.md"
 METRICS_PAGE: Final = "docs/reference/metrics.md"
 KINDS_PAGE: Final = "docs/reference/kinds.md"
+REJECTIONS_PAGE: Final = "docs/reference/rejections.md"
 
 _SETTINGS_HEADER: Final = """\
 # Settings
@@ -41,6 +42,16 @@ _KINDS_HEADER: Final = """\
 
 The fields of Drawbridge's own kinds, generated from their definitions; `kubectl explain` prints the
 same.
+"""
+_REJECTIONS_HEADER: Final = """\
+# Rejections by the bridge
+
+Every code with which the [bridge](../bridge.md) turns a pod away, generated from the code that does. The pod's condition
+`PodScheduled` has a sentence instead; the codes are in the metric `drawbridge_sidecar_rejections_total`, which counts
+those of PreFilter, in the sidecar's answers and in its log.
+
+| code | meaning |
+| --- | --- |
 """
 
 
@@ -81,16 +92,7 @@ def _field_texts(kind: type) -> dict[str, str]:
     for base in reversed(inspect.getmro(kind)):
         if base is msgspec.Struct or not issubclass(base, msgspec.Struct):
             continue
-        (body,) = ast.parse(dedent(inspect.getsource(base))).body
-        assert isinstance(body, ast.ClassDef)
-        for statement, following in zip(body.body, body.body[1:], strict=False):
-            match statement, following:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                    value=ast.Constant(value=str(text))
-                ):
-                    texts[name] = " ".join(text.split())
-                case _:
-                    pass
+        texts |= texts_below(base)
     return texts
 
 
@@ -101,6 +103,11 @@ def metrics_page() -> str:
         f"| {_cell(family.help)} |\n"
         for family in sorted(metric_families())
     )
+
+
+def rejections_page() -> str:
+    """Return the page of the bridge's rejections."""
+    return _REJECTIONS_HEADER + member_rows(Code)
 
 
 def kinds_page() -> str:

@@ -20,25 +20,54 @@ class Code(StrEnum):
     """The reason, as in answers, events and metrics."""
 
     ATTEMPT_FAILED = "attemptFailed"
+    """A claim cannot be evaluated: a selector fails on a device, is not supported, or names a class
+    that does not exist. The message says which."""
     BINDING_FAILED = "bindingFailed"
+    """A driver reports that it cannot make a device ready, or does not within `bindingTimeout`;
+    PostFilter releases the claim."""
     BUDGET_EXHAUSTED = "budgetExhausted"
+    """The search takes more steps than one answer may. It goes on with the next attempt; a node on
+    which it is cut off does not fit."""
     CLAIMS_BEHIND = "claimsBehind"
+    """The scheduler has seen a version of a claim that the sidecar has not seen within
+    `ownClaimsTimeout`. The pod is tried again."""
     CLAIM_DELETED = "claimDeleted"
+    """A claim of the pod is being deleted."""
     CLAIM_NOT_AVAILABLE = "claimNotAvailable"
+    """A claim of the pod is allocated on nodes that the pod may not use."""
     CLAIM_NOT_CREATED = "claimNotCreated"
+    """kube-controller-manager has not made the claim of a template yet."""
     CLAIM_NOT_FOUND = "claimNotFound"
+    """The pod names a claim that does not exist."""
     CLAIM_NOT_OWNED = "claimNotOwned"
+    """A claim of the name that a template got belongs to another object."""
     DEVICES_GONE = "devicesGone"
+    """What was reserved is not free any more when the pod is bound. It is tried again."""
     DRIVER_NOT_OWNED = "driverNotOwned"
+    """Only devices of a driver that the bridge does not own are free, or the fence of their driver
+    is open. `drawbridge bridge status` says which."""
     EXTENDED_RESOURCE = "extendedResource"
+    """The pod requests an extended resource that a DeviceClass maps. Request the device by a claim."""
     NO_DEVICES = "noDevices"
+    """No node has free devices for the claims, or those that are free are kept for pods for which
+    others were evicted. `drawbridge why pod` has the reasons."""
     NO_ELIGIBLE_NODE = "noEligibleNode"
+    """Devices are free, but on nodes that the pod's selector, affinity, tolerations or allocated
+    claims rule out."""
     POD_GROUP = "podGroup"
+    """The pod has claims and a `schedulingGroup`, which is not supported."""
     POD_UNKNOWN = "podUnknown"
+    """The sidecar has no reservation of the pod, or has not seen it yet. The pod is tried again."""
     TOO_MANY_CONSUMERS = "tooManyConsumers"
+    """A claim is reserved for 256 pods already, the most that the API allows."""
     TOO_MANY_PARAMETERS = "tooManyParameters"
+    """The opaque parameters of a claim have more values than are kept."""
     WRITE_REFUSED = "writeRefused"
+    """The API server refuses to write a claim, or the claim changes faster than it can be written.
+    The pod is tried again."""
     WRITE_UNKNOWN = "writeUnknown"
+    """A write of a claim has no answer within `writeDeadline`. Its devices stay promised until it
+    is settled, and the pod is tried again."""
 
 
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
