@@ -26,6 +26,7 @@ from e2e.node.namespaces import missing
 from e2e.node.node import Node
 from e2e.node.product_image import missing as missing_for_image
 from e2e.node.product_image import write_product_image
+from e2e.node.scheduler_image import write_scheduler_image
 from e2e.older_kubernetes import MINOR, NEWEST_MINOR, SPARE_NODES, lacking
 from e2e.owned import Owned, owned
 
@@ -188,6 +189,15 @@ def product_image(real_node: Node, tmp_path_factory: pytest.TempPathFactory) -> 
         pytest.skip(why)
     archive = tmp_path_factory.mktemp("image") / "image.tar"
     write_product_image(archive)
+    real_node.import_image(archive)
+    archive.unlink()
+
+
+@pytest.fixture(scope="session")
+def scheduler_image(real_node: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The image of the bridge's scheduler on the real node."""
+    archive = tmp_path_factory.mktemp("scheduler-image") / "image.tar"
+    write_scheduler_image(archive)
     real_node.import_image(archive)
     archive.unlink()
 

@@ -18,38 +18,29 @@ from e2e.node.driver import DRIVER, environment_of
 from e2e.node.node import Node
 from e2e.node.pods import is_translated
 from e2e.node.product_image import NAME
-from e2e.node.product_pods import ROUTED, ProductPods
+from e2e.node.product_pods import ROUTED, TIMEOUT_S, ProductPods, installed_product
 
 pytestmark = pytest.mark.parametrize("cluster", [ROUTED], indirect=True)
 
 ROOT: Final = Path(__file__).parent.parent
 EXAMPLES: Final = ROOT / "examples" / "quickstart"
 SETTINGS: Final = {"translation": {"profiles": {"hami": DRIVER}}}
-TIMEOUT_S: Final = 240.0
-"""For pods of a large image on a busy machine: every container has a copy of its files."""
 
 
 @pytest.fixture
 def product(cluster: Cluster, real_node: Node, product_image: None) -> Iterator[ProductPods]:
     """All of Drawbridge as pods, installed; whether they are ready is for the story to see."""
-    cluster.kubectl("label", "node", real_node.name, "drawbridge.internal/driver=true")
     inventory = (EXAMPLES / "inventory.yaml").read_text()
-    product = ProductPods(cluster, real_node.name, settings=SETTINGS, inventory=inventory)
-    product.install()
-    yield product
-    product.uninstall()
-    cluster.kubectl("label", "node", real_node.name, "drawbridge.internal/driver-")
-    # The next story may have the same control plane.
-    for namespace in sorted({namespace for _, namespace, _ in product.workloads}):
-        cluster.wait_gone("namespaces", namespace, timeout_s=TIMEOUT_S)
+    with installed_product(
+        cluster, real_node.name, settings=SETTINGS, inventory=inventory
+    ) as product_:
+        yield product_
 
 
 def test_a_legacy_pod_is_served_by_pods_of_the_product(
     cluster: Cluster, namespace: str, real_node: Node, product: ProductPods
 ) -> None:
-    for kind, where, name in product.workloads:
-        rollout = ("rollout", "status", f"{kind.lower()}/{name}", "-n", where)
-        cluster.kubectl(*rollout, f"--timeout={TIMEOUT_S:.0f}s")
+    product.wait_rolled_out()
     pods = product.pods()
     assert {container["image"] for pod in pods for container in pod["spec"]["containers"]} == {NAME}
     assert len(product.workloads) == len(pods)

@@ -29,7 +29,7 @@ from e2e.node.host_network import (
 from e2e.node.node import Node
 from e2e.node.pods import is_translated
 from e2e.node.product_image import NAME
-from e2e.node.product_pods import ROUTED, pods_of
+from e2e.node.product_pods import ROUTED, TIMEOUT_S, pods_of
 from e2e.objects import deployment
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
@@ -46,8 +46,6 @@ VALUES: Final = {
         "controllers": {"auditPeriod": "2s"},
     },
 }
-TIMEOUT_S: Final = 240.0
-"""For pods of a large image on a busy machine: every container has a copy of its files."""
 STATUS: Final = f"kubectl drawbridge status -n {NAMESPACE} --wait"
 
 

@@ -29,6 +29,8 @@ PORTS: Final = {
     "metrics": "DRAWBRIDGE_METRICS_PORT",
 }
 """Port of a container to the variable that sets it."""
+SCHEDULER_PORT: Final = "scheduler"
+"""Port of a container that its command line sets."""
 
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 NAMESPACE: Final = "drawbridge-system"
@@ -51,7 +53,7 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True):
         address: Of the node.
         server: Variables that tell where the API server is.
         https: Port of the webhook.
-        ports: Name of a workload to the ports of its probes and of its metrics.
+        ports: Name of a workload to the ports of its probes, of its metrics and of its scheduler.
     """
 
     address: str
@@ -86,12 +88,19 @@ class HostNetwork(msgspec.Struct, frozen=True, kw_only=True):
         spec = workload["spec"]["template"]["spec"]
         spec["hostNetwork"] = True
         spec["hostAliases"] = [{"ip": self.address, "hostnames": [WEBHOOK_HOST]}]
-        (container,) = spec["containers"]
-        variables = dict(self.server)
         own = {"https": self.https, **self.ports[workload["metadata"]["name"]]}
+        for container in spec["containers"]:
+            self._adapt_container(container, own)
+
+    def _adapt_container(self, container: Object, own: Mapping[str, int]) -> None:
+        variables = dict(self.server)
         for port in container["ports"]:
-            port["containerPort"] = own[port["name"]]
-            variables[PORTS[port["name"]]] = str(port["containerPort"])
+            port["containerPort"] = number = own[port["name"]]
+            if port["name"] == SCHEDULER_PORT:
+                listen = (f"--bind-address={self.address}", f"--secure-port={number}")
+                container["args"] = [*container["args"], *listen]
+            else:
+                variables[PORTS[port["name"]]] = str(number)
         address = {
             "name": "DRAWBRIDGE_BIND",
             "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}},
@@ -104,7 +113,9 @@ def host_network(cluster: Access, node: str, workloads: Iterable[str]) -> HostNe
     """Return what the pods of some workloads are told on a node."""
     server = urlsplit(str(cluster.entry()["server"]))
     names = list(workloads)
-    https, *others = free_ports(1 + 2 * len(names))
+    kinds = ("probes", "metrics", SCHEDULER_PORT)
+    https, *others = free_ports(1 + len(kinds) * len(names))
+    own_ports = zip(*(iter(others),) * len(kinds), strict=True)
     return HostNetwork(
         address=next(
             address["address"]
@@ -117,8 +128,8 @@ def host_network(cluster: Access, node: str, workloads: Iterable[str]) -> HostNe
         },
         https=https,
         ports={
-            name: {"probes": probes, "metrics": metrics}
-            for name, probes, metrics in zip(names, others[::2], others[1::2], strict=True)
+            name: dict(zip(kinds, ports, strict=True))
+            for name, ports in zip(names, own_ports, strict=True)
         },
     )
 

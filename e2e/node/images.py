@@ -26,11 +26,26 @@ class Layer(NamedTuple):
 def write_image(program: Path, archive: Path) -> None:
     """Write the image of one static program, as an archive that `ctr images import` takes."""
     config = {"Entrypoint": [f"/{program.name}"], "Env": ["PATH=/"]}
+    write_program_image(IMAGE, program, f"/{program.name}", config, archive)
+
+
+def write_program_image(
+    name: str, program: Path, target: str, config: Mapping[str, Any], archive: Path
+) -> None:
+    """Write an image of nothing but one static program.
+
+    Args:
+        name: Of the image, with its tag.
+        program: Its file.
+        target: Its path in the image.
+        config: What containers run, as an image's `config` has it.
+        archive: What to write, for `ctr images import`.
+    """
     with TemporaryDirectory() as folder:
         layer = Layer("layer.tar", Path(folder) / "layer.tar")
         with tarfile.open(layer.path, mode="w") as file:
-            _add(file, program.name, program.read_bytes(), 0o755)
-        write_archive(IMAGE, (layer,), config, archive)
+            _add(file, target.lstrip("/"), program.read_bytes(), 0o755)
+        write_archive(name, (layer,), config, archive)
 
 
 def write_archive(

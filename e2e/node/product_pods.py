@@ -5,29 +5,34 @@ What their processes are told besides is in the ConfigMap that manifests/base mo
 
 import itertools
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from e2e.access import Access, Object, stream
-from e2e.drawbridge import rendered
+from e2e.drawbridge import ROOT, rendered
 from e2e.node.host_network import NAMESPACE, WEBHOOKS, WORKLOADS, host_network
 
-MANIFESTS: Final = tuple(
-    Path(__file__).parent.parent.parent / "manifests" / name
-    for name in ("base", "observer", "driver")
-)
+KUSTOMIZATIONS: Final = ("base", "observer", "driver")
 ROUTED: Final[dict[str, Any]] = {"api_server_flags": ("--enable-aggregator-routing",)}
 """Of a control plane whose API server resolves Services to pods itself. Stories share it by this object."""
+TIMEOUT_S: Final = 240.0
+"""For pods of a large image on a busy machine: every container has a copy of its files."""
 SETTINGS: Final = "drawbridge-settings"
 INVENTORY: Final = "drawbridge-inventory"
 
 
 class ProductPods:
-    """Webhook, controllers, observer and driver as pods."""
+    """Webhook, controllers, observer, driver and what else is asked for, as pods."""
 
     def __init__(
-        self, cluster: Access, node: str, *, settings: Mapping[str, Any], inventory: str
+        self,
+        cluster: Access,
+        node: str,
+        *,
+        settings: Mapping[str, Any],
+        inventory: str,
+        kustomizations: Sequence[str] = KUSTOMIZATIONS,
     ) -> None:
         """Read the manifests; nothing is applied yet.
 
@@ -36,9 +41,14 @@ class ProductPods:
             node: The only node.
             settings: Of webhook and controllers, as in a file.
             inventory: Of nodes without a file of their own, as text.
+            kustomizations: Folders of `manifests`.
         """
         self._cluster = cluster
-        documents = [document for path in MANIFESTS for document in rendered(cluster, path)]
+        documents = [
+            document
+            for name in kustomizations
+            for document in rendered(cluster, ROOT / "manifests" / name)
+        ]
         self.workloads = [
             (document["kind"], document["metadata"]["namespace"], document["metadata"]["name"])
             for document in documents
@@ -49,6 +59,12 @@ class ProductPods:
             *(network.adapted(_declaring(document, inventory)) for document in documents),
             _settings(settings),
         ]
+
+    def wait_rolled_out(self) -> None:
+        """Return when all pods are ready, as a person would see it."""
+        for kind, namespace, name in self.workloads:
+            rollout = ("rollout", "status", f"{kind.lower()}/{name}", "-n", namespace)
+            self._cluster.kubectl(*rollout, f"--timeout={TIMEOUT_S:.0f}s")
 
     def install(self) -> None:
         """Apply everything; namespaces and settings first, as their pods need them."""
@@ -71,6 +87,37 @@ class ProductPods:
     def pods(self) -> list[Object]:
         """All pods of ours."""
         return pods_of(self._cluster, {namespace for _, namespace, _ in self.workloads})
+
+
+@contextmanager
+def installed_product(
+    cluster: Access,
+    node: str,
+    *,
+    settings: Mapping[str, Any],
+    inventory: str,
+    kustomizations: Sequence[str] = KUSTOMIZATIONS,
+) -> Iterator[ProductPods]:
+    """Install all of it while a block runs; whether its pods are ready is for the block to see.
+
+    Args:
+        cluster: Where.
+        node: The only node.
+        settings: Of webhook and controllers, as in a file.
+        inventory: Of nodes without a file of their own, as text.
+        kustomizations: Folders of `manifests`.
+    """
+    cluster.kubectl("label", "node", node, "drawbridge.internal/driver=true")
+    product = ProductPods(
+        cluster, node, settings=settings, inventory=inventory, kustomizations=kustomizations
+    )
+    product.install()
+    yield product
+    product.uninstall()
+    cluster.kubectl("label", "node", node, "drawbridge.internal/driver-")
+    # The next story may have the same control plane.
+    for namespace in sorted({namespace for _, namespace, _ in product.workloads}):
+        cluster.wait_gone("namespaces", namespace, timeout_s=TIMEOUT_S)
 
 
 def pods_of(cluster: Access, namespaces: set[str]) -> list[Object]:
