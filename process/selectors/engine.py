@@ -6,6 +6,7 @@ Calls come from the threads that evaluate rules, never from the event loop.
 import asyncio
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -37,8 +38,12 @@ from process.selectors.protocol import (
 
 DEADLINE_S: Final = 1.0
 """Wall time of one question."""
+STALLED: Final = 0.1
+"""Share of that time: what got less of a core was not too costly, the machine had no time for it."""
 START_S: Final = 30.0
 """Wall time until the first answer of a new worker."""
+ENDING_S: Final = 1.0
+"""Wall time from a worker's last byte until it has ended."""
 MAX_RESTARTS_PER_MINUTE: Final = 30
 TRY_AGAIN_S: Final = 60.0
 """After which expressions are asked again that were not looked at."""
@@ -53,15 +58,19 @@ log = get_logger()
 
 
 class _WorkerLost(Exception):
-    """The worker did not answer; the message says why."""
+    """The worker did not answer, and what it was asked may be why; the message says how."""
+
+
+class _WorkerFailed(Exception):
+    """The worker did not answer, whatever it was asked; the message says why."""
 
 
 class WorkerEngine:
     """A `SelectorEngine` in a process of its own. Safe for several threads.
 
     An expression during which the worker was lost is not tried again while this process lives: a
-    changed expression is another one. One that was not looked at, since there was no worker, is no worse
-    than others; those who keep answers have to forget them then (`run_retries`).
+    changed expression is another one. One that was not looked at, since there was no worker, or no time or
+    memory for it, is no worse than others; those who keep answers have to forget them then (`run_retries`).
     """
 
     def __init__(
@@ -157,28 +166,39 @@ class WorkerEngine:
             try:
                 if not worker.has_answered:
                     # Else a costly expression would pass for a worker that does not start.
-                    worker.ask(_GREETING, START_S)
+                    self._greet(worker)
                 return worker.ask(frame(call), self._deadline_s)
+            except _WorkerFailed as failure:
+                self._replace(worker, key, str(failure))
+                self._has_unasked = True
+                raise UnsupportedSelector(
+                    f"the process that evaluates expressions {failure}"
+                ) from failure
             except _WorkerLost as loss:
-                return self._give_up(key, worker, str(loss))
+                self._replace(worker, key, str(loss))
+                message = (
+                    f"its evaluation was stopped ({loss}); it is not tried again until it changes"
+                )
+                self._stopped.put(key, message, size=len(message))
+                raise SelectorTooCostly(message) from loss
+
+    def _greet(self, worker: "_Worker") -> None:
+        try:
+            worker.ask(_GREETING, START_S)
+        except (_WorkerLost, _WorkerFailed) as error:
+            raise _WorkerFailed("does not start") from error
 
     def _require_not_stopped(self, key: bytes) -> None:
         stop_reason = self._stopped.get(key)
         if stop_reason is not None:
             raise SelectorTooCostly(stop_reason)
 
-    def _give_up(self, key: bytes, worker: "_Worker", why: str) -> Answer:
+    def _replace(self, worker: "_Worker", key: bytes, why: str) -> None:
         worker.kill()
         self._worker = None
         self._count_stopped()
         self._lost_s.append(self._clock())
         log.warning("selector.stopped", reason=why, expression=key.hex()[:16])
-        if not worker.has_answered:  # It is not the expression's fault.
-            self._has_unasked = True
-            raise UnsupportedSelector("the process that evaluates expressions does not start")
-        message = f"its evaluation was stopped ({why}); it is not tried again until it changes"
-        self._stopped.put(key, message, size=len(message))
-        raise SelectorTooCostly(message)
 
     def _running(self) -> "_Worker":
         if self._worker is not None and self._worker.has_ended:
@@ -227,7 +247,9 @@ class _Worker:
 
         Raises:
             _WorkerLost: It ended, or took too long.
+            _WorkerFailed: Somebody killed it, or it got no time.
         """
+        began_cpu_s = self._cpu_s()
         ends_s = time.monotonic() + deadline_s
         try:
             self._questions.write(question)
@@ -235,8 +257,12 @@ class _Worker:
             if size > MAX_FRAME_BYTES:
                 raise _WorkerLost("it answered too much")
             answer = decode_answer(self._read(size, ends_s))
+        except TimeoutError as error:
+            if self._cpu_s() - began_cpu_s < deadline_s * STALLED:
+                raise _WorkerFailed("got no time from this machine") from error
+            raise _WorkerLost("it took too long") from error
         except (OSError, msgspec.DecodeError) as error:
-            raise _WorkerLost("it ended") from error
+            raise self._ended() from error
         self.has_answered = True
         return answer
 
@@ -246,12 +272,33 @@ class _Worker:
             left_s = ends_s - time.monotonic()
             ready, _, _ = select.select([self._answers], [], [], max(left_s, 0))
             if not ready:
-                raise _WorkerLost("it took too long")
+                raise TimeoutError
             part = self._answers.read(size - len(data))
             if not part:
-                raise _WorkerLost("it took more memory or time than it may")
+                raise BrokenPipeError
             data += part
         return data
+
+    def _ended(self) -> _WorkerLost | _WorkerFailed:
+        """Return why it ended by itself, or what it answered is no answer."""
+        try:
+            status = self._process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            return _WorkerLost("it answered something else")
+        if status == -signal.SIGKILL:
+            # Its own limits end it otherwise: a machine that is short of memory ends it first.
+            return _WorkerFailed("was killed")
+        return _WorkerLost("it took more memory or time than it may")
+
+    def _cpu_s(self) -> float:
+        """Return the CPU time that it has had; where nothing tells, the time that has passed."""
+        try:
+            text = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return time.monotonic()
+        # The name of a program may have spaces and parentheses.
+        user, system = text.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
         """End the process at once."""

@@ -125,16 +125,16 @@ def test_only_what_is_short_and_cheap_is_evaluated_in_place(
 # --- what is lost ---------------------------------------------------------------------------------
 
 STAND_IN: Final = """
-import os, sys, time
+import os, signal, sys, time
 from process.selectors import worker
 from process.selectors.protocol import Fault
 real = worker.answer
 def answer(call):
-    if "sleep" in call.expression:
+    if "stall" in call.expression:
         time.sleep(60)
-    if "slow device" in call.expression and call.device is not None:
-        time.sleep(60)
-    if "spin" in call.expression:
+    if "kill" in call.expression:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "spin" in call.expression and ("on a device" not in call.expression or call.device):
         while True:
             pass
     if "memory" in call.expression:
@@ -163,8 +163,8 @@ def test_what_takes_too_long_is_stopped_and_not_tried_again() -> None:
     stopped: list[None] = []
     with stand_in(deadline_s=2.0, count_stopped=lambda: stopped.append(None)) as evaluate:
         assert evaluate("honest") is True
-        first, again = evaluate("sleep"), evaluate("sleep")
-        other = evaluate("sleep on")
+        first, again = evaluate("spin"), evaluate("spin")
+        other = evaluate("spin on")
         honest = evaluate("honest, too")
 
     assert first == again
@@ -179,7 +179,7 @@ def test_what_takes_too_long_is_stopped_and_not_tried_again() -> None:
 
 def test_what_was_stopped_on_a_device_is_too_costly_from_then_on() -> None:
     """The rule about costly expressions compiles them, and so tells of it."""
-    expression = long(f'{A}.model != "slow device"')
+    expression = long(f'{A}.model != "spin on a device"')
     with stand_in(deadline_s=2.0):
         selector = compile_selector(expression, Environment.STORED)
 
@@ -187,6 +187,30 @@ def test_what_was_stopped_on_a_device_is_too_costly_from_then_on() -> None:
             selector.matches(device_view(DRIVER, GPU))
         with pytest.raises(SelectorTooCostly, match="not tried again until it changes"):
             compile_selector(expression, Environment.STORED)
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"), [("stall", "got no time from this machine"), ("kill", "was killed")]
+)
+async def test_what_the_machine_has_no_time_or_memory_for_is_asked_again(
+    cause: str, words: str
+) -> None:
+    """A suspended machine, or one that is short of memory, says nothing about an expression."""
+    engine = WorkerEngine((sys.executable, "-c", STAND_IN), deadline_s=2.0)
+    expression = long(f'{A}.model != "{cause}"')
+    forgotten: list[str] = []
+    with evaluating_with(engine):
+        try:
+            verdicts = [await asyncio.to_thread(verdict, expression) for _ in range(2)]
+            async with running(
+                partial(engine.run_retries, partial(forgotten.append, "all"), period_s=0.001)
+            ):
+                await until(lambda: bool(forgotten))
+        finally:
+            engine.close()
+
+    message = f"the process that evaluates expressions {words}"
+    assert verdicts == [(UnsupportedSelector, message)] * 2
 
 
 @pytest.mark.parametrize("resource", ["spin", "memory"])
