@@ -23,15 +23,14 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     """The driver's name, in slices, claims and DeviceClasses. Two names on one node are two drivers."""
 
     node_name: str = ""
-    """The node's name. DRAWBRIDGE_NODE_NAME sets it too."""
+    """The node's name."""
 
     pod_uid: str = ""
     """Of the driver's own pod, so that two instances on a node have sockets of their own while one
-    replaces the other. DRAWBRIDGE_POD_UID sets it too."""
+    replaces the other."""
 
     inventory: str = "/etc/drawbridge/inventory"
-    """The declared inventory: a file, or a folder with `<node>.yaml` or `default.yaml`.
-    DRAWBRIDGE_INVENTORY sets it too."""
+    """The declared inventory: a file, or a folder with `<node>.yaml` or `default.yaml`."""
 
     inventory_reload_period: PositiveDuration = PositiveDuration(5)
     """Between looks at the inventory. A mounted ConfigMap takes a minute to change anyway."""

@@ -172,8 +172,7 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
 
     directory: str | None = None
     """A folder with tls.crt, tls.key and ca.crt, such as a mounted Secret of cert-manager's, to serve
-    with; neither authority nor caBundle is kept then. None: certificates are our own.
-    DRAWBRIDGE_CERTIFICATES sets it too."""
+    with; neither authority nor caBundle is kept then. None: certificates are our own."""
 
     service: Name = SERVICE
     """The Service in front of the webhook; the API server checks the certificate for its name."""
@@ -182,8 +181,7 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
     """The end of `<service>.<namespace>.svc.<clusterDomain>`, a further name of the certificate."""
 
     extra_names: tuple[Name, ...] = ()
-    """Further DNS names and IP addresses of the certificate, such as that of a load balancer.
-    DRAWBRIDGE_SERVING_NAMES sets them too."""
+    """Further DNS names and IP addresses of the certificate, such as that of a load balancer."""
 
     authority_secret: Name = "drawbridge-ca"  # noqa: S105  The name of a Secret.
     """The Secret, in `namespace`, that holds the certificate authority with its key. The certificate

@@ -50,13 +50,13 @@ class ProcessSettings(Section, frozen=True, kw_only=True):
     """Settings of every process."""
 
     namespace: Name = NAMESPACE
-    """Where everything of Drawbridge is installed. DRAWBRIDGE_NAMESPACE sets it too."""
+    """Where everything of Drawbridge is installed."""
 
     client_timeout: PositiveDuration = PositiveDuration(15)
     """For each call to the API server except watches."""
 
     log_level: LogLevel = "info"
-    """`debug` adds a line for each pod that is left alone. DRAWBRIDGE_LOG_LEVEL sets it too."""
+    """`debug` adds a line for each pod that is left alone."""
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):

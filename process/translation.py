@@ -85,7 +85,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
 
     profiles_directory: str | None = None
     """Driver profiles of this cluster, as files; a profile of a shipped driver replaces it.
-    None: the shipped ones only. DRAWBRIDGE_PROFILES sets it too."""
+    None: the shipped ones only."""
 
     profiles_config_map: Name = "drawbridge-profiles"
     """Name of the ConfigMap, in `namespace`, in which the controllers publish the

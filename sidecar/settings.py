@@ -35,8 +35,7 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     """The sidecar."""
 
     socket: Annotated[str, msgspec.Meta(min_length=1)] = f"/run/{NAME}/sidecar.sock"
-    """The unix socket on which the scheduler plugin calls; both containers mount its folder.
-    DRAWBRIDGE_SOCKET sets it too."""
+    """The unix socket on which the scheduler plugin calls; both containers mount its folder."""
 
     drivers: tuple[Driver, ...] = ()
     """Drivers whose devices this scheduler gives beside those of the AllocatorOwnership `default`, in a

@@ -26,6 +26,7 @@ Every setting with its default, generated from the types that read them.
 All processes read one file, `/etc/drawbridge/settings.yaml` (ConfigMap `drawbridge-settings`), each its
 own sections; with the Helm chart it comes from `settings`.
 Durations are texts such as `10s`, and an unknown key is refused.
+An environment variable wins over the file; several values are separated by commas.
 `--print-settings` prints what is in force.
 """
 _METRICS_HEADER: Final = """\
@@ -58,12 +59,15 @@ those of PreFilter, in the sidecar's answers and in its log.
 def settings_page() -> str:
     """Return the page of all settings."""
     rows: dict[str, tuple[str, str]] = {}
+    variables: dict[str, str] = {}
     for command in PROCESSES:
         rows |= dict(_settings(to_document(command.kind()), command.kind))
+        variables |= {field: variable for variable, field in command.variables.items()}
     sections: dict[str, list[str]] = {}
     for name, (default, text) in sorted(rows.items()):
         section = name.partition(".")[0] if "." in name else ""
-        sections.setdefault(section, []).append(f"- `{name}`: {text} Default: `{default}`.\n")
+        also = f" `{variables[name]}` sets it too." if name in variables else ""
+        sections.setdefault(section, []).append(f"- `{name}`: {text}{also} Default: `{default}`.\n")
     return _SETTINGS_HEADER + "".join(
         f"\n## {section or 'All processes'}\n\n{''.join(lines)}"
         for section, lines in sorted(sections.items())

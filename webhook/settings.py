@@ -78,7 +78,7 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     client_ca_file: str | None = None
     """A file with the authorities of callers; a caller without a certificate of theirs is refused in
     the handshake. None: anybody who reaches the port may ask, since API servers present no
-    certificate unless configured to. DRAWBRIDGE_CLIENT_CA sets it too."""
+    certificate unless configured to."""
 
     client_names: tuple[Name, ...] = ("kube-apiserver",)
     """With `clientCaFile`: who may ask, by common name or DNS name of the certificate. The authority
@@ -86,8 +86,7 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
 
     drain: Duration = Duration(10)
     """After SIGTERM the endpoint is unready and keeps answering until no review came for so long:
-    clients learn of that at a time of their own. "0s" for local runs; DRAWBRIDGE_DRAIN sets it
-    too."""
+    clients learn of that at a time of their own. "0s" for local runs."""
 
     max_drain: Duration = Duration(25)
     """It keeps answering no longer than that."""
