@@ -39,9 +39,9 @@ from kube.client.credentials import (
     has_service_account,
     merge_kubeconfigs,
 )
-from kube.client.keepalive import Connections
 from kube.client.proxies import proxy_of
 from kube.client.responses import Listing, Page, T, WatchEvent, decode_response, error_from_status
+from kube.client.transport import Transport
 from kube.errors import (
     ConfigError,
     KubeError,
@@ -149,7 +149,7 @@ class Client:
         configuration.client_session_kwargs = {"trust_env": False}
         configuration.proxy = configuration.proxy or proxy_of(configuration.host)
         try:
-            self._connections = Connections(self._configuration)
+            self._connections = Transport(self._configuration)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
             raise ConfigError(f"TLS to {self._configuration.host}: {error}") from error
         return self
