@@ -18,7 +18,7 @@ from e2e.node.driver import DRIVER, environment_of
 from e2e.node.node import Node
 from e2e.node.pods import is_translated
 from e2e.node.product_image import NAME
-from e2e.node.product_pods import ROUTED, TIMEOUT_S, ProductPods, installed_product
+from e2e.node.product_pods import ROUTED, TIMEOUT_S, ProductPods
 
 pytestmark = pytest.mark.parametrize("cluster", [ROUTED], indirect=True)
 
@@ -31,10 +31,9 @@ SETTINGS: Final = {"translation": {"profiles": {"hami": DRIVER}}}
 def product(cluster: Cluster, real_node: Node, product_image: None) -> Iterator[ProductPods]:
     """All of Drawbridge as pods, installed; whether they are ready is for the story to see."""
     inventory = (EXAMPLES / "inventory.yaml").read_text()
-    with installed_product(
-        cluster, real_node.name, settings=SETTINGS, inventory=inventory
-    ) as product_:
-        yield product_
+    product = ProductPods(cluster, real_node.name, settings=SETTINGS, inventory=inventory)
+    with product.installed():
+        yield product
 
 
 def test_a_legacy_pod_is_served_by_pods_of_the_product(

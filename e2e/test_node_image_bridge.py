@@ -19,7 +19,7 @@ from e2e.drawbridge import ROOT, command_line
 from e2e.node import product_image, scheduler_image
 from e2e.node.driver import DRIVER, environment_of
 from e2e.node.node import Node
-from e2e.node.product_pods import ROUTED, TIMEOUT_S, ProductPods, installed_product
+from e2e.node.product_pods import ROUTED, TIMEOUT_S, ProductPods
 from kube.names import NAMESPACE, SCHEDULER_NAME
 
 pytestmark = pytest.mark.parametrize("cluster", [ROUTED], indirect=True)
@@ -35,15 +35,16 @@ def product(
     cluster: Cluster, real_node: Node, product_image: None, scheduler_image: None
 ) -> Iterator[ProductPods]:
     """Webhook, controllers, node driver and bridge as pods, all ready."""
-    with installed_product(
+    product = ProductPods(
         cluster,
         real_node.name,
         settings=SETTINGS,
         inventory=(EXAMPLES / "inventory.yaml").read_text(),
         kustomizations=("base", "driver", "bridge"),
-    ) as product_:
-        product_.wait_rolled_out()
-        yield product_
+    )
+    with product.installed():
+        product.wait_rolled_out()
+        yield product
         fence = ROOT / "manifests" / "bridge" / "fence.yaml"
         cluster.kubectl("delete", "--ignore-not-found", "-f", fence)
 

@@ -44,6 +44,7 @@ class ProductPods:
             kustomizations: Folders of `manifests`.
         """
         self._cluster = cluster
+        self._node = node
         documents = [
             document
             for name in kustomizations
@@ -66,6 +67,21 @@ class ProductPods:
             rollout = ("rollout", "status", f"{kind.lower()}/{name}", "-n", namespace)
             self._cluster.kubectl(*rollout, f"--timeout={TIMEOUT_S:.0f}s")
 
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Install all of it while a block runs; whether its pods are ready is for the block to see."""
+        label = ("label", "node", self._node)
+        self._cluster.kubectl(*label, "drawbridge.internal/driver=true")
+        try:
+            self.install()
+            yield
+        finally:
+            self.uninstall()
+        self._cluster.kubectl(*label, "drawbridge.internal/driver-")
+        # The next story may have the same control plane.
+        for namespace in sorted({namespace for _, namespace, _ in self.workloads}):
+            self._cluster.wait_gone("namespaces", namespace, timeout_s=TIMEOUT_S)
+
     def install(self) -> None:
         """Apply everything; namespaces and settings first, as their pods need them."""
         early = [
@@ -87,37 +103,6 @@ class ProductPods:
     def pods(self) -> list[Object]:
         """All pods of ours."""
         return pods_of(self._cluster, {namespace for _, namespace, _ in self.workloads})
-
-
-@contextmanager
-def installed_product(
-    cluster: Access,
-    node: str,
-    *,
-    settings: Mapping[str, Any],
-    inventory: str,
-    kustomizations: Sequence[str] = KUSTOMIZATIONS,
-) -> Iterator[ProductPods]:
-    """Install all of it while a block runs; whether its pods are ready is for the block to see.
-
-    Args:
-        cluster: Where.
-        node: The only node.
-        settings: Of webhook and controllers, as in a file.
-        inventory: Of nodes without a file of their own, as text.
-        kustomizations: Folders of `manifests`.
-    """
-    cluster.kubectl("label", "node", node, "drawbridge.internal/driver=true")
-    product = ProductPods(
-        cluster, node, settings=settings, inventory=inventory, kustomizations=kustomizations
-    )
-    product.install()
-    yield product
-    product.uninstall()
-    cluster.kubectl("label", "node", node, "drawbridge.internal/driver-")
-    # The next story may have the same control plane.
-    for namespace in sorted({namespace for _, namespace, _ in product.workloads}):
-        cluster.wait_gone("namespaces", namespace, timeout_s=TIMEOUT_S)
 
 
 def pods_of(cluster: Access, namespaces: set[str]) -> list[Object]:
