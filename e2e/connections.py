@@ -81,11 +81,14 @@ class Watch:
         query = f"watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
         connection.request("GET", f"{self._path}?{query}")
         answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            self._fault = f"{answer.status} {answer.read().decode(errors='replace')}"
+            return
         # Nothing may change for long.
         self._socket.settimeout(None)
         for line in answer:
             event = json.loads(line.decode(errors="replace"))
-            if answer.status != http.client.OK or event["type"] == "ERROR":
+            if event["type"] == "ERROR":
                 self._fault = str(event)
                 return
             self._version = event["object"]["metadata"]["resourceVersion"]

@@ -17,6 +17,7 @@ from e2e.connections import BOOKMARK, Watch
 
 LAST = 5
 EXPIRED = "99"
+REFUSED = "98"
 
 
 class ImpatientApiServer(BaseHTTPRequestHandler):
@@ -26,6 +27,8 @@ class ImpatientApiServer(BaseHTTPRequestHandler):
         version = parse_qs(urlsplit(self.path).query)["resourceVersion"][0]
         if version == EXPIRED:
             self.send_event("ERROR", {"code": 410, "message": "too old resource version"})
+        elif version == REFUSED:
+            self.send_error(403)
         elif int(version) < LAST:
             number = int(version) + 1
             metadata = {"resourceVersion": str(number)}
@@ -78,10 +81,11 @@ def test_a_watch_that_is_ended_goes_on_where_it_was(proxy: Path) -> None:
     assert seen == ["1", "3", "5"]
 
 
-def test_a_watch_that_cannot_go_on_fails(proxy: Path) -> None:
-    words = r"watch of /api/v1/pods has ended: .*410"
+@pytest.mark.parametrize(("version", "status"), [(EXPIRED, 410), (REFUSED, 403)])
+def test_a_watch_that_cannot_go_on_fails(proxy: Path, version: str, status: int) -> None:
+    words = rf"watch of /api/v1/pods has ended: .*{status}"
 
-    with pytest.raises(AssertionError, match=words), Watch(proxy, "/api/v1/pods", EXPIRED):
+    with pytest.raises(AssertionError, match=words), Watch(proxy, "/api/v1/pods", version):
         wait_until_nobody_watches()
 
 
