@@ -15,18 +15,19 @@ import (
 	"drawbridge.internal/bridge/sidecar"
 )
 
-// Factory makes the plugin of each profile. Profiles with one socket share a client, since
-// reservations are numbered per process.
+// Factory makes the plugin of each profile. They share a client, since reservations are numbered per
+// process, and so they need the same settings.
 type Factory struct {
-	mutex   sync.Mutex
-	err     error
-	clients map[Settings]*sidecar.Client
-	wakers  map[*sidecar.Client]*waker
+	mutex    sync.Mutex
+	err      error
+	settings *Settings
+	client   *sidecar.Client
+	waker    *waker
 }
 
-// NewFactory returns a factory without clients.
+// NewFactory returns a factory without a client.
 func NewFactory() *Factory {
-	return &Factory{clients: map[Settings]*sidecar.Client{}, wakers: map[*sidecar.Client]*waker{}}
+	return &Factory{}
 }
 
 // Err returns the last error of New.
@@ -54,25 +55,27 @@ func (f *Factory) plugin(ctx context.Context, args runtime.Object, handle fwk.Ha
 	if err != nil {
 		return nil, err
 	}
-	client, ok := f.clients[*settings]
-	if !ok {
-		client = sidecar.NewClient(settings.client(), rand.Text())
+	if f.client == nil {
+		client := sidecar.NewClient(settings.client(), rand.Text())
 		if err := client.WaitReady(ctx); err != nil {
 			return nil, fmt.Errorf("waiting for the sidecar: %w", err)
 		}
-		f.clients[*settings] = client
+		f.client, f.settings = client, settings
 		go end(ctx, client, settings.ExitAfter.Duration)
 	}
-	plugin, err := newDrawbridge(client, handle)
+	if err := settings.requireEqual(f.settings, handle.ProfileName()); err != nil {
+		return nil, err
+	}
+	plugin, err := newDrawbridge(f.client, handle)
 	if err != nil {
 		return nil, err
 	}
-	// One for all profiles of a client: they share a queue, too.
-	if f.wakers[client] == nil {
-		f.wakers[client] = newWaker(client, handle, &plugin.claims)
-		go f.wakers[client].run(ctx, settings.Heartbeat.Duration)
+	// One for all profiles: they share a queue, too.
+	if f.waker == nil {
+		f.waker = newWaker(f.client, handle, &plugin.claims)
+		go f.waker.run(ctx, settings.Heartbeat.Duration)
 	}
-	plugin.waker = f.wakers[client]
+	plugin.waker = f.waker
 	return plugin, nil
 }
 

@@ -30,6 +30,7 @@ import (
 // handle is what the plugin uses of the scheduler.
 type handle struct {
 	fwk.Handle
+	profile   string
 	informers informers.SharedInformerFactory
 	claims    tracker
 	activated []string
@@ -39,7 +40,7 @@ type handle struct {
 
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager                 { return manager{tracker: h.claims} }
-func (h *handle) ProfileName() string                                    { return "drawbridge" }
+func (h *handle) ProfileName() string                                    { return h.profile }
 func (h *handle) Extenders() []fwk.Extender                              { return h.extenders }
 func (h *handle) ListPlugins() *config.Plugins {
 	plugins := &config.Plugins{}
@@ -86,6 +87,7 @@ func newStory(t *testing.T) *story {
 	t.Helper()
 	server := sidecartest.Start(t)
 	handle := &handle{
+		profile:   "drawbridge",
 		informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0),
 		claims:    tracker{claims: map[string]*resourceapi.ResourceClaim{}},
 	}
@@ -581,6 +583,43 @@ func TestWrongSettingsAreAllNamed(t *testing.T) {
 	}
 	want := "pluginConfig " + Name + ": socket is empty, give the path of the sidecar's unix socket; " +
 		"callTimeout is 0s, give a duration above 0s; heartbeat is -1s, give a duration above 0s"
+	if err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}
+
+func TestProfilesNeedTheSameSettings(t *testing.T) {
+	server := sidecartest.Start(t)
+	factory := NewFactory()
+	makeProfile := func(name string, args map[string]any) error {
+		handle := &handle{
+			profile:   name,
+			informers: informers.NewSharedInformerFactory(fake.NewClientset(), 0),
+			claims:    tracker{claims: map[string]*resourceapi.ResourceClaim{}},
+		}
+		raw, err := json.Marshal(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = factory.New(t.Context(), &runtime.Unknown{Raw: raw}, handle)
+		return err
+	}
+	args := map[string]any{"socket": server.Socket, "callTimeout": "30s", "heartbeat": "1h"}
+	for _, name := range []string{"first", "second"} {
+		if err := makeProfile(name, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	err := makeProfile("third", map[string]any{"socket": "/other", "callTimeout": "20s", "heartbeat": "1h"})
+
+	settings := (*SettingsError)(nil)
+	if !errors.As(err, &settings) || factory.Err() == nil {
+		t.Fatalf("got %v", err)
+	}
+	const end = " in one before it, give all profiles the same args"
+	want := "pluginConfig " + Name + ": socket is /other in profile third and " + server.Socket + end +
+		"; callTimeout is 20s in profile third and 30s" + end
 	if err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}

@@ -64,15 +64,7 @@ func (s *Settings) validate() error {
 	if s.Socket == "" {
 		reasons = append(reasons, "socket is empty, give the path of the sidecar's unix socket")
 	}
-	for _, given := range []struct {
-		name     string
-		duration time.Duration
-	}{
-		{"callTimeout", s.CallTimeout.Duration},
-		{"bindingTimeout", s.BindingTimeout.Duration},
-		{"heartbeat", s.Heartbeat.Duration},
-		{"exitAfter", s.ExitAfter.Duration},
-	} {
+	for _, given := range s.durations() {
 		if given.duration <= 0 {
 			reasons = append(reasons, fmt.Sprintf("%s is %s, give a duration above 0s", given.name, given.duration))
 		}
@@ -81,6 +73,39 @@ func (s *Settings) validate() error {
 		return &SettingsError{reasons}
 	}
 	return nil
+}
+
+// requireEqual returns an error that names all settings of a profile that differ from an earlier one's.
+func (s *Settings) requireEqual(first *Settings, profile string) error {
+	const format = "%s is %v in profile %s and %v in one before it, give all profiles the same args"
+	var reasons []string
+	if s.Socket != first.Socket {
+		reasons = append(reasons, fmt.Sprintf(format, "socket", s.Socket, profile, first.Socket))
+	}
+	others := first.durations()
+	for index, given := range s.durations() {
+		if other := others[index]; given != other {
+			reasons = append(reasons, fmt.Sprintf(format, given.name, given.duration, profile, other.duration))
+		}
+	}
+	if len(reasons) > 0 {
+		return &SettingsError{reasons}
+	}
+	return nil
+}
+
+type namedDuration struct {
+	name     string
+	duration time.Duration
+}
+
+func (s *Settings) durations() []namedDuration {
+	return []namedDuration{
+		{"callTimeout", s.CallTimeout.Duration},
+		{"bindingTimeout", s.BindingTimeout.Duration},
+		{"heartbeat", s.Heartbeat.Duration},
+		{"exitAfter", s.ExitAfter.Duration},
+	}
 }
 
 // bindingMargin is what PreBind may take beyond its wait: the sidecar is to say that time is over.
