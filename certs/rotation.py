@@ -9,6 +9,7 @@ long as a serving certificate of it can be valid:
               the successor and trust it
     switch    API servers have had time to receive the CA bundle with the successor: it signs
     drop      the last serving certificate of the predecessor has expired: stop trusting it
+    demote    a signer that API servers do not know, as of an older copy of the Secret, becomes a successor
     forget    it has expired, or is not valid yet, as one of a clock that was ahead: as if it were lost
 
 A decision depends on the stored state and the time, never on the previous action. A process may
@@ -84,12 +85,20 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
             that a new leader waits again.
         published: The certificates in those CA bundles, in case the stored bundle is lost.
         rotation_requested: Whether an administrator has requested a new authority.
+        serving_authority: The authority of the serving certificate in use; None if it is not known.
     """
 
     now: datetime
     published_since: datetime | None = None
     published: tuple[x509.Certificate, ...] = ()
     rotation_requested: bool = False
+    serving_authority: x509.Certificate | None = None
+
+    @property
+    def needed(self) -> tuple[x509.Certificate, ...]:
+        """The authority by which API servers believe the serving certificate now, if there is one."""
+        authority = self.serving_authority
+        return () if authority is None or authority not in self.published else (authority,)
 
 
 class Action(StrEnum):
@@ -100,6 +109,7 @@ class Action(StrEnum):
     PUBLISH = "publish"
     SWITCH = "switch"
     DROP = "drop"
+    DEMOTE = "demote"
     FORGET = "forget"
 
 
@@ -138,10 +148,14 @@ def apply_action(
             )
         case Action.REPAIR:
             still_trusted = authorities.trusted or _valid(observation.published, now)
+            needed = _valid(observation.needed, now)
             trusted_certificates = tuple(
-                dict.fromkeys((*still_trusted, *_signing_certificates(authorities)))
+                dict.fromkeys((*needed, *still_trusted, *_signing_certificates(authorities)))
             )
-            since = None if authorities.signer is None else authorities.signing_since or now
+            # A serving certificate of another authority is in use as of now.
+            is_dated = authorities.signing_since is not None and set(needed) <= set(still_trusted)
+            since = authorities.signing_since if is_dated else now
+            since = None if authorities.signer is None else since
             return msgspec.structs.replace(
                 authorities, trusted=trusted_certificates, signing_since=since
             )
@@ -157,6 +171,8 @@ def apply_action(
             )
         case Action.DROP:
             return msgspec.structs.replace(authorities, trusted=_signing_certificates(authorities))
+        case Action.DEMOTE:
+            return Authorities(successor=authorities.signer, trusted=authorities.trusted)
         case Action.FORGET:
             signer = _if_valid(authorities.signer, now)
             return Authorities(
@@ -187,11 +203,21 @@ def _create_first(
     return Action.CREATE if is_missing else None
 
 
-def _repair_bundle(
-    authorities: Authorities, _observation: Observation, _timing: Timing
+def _demote_unknown_signer(
+    authorities: Authorities, observation: Observation, _timing: Timing
 ) -> Action | None:
-    """Trust every signer, and record since when the current one signs."""
-    is_complete = set(_signing_certificates(authorities)) <= set(authorities.trusted)
+    """Let no signer sign that API servers do not know while they believe another's certificate."""
+    if authorities.signer is None or authorities.signer.certificate in observation.published:
+        return None
+    return Action.DEMOTE if _valid(observation.needed, observation.now) else None
+
+
+def _repair_bundle(
+    authorities: Authorities, observation: Observation, _timing: Timing
+) -> Action | None:
+    """Trust every signer and who signed what is served, and record since when the current one signs."""
+    needed = _valid(observation.needed, observation.now)
+    is_complete = {*_signing_certificates(authorities), *needed} <= set(authorities.trusted)
     is_dated = authorities.signer is None or authorities.signing_since is not None
     return None if is_complete and is_dated else Action.REPAIR
 
@@ -234,6 +260,7 @@ Decision = Callable[[Authorities, Observation, Timing], Action | None]
 DECISIONS: Final[Sequence[Decision]] = (
     _forget_invalid,
     _create_first,
+    _demote_unknown_signer,
     _repair_bundle,
     _switch_signer,
     _publish_successor,

@@ -129,8 +129,18 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
+class _ServerContext(ssl.SSLContext):
+    """The TLS context of a server.
+
+    Attributes:
+        client_authorities: The authorities of clients, as PEM; None accepts every client.
+    """
+
+    client_authorities: bytes | None = None
+
+
 class Listener:
-    """The TLS side of a server socket; its certificate can be replaced while it serves.
+    """The TLS side of a server socket; its certificates can be replaced while it serves.
 
     Attributes:
         context: The TLS context for the server socket.
@@ -151,7 +161,6 @@ class Listener:
             CertificateError: OpenSSL rejects one of them.
         """
         self.certificate = certificate
-        self._client_authorities = client_authorities
         # TLS versions and whether clients need certificates come from the listening context;
         # which client authorities are trusted comes from the context that replaces it.
         self.context = self._current = _server_tls_context(certificate, client_authorities)
@@ -163,8 +172,30 @@ class Listener:
         Raises:
             CertificateError: OpenSSL rejects it; the previous certificate stays in use.
         """
-        self._current = _server_tls_context(certificate, self._client_authorities)
+        self._current = _server_tls_context(certificate, self._current.client_authorities)
         self.certificate = certificate
+
+    def replace_client_authorities(self, client_authorities: bytes) -> None:
+        """Reject new connections of clients without a certificate of these authorities.
+
+        Args:
+            client_authorities: As PEM.
+
+        Raises:
+            CertificateError: OpenSSL rejects them; the previous ones stay in use.
+            RuntimeError: The listener was built to accept clients without certificates.
+        """
+        if self._current.client_authorities is None:
+            raise RuntimeError("clients without certificates are accepted")
+        self._current = _server_tls_context(self.certificate, client_authorities)
+
+    def is_outdated(self, connection: ssl.SSLObject) -> bool:
+        """Return whether a client was accepted by authorities that have been replaced since."""
+        context = connection.context
+        return (
+            isinstance(context, _ServerContext)
+            and context.client_authorities != self._current.client_authorities
+        )
 
     def _use_current_context(
         self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
@@ -175,8 +206,9 @@ class Listener:
 
 def _server_tls_context(
     certificate: ServingCertificate, client_authorities: bytes | None
-) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+) -> _ServerContext:
+    context = _ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.client_authorities = client_authorities
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
@@ -188,11 +220,12 @@ def _server_tls_context(
         if client_authorities is not None:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(cadata=client_authorities.decode())
-            # A resumed connection would not show its certificate again.
-            context.options |= ssl.OP_NO_TICKET
+            # A resumed connection would not show its certificate again, also after its authority was
+            # replaced. Without tickets TLS 1.3 resumes none; TLS 1.2 does so by an id as well.
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
             context.num_tickets = 0
     except (ssl.SSLError, ValueError) as error:
-        raise CertificateError(f"OpenSSL rejects the serving certificate: {error}") from error
+        raise CertificateError(f"OpenSSL rejects the certificates: {error}") from error
     finally:
         os.close(descriptor)
     return context

@@ -21,7 +21,11 @@ SIGNATURE_ANNOTATION: Final = f"{GROUP}/signature"
 """On a translated pod: proof that the webhook has checked the translation."""
 
 TRANSLATE_LABEL: Final = f"{GROUP}/translate"
-"""On a pod or namespace: "false" opts out of translation; on a namespace "true" opts in."""
+"""On a pod or namespace: "false" opts out of translation; on a namespace "true" opts in, and
+`TRANSLATE_SELECTED` leaves it to the pods, of which those with "true" are translated."""
+
+TRANSLATE_SELECTED: Final = "selected"
+"""Value of the label above on a namespace that moves in parts."""
 
 ENFORCEMENT_LABEL: Final = f"{GROUP}/enforcement"
 """On a namespace: "deny", "warn" or "off", how its invalid objects are handled."""
@@ -84,3 +88,10 @@ FENCE: Final = f"{NAME}-fence"
 
 HOLDER_FENCE: Final = f"{FENCE}-holder"
 """The ValidatingAdmissionPolicy that lets the bridge write allocations only while it holds its Lease."""
+FIELD_MANAGERS: Final = {
+    "argocd-controller": "Argo CD",
+    "argocd-application-controller": "Argo CD",
+    "kustomize-controller": "Flux",
+    "helm-controller": "Flux",
+}
+"""Field manager to what it is of, for those that compare a cluster with a repository."""

@@ -63,12 +63,16 @@ class StatusCause(ApiStruct, frozen=True, kw_only=True):
 
 
 class StatusDetails(ApiStruct, frozen=True, kw_only=True):
-    """Details of a rejection; kubectl ignores the message of an Invalid without causes."""
+    """Details of a rejection; kubectl ignores the message of an Invalid without causes.
+
+    The API server passes `retry_after_seconds` on as the header Retry-After, which clients obey.
+    """
 
     name: str = ""
     group: str = ""
     kind: str = ""
     causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: int = 0
 
 
 class Status(ApiStruct, frozen=True, kw_only=True):

@@ -323,16 +323,16 @@ def _number(kind: WorkloadKind, index: int, path: Path, document: Mapping[str, A
     product = 1
     for field in kind.numbers[index] if index < len(kind.numbers) else ():
         steps = [path[at] if step == ANY else step for at, step in enumerate(field)]
-        number = _value_at(document, steps)
+        number = value_at(document, steps)
         factor = number if isinstance(number, int) and number >= 0 else 1
-        if field == _GROUP_SIZE and isinstance(_value_at(document, _LEADER), dict):
+        if field == _GROUP_SIZE and isinstance(value_at(document, _LEADER), dict):
             factor = max(factor - 1, 0)
         product *= factor
     return product
 
 
-def _value_at(value: Any, steps: Iterable[str | int]) -> Any:
-    """Return the value at a path; None where there is none."""
+def value_at(value: Any, steps: Iterable[str | int]) -> Any:
+    """Return the value at a path in a document; None where there is none."""
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step)

@@ -14,6 +14,15 @@ _NOT_CREATED: Final = "~"
 """Sorts after every timestamp: a class in a manifest is newer than all stored ones."""
 
 
+def implicit_class(resource: str) -> str:
+    """Return the DeviceClass in the implicit name of one; empty for another resource.
+
+    >>> implicit_class("deviceclass.resource.kubernetes.io/gpu.nvidia.com"), implicit_class("nvidia.com/gpu")
+    ('gpu.nvidia.com', '')
+    """
+    return resource.removeprefix(IMPLICIT_PREFIX) if resource.startswith(IMPLICIT_PREFIX) else ""
+
+
 def extended_resources(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
     """Return the class name of each extended resource; independent of the order of the classes."""
     by_name = sorted(classes, key=lambda device_class: device_class.metadata.name, reverse=True)

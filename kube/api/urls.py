@@ -1,5 +1,6 @@
 """API resources and their URL paths."""
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from kube.api import (
     tensor_fusion,
     translation_profile,
 )
+from kube.api.foreign_quotas import FOREIGN_QUOTAS, LIMITING
 from kube.names import GROUP
 
 
@@ -139,6 +141,22 @@ WORKLOAD_PROFILES: Final = Resource(
     group=tensor_fusion.GROUP, version=tensor_fusion.VERSION, plural=tensor_fusion.PLURAL
 )
 """tensor-fusion's, which few clusters have."""
+
+FOREIGN_QUOTA_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
+    (quota.api_version, quota.kind): Resource(
+        group=quota.group,
+        version=quota.version,
+        plural=quota.plural,
+        namespaced=quota.namespaced,
+    )
+    for quota in FOREIGN_QUOTAS
+}
+"""(apiVersion, kind) to the quotas and queues of other schedulers."""
+NAMESPACE_QUOTA_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
+    (quota.api_version, quota.kind): FOREIGN_QUOTA_RESOURCES[quota.api_version, quota.kind]
+    for quota in LIMITING
+}
+"""Those of them that limit a namespace."""
 
 REPORTS: Final = Resource(
     group=policy_reports.OPEN_REPORTS_GROUP,

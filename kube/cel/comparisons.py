@@ -7,19 +7,24 @@ false positives and may be incomplete.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from kube.api.resource import DeviceClass
 from kube.cel.check import check_expression
 from kube.cel.library import Environment
 from kube.cel.syntax import Node, string_value, walk
+from kube.errors import CelError
 
 _ATTRIBUTES: Final = "device.attributes"
 _LOOKUPS: Final = frozenset({"_[_]", "_?._", "_[?_]"})
 _EQUALITIES: Final = frozenset({"_==_", "_!=_"})
 _CONNECTIVES: Final = frozenset({"_&&_", "_||_", "!_", "_?_:_"})
 _DRIVER: Final = "device.driver"
+_MAX_CLASS_CHARACTERS: Final = 1024
+"""Of all expressions of a class together, which take some milliseconds to check."""
 
 
 class ComparedLiteral(msgspec.Struct, frozen=True, order=True):
@@ -69,6 +74,30 @@ def compared_drivers(expression: str, environment: Environment) -> frozenset[str
                 texts = map(string_value, literals)
                 drivers.update(text for text in texts if text is not None)
     return frozenset(drivers)
+
+
+def drivers_named_by_class(device_class: DeviceClass) -> frozenset[str]:
+    """Return the drivers that the selectors of a class name; none where it may select devices of any.
+
+    Selectors that are longer than 1,024 characters together, or cannot be read, name none.
+    """
+    texts = tuple(
+        selector.cel.expression
+        for selector in device_class.spec.selectors or ()
+        if selector.cel is not None
+    )
+    if sum(map(len, texts)) > _MAX_CLASS_CHARACTERS:
+        return frozenset()
+    return frozenset[str]().union(*map(_stored_drivers, texts))
+
+
+@lru_cache(maxsize=4096)
+def _stored_drivers(expression: str) -> frozenset[str]:
+    # A change of one class reads all of them again.
+    try:
+        return compared_drivers(expression, Environment.STORED)
+    except CelError:
+        return frozenset()
 
 
 def is_decided_by_texts(expression: str, environment: Environment) -> bool:

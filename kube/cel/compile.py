@@ -8,13 +8,12 @@ in testing/oracle/differences.py. Choice of the engine: docs/adr/0004-cel-engine
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from cel_expr_python import cel
 
-from kube.api.resource import Device
 from kube.cel import cost
 from kube.cel.check import (
     TypeRequirement,
@@ -23,26 +22,39 @@ from kube.cel.check import (
     is_engine_limit,
     require_boolean,
 )
-from kube.cel.device import DeviceView
-from kube.cel.engine import (
-    SIMPLE_COST,
-    SIMPLE_LENGTH,
-    SelectorEngine,
-    engine_in_force,
-    require_wanted,
-)
+from kube.cel.device import DeviceView, NamedDevice, device_view
+from kube.cel.engine import SIMPLE_CHARGE, SIMPLE_LENGTH, SelectorEngine
 from kube.cel.library import Environment, evaluation_environment
+from kube.cel.projection import project_device
 from kube.cel.rewrite import RewrittenExpression, Variable, rewrite
+from kube.cel.scope import AnswersPending, current_scope, require_wanted
 from kube.cel.syntax import CheckedExpr, encode_checked
-from kube.errors import NotBoolean, SelectorFailed, SelectorTooCostly, UnsupportedSelector
+from kube.errors import (
+    CelError,
+    NotBoolean,
+    SelectorFailed,
+    SelectorTooCostly,
+    UnsupportedSelector,
+)
 
-__all__ = ["CompiledExpression", "Environment", "Selector", "compile_selector"]
+__all__ = [
+    "CompiledExpression",
+    "Environment",
+    "LocalSelector",
+    "Selector",
+    "compile_ahead",
+    "compile_in_place",
+    "compile_selector",
+]
 
 MAX_CACHED: Final = 1024
 """The number of cached expressions; a typical one takes ten kilobytes."""
 LONG_EXPRESSION: Final = 512
 """Characters above which fewer expressions are cached: one of 10 KiB takes nearly a megabyte."""
 MAX_CACHED_LONG: Final = 64
+
+COST_PER_STEP: Final = 150
+"""Units of CEL cost that take about as long as one step of a search (3 us)."""
 
 _UNBOUND: Final = re.compile(r'No value with name "(?P<name>[^"]*)"')
 
@@ -55,7 +67,10 @@ class CompiledExpression:
         attributes: The attributes that it reads, as (domain, identifier); None if it may read any,
             as with a computed domain or a loop over one.
         capacities: The capacities that it reads; None as above.
-        cost: An upper bound of the cost of one evaluation.
+        cost: An upper bound of the cost of one evaluation, as upstream counts it.
+        charge: What one evaluation takes of this engine, in units of cost.
+        calls_python: Whether an evaluation calls functions whose bodies are Python, which leaks memory;
+            besides, where it compares a version it calls one.
     """
 
     def __init__(
@@ -75,10 +90,13 @@ class CompiledExpression:
             raise SelectorTooCostly(
                 f"the expression may cost more than {cost.LIMIT}, upstream's limit"
             )
+        self.charge, self.calls_python = cost.estimate_charge(tree)
         self._program = _Program(tree)
         self._strict_program = self._program
         if tree.has_dynamic_equality:
-            self._strict_program = _Program(rewrite(types, strict=True))
+            strict_tree = rewrite(types, strict=True)
+            self._strict_program = _Program(strict_tree)
+            self.charge = cost.estimate_charge(strict_tree).units
         self.attributes = _referenced_names(tree, "attributes")
         self.capacities = _referenced_names(tree, "capacity")
 
@@ -100,7 +118,12 @@ class CompiledExpression:
             raise SelectorFailed(device.error)
         if device.unsupported:
             raise UnsupportedSelector(device.unsupported)
-        return self._strict_program if device.has_versions else self._program
+        return self._strict_program if self._reads_version(device) else self._program
+
+    def _reads_version(self, device: DeviceView) -> bool:
+        return bool(device.versions) and (
+            self.attributes is None or not self.attributes.isdisjoint(device.versions)
+        )
 
 
 class Selector(Protocol):
@@ -111,19 +134,25 @@ class Selector(Protocol):
         attributes: See `CompiledExpression`.
         capacities: See `CompiledExpression`.
         cost: See `CompiledExpression`.
+        charge: See `CompiledExpression`.
     """
 
     expression: str
     attributes: frozenset[tuple[str, str]] | None
     capacities: frozenset[tuple[str, str]] | None
     cost: int
+    charge: int
 
-    def matches(self, device: DeviceView) -> bool:
-        """Return whether the device satisfies the expression.
+    def verdicts(self, devices: Sequence[NamedDevice]) -> list[bool | CelError]:
+        """Return for each device whether it satisfies the expression, or the error of its evaluation.
+
+        The error is SelectorFailed where the evaluation ended in an error or (NotBoolean) in another
+        type, UnsupportedSelector as in `CompiledExpression.evaluate`.
 
         Raises:
-            SelectorFailed: The evaluation ended in an error or (NotBoolean) in another type.
-            UnsupportedSelector: As in `CompiledExpression.evaluate`.
+            BudgetSpent: The meter in force has no steps left.
+            EvaluationAbandoned: Nobody waits for the answer any more.
+            AnswersPending: They are evaluated elsewhere, and not known yet.
         """
         ...
 
@@ -134,9 +163,16 @@ class LocalSelector(CompiledExpression):
     def __init__(self, expression: str, environment: Environment) -> None:
         """Compile; `compile_selector` is the public way, with a cache."""
         super().__init__(expression, environment, require_boolean)
+        self._environment = environment
+        self._steps = 1 + self.charge // COST_PER_STEP
 
     def matches(self, device: DeviceView) -> bool:
-        """Return whether the device satisfies the expression; see `Selector`."""
+        """Return whether the device satisfies the expression.
+
+        Raises:
+            SelectorFailed: See `Selector.verdicts`.
+            UnsupportedSelector: Likewise.
+        """
         program = self._select_program(device)
         kind, value = program.run(device)
         # The common case first: further calls into the engine cost time.
@@ -144,6 +180,32 @@ class LocalSelector(CompiledExpression):
             return bool(value.value())
         program.require_no_error(kind, value)
         raise NotBoolean(f"CEL result of type {kind.name()} could not be converted to bool")
+
+    def verdicts(self, devices: Sequence[NamedDevice]) -> list[bool | CelError]:
+        """Return for each device whether it satisfies the expression; see `Selector`."""
+        scope = current_scope()
+        if scope.engine is not None and any(map(self._calls_python_on, devices)):
+            return scope.engine.verdicts(self.expression, self._environment, devices)
+        charge, steps = scope.meter.charge, self._steps
+        verdicts: list[bool | CelError] = []
+        for device in devices:
+            charge(steps)
+            try:
+                verdicts.append(self.matches(self._view(device)))
+            except CelError as error:
+                verdicts.append(error.with_traceback(None))
+        return verdicts
+
+    def _view(self, device: NamedDevice) -> DeviceView:
+        """Return what the expression reads of a device: most devices have many more attributes."""
+        if self.attributes is None and self.capacities is None:
+            return device.view
+        driver = device.driver
+        projection = project_device(driver, device.device, self.attributes, self.capacities)
+        return device_view(driver, projection)
+
+    def _calls_python_on(self, device: NamedDevice) -> bool:
+        return self._strict_program is not self._program and self._reads_version(self._view(device))
 
 
 class RemoteSelector:
@@ -154,36 +216,65 @@ class RemoteSelector:
         self.expression = expression
         self._environment = environment
         names = engine.compile(expression, environment)
-        self.attributes, self.capacities, self.cost = names.attributes, names.capacities, names.cost
+        self.attributes, self.capacities = names.attributes, names.capacities
+        self.cost, self.charge = names.cost, names.charge
 
-    def matches(self, device: DeviceView) -> bool:
-        """Return whether the device satisfies the expression; see `Selector`."""
-        engine = engine_in_force()
+    def verdicts(self, devices: Sequence[NamedDevice]) -> list[bool | CelError]:
+        """Return for each device whether it satisfies the expression; see `Selector`."""
+        engine = current_scope().engine
         if engine is None:
-            return compile_selector(self.expression, self._environment).matches(device)
-        source_device = device.source or Device(name="")
-        return engine.matches(self.expression, self._environment, device.driver, source_device)
+            return compile_in_place(self.expression, self._environment).verdicts(devices)
+        return engine.verdicts(self.expression, self._environment, devices)
 
 
 def compile_selector(expression: str, environment: Environment) -> Selector:
     """Compile a selector, or return it from the cache.
 
-    Where an engine is in force, it compiles and evaluates what is not short and cheap.
+    Where an engine is in force, it compiles and evaluates what is not short and cheap, and what leaks.
 
     Raises:
         InvalidSelector: It does not compile, is not boolean, or is longer than 10 KiB.
         UnsupportedSelector: Upstream may accept it; the engine cannot evaluate it.
+        AnswersPending: It is compiled elsewhere, and not yet.
     """
-    engine = engine_in_force()
+    engine = current_scope().engine
     if engine is None or len(expression) <= SIMPLE_LENGTH:
-        selector = _compile_in_place(expression, environment)
-        if engine is None or selector.cost <= SIMPLE_COST:
+        selector = compile_in_place(expression, environment)
+        is_simple = selector.charge <= SIMPLE_CHARGE and not selector.calls_python
+        if engine is None or is_simple:
             return selector
     require_wanted()
     return RemoteSelector(expression, environment, engine)
 
 
-def _compile_in_place(expression: str, environment: Environment) -> LocalSelector:
+def compile_ahead(expressions: Iterable[str], environment: Environment) -> None:
+    """Name all selectors at once that are compiled elsewhere, before one after the other is needed.
+
+    Raises:
+        AnswersPending: Some of them are not compiled yet.
+    """
+    if current_scope().engine is None:
+        return
+    pending: AnswersPending | None = None
+    for expression in expressions:
+        if len(expression) > SIMPLE_LENGTH:
+            try:
+                compile_selector(expression, environment)
+            except AnswersPending as error:
+                pending = error
+            except CelError:
+                continue
+    if pending is not None:
+        raise pending
+
+
+def compile_in_place(expression: str, environment: Environment) -> LocalSelector:
+    """Compile a selector that is evaluated in place, or return it from the cache.
+
+    Raises:
+        InvalidSelector: See `compile_selector`.
+        UnsupportedSelector: Likewise.
+    """
     compile_cached = _compile_short if len(expression) <= LONG_EXPRESSION else _compile_long
     return compile_cached(expression, environment)
 

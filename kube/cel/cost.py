@@ -1,15 +1,20 @@
-"""A static cost estimate: an upper bound of an evaluation's cost, computed before it runs.
+"""Static estimates, computed before an evaluation runs: what it costs upstream, and what it takes here.
 
-Upstream counts the actual cost during evaluation and stops at a million; this engine counts only
-iterations, so strings that double in every `cel.bind`, or long strings compared in a loop, would
-have no limit. The bound is loose, but real selectors stay far below the limit. An expression above
-the limit is unsupported, not invalid.
+**Cost** is an upper bound of the cost that upstream counts during the evaluation, where it stops at a
+million. It decides what is evaluated at all. This engine counts only iterations, so strings that double
+in every `cel.bind`, or long strings compared in a loop, would have no limit. The bound is loose, but real
+selectors stay far below the limit. An expression above the limit is unsupported, not invalid.
+
+**Charge** is what the evaluation takes of this engine, in the same unit of 20 ns. It decides how many
+steps of a budget an evaluation takes. The engine copies the result of `map` and `filter` for each element,
+which upstream does not, it reads every variable before it begins, and functions of Kubernetes are Python.
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kube.cel import patterns
+from kube.cel.library import IMPLEMENTED
 from kube.cel.rewrite import RewrittenExpression
 from kube.cel.syntax import Node, string_value
 
@@ -34,6 +39,17 @@ _PAIRWISE: Final = frozenset(
 
 _CAP: Final = 10**12
 
+EVALUATION: Final = 400
+"""Units that each evaluation takes, whatever the expression is (8 us)."""
+_VARIABLE: Final = 25
+"""Units to read a variable of the device."""
+_MEMBER: Final = 4
+"""Units to build a member of a literal."""
+_COPY: Final = 2
+"""Units to copy an element of a list."""
+_CALL: Final = 450
+"""Units to call a function whose body is Python (9 us)."""
+
 
 class _Estimate(NamedTuple):
     """Upper bounds for a node of the tree.
@@ -52,7 +68,32 @@ class _Estimate(NamedTuple):
 
 
 def estimate_cost(tree: RewrittenExpression) -> int:
-    """Return an upper bound of the cost of an expression on any device."""
+    """Return an upper bound of the cost of an expression on any device, as upstream counts it."""
+    return _Estimator(is_charge=False).estimate(tree.expr, _known_estimates(tree)).cost
+
+
+class Charge(NamedTuple):
+    """What an evaluation takes of this engine.
+
+    Attributes:
+        units: In units of cost.
+        calls_python: Whether it may call functions whose bodies are Python.
+    """
+
+    units: int
+    calls_python: bool
+
+
+def estimate_charge(tree: RewrittenExpression) -> Charge:
+    """Return what an evaluation of an expression takes of this engine."""
+    variables = len(tree.variables) + len(tree.device_fields)
+    estimator = _Estimator(is_charge=True)
+    work = estimator.estimate(tree.expr, _known_estimates(tree)).cost
+    return Charge(EVALUATION + _VARIABLE * variables + work, estimator.calls_python)
+
+
+def _known_estimates(tree: RewrittenExpression) -> dict[str, _Estimate]:
+    """Return the estimates of the variables of an expression."""
     known_estimates = {
         name: _VARIABLE_ESTIMATES[variable.kind] for name, variable in tree.variables.items()
     }
@@ -60,7 +101,7 @@ def estimate_cost(tree: RewrittenExpression) -> int:
     known_estimates |= {
         name: _estimate_value(1, _VALUE_SIZE) for name in tree.device_fields if name != "device"
     }
-    return _estimate(tree.expr, known_estimates).cost
+    return known_estimates
 
 
 _DEVICE_MAPS: Final = _Estimate(
@@ -83,115 +124,145 @@ def _estimate_value(cost: int, size: int) -> _Estimate:
     return _Estimate(min(cost, _CAP), size, size, size)
 
 
-def _estimate(node: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
-    """Estimate a node; `known_estimates` holds the variables of the enclosing loops and bindings."""
-    match node.WhichOneof("kind"):
-        case "const_expr":
-            return _estimate_value(1, len(string_value(node) or "") + 1)
-        case "ident_expr":
-            return known_estimates.get(node.ident_expr.name, _DEVICE_MAPS)
-        case "select_expr":
-            return _estimate_element(_estimate(node.select_expr.operand, known_estimates))
-        case "call_expr":
-            return _estimate_call(node.call_expr, known_estimates)
-        case "list_expr":
-            return _estimate_literal(
-                [_estimate(element, known_estimates) for element in node.list_expr.elements]
-            )
-        case "struct_expr":
-            return _estimate_literal(
-                [_estimate(entry.value, known_estimates) for entry in node.struct_expr.entries]
-            )
-        case "comprehension_expr":
-            return _estimate_comprehension(node.comprehension_expr, known_estimates)
-        case _:
-            return _estimate_value(1, 1)
+class _Estimator:
+    """One walk through an expression, for what it costs upstream or for what it takes here.
 
-
-def _estimate_call(call: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
-    args = [_estimate(arg, known_estimates) for arg in call.args]
-    if call.HasField("target"):
-        args.insert(0, _estimate(call.target, known_estimates))
-    cost, size = 1 + sum(arg.cost for arg in args), sum(arg.size for arg in args)
-    match call.function:
-        case "_[_]" | "_?._" | "_[?_]":
-            return _estimate_element(args[0])._replace(cost=cost)
-        case "_?_:_":
-            largest = max(args[1:], key=lambda arg: arg.size)
-            return largest._replace(cost=cost)
-        case "_&&_" | "_||_" | "!_" | "@not_strictly_false" | "@in":
-            list_in = args[1] if call.function == "@in" else _estimate_value(0, 0)
-            return _estimate_value(cost + list_in.length + list_in.size // 10, 1)
-        case "_+_":
-            length, element_size = (
-                sum(arg.length for arg in args),
-                max(arg.element_size for arg in args),
-            )
-            return _Estimate(
-                min(cost + size // 10, _CAP), min(size, _CAP), min(length, _CAP), element_size
-            )
-        case "matches":
-            pattern = string_value(call.args[-1])
-            program = patterns.program_size(pattern) if pattern is not None else _CAP
-            return _estimate_value(cost + program * (patterns.COMPILATION + args[0].size), 1)
-        case _ if call.function in _PRODUCTS and len(args) > 1:
-            product = args[0].size * args[1].size * (args[2].size if len(args) > 2 else 1)
-            return _estimate_value(cost + product, product + size)
-        case "lists.range":
-            count = call.args[0].const_expr.int64_value
-            return (
-                _estimate_value(cost + count, count) if count > 0 else _estimate_value(_CAP, _CAP)
-            )
-        case _ if call.function in _PAIRWISE:
-            pairs = args[0].length * args[-1].length
-            return _estimate_value(
-                cost + pairs * (1 + max(arg.element_size for arg in args) // 10), size
-            )
-        case _:
-            # Each character is read once; ten count as one, as upstream.
-            return _estimate_value(cost + size // 10, size)
-
-
-def _estimate_comprehension(loop: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
-    """Estimate a comprehension: the cost of a step times the length of the range.
-
-    `cel.bind` is a comprehension over an empty range.
+    Attributes:
+        calls_python: Whether a call was seen of a function whose body is Python.
     """
-    over, start = (
-        _estimate(loop.iter_range, known_estimates),
-        _estimate(loop.accu_init, known_estimates),
-    )
-    inside = {
-        **known_estimates,
-        loop.iter_var: _estimate_value(
-            1, over.element_size if over != _DEVICE_MAPS else _VALUE_SIZE
-        ),
-        # The accumulator grows by each step; inside the step its current size is not counted.
-        loop.accu_var: _Estimate(1, 0, 0, 0),
-    }
-    if loop.iter_var2:
-        inside[loop.iter_var] = _estimate_value(1, _VALUE_SIZE)
-        inside[loop.iter_var2] = _estimate_element(over)
-    step, condition = _estimate(loop.loop_step, inside), _estimate(loop.loop_condition, inside)
-    result_estimate = _Estimate(
-        cost=1,
-        size=min(start.size + over.length * step.size, _CAP),
-        length=min(start.length + over.length * step.length, _CAP),
-        element_size=max(start.element_size, step.element_size),
-    )
-    result = _estimate(loop.result, {**known_estimates, loop.accu_var: result_estimate})
-    turns = over.length * (1 + step.cost + condition.cost)
-    cost = 1 + over.cost + start.cost + turns + result.cost
-    return result._replace(cost=min(cost, _CAP))
 
+    def __init__(self, *, is_charge: bool) -> None:
+        self._is_charge = is_charge
+        self.calls_python = False
 
-def _estimate_literal(members: list[_Estimate]) -> _Estimate:
-    return _Estimate(
-        cost=1 + sum(member.cost for member in members),
-        size=min(1 + sum(member.size for member in members), _CAP),
-        length=len(members),
-        element_size=max((member.size for member in members), default=0),
-    )
+    def estimate(self, node: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
+        """Estimate a node; `known_estimates` holds the variables of the enclosing loops and bindings."""
+        match node.WhichOneof("kind"):
+            case "const_expr":
+                return _estimate_value(1, len(string_value(node) or "") + 1)
+            case "ident_expr":
+                return known_estimates.get(node.ident_expr.name, _DEVICE_MAPS)
+            case "select_expr":
+                return _estimate_element(self.estimate(node.select_expr.operand, known_estimates))
+            case "call_expr":
+                return self._estimate_call(node.call_expr, known_estimates)
+            case "list_expr":
+                return self._estimate_literal(
+                    [self.estimate(element, known_estimates) for element in node.list_expr.elements]
+                )
+            case "struct_expr":
+                return self._estimate_literal(
+                    [
+                        self.estimate(entry.value, known_estimates)
+                        for entry in node.struct_expr.entries
+                    ]
+                )
+            case "comprehension_expr":
+                return self._estimate_comprehension(node.comprehension_expr, known_estimates)
+            case _:
+                return _estimate_value(1, 1)
+
+    def _estimate_call(self, call: Node, known_estimates: Mapping[str, _Estimate]) -> _Estimate:
+        args = [self.estimate(arg, known_estimates) for arg in call.args]
+        if call.HasField("target"):
+            args.insert(0, self.estimate(call.target, known_estimates))
+        cost, size = 1 + sum(arg.cost for arg in args), sum(arg.size for arg in args)
+        cost += self._estimate_python(call.function)
+        match call.function:
+            case "_[_]" | "_?._" | "_[?_]":
+                return _estimate_element(args[0])._replace(cost=cost)
+            case "_?_:_":
+                largest = max(args[1:], key=lambda arg: arg.size)
+                return largest._replace(cost=cost)
+            case "_&&_" | "_||_" | "!_" | "@not_strictly_false" | "@in":
+                list_in = args[1] if call.function == "@in" else _estimate_value(0, 0)
+                return _estimate_value(cost + list_in.length + list_in.size // 10, 1)
+            case "_+_":
+                length, element_size = (
+                    sum(arg.length for arg in args),
+                    max(arg.element_size for arg in args),
+                )
+                return _Estimate(
+                    min(cost + size // 10, _CAP), min(size, _CAP), min(length, _CAP), element_size
+                )
+            case "matches":
+                pattern = string_value(call.args[-1])
+                program = patterns.program_size(pattern) if pattern is not None else _CAP
+                return _estimate_value(cost + program * (patterns.COMPILATION + args[0].size), 1)
+            case _ if call.function in _PRODUCTS and len(args) > 1:
+                product = args[0].size * args[1].size * (args[2].size if len(args) > 2 else 1)
+                return _estimate_value(cost + product, product + size)
+            case "lists.range":
+                count = call.args[0].const_expr.int64_value
+                return (
+                    _estimate_value(cost + count, count)
+                    if count > 0
+                    else _estimate_value(_CAP, _CAP)
+                )
+            case _ if call.function in _PAIRWISE:
+                pairs = args[0].length * args[-1].length
+                return _estimate_value(
+                    cost + pairs * (1 + max(arg.element_size for arg in args) // 10), size
+                )
+            case _:
+                # Each character is read once; ten count as one, as upstream.
+                return _estimate_value(cost + size // 10, size)
+
+    def _estimate_python(self, function: str) -> int:
+        """Return what it takes to call a function's body, if that is Python."""
+        if function not in IMPLEMENTED:
+            return 0
+        self.calls_python = True
+        return _CALL if self._is_charge else 0
+
+    def _estimate_comprehension(
+        self, loop: Node, known_estimates: Mapping[str, _Estimate]
+    ) -> _Estimate:
+        """Estimate a comprehension: the cost of a step times the length of the range.
+
+        `cel.bind` is a comprehension over an empty range.
+        """
+        over, start = (
+            self.estimate(loop.iter_range, known_estimates),
+            self.estimate(loop.accu_init, known_estimates),
+        )
+        inside = {
+            **known_estimates,
+            loop.iter_var: _estimate_value(
+                1, over.element_size if over != _DEVICE_MAPS else _VALUE_SIZE
+            ),
+            # The accumulator grows by each step; inside the step its current size is not counted.
+            loop.accu_var: _Estimate(1, 0, 0, 0),
+        }
+        if loop.iter_var2:
+            inside[loop.iter_var] = _estimate_value(1, _VALUE_SIZE)
+            inside[loop.iter_var2] = _estimate_element(over)
+        step, condition = (
+            self.estimate(loop.loop_step, inside),
+            self.estimate(loop.loop_condition, inside),
+        )
+        result_estimate = _Estimate(
+            cost=1,
+            size=min(start.size + over.length * step.size, _CAP),
+            length=min(start.length + over.length * step.length, _CAP),
+            element_size=max(start.element_size, step.element_size),
+        )
+        result = self.estimate(loop.result, {**known_estimates, loop.accu_var: result_estimate})
+        turns = over.length * (1 + step.cost + condition.cost)
+        if self._is_charge and loop.accu_init.WhichOneof("kind") == "list_expr":
+            # The list that grows is copied in each step.
+            turns += _COPY * over.length * over.length * step.length // 2
+        cost = 1 + over.cost + start.cost + turns + result.cost
+        return result._replace(cost=min(cost, _CAP))
+
+    def _estimate_literal(self, members: list[_Estimate]) -> _Estimate:
+        building = 1 + (_MEMBER * len(members) if self._is_charge else 0)
+        return _Estimate(
+            cost=building + sum(member.cost for member in members),
+            size=min(1 + sum(member.size for member in members), _CAP),
+            length=len(members),
+            element_size=max((member.size for member in members), default=0),
+        )
 
 
 def _estimate_element(whole: _Estimate) -> _Estimate:

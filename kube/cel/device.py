@@ -39,26 +39,48 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
         allow_multiple_allocations: Whether the device can be shared.
         attributes: Domain to identifier to value; versions are protobuf messages.
         capacity: Domain to identifier to amount, a protobuf message.
-        has_versions: Whether any attribute is or contains a version.
+        versions: Domain and identifier of each attribute that is or contains a version.
         error: Why every expression fails on this device; empty if it is valid.
         unsupported: Why the engine cannot represent the device; empty if it can.
-        source: The published device; None for one without attributes.
     """
 
     driver: str
     allow_multiple_allocations: bool = False
     attributes: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     capacity: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
-    has_versions: bool = False
+    versions: frozenset[tuple[str, str]] = frozenset()
     error: str = ""
     unsupported: str = ""
-    source: Device | None = None
+
+
+class NamedDevice:
+    """A published device with the name of its driver; read at most once.
+
+    Attributes:
+        driver: The driver's name.
+        device: As published.
+    """
+
+    __slots__ = ("_view", "device", "driver")
+
+    def __init__(self, driver: str, device: Device) -> None:
+        self.driver = driver
+        self.device = device
+        self._view: DeviceView | None = None
+
+    @property
+    def view(self) -> DeviceView:
+        """The device as values of the engine."""
+        if self._view is None:
+            self._view = device_view(self.driver, self.device)
+        return self._view
 
 
 def device_view(driver: str, device: Device) -> DeviceView:
     """Return the part of a published device that selectors can read."""
     attributes: dict[str, dict[str, Any]] = {}
-    has_versions, fault, beyond = False, "", ""
+    versions: set[tuple[str, str]] = set()
+    fault, beyond = "", ""
     for name, attribute in (device.attributes or {}).items():
         domain, identifier = qualify_name(name, driver)
         try:
@@ -68,7 +90,8 @@ def device_view(driver: str, device: Device) -> DeviceView:
             fault = fault or f"attribute {name}: {error}"
         if "\0" in "".join((attribute.string or "", *(attribute.strings or ()))):
             beyond = f"attribute {name}: Drawbridge's CEL engine cuts a string at its first NUL"
-        has_versions |= attribute.version is not None or attribute.versions is not None
+        if attribute.version is not None or attribute.versions is not None:
+            versions.add((domain, identifier))
     capacity: dict[str, dict[str, Any]] = {}
     for name, amount in (device.capacity or {}).items():
         domain, identifier = qualify_name(name, driver)
@@ -78,10 +101,9 @@ def device_view(driver: str, device: Device) -> DeviceView:
         allow_multiple_allocations=device.allow_multiple_allocations or False,
         attributes=attributes,
         capacity=capacity,
-        has_versions=has_versions,
+        versions=frozenset(versions),
         error=fault,
         unsupported=beyond,
-        source=device,
     )
 
 

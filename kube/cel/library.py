@@ -424,3 +424,7 @@ _IMPLEMENTED: Final[tuple[tuple[str, str, str, tuple[str, ...], Callable[..., An
     (".includes", "list_includes_dyn_dyn", "bool", ("dyn", "dyn"), _includes),
     (STRICT_EQUALS, "strictly_equals", "bool", ("dyn", "dyn"), _strictly_equal),
 )
+
+IMPLEMENTED: Final = frozenset(name.removeprefix(".") for name, *_ in _IMPLEMENTED)
+"""Functions whose bodies are here. The engine never frees the arguments of such a call, a kilobyte for an
+amount, so a process that lives long has a worker evaluate them."""

@@ -223,7 +223,7 @@ class _Rewriter:
         if left == "plain" or (left == "opaque" and right == "opaque"):
             return copy
         self._has_dynamic_equality = True
-        # Few devices have versions; only for those is the strict program evaluated.
+        # Few expressions read versions; only for those is the strict program evaluated.
         if left == "free" and not self._strict:
             return copy
         return call(STRICT_EQUALS, *copy.call_expr.args)

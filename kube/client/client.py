@@ -10,14 +10,14 @@ although it succeeded.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -40,20 +40,24 @@ from kube.client.credentials import (
     merge_kubeconfigs,
 )
 from kube.client.proxies import proxy_of
-from kube.client.responses import Listing, Page, T, WatchEvent, decode_response, error_from_status
-from kube.client.transport import Transport
-from kube.errors import (
-    ConfigError,
-    KubeError,
+from kube.client.responses import (
+    Listing,
+    Page,
+    T,
+    WatchEvent,
+    decode_response,
+    error_from_status,
+    read_lines,
 )
+from kube.client.server_clock import ServerTime, correct_time
+from kube.client.transport import Transport
+from kube.errors import ConfigError, KubeError
 from kube.names import NAME
 
 PAGE_SIZE: Final = 500
 """Objects per page of a list; client-go's default."""
 TIMEOUT_S: Final = 30.0
 """The timeout of each call except watches."""
-MAX_LINE_BYTES: Final = 16 * 2**20
-"""The largest watch event. etcd stores objects of up to 1.5 MiB; JSON may be several times larger."""
 
 
 ANSWER_S: Final = 0.5
@@ -83,14 +87,29 @@ class Client:
         *,
         timeout_s: float = TIMEOUT_S,
         namespace: str = "",
+        context: str = "",
     ) -> None:
         self.namespace = namespace
         """The namespace of the kubeconfig's context; often empty."""
+        self.context = context
+        """The name of the kubeconfig's context; empty without one."""
         self._configuration = configuration
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s))
         self._connections: RESTClientObject | None = None
-        self.server_time: datetime | None = None
+        self._server_time: ServerTime | None = None
+
+    @property
+    def server_time(self) -> datetime | None:
         """The API server's clock in its last response, in whole seconds; None if it did not say."""
+        return None if self._server_time is None else self._server_time.date
+
+    def correct(self, wall: datetime) -> datetime:
+        """Return a wall clock's time, or the API server's where they disagree.
+
+        Args:
+            wall: Read now, with a time zone.
+        """
+        return correct_time(wall, self._server_time, time.monotonic())
 
     @classmethod
     async def from_kubeconfig(
@@ -120,8 +139,13 @@ class Client:
             raise ConfigError(f"kubeconfig: {error}") from error
         # The library calls the hook, although its annotation says None.
         configuration.refresh_api_key_hook = credential_refresher(loader)  # type: ignore[assignment]
-        context_namespace = loader.current_context["context"].get("namespace") or ""
-        return cls(configuration, timeout_s=timeout_s, namespace=context_namespace)
+        current_context = loader.current_context
+        return cls(
+            configuration,
+            timeout_s=timeout_s,
+            namespace=current_context["context"].get("namespace") or "",
+            context=current_context["name"],
+        )
 
     @classmethod
     async def in_cluster(cls, *, timeout_s: float = TIMEOUT_S) -> Self:
@@ -181,13 +205,19 @@ class Client:
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         return decode_response(await self._request("GET", path), kind)
 
+    @property
+    def server(self) -> str:
+        """The address of the API server, without credentials."""
+        address = urlsplit(self._configuration.host)
+        return f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
+
     async def version(self) -> str:
         """Return the version of the API server, such as `v1.37.1`."""
         return decode_response(await self._request("GET", "/version"), ServerVersion).git_version
 
-    async def metrics(self) -> str:
-        """Return the metrics of the API server, in Prometheus' text format."""
-        return (await self._request("GET", "/metrics")).decode(errors="replace")
+    async def metrics(self, path: str = "/metrics") -> str:
+        """Return the metrics of the API server, in Prometheus' text format, or the text of another path."""
+        return (await self._request("GET", path)).decode(errors="replace")
 
     async def list(
         self,
@@ -285,7 +315,7 @@ class Client:
         path = resource.path(namespace=namespace)
         async with self._open_response("GET", path, query=query, limits=limits) as answer:
             on_open()
-            async for line in _read_lines(answer.content):
+            async for line in read_lines(answer.content):
                 event = decode_response(line, WatchEvent)
                 if event.type == "ERROR":
                     raise error_from_status(0, bytes(event.object))
@@ -440,6 +470,7 @@ class Client:
                 "Content-Type": content_type,
             }
             headers |= await self._authorization()
+            sent_s = time.monotonic()
             answer = await self._connections.request(
                 method,
                 url,
@@ -448,11 +479,14 @@ class Client:
                 _request_timeout=limits,
             )
             async with answer.response as response:
-                self.server_time = _date(response.headers.get("Date", ""))
+                self._server_time = ServerTime.read(
+                    response.headers.get("Date", ""), sent_s, time.monotonic()
+                )
                 if response.status >= 400:
                     raise error_from_status(response.status, await response.read())
                 yield response
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            # uvloop raises RuntimeError where a socket has the number of one that is being closed.
             reason = str(error) or type(error).__name__
             raise KubeError(f"{method} {path}: no response: {reason}") from error
 
@@ -463,30 +497,3 @@ class Client:
         except KUBECONFIG_ERRORS as error:
             raise KubeError(f"credentials: {error!r}") from error
         return {str(header["key"]): str(header["value"]).strip() for header in settings.values()}
-
-
-def _date(header: str) -> datetime | None:
-    """Return the time of a Date header, in UTC."""
-    try:
-        date = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
-
-
-async def _read_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a stream.
-
-    Raises:
-        KubeError: A line is longer than MAX_LINE_BYTES.
-    """
-    rest = bytearray()
-    async for chunk in content.iter_any():
-        first, *others = chunk.split(b"\n")
-        rest += first
-        if len(rest) > MAX_LINE_BYTES:
-            raise KubeError(f"a watch event is longer than {MAX_LINE_BYTES >> 20} MiB", status=200)
-        for other in others:
-            if rest:
-                yield bytes(rest)
-            rest = bytearray(other)

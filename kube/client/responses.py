@@ -1,8 +1,9 @@
 """Decode responses of the API server; error responses become exceptions."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final, Generic, TypeVar
 
+import aiohttp
 import msgspec
 
 from kube.api import meta
@@ -19,6 +20,9 @@ from kube.errors import (
 )
 
 T = TypeVar("T")
+
+MAX_LINE_BYTES: Final = 16 * 2**20
+"""The largest watch event. etcd stores objects of up to 1.5 MiB; JSON may be several times larger."""
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -104,3 +108,21 @@ def error_from_status(http_status: int, body: bytes) -> KubeError:
     elif kind is Forbidden and status.has_cause("NamespaceTerminating"):
         kind = NamespaceTerminating
     return kind(status.message or f"HTTP {code}", status=code, reason=status.reason)
+
+
+async def read_lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
+    """Yield the lines of a stream.
+
+    Raises:
+        KubeError: A line is longer than MAX_LINE_BYTES.
+    """
+    rest = bytearray()
+    async for chunk in content.iter_any():
+        first, *others = chunk.split(b"\n")
+        rest += first
+        if len(rest) > MAX_LINE_BYTES:
+            raise KubeError(f"a watch event is longer than {MAX_LINE_BYTES >> 20} MiB", status=200)
+        for other in others:
+            if rest:
+                yield bytes(rest)
+            rest = bytearray(other)

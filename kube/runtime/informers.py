@@ -32,7 +32,7 @@ from kube.api.versions import version_number
 from kube.backoff import Backoff
 from kube.client.client import Client
 from kube.client.responses import WatchEvent
-from kube.errors import KubeError, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 from kube.logs import get_logger
 from kube.runtime.availability import Availability
 from kube.runtime.informer_settings import DEFAULTS, InformerSettings
@@ -90,7 +90,7 @@ class Informer:
         self._watching_since = math.inf
         self._watch_timeout: asyncio.Timeout | None = None
         self._is_outdated_list = False
-        self._is_served = True
+        self._last_refusal = 0
         self.resource: Final = resource
         self.synced = asyncio.Event()
         self.failures = 0
@@ -140,9 +140,9 @@ class Informer:
             await asyncio.sleep(self._backoff.delay_s(self.failures, self._jitter()))
 
     def _log_failure(self, error: KubeError) -> None:
-        """Log a failure; that the resource is not served, as without its definition, only once."""
-        was_served, self._is_served = self._is_served, not isinstance(error, NotFound)
-        if was_served or self._is_served:
+        """Log a failure; that the resource is not served, or not ours to read, only once."""
+        before, self._last_refusal = self._last_refusal, _refusal(error)
+        if not self._last_refusal or self._last_refusal != before:
             facts = {"status": error.status, "error": str(error), "failures": self.failures + 1}
             log.warning("watch.failed", resource=self.resource.plural, **facts)
 
@@ -223,6 +223,7 @@ class Informer:
         self.is_listing = False
         self._version = "" if self._is_outdated_list else version
         self.synced.set()
+        self._last_refusal = 0
         self.availability.answered()
         self._announce()
 
@@ -300,6 +301,11 @@ class Informer:
         for change in changes:
             for handler in change.handlers:
                 handler(change.key, change.old, change.new)
+
+
+def _refusal(error: KubeError) -> int:
+    """Return the status of a failure that repeats until somebody changes the cluster; 0 for others."""
+    return error.status if isinstance(error, NotFound | Forbidden) else 0
 
 
 class Scope(NamedTuple):

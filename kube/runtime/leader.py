@@ -187,12 +187,18 @@ async def _nothing_to_drain() -> bool:
     return False
 
 
+def _no_notes() -> Mapping[str, str | None]:
+    """Leave the annotations as they are."""
+    return {}
+
+
 class Leader:
     """One candidate; `run` does its work while it holds the Lease.
 
     Attributes:
         leading: Whether the work may run now.
         is_successor: Whether no write of the holder before can be under way.
+        found_notes: The annotations of the Lease when it was taken.
     """
 
     def __init__(
@@ -204,6 +210,7 @@ class Leader:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         drain: Callable[[], Awaitable[bool]] = _nothing_to_drain,
+        notes: Callable[[], Mapping[str, str | None]] = _no_notes,
     ) -> None:
         """Remember who stands for what; nothing is asked before `run`.
 
@@ -215,6 +222,8 @@ class Leader:
             jitter: Uniform from 0 to 1.
             drain: Called before the Lease is given back, when the work has ended. Returns whether no
                 write under this identity can be under way, and waits for a moment until that is so.
+            notes: Annotations that each write of ours leaves in the Lease for the next holder; None
+                removes one.
         """
         self._client = client
         self._settings = settings
@@ -222,12 +231,14 @@ class Leader:
         self._clock = clock
         self._jitter = jitter
         self._drain = drain
+        self._notes = notes
         self._seen_version = ""
         self._seen_at = -math.inf
         self._expires_at = -math.inf
         self._may_hold = False
         self.leading = False
         self.is_successor = False
+        self.found_notes: Mapping[str, str] = {}
 
     async def run(self, lead: Callable[[], Awaitable[object]]) -> None:
         """Wait for the Lease, then run `lead` until it returns or the Lease is lost; repeat.
@@ -311,10 +322,10 @@ class Leader:
                 self._may_hold = step is not Step.WAIT
                 if step is Step.TAKE:
                     self.is_successor = is_handed_over(lease)
+                    self.found_notes = (lease.metadata.annotations if lease else None) or {}
                 if self._may_hold:
-                    await self._write(
-                        lease, lease_document(lease, self._settings, self._wall_clock())
-                    )
+                    spec = lease_document(lease, self._settings, self._wall_clock())
+                    await self._write(lease, spec, self._notes() if self.leading else {})
                 return step
         except (KubeError, TimeoutError) as error:
             log.warning("lease.failed", **self._labels(), error=str(error) or "timed out")
@@ -337,7 +348,7 @@ class Leader:
         return lease
 
     async def _write(
-        self, lease: Lease | None, spec: dict[str, Any], annotations: Mapping[str, str] = {}
+        self, lease: Lease | None, spec: dict[str, Any], annotations: Mapping[str, str | None]
     ) -> None:
         """Write the Lease, if nobody else has since it was read."""
         settings = self._settings
@@ -375,7 +386,7 @@ class Leader:
                     return
                 spec = {"holderIdentity": None, "renewTime": _micro_time(self._wall_clock())}
                 mark = {HANDED_OVER: str(lease.spec.lease_transitions or 0)}
-                await self._write(lease, spec, mark if is_drained else {})
+                await self._write(lease, spec, {**self._notes(), **(mark if is_drained else {})})
         except (KubeError, TimeoutError) as error:
             log.warning("lease.not_released", **self._labels(), error=str(error) or "timed out")
 

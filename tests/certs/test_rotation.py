@@ -100,6 +100,16 @@ ROWS: Final = (
     Row("the successor is not in the bundle", msgspec.structs.replace(
         with_signer(OLD), successor=NEW), Action.REPAIR),
     Row("signing-since is lost", with_signer(NEW, since=None), Action.REPAIR),
+    Row("an older copy whose signer API servers do not know", with_signer(OLD), Action.DEMOTE, observe(
+        published=(NEW.certificate,), serving_authority=NEW.certificate)),
+    Row("an older copy whose signer API servers still know", with_signer(OLD), Action.REPAIR, observe(
+        published=(OLD.certificate, NEW.certificate), serving_authority=NEW.certificate)),
+    Row("a served certificate that API servers do not believe", with_signer(OLD), None, observe(
+        published=(OLD.certificate,), serving_authority=NEW.certificate)),
+    Row("a served certificate whose authority has expired", with_signer(NEW), None, observe(
+        published=(EXPIRED.certificate,), serving_authority=EXPIRED.certificate)),
+    Row("a served certificate of the predecessor", with_signer(NEW, OLD), None, observe(
+        published=(OLD.certificate, NEW.certificate), serving_authority=OLD.certificate)),
     Row("the signer is lost and the bundle is not", with_signer(None, OLD), Action.CREATE),
 )  # fmt: skip
 
@@ -140,6 +150,12 @@ TRANSITIONS: Final = (
         with_signer(NEW), observe(published=(FUTURE.certificate,))),
     Transition("the bundle is repaired from the published one", Action.REPAIR, Authorities(
         signer=NEW, signing_since=NOW), with_signer(NEW, OLD), observe(published=(OLD.certificate,))),
+    Transition("a signer that nobody knows is trusted before it signs", Action.DEMOTE, with_signer(
+        OLD, since=9 * DAY), with_signer(None, successor=OLD), observe(
+        published=(NEW.certificate,), serving_authority=NEW.certificate)),
+    Transition("what is served stays trusted for the life of a certificate", Action.REPAIR, with_signer(
+        OLD, since=9 * DAY), with_signer(OLD, NEW), observe(
+        published=(OLD.certificate, NEW.certificate), serving_authority=NEW.certificate)),
     Transition("a lost signing-since starts now", Action.REPAIR, with_signer(NEW, since=None), with_signer(NEW)),
 )  # fmt: skip
 
@@ -225,6 +241,37 @@ def test_any_damage_is_repaired_while_certificates_stay_trusted(
 
     assert stored.signer is not None
     assert stored.signer.certificate in stored.trusted
+
+
+def test_an_older_copy_of_the_secret_costs_no_served_certificate_its_trust() -> None:
+    """Minute by minute: what is served is believed, and nothing is served before API servers know its signer."""
+    minute = timedelta(minutes=1)
+    stored, published_since, served = with_signer(OLD), NOW, NEW.certificate
+    published: tuple[x509.Certificate, ...] = (served,)
+    known = published
+    for number in range(60 * 24 * 8):
+        now = NOW + number * minute
+        for _ in range(8):
+            observation = Observation(
+                now=now,
+                published_since=published_since if stored.trusted == published else None,
+                published=published,
+                serving_authority=served,
+            )
+            action = next_action(stored, observation, TIMING)
+            if action is None:
+                break
+            stored = apply_action(action, stored, observation, authority)
+        else:
+            pytest.fail("the chain does not come to rest")
+        if stored.signer is not None:
+            served = stored.signer.certificate
+        assert served in known, f"after {number} minutes"
+        known = published  # API servers know since the last minute.
+        if stored.trusted != published:
+            published, published_since = stored.trusted, now
+
+    assert (served, stored.trusted) == (OLD.certificate, (OLD.certificate,))
 
 
 def test_authorities_survive_encoding() -> None:

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,6 +18,7 @@ from certs.serving import (
     client_tls_context,
     issue_serving_certificate,
 )
+from testing.client_certificates import client_context
 
 NOW: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
@@ -169,3 +171,76 @@ async def test_ciphers_without_forward_secrecy_are_rejected() -> None:
     async with echo_server(Listener(serving)) as port:
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="w.n.svc")
+
+
+# --- client certificates --------------------------------------------------------------------------
+
+
+async def is_served(port: int, context: ssl.SSLContext) -> bool:
+    """Return whether a client gets an answer; TLS 1.3 rejects its certificate after the handshake."""
+    try:
+        connection = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        answer = await exchange(connection)
+        connection[1].close()
+    except OSError:  # ssl.SSLError is one.
+        return False
+    return answer == b"hello\n"
+
+
+async def test_replaced_authorities_of_clients_count_from_the_next_handshake(
+    tmp_path: Path,
+) -> None:
+    serving = fresh_certificate()
+    old, new = fresh_authority(), fresh_authority()
+    clients = {
+        authority: client_context(authority, "kube-apiserver", serving, tmp_path)
+        for authority in (old, new)
+    }
+    listener = Listener(serving, old.certificate_pem)
+    async with echo_server(listener) as port:
+        assert [await is_served(port, clients[authority]) for authority in (old, new)] == [
+            True,
+            False,
+        ]
+        before = await asyncio.open_connection("127.0.0.1", port, ssl=clients[old])
+        assert await exchange(before) == b"hello\n"
+
+        listener.replace_client_authorities(new.certificate_pem)
+
+        assert [await is_served(port, clients[authority]) for authority in (old, new)] == [
+            False,
+            True,
+        ]
+        assert not await is_served(port, client_tls_context(serving.authority))
+        assert await exchange(before) == b"hello\n"
+        await close(before)
+
+
+async def test_authorities_of_clients_that_cannot_be_read_replace_nothing(tmp_path: Path) -> None:
+    serving, authority = fresh_certificate(), fresh_authority()
+    client = client_context(authority, "kube-apiserver", serving, tmp_path)
+    listener = Listener(serving, authority.certificate_pem)
+
+    with pytest.raises(CertificateError, match="OpenSSL rejects"):
+        listener.replace_client_authorities(b"no certificate")
+
+    async with echo_server(listener) as port:
+        assert await is_served(port, client)
+        assert not await is_served(port, client_tls_context(serving.authority))
+
+
+async def test_a_client_without_certificate_stays_accepted() -> None:
+    listener = Listener(fresh_certificate())
+
+    with pytest.raises(RuntimeError):
+        listener.replace_client_authorities(fresh_authority().certificate_pem)
+
+
+async def test_with_client_certificates_no_session_can_be_resumed(tmp_path: Path) -> None:
+    """TLS 1.2 resumes sessions by an id, also after the authority of the client was replaced."""
+    serving, authority = fresh_certificate(), fresh_authority()
+    client = client_context(authority, "kube-apiserver", serving, tmp_path)
+    async with echo_server(Listener(serving, authority.certificate_pem)) as port:
+        assert await is_served(port, client)
+        client.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert not await is_served(port, client)

@@ -9,7 +9,7 @@ import pytest
 from kube.api.meta import convert
 from kube.api.resource import Device
 from kube.cel import device as devices
-from kube.cel.compile import Environment, compile_selector
+from kube.cel.compile import Environment, compile_in_place
 from kube.cel.device import DeviceView
 from kube.errors import InvalidSelector, SelectorFailed, UnsupportedSelector
 from testing.oracle.cases import DEVICES, cases
@@ -28,7 +28,7 @@ VIEWS: Final = {name: _decode_device(document) for name, document in RECORD["dev
 
 def verdict(expression: str, environment: str, device: DeviceView) -> str:
     try:
-        selector = compile_selector(expression, Environment(environment))
+        selector = compile_in_place(expression, Environment(environment))
     except InvalidSelector:
         return "compileError"
     except UnsupportedSelector:

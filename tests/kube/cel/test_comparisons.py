@@ -2,7 +2,9 @@
 
 import pytest
 
-from kube.cel.comparisons import compared_literals, is_decided_by_texts
+from kube.api.meta import convert
+from kube.api.resource import DeviceClass
+from kube.cel.comparisons import compared_literals, drivers_named_by_class, is_decided_by_texts
 from kube.cel.library import Environment
 from kube.errors import InvalidSelector
 
@@ -38,6 +40,34 @@ def test_compared_literals(want: list[str], expression: str) -> None:
 def test_compared_literals_of_an_invalid_expression() -> None:
     with pytest.raises(InvalidSelector):
         compared_literals("device.attributes[", Environment.STORED)
+
+
+IS_A = 'device.driver == "a.example"'
+
+
+@pytest.mark.parametrize(
+    ("want", "expressions"),
+    [
+        pytest.param({"a.example"}, [IS_A], id="one"),
+        pytest.param({"a.example"}, [f'{HERE}.x == "1"', IS_A], id="by one of two selectors"),
+        pytest.param(
+            {"a.example", "b.example"}, [f'{IS_A} || device.driver == "b.example"'],
+            id="one or another",
+        ),
+        pytest.param({"a", "b"}, ['device.driver in ["a", "b"]'], id="one of a list"),
+        pytest.param(set(), [], id="no selector"),
+        pytest.param(set(), [f'{HERE}.x == "1"'], id="attributes only"),
+        pytest.param(set(), ['device.driver != "a"'], id="all but one"),
+        pytest.param({"a.example"}, ["device.attributes[", IS_A], id="beside what does not compile"),
+        pytest.param({"a.example"}, [IS_A + " " * (1024 - len(IS_A))], id="as long as is read"),
+        pytest.param(set(), [IS_A + " " * (1025 - len(IS_A))], id="longer than is read"),
+    ],
+)  # fmt: skip
+def test_drivers_named_by_class(want: set[str], expressions: list[str]) -> None:
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    device_class = convert({"spec": {"selectors": selectors}}, DeviceClass)
+
+    assert want == drivers_named_by_class(device_class)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.api.resource import Device, DeviceAttribute, DeviceCapacity
-from kube.cel.compile import Environment, compile_selector
+from kube.cel.compile import Environment, compile_in_place
 from kube.cel.device import device_view
 from kube.cel.quoting import quote
 from kube.errors import InvalidSelector, SelectorFailed, UnsupportedSelector
@@ -50,18 +50,18 @@ def test_referenced_names(
     capacities: set[tuple[str, str]] | None,
     expression: str,
 ) -> None:
-    selector = compile_selector(expression, STORED)
+    selector = compile_in_place(expression, STORED)
 
     assert (selector.attributes, selector.capacities) == (attributes, capacities)
 
 
 def test_a_missing_attribute_is_named_as_upstream_does() -> None:
     with pytest.raises(SelectorFailed, match=r"^no such key: missing$"):
-        compile_selector('device.attributes["d"].missing == 1', STORED).matches(GPU)
+        compile_in_place('device.attributes["d"].missing == 1', STORED).matches(GPU)
 
 
 def test_a_result_of_another_type_is_named() -> None:
-    selector = compile_selector('device.attributes["gpu.example.com"].model', STORED)
+    selector = compile_in_place('device.attributes["gpu.example.com"].model', STORED)
 
     with pytest.raises(SelectorFailed, match="CEL result of type STRING could not be converted"):
         selector.matches(GPU)
@@ -73,19 +73,19 @@ def test_an_invalid_attribute_fails_every_expression() -> None:
     )
 
     with pytest.raises(SelectorFailed, match="attribute v: 'v1' is not a semantic version"):
-        compile_selector("true", STORED).matches(broken_device_view)
+        compile_in_place("true", STORED).matches(broken_device_view)
 
 
 def test_compiling_twice_gives_the_same_selector() -> None:
-    assert compile_selector("1 == 1", STORED) is compile_selector("1 == 1", STORED)
+    assert compile_in_place("1 == 1", STORED) is compile_in_place("1 == 1", STORED)
 
 
 def test_the_largest_expression_has_ten_kilobytes() -> None:
-    assert compile_selector("true".ljust(10240), STORED).matches(GPU)
+    assert compile_in_place("true".ljust(10240), STORED).matches(GPU)
     with pytest.raises(InvalidSelector, match="longer than 10240 bytes"):
-        compile_selector("true".ljust(10241), STORED)
+        compile_in_place("true".ljust(10241), STORED)
     with pytest.raises(InvalidSelector, match="longer"):
-        compile_selector(f"'{'ß' * 5200}' == ''", STORED)
+        compile_in_place(f"'{'ß' * 5200}' == ''", STORED)
 
 
 def doubling_bindings(times: int) -> str:
@@ -117,7 +117,7 @@ def doubling_bindings(times: int) -> str:
 )
 def test_an_expression_that_may_cost_too_much_is_unsupported(expression: str) -> None:
     with pytest.raises(UnsupportedSelector):
-        compile_selector(expression, STORED)
+        compile_in_place(expression, STORED)
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ def test_an_expression_that_may_cost_too_much_is_unsupported(expression: str) ->
 )
 def test_an_ambiguous_has_is_unsupported(expression: str) -> None:
     with pytest.raises(UnsupportedSelector, match=r"has\(\) of a field"):
-        compile_selector(expression, STORED)
+        compile_in_place(expression, STORED)
 
 
 def test_an_expression_that_is_not_unicode_is_invalid() -> None:
     with pytest.raises(InvalidSelector, match="not Unicode"):
-        compile_selector("'\ud800' == ''", STORED)
+        compile_in_place("'\ud800' == ''", STORED)
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_a_string_that_the_engine_would_cut_is_unsupported() -> None:
     cut = device_view("d", Device(name="x", attributes={"v": DeviceAttribute(string="a\0b")}))
 
     with pytest.raises(UnsupportedSelector, match="attribute v"):
-        compile_selector("true", STORED).matches(cut)
+        compile_in_place("true", STORED).matches(cut)

@@ -3,7 +3,7 @@
 import pytest
 
 from kube.api.resource import Device, DeviceAttribute
-from kube.cel.compile import Environment, compile_selector
+from kube.cel.compile import Environment, compile_in_place
 from kube.cel.device import device_view
 from kube.cel.patterns import MAX_SIZE, program_size
 from kube.cel.quoting import quote
@@ -70,28 +70,28 @@ def test_a_broken_pattern_has_a_size_too(pattern: str) -> None:
 
 
 def test_a_small_pattern_is_evaluated() -> None:
-    assert compile_selector(f'{ATTRIBUTE}.matches("(?i)a100")', Environment.STORED).matches(GPU)
+    assert compile_in_place(f'{ATTRIBUTE}.matches("(?i)a100")', Environment.STORED).matches(GPU)
 
 
 def test_a_large_pattern_is_not_compiled() -> None:
     pattern = quote(r"(\pL|.){0,700}c")
 
     with pytest.raises(SelectorTooCostly, match=r"as many as \d+ instructions, and only 2000"):
-        compile_selector(f"{ATTRIBUTE}.matches({pattern})", Environment.STORED)
+        compile_in_place(f"{ATTRIBUTE}.matches({pattern})", Environment.STORED)
 
 
 def test_small_patterns_add_up() -> None:
     expression = " || ".join([f"{ATTRIBUTE}.matches({quote('a{500}')})"] * 3)
 
     with pytest.raises(SelectorTooCostly):
-        compile_selector(expression, Environment.STORED)
+        compile_in_place(expression, Environment.STORED)
 
 
 def test_a_pattern_in_a_loop_costs_what_its_compilations_cost() -> None:
     pattern = quote("a{900}")
 
     with pytest.raises(SelectorTooCostly, match="upstream's limit"):
-        compile_selector(
+        compile_in_place(
             f"lists.range(100).all(i, {ATTRIBUTE}.matches({pattern}))", Environment.STORED
         )
 
@@ -108,9 +108,9 @@ def test_a_pattern_in_a_loop_costs_what_its_compilations_cost() -> None:
 )
 def test_a_computed_pattern_is_not_evaluated(expression: str) -> None:
     with pytest.raises(SelectorTooCostly, match="not a string literal"):
-        compile_selector(expression, Environment.STORED)
+        compile_in_place(expression, Environment.STORED)
 
 
 def test_a_pattern_that_upstream_rejects_is_still_invalid() -> None:
     with pytest.raises(InvalidSelector, match="invalid argument of matches"):
-        compile_selector(f'{ATTRIBUTE}.matches("(")', Environment.STORED)
+        compile_in_place(f'{ATTRIBUTE}.matches("(")', Environment.STORED)

@@ -1,6 +1,7 @@
 import asyncio
 import json
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from kubernetes.aio.client import Configuration
 
 from kube.api.core import Pod
 from kube.api.urls import Resource
-from kube.client import client as client_module
 from kube.client import credentials
 from kube.client.client import Client, PatchType
 from kube.errors import (
@@ -82,6 +82,19 @@ async def test_create_get_patch_and_delete() -> None:
 
         await client.delete(PODS, "a", namespace="default", uid=object_.metadata.uid)
         assert server.objects(PODS) == []
+
+
+async def test_a_wall_clock_that_is_wrong_is_corrected_by_the_last_answer() -> None:
+    date = datetime(2026, 11, 20, tzinfo=UTC)
+    async with FakeApiServer() as server, server.client() as client:
+        server.now = lambda: date
+        assert client.correct(date + timedelta(days=1)) == date + timedelta(days=1), "no answer yet"
+        await client.version()
+
+        assert client.server_time == date
+        assert client.correct(date) == date
+        assert abs(client.correct(date + timedelta(days=1)) - date) < timedelta(minutes=10)
+        assert abs(client.correct(date - timedelta(days=1)) - date) < timedelta(minutes=10)
 
 
 async def test_a_patch_tells_the_server_its_timeout() -> None:
@@ -215,7 +228,7 @@ async def test_watch_from_a_version_that_is_too_old() -> None:
 async def test_watch_that_is_interrupted_idle_or_sends_an_endless_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_LINE_BYTES", 2**20)
+    monkeypatch.setattr("kube.client.responses.MAX_LINE_BYTES", 2**20)
     async with FakeApiServer() as server, server.client() as client:
         with pytest.raises(KubeError, match="no response") as error:
             await _drain(client, idle_s=0.05)

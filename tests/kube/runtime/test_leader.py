@@ -153,7 +153,9 @@ class Candidate:
             wall_clock=lambda: 1.5,
             clock=lambda: time.monotonic() + self.skew_s,
             jitter=lambda: 0.0,
+            notes=lambda: self.notes,
         )
+        self.notes: dict[str, str | None] = {}
         self.skew_s = 0.0
         self.is_working = False
         self.terms = 0
@@ -452,3 +454,21 @@ async def test_shutdown_is_bounded_when_the_server_hangs() -> None:
             began = time.monotonic()
 
         assert time.monotonic() - began < 1.0
+
+
+async def test_the_next_holder_finds_what_the_last_one_noted() -> None:
+    def annotations(candidate: Candidate) -> dict[str, str]:
+        found: Any = candidate.server.find(LEASES, "lease", "ns")
+        return found["metadata"].get("annotations") or {}
+
+    async with candidates("first", "second") as (first, second):
+        async with running(first.run):
+            await until(lambda: first.is_working)
+            first.notes = {"example.com/last": "pod", "example.com/gone": None}
+            await until(lambda: annotations(first) == {"example.com/last": "pod"})
+        async with running(second.run):
+            await until(lambda: second.is_working)
+
+            assert second.leader.found_notes["example.com/last"] == "pod"
+            second.notes = {"example.com/last": None}
+            await until(lambda: "example.com/last" not in annotations(second))
