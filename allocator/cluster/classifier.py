@@ -1,6 +1,7 @@
 """The equivalence class of each node, with the state that a verdict about the class depends on."""
 
 from collections.abc import Hashable
+from typing import Final
 
 from allocator.cluster import equivalence
 from allocator.cluster.equivalence import Projection
@@ -9,6 +10,10 @@ from allocator.cluster.inventory import Inventory
 from allocator.cluster.verdict_cache import Partition, ProjectedNode
 from allocator.cluster.verdicts import ClassKey, ClassState
 from allocator.search.attempt import AllocatorOptions
+from kube.cel.scope import AnswerInterrupted, AnswersPending, BudgetSpent, current_scope
+
+_READS_PER_STEP: Final = 16
+"""Verdicts that are looked up in the time of a step."""
 
 
 class Classifier:
@@ -25,8 +30,49 @@ class Classifier:
         """Note that the use of a shared pool changed."""
         self._shared_uses.clear()
 
-    def assign(self, partition: Partition, name: str, projection: Projection) -> None:
-        """Assign a node to its class in a partition."""
+    def assign_nodes(
+        self, partition: Partition, projection: Projection, number: int | None
+    ) -> AnswerInterrupted | None:
+        """Assign the nodes that changed to a class, and some of those that are in none yet.
+
+        The engine is to hear at once of all verdicts that are missing, as far as it takes them, so nodes
+        beyond the number are read once some are.
+
+        Args:
+            number: Of those that are in no class yet; None for all.
+
+        Returns:
+            What kept nodes from being assigned, which are in no class then; None if nothing did.
+        """
+        interruption: AnswersPending | BudgetSpent | None = None
+        for name in tuple(partition.stale):
+            try:
+                self._assign(partition, name, projection)
+            except (AnswersPending, BudgetSpent) as error:
+                partition.assign(name, None)
+                partition.unassigned[name] = None
+                interruption = error
+            partition.stale.discard(name)
+        pending = interruption if isinstance(interruption, AnswersPending) else None
+        for count, name in enumerate(tuple(partition.unassigned)):
+            is_enough = number is not None and count >= number
+            if is_enough and (pending is None or not pending.has_room):
+                break
+            try:
+                self._assign(partition, name, projection)
+                del partition.unassigned[name]
+            except AnswersPending as error:
+                interruption = pending = error
+            except BudgetSpent as error:
+                return interruption or error
+        return interruption
+
+    def _assign(self, partition: Partition, name: str, projection: Projection) -> None:
+        """Assign a node to its class in a partition.
+
+        Raises:
+            AnswerInterrupted: As `equivalence.projected_key` does.
+        """
         entry = self._inventory.entries.get(name)
         if entry is None:
             partition.projected.pop(name, None)
@@ -34,6 +80,8 @@ class Classifier:
             return
         projected = partition.projected.get(name)
         if projected is None or projected.entry is not entry:
+            reads = len(projection.chains) * len(entry.devices.devices)
+            current_scope().meter.charge(1 + reads // _READS_PER_STEP)
             number = self._keys.number(equivalence.projected_key(entry.devices, projection))
             pools = equivalence.relevant_pools(entry.devices, projection, self._options)
             pools = partition.pool_sets.setdefault(pools, pools)

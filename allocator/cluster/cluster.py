@@ -8,7 +8,6 @@ costs one search per class without a cached verdict.
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -16,22 +15,26 @@ from allocator.cluster import equivalence
 from allocator.cluster.canonical_requests import encode_requests, names_of
 from allocator.cluster.classifier import Classifier
 from allocator.cluster.equivalence import Projection
-from allocator.cluster.interned_keys import InternedKeys
 from allocator.cluster.inventory import Change, Inventory
-from allocator.cluster.ranking import FailedNode, Failure, Limits, RankedNodes, Ranking
+from allocator.cluster.ranking import (
+    FailedNode,
+    Failure,
+    Limits,
+    RankedNodes,
+    Ranking,
+    interrupted,
+)
 from allocator.cluster.verdict_cache import (
-    MAX_KEY_BYTES,
-    MAX_KEYS,
     MAX_PARTITIONS,
     MAX_RANKINGS,
-    MAX_VERDICT_BYTES,
-    MAX_VERDICTS,
     MIN_REPLACED,
     VERDICT_BYTES,
     Partition,
     Question,
     SearchCosts,
     encode_key,
+    new_interned_keys,
+    new_verdict_cache,
 )
 from allocator.cluster.verdicts import (
     CachedVerdict,
@@ -53,7 +56,7 @@ from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from kube.sized_cache import SizedCache
+from kube.cel.scope import AnswerInterrupted, AnswersPending, BudgetSpent
 
 
 class Cluster:
@@ -77,11 +80,9 @@ class Cluster:
         # Nodes with other devices since the verdicts were dropped.
         self._replaced_count = 0
         self._partitions: dict[Hashable, Partition] = {}
-        self._verdicts = SizedCache[Hashable, CachedVerdict](
-            max_entries=MAX_VERDICTS, max_bytes=MAX_VERDICT_BYTES
-        )
+        self._verdicts = new_verdict_cache()
         self._ranked: OrderedDict[tuple[Hashable, bytes], None] = OrderedDict()
-        keys = InternedKeys(max_keys=MAX_KEYS, max_bytes=MAX_KEY_BYTES)
+        keys = new_interned_keys()
         self._inventory = Inventory(
             slices=slices,
             nodes=nodes,
@@ -140,6 +141,7 @@ class Cluster:
 
         Raises:
             AttemptFailed: The attempt fails.
+            AnswerInterrupted: There is no outcome, for the reason that the class of the error says.
         """
         error = self._inventory.entries[node].error
         if error is not None:
@@ -147,13 +149,8 @@ class Cluster:
         devices, usage = self._devices[node], usage or self.usage
         order = strategy.order(devices, usage, pending)
         self.costs.searched += 1
-        try:
-            outcome = allocate(devices, pending, usage, self.options, budget=budget, order=order)
-            self.costs.steps += outcome.steps
-        except AttemptFailed as failure:
-            self.costs.steps += failure.steps
-            raise
-        return outcome
+        with self.costs.charged():
+            return allocate(devices, pending, usage, self.options, budget=budget, order=order)
 
     def verdicts(
         self,
@@ -255,23 +252,34 @@ class Cluster:
 
         Raises:
             AttemptFailed: The attempt fails on all nodes, or on a node that counts.
+            AnswerInterrupted: There are no limits, and not all nodes could be looked at.
         """
-        # Upstream's strategy reads no usage, so that much of it counts for other claims alone.
-        question = self._question(
-            pending, strategy, budget, reads_all_usage=strategy is not FIRST_FIT
-        )
-        partition = self._partition(question.projection, limits)
-        ranking = self._ranking(question, partition)
-        find = partial(self._find_verdict, question, partition)
+        try:
+            # Upstream's strategy reads no usage, so that much of it counts for other claims alone.
+            question = self._question(
+                pending, strategy, budget, reads_all_usage=strategy is not FIRST_FIT
+            )
+            partition, interruption = self._partition_within(question.projection, limits)
+            ranking = self._ranking(question, partition)
+            find = partial(self._find_verdict, question, partition)
+            ranking.update(partition.names, find)
+        except (AnswersPending, BudgetSpent) as error:
+            if limits is None:
+                raise
+            return interrupted(error)
         search = partial(self._search_or_fail, question, partition)
-        ranking.update(partition.names, find)
-        steps = ranking.search(partition.names, find, search, limits)
+        interruption = ranking.search(partition.names, find, search, limits) or interruption
+        if interruption is not None and limits is None:
+            raise interruption
         failed_node = ranking.failed_node(partition.names, may_use)
         if failed_node is not None:
             raise self._own_error(question, ranking, failed_node).without_traceback()
-        has_unassigned = bool(partition.unassigned)
         return ranking.answer(
-            partition.names, limit, accepts, steps=steps, has_unassigned=has_unassigned
+            partition.names,
+            limit,
+            accepts,
+            has_unassigned=bool(partition.unassigned),
+            interruption=interruption,
         )
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:
@@ -437,29 +445,39 @@ class Cluster:
                 self._partitions[projection_key].rankings.pop(key, None)
         return ranking
 
-    def _partition(self, projection: Projection, limits: Limits | None = None) -> Partition:
+    def _partition(self, projection: Projection) -> Partition:
+        """Return the partition of a projection, with all nodes.
+
+        Raises:
+            AnswerInterrupted: Some nodes could not be assigned to a class.
+        """
+        partition, interruption = self._partition_within(projection, None)
+        if interruption is not None:
+            raise interruption
+        return partition
+
+    def _partition_within(
+        self, projection: Projection, limits: Limits | None
+    ) -> tuple[Partition, AnswerInterrupted | None]:
         """Return the partition of a projection, up to date for all nodes that are in a class.
 
         Args:
             limits: How many of the others are assigned to a class; None for all.
+
+        Returns:
+            The partition, and what kept nodes from being assigned; None if nothing did.
         """
         key = projection.key
-        partition = self._partitions.pop(key, None)
-        if partition is None:
-            if len(self._partitions) >= MAX_PARTITIONS:
-                self._partitions.pop(next(iter(self._partitions)))
-            partition = Partition(sorted(self._inventory.entries))
+        partition = self._partitions.pop(key, None) or Partition(sorted(self._inventory.entries))
         self._partitions[key] = partition  # The last is the one that was used last.
+        if len(self._partitions) > MAX_PARTITIONS:
+            self._partitions.pop(next(iter(self._partitions)))
         number = None if limits is None else limits.nodes
-        chosen_names = list(islice(partition.unassigned, number))
-        for name in (*partition.stale, *chosen_names):
-            self._classifier.assign(partition, name, projection)
-        partition.stale.clear()
-        for name in chosen_names:
-            del partition.unassigned[name]
+        with self.costs.charged():
+            interruption = self._classifier.assign_nodes(partition, projection, number)
         partition.invalidate_verdicts()
         partition.forget_outdated_rankings()
-        return partition
+        return partition, interruption
 
     def _invalidate_devices(self, change: Change) -> None:
         """Have the next answers take in nodes with other devices.

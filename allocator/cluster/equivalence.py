@@ -19,12 +19,13 @@ from allocator.compatibility.constraint import device_key as policy_device_key
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolState, PublishedDevice
 from allocator.model.outcome import AttemptFailed
 from allocator.model.pools import targets_node
-from allocator.model.requests import Expression, PendingClaims
-from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
+from allocator.model.requests import PendingClaims
+from allocator.model.selectors import DeviceField, SelectorChain, selector_chains
 from allocator.model.usage import DeviceUse, PoolUse, Usage
 from allocator.search.attempt import AllocatorOptions
 from kube.api.meta import encode
 from kube.api.resource import DeviceAttribute
+from kube.cel.scope import AnswersPending
 
 
 class Projection(msgspec.Struct, frozen=True):
@@ -39,7 +40,7 @@ class Projection(msgspec.Struct, frozen=True):
         reads_all_usage: The use of pools counts of which no device is selected, too.
     """
 
-    chains: tuple[tuple[Expression, ...], ...]
+    chains: tuple[SelectorChain, ...]
     fields: tuple[DeviceField, ...] | None
     compared: tuple[str, ...] = ()
     reads_capacities: bool = False
@@ -48,7 +49,7 @@ class Projection(msgspec.Struct, frozen=True):
     @property
     def key(self) -> Hashable:
         """A key that is equal for projections with the same result."""
-        texts = tuple([selector_chain(expressions).key for expressions in self.chains])
+        texts = tuple([chain.key for chain in self.chains])
         return (
             texts,
             self.fields,
@@ -79,11 +80,7 @@ def build_projection(
         for alternatives in claim_requests
         for request in alternatives
     ]
-    chains = tuple(
-        {
-            selector_chain(request.expressions).key: request.expressions for request in requests
-        }.values()
-    )
+    chains = selector_chains(request.expressions for request in requests)
     reads_capacities |= any(request.capacity for request in requests)
     if any(request.derived for request in requests):
         return Projection(chains, None, (), reads_capacities, reads_all_usage)
@@ -104,8 +101,8 @@ def explanation_projection(pending: PendingClaims) -> Projection:
     """
     projection = build_projection(pending, reads_capacities=True)
     fields: set[DeviceField] = set()
-    for expressions in projection.chains:
-        referenced_fields = selector_chain(expressions).fields
+    for chain in projection.chains:
+        referenced_fields = chain.fields
         if referenced_fields is None or projection.fields is None:
             return Projection(projection.chains, None, projection.compared, reads_capacities=True)
         fields.update(referenced_fields)
@@ -187,7 +184,7 @@ def relevant_pools(
         return tuple(range(len(node.pools)))
     read_mask = 0
     for chain in projection.chains:
-        selected_mask, failing_positions = _selector_verdicts(node, selector_chain(chain))
+        selected_mask, failing_positions = _selector_verdicts(node, chain)
         read_mask |= selected_mask
         for position in failing_positions:
             read_mask |= 1 << position
@@ -212,7 +209,12 @@ def is_shared(pool: Pool) -> bool:
 
 
 def projected_key(node: NodeDevices, projection: Projection) -> Hashable:
-    """Return the part of a node's devices that an attempt reads: selector verdicts and equal attributes."""
+    """Return the part of a node's devices that an attempt reads: selector verdicts and equal attributes.
+
+    Raises:
+        AnswerInterrupted: A verdict is not known, for the reason that the class of the error says.
+    """
+    verdicts = _verdicts_of_chains(node, projection)
     fields = projection.fields
     attributes: Hashable
     if fields is None:
@@ -225,7 +227,7 @@ def projected_key(node: NodeDevices, projection: Projection) -> Hashable:
             ]
         )
     return (
-        tuple([_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]),
+        verdicts,
         attributes if fields is None or fields else None,
         tuple([_equality_pattern(node, name) for name in projection.compared]),
         tuple([_capacity_key(device) for device in node.devices])
@@ -271,7 +273,7 @@ def node_signature(
         return None
     if any(device.slice.spec.skip_node_operations for device in node.devices):
         return None  # What the node declares counts, too.
-    verdicts = [_selector_verdicts(node, selector_chain(chain)) for chain in projection.chains]
+    verdicts = [_selector_verdicts(node, chain) for chain in projection.chains]
     pattern = _equality_pattern(node, projection.compared[0]) if projection.compared else None
     signature = []
     for position, (device, pool) in enumerate(zip(node.devices, node.pool_of, strict=True)):
@@ -331,6 +333,22 @@ def free_signature(
 
 _NO_GROUP: Final = -1
 _NOTHING: Final[PoolUse] = {}
+
+
+def _verdicts_of_chains(
+    node: NodeDevices, projection: Projection
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the verdicts of all chains; what an engine has to evaluate, it hears of at once."""
+    verdicts: list[tuple[int, tuple[int, ...]]] = []
+    pending: AnswersPending | None = None
+    for chain in projection.chains:
+        try:
+            verdicts.append(_selector_verdicts(node, chain))
+        except AnswersPending as error:
+            pending = error
+    if pending is not None:
+        raise pending
+    return tuple(verdicts)
 
 
 def _selector_verdicts(node: NodeDevices, selectors: SelectorChain) -> tuple[int, tuple[int, ...]]:

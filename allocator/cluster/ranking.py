@@ -17,6 +17,7 @@ import msgspec
 from allocator.cluster.verdicts import CachedVerdict, ClassKey
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Plan
+from kube.cel.scope import AnswerInterrupted, AnswersPending, BudgetSpent
 
 _FEW = 64
 """Changes that are inserted one by one; more than a quarter of the order is sorted anew."""
@@ -79,7 +80,7 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
         is_known: The verdict about every node is known.
         rejected: Nodes that have devices and that the caller does not accept.
         cut_off: The search of some class was given up, so its nodes may have devices.
-        steps: Cost of the searches that were made for this answer.
+        interruption: What ended the answer before its limits did; None if nothing did.
     """
 
     nodes: tuple[tuple[str, int], ...]
@@ -87,7 +88,19 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
     is_known: bool
     rejected: int
     cut_off: bool
-    steps: int
+    interruption: AnswerInterrupted | None = None
+
+
+def interrupted(interruption: AnswerInterrupted) -> RankedNodes:
+    """Return the answer where nothing is known."""
+    return RankedNodes(
+        nodes=(),
+        complete=False,
+        is_known=False,
+        rejected=0,
+        cut_off=False,
+        interruption=interruption,
+    )
 
 
 class Ranking:
@@ -152,8 +165,8 @@ class Ranking:
         find: Callable[[ClassKey], CachedVerdict | None],
         search: Callable[[ClassKey, str], CachedVerdict | Failure],
         limits: Limits | None,
-    ) -> int:
-        """Search classes whose verdict is unknown; return the steps.
+    ) -> AnswerInterrupted | None:
+        """Search classes whose verdict is unknown; return what ended it early, None if nothing did.
 
         Args:
             names: Class to its nodes, sorted.
@@ -175,9 +188,11 @@ class Ranking:
                     steps += verdict.steps
                 verdicts[class_key] = verdict
                 del self._unsearched[class_key]
+        except (AnswersPending, BudgetSpent) as error:
+            return error
         finally:
             self._replace(verdicts, names)
-        return steps
+        return None
 
     def failed_node(
         self, names: Mapping[ClassKey, Sequence[str]], may_use: Callable[[str], bool]
@@ -205,8 +220,8 @@ class Ranking:
         limit: int | None,
         accepts: Callable[[str, Plan], bool],
         *,
-        steps: int,
         has_unassigned: bool,
+        interruption: AnswerInterrupted | None,
     ) -> RankedNodes:
         """Return the best nodes.
 
@@ -214,8 +229,8 @@ class Ranking:
             names: Class to its nodes, sorted.
             limit: Maximum number of nodes; None for all.
             accepts: Whether the caller wants a node that fits, with the plan of its class.
-            steps: Cost of the searches that were made for this answer.
             has_unassigned: There are nodes that are in no class yet.
+            interruption: As in `RankedNodes`.
         """
         is_known = not self._unsearched and not has_unassigned
         nodes: list[tuple[str, int]] = []
@@ -235,7 +250,7 @@ class Ranking:
             is_known=is_known,
             rejected=rejected_count,
             cut_off=bool(self._cut_off),
-            steps=steps,
+            interruption=interruption,
         )
 
     def _best_first(self, names: Mapping[ClassKey, Sequence[str]]) -> Iterator[_Place]:

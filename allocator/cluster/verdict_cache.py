@@ -4,20 +4,24 @@ Keys of nodes are interned as numbers, so that classes compare and hash cheaply.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from allocator.cluster.equivalence import NodeSignature, Projection
+from allocator.cluster.interned_keys import InternedKeys
 from allocator.cluster.ranking import Ranking
-from allocator.cluster.verdicts import ClassKey
+from allocator.cluster.verdicts import CachedVerdict, ClassKey
 from allocator.model.devices import NodeDevices, PoolId
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget
 from allocator.model.requests import PendingClaims
 from allocator.strategies.strategy import Strategy
 from kube.api.meta import encode
+from kube.cel.scope import current_scope
 from kube.least_recently_used import LeastRecentlyUsed
+from kube.sized_cache import SizedCache
 
 MAX_PARTITIONS: Final = 64
 
@@ -60,6 +64,26 @@ class SearchCosts:
     def __init__(self) -> None:
         """Begin with none."""
         self.cached = self.searched = self.steps = 0
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """Count the steps of a block, which the meter in force counts, too."""
+        meter = current_scope().meter
+        before = meter.steps
+        try:
+            yield
+        finally:
+            self.steps += meter.steps - before
+
+
+def new_verdict_cache() -> SizedCache[Hashable, CachedVerdict]:
+    """Return an empty cache of verdicts."""
+    return SizedCache(max_entries=MAX_VERDICTS, max_bytes=MAX_VERDICT_BYTES)
+
+
+def new_interned_keys() -> InternedKeys:
+    """Return an empty table of keys."""
+    return InternedKeys(max_keys=MAX_KEYS, max_bytes=MAX_KEY_BYTES)
 
 
 class Question(NamedTuple):

@@ -29,8 +29,9 @@ from kube.api.policy import (
     Undeclared,
 )
 from kube.api.resource import CelSelector
-from kube.cel.compile import Environment, Selector, compile_selector
+from kube.cel.compile import COST_PER_STEP, Environment, LocalSelector, compile_in_place
 from kube.cel.device import device_view, qualify_name
+from kube.cel.scope import current_scope
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
 
 _MAX_CACHED: Final = 65536
@@ -123,7 +124,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """
 
     name: str
-    selectors: tuple[Selector, ...]
+    selectors: tuple[LocalSelector, ...]
     groups: frozenset[str] | None
     expression: int | None
     selector_faults: tuple[RuleFault, ...]
@@ -165,7 +166,7 @@ class CompiledPolicy:
             PHYSICAL_ATTRIBUTES if spec.physical_attributes is None else spec.physical_attributes
         )
         self.physical_attributes = tuple(qualify_name(name, spec.driver) for name in names)
-        self.expressions: list[Selector] = []
+        self.expressions: list[LocalSelector] = []
         self.rules = tuple(
             self._compile(rule, FieldPath.of("spec", "rules", place))
             for place, rule in enumerate(spec.rules or ())
@@ -240,7 +241,7 @@ class CompiledPolicy:
         ]
         return not doubts, doubts
 
-    def _evaluate(self, selector: Selector, device: PublishedDevice) -> Evaluation:
+    def _evaluate(self, selector: LocalSelector, device: PublishedDevice) -> Evaluation:
         key = (
             selector.expression,
             projection(device, self._places_by_text[selector.expression]),
@@ -250,8 +251,9 @@ class CompiledPolicy:
             answer = self._answers[key] = self._run(selector, device)
         return answer
 
-    def _run(self, selector: Selector, device: PublishedDevice) -> Evaluation:
+    def _run(self, selector: LocalSelector, device: PublishedDevice) -> Evaluation:
         try:
+            current_scope().meter.count(1 + selector.charge // COST_PER_STEP)
             return Evaluation(yes=selector.matches(device_view(self.driver, device.device)))
         except NotBoolean as error:
             return Evaluation(kind=FaultKind.NOT_BOOLEAN, why=str(error))
@@ -261,7 +263,7 @@ class CompiledPolicy:
             return Evaluation(kind=FaultKind.NOT_EVALUATED, why=str(error))
 
     def _compile(self, rule: CompatibilityRule, path: FieldPath) -> CompiledRule:
-        selectors: list[Selector] = []
+        selectors: list[LocalSelector] = []
         faults: list[RuleFault] = []
         for place, selector in enumerate(rule.selectors or ()):
             program = _compile_expression(
@@ -291,7 +293,7 @@ class CompiledPolicy:
             expression_fault=fault,
         )
 
-    def _number_of(self, expression: Selector) -> int:
+    def _number_of(self, expression: LocalSelector) -> int:
         for number, known_expression in enumerate(self.expressions):
             if known_expression.expression == expression.expression:
                 return number
@@ -301,12 +303,12 @@ class CompiledPolicy:
 
 def _compile_expression(
     cel: CelSelector | None, rule: str, path: FieldPath
-) -> Selector | RuleFault:
+) -> LocalSelector | RuleFault:
     if cel is None:
         # A kind of expression of a later version.
         return RuleFault(rule=rule, path=path, kind=FaultKind.NOT_EVALUATED, why="it is not CEL")
     try:
-        return compile_selector(cel.expression, Environment.STORED)
+        return compile_in_place(cel.expression, Environment.STORED)
     except InvalidSelector as error:
         return RuleFault(rule=rule, path=path, kind=FaultKind.INVALID, why=str(error))
     except UnsupportedSelector as error:

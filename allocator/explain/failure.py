@@ -83,22 +83,24 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
             nodes where the attempt ended on all of them.
         evaluated: The verdicts on the other nodes, with the claims they are about.
         usage: Devices that were in use then.
+        rules: Those of the scheduler that tried.
     """
 
     title: str
     excluded: Mapping[str, NodeResult] = msgspec.field(default_factory=dict)
     evaluated: tuple[tuple[Verdicts, PendingClaims], ...] = ()
     usage: Usage = Usage()
+    rules: AllocatorOptions = AllocatorOptions()
     closest_fit: ClosestFit | None = None
     closest_fit_when_idle: ClosestFit | None = None
 
-    def node_results(self, rules: AllocatorOptions, explain: Explain) -> tuple[NodeResult, ...]:
+    def node_results(self, explain: Explain) -> tuple[NodeResult, ...]:
         """Return the results of all nodes, by name."""
         results = dict(self.excluded)
         for verdicts, pending in self.evaluated:
             results |= {
                 result.name: result
-                for result in explain_nodes(verdicts, pending, self.usage, rules, explain)
+                for result in explain_nodes(verdicts, pending, self.usage, self.rules, explain)
             }
         return tuple(results[name] for name in sorted(results))
 

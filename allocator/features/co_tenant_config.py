@@ -175,7 +175,7 @@ def build_constraint(
 
 
 class CoTenantConfigConstraint:
-    """The settings by the tenants of each device that can be shared."""
+    """The settings by the consumers of each device that can be shared."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class CoTenantConfigConstraint:
         drivers: Collection[str],
         requested_settings: Mapping[tuple[Request, str], Mapping[Kind, bytes]],
     ) -> None:
-        """Read the settings by present tenants.
+        """Read the settings by present consumers.
 
         Args:
             node: Devices of the node.
@@ -220,7 +220,7 @@ class CoTenantConfigConstraint:
         return self._keys[position]
 
     def add(self, request: Request, position: int, *, further_share: bool) -> bool:
-        """Add a tenant to a device if its settings contradict no other tenant's."""
+        """Add a consumer to a device if its settings contradict no co-tenant's."""
         if not self._shareable[position]:
             return True
         requested_settings = self._requested.get((request, self._drivers[position]))
@@ -264,7 +264,7 @@ class CoTenantConfigConstraint:
         return RejectionReason(
             reason=Reason.CONFLICTING_SHARING_CONFIG,
             verb="have",
-            subject="another tenant with a conflicting",
+            subject="a co-tenant with a conflicting",
             value=kind or "configuration",
         )
 

@@ -1,7 +1,7 @@
 """Limits of how many claims may use a device, or the devices of one node, at a time.
 
 Not of Kubernetes: the API lets a device be shared for as long as its capacities last, and a driver may
-serve fewer tenants than that. A device that is not shared has one consumer. Admin access is none.
+serve fewer claims than that. A device that is not shared has one consumer. Admin access is none.
 """
 
 from collections.abc import Hashable, Iterable, Mapping

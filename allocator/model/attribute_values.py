@@ -6,9 +6,14 @@ from typing import Final
 from allocator.model.devices import PublishedDevice
 from allocator.model.outcome import AttemptFailed
 from kube.api.resource import DeviceAttribute
+from kube.cel.compile import COST_PER_STEP
 from kube.cel.derived import compile_derived
 from kube.cel.device import device_view
+from kube.cel.scope import current_scope
 from kube.errors import CelError, UnsupportedSelector
+
+MAX_DERIVED_CHARGE: Final = 1_000_000
+"""Units of CEL cost of a derived attribute on one device (20 ms), where others wait for the process."""
 
 
 class Column:
@@ -170,6 +175,12 @@ def _derive(name: str, expression: str, device: PublishedDevice) -> DeviceAttrib
         raise AttemptFailed(f"derived attribute {name}: unsupportedCel: {error}") from error
     except CelError as error:
         raise AttemptFailed(f"compile derived attribute {name} failed: {error}") from error
+    scope = current_scope()
+    if scope.engine is not None and program.charge > MAX_DERIVED_CHARGE:
+        raise AttemptFailed(
+            f"derived attribute {name}: unsupportedCel: it takes too long to evaluate"
+        )
+    scope.meter.charge(1 + program.charge // COST_PER_STEP)
     try:
         return program.attribute(device_view(device.id.driver, device.device))
     except UnsupportedSelector as error:

@@ -61,7 +61,7 @@ class PoolState(StrEnum):
     INVALID = "invalid"
 
 
-class Pool(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Pool(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
     """A pool as one node sees it.
 
     Attributes:

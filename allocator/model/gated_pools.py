@@ -39,3 +39,18 @@ def find_gated_pools(slices: Iterable[ResourceSlice], features: Features) -> Map
 def declares_groups(device: Device) -> bool:
     """Return whether a device has compatibilityGroups."""
     return any(consumption.compatibility_groups for consumption in device.consumes_counters or ())
+
+
+def find_mixed_pools(slices: Iterable[ResourceSlice], features: Features) -> Mapping[PoolId, str]:
+    """Return the pools with devices that are ignored since their slice has counters as well, and the cause."""
+    causes: dict[PoolId, str] = {}
+    for slice_ in slices:
+        spec = slice_.spec
+        if features.partitionable_devices and spec.devices and spec.shared_counters:
+            causes.setdefault(
+                pool_of(slice_),
+                f"ResourceSlice {slice_.metadata.name} has devices beside sharedCounters, so its devices are "
+                "ignored, and the API server rejects it from 1.35 on; publish the counters in a slice of their "
+                "own",
+            )
+    return causes

@@ -4,37 +4,49 @@ Every device has a uuid, so no two devices are equal; but a selector that reads 
 tell apart no more devices than there are models. What a chain of selectors can read of a device is
 the device's *projection*, and each projection is evaluated once for the whole cluster.
 
+Each evaluation is charged to the meter in force (`kube.cel.scope`), and what it makes this process keep is
+counted for the tenant in force.
+
 Source of the order of evaluation: upstream's isSelectable and selectorsMatch.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property
+from hashlib import sha256
 from typing import Final
+from weakref import ref
 
 import msgspec
 
 from allocator.model.devices import NodeDevices, Pool, PublishedDevice
 from allocator.model.requests import Expression
-from kube.api.resource import Device, DeviceAttribute
-from kube.cel.compile import Environment, Selector, compile_selector
-from kube.cel.device import device_view
-from kube.cel.engine import require_wanted
-from kube.cel.semver import Semver
+from kube.api.meta import encode
+from kube.api.resource import Device
+from kube.cel.compile import Environment, RemoteSelector, Selector, compile_selector
+from kube.cel.device import NamedDevice
+from kube.cel.projection import attribute_fault
+from kube.cel.scope import AnswersPending, current_scope
 from kube.errors import CelError, InvalidSelector, UnsupportedSelector
+from kube.tenant_cache import CacheEntry, TenantCache
 
-COST_PER_STEP: Final = 150
-"""Units of CEL cost that take about as long as one step of the search (3 us)."""
+MAX_BYTES: Final = 96 * 2**20
+"""Cached verdicts of all chains. A selector on `uuid` has one for every device, and whoever creates claims
+chooses how many such selectors there are."""
+MAX_PINNED_BYTES: Final = 128 * 2**20
+"""The same while questions are unfinished that need more."""
+VERDICT_BYTES: Final = 256
+"""A cached verdict, with the projection that it is about."""
+SELECTION_BYTES: Final = 192
+"""A cached selection of a pool."""
+SELECTOR_BYTES: Final = 8 * 1024
+"""A selector that is compiled in place, beside 20 bytes for each character."""
+_BYTES_PER_CHARACTER: Final = 20
 
-_CHAINS: Final = 1024
-_LONG_CHAINS: Final = 64
+STEPS_PER_SELECTOR: Final = 100
+"""Steps to compile a selector in place, beside one for each character; or to ask an engine for it."""
+
 _LONG: Final = 256
 """Number of characters above which the selectors of a request count as long."""
-_PROJECTIONS: Final = 1 << 17
-MAX_VERDICTS: Final = 1 << 19
-"""Number of cached verdicts of all selectors together, some 130 MB. A selector on `uuid` has one for
-every device, and whoever creates claims chooses how many such selectors there are."""
-_SELECTIONS: Final = 1 << 15
-"""Number of cached pairs of pool and chain."""
 
 
 class DeviceField(msgspec.Struct, frozen=True, order=True):
@@ -88,30 +100,52 @@ class SelectorChain:
         self._evaluator = _evaluator(tuple([expression.text for expression in expressions]))
         self.fields = self._evaluator.fields
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SelectorChain):
+            return NotImplemented
+        return self.key == other.key and self._origins == other._origins
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
     @property
     def is_long(self) -> bool:
         """Whether the texts are too long to be kept by caches with many entries."""
         return self._evaluator.is_long
 
     @property
-    def spent_steps(self) -> int:
-        """Cost of all evaluations so far in steps; a caller charges the difference."""
-        return self._evaluator.spent_steps
-
-    @property
     def key(self) -> Hashable:
         """A key that is equal for chains with the same verdicts."""
         return self._evaluator.texts
 
+    @property
+    def digest(self) -> bytes:
+        """A digest of the key, for caches that are to keep no text and no verdict."""
+        return self._evaluator.digest
+
     def verdict(self, device: PublishedDevice) -> bool | SelectorFailure:
         """Return whether a device satisfies all selectors; a failure if one of them raises."""
-        verdict = self._evaluator.verdict(device)
-        if isinstance(verdict, _Fault):
-            return SelectorFailure(self._message(verdict, device), verdict.runtime_error)
-        return verdict
+        return self.verdicts((device,))[0]
+
+    def verdicts(self, devices: Sequence[PublishedDevice]) -> list[bool | SelectorFailure]:
+        """Return the verdict on each device.
+
+        Raises:
+            AnswerInterrupted: There is none, for the reason that the class of the error says.
+        """
+        return [
+            SelectorFailure(self._message(verdict, device), verdict.runtime_error)
+            if isinstance(verdict, _Fault)
+            else verdict
+            for device, verdict in zip(devices, self._evaluator.verdicts(devices), strict=True)
+        ]
 
     def selection(self, node: NodeDevices) -> "Selection":
-        """Return the verdicts on all devices of a node."""
+        """Return the verdicts on all devices of a node.
+
+        Raises:
+            AnswerInterrupted: As in `verdicts`.
+        """
         selected_mask, faults = self._select(node)
         failures = {
             position: self._message(fault, node.devices[position])
@@ -121,15 +155,22 @@ class SelectorChain:
 
     def _select(self, node: NodeDevices) -> "tuple[int, Mapping[int, _Fault]]":
         if len(node.pool_starts) < len(node.pools):
-            return _select(self._evaluator, node.devices)
-        # A cached selection would keep a long chain in memory.
-        select = _select_pool if self.is_long else _cached_pool_selection
+            return _mask(self._evaluator.verdicts(node.devices))
         selected_mask, faults = 0, {}
+        pending: AnswersPending | None = None
         for start, pool in zip(node.pool_starts, node.pools, strict=True):
-            pool_mask, pool_faults = select(self._evaluator, pool)
+            try:
+                pool_mask, pool_faults = self._evaluator.selection(pool)
+            except AnswersPending as error:
+                pending = error  # So that the engine hears of many pools at once.
+                if not error.has_room:
+                    break
+                continue
             selected_mask |= pool_mask << start
             for place, fault in pool_faults.items():
                 faults[start + place] = fault
+        if pending is not None:
+            raise pending
         return selected_mask, faults
 
     def _message(self, fault: "_Fault", device: PublishedDevice) -> str:
@@ -162,22 +203,9 @@ class _Fault(msgspec.Struct, frozen=True):
     is_of_device: bool = True
 
 
-class _CachedVerdicts:
-    """Counts the verdicts that all evaluators cache together.
-
-    Those of evaluators that were evicted count until everything is dropped.
-    """
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def is_full(self) -> bool:
-        """Count one more; return whether all are to be dropped first."""
-        self.number += 1
-        return self.number > MAX_VERDICTS
-
-
-_cached_verdicts: Final = _CachedVerdicts()
+_Verdict = bool | _Fault
+_PoolSelection = tuple[int, Mapping[int, _Fault]]
+"""Mask of the devices of a pool that are selected, and the faults on others by position."""
 
 
 class _Evaluator:
@@ -185,113 +213,201 @@ class _Evaluator:
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
-        self.is_long = _are_long(texts)
-        self._selectors = tuple(_compile(text) for text in texts)
+        self.is_long = sum([len(text) for text in texts]) > _LONG
+        self._selectors = _compile_all(texts)
         self.fields = referenced_fields(
             selector for selector in self._selectors if not isinstance(selector, str)
         )
-        self.spent_steps = 0
-        self._verdicts: dict[Hashable, bool | _Fault] = {}
+        # An engine elsewhere keeps the verdicts of its expressions itself.
+        self._is_remote = any(isinstance(selector, RemoteSelector) for selector in self._selectors)
+        self._verdicts: dict[Hashable, _Verdict] = {}
+        self._selections: dict[int, tuple[ref[Pool], _PoolSelection]] = {}
+        self._entry: CacheEntry[_Evaluator] | None = None
 
-    def verdict(self, device: PublishedDevice) -> bool | _Fault:
-        key = projection(device, self.fields)
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            verdict = self._evaluate(device)
-            if len(self._verdicts) >= _PROJECTIONS:
-                self._verdicts.clear()
-            if _cached_verdicts.is_full():
-                clear_selector_caches()
-                self._verdicts.clear()
-            self._verdicts[key] = verdict
-        return verdict
+    @cached_property
+    def digest(self) -> bytes:
+        """A digest of the texts."""
+        return sha256(encode(self.texts)).digest()
 
-    def _evaluate(self, published_device: PublishedDevice) -> bool | _Fault:
-        require_wanted()
-        device = device_view(published_device.id.driver, published_device.device)
+    @property
+    def size(self) -> int:
+        """Bytes that it holds before it has verdicts."""
+        return sum(SELECTOR_BYTES + _BYTES_PER_CHARACTER * len(text) for text in self.texts)
+
+    def keep(self, entry: "CacheEntry[_Evaluator]") -> None:
+        """Count verdicts for a cache's entry."""
+        self._entry = entry
+
+    def selection(self, pool: Pool) -> _PoolSelection:
+        """Return the verdicts on a pool, by the places in it: many nodes may see it."""
+        pool_ref, selection = self._selections.get(id(pool), _NO_SELECTION)
+        if pool_ref is None or pool_ref() is not pool:
+            selection = _mask(self.verdicts(pool.devices, pool))
+            if len(self._selections) >= _MAX_SELECTIONS:
+                self._grow(-SELECTION_BYTES * len(self._selections))
+                self._selections.clear()
+            self._selections[id(pool)] = ref(pool), selection
+            self._grow(SELECTION_BYTES)
+        return selection
+
+    def verdicts(
+        self, devices: Sequence[PublishedDevice], pool: Pool | None = None
+    ) -> list[_Verdict]:
+        """Return the verdict on each device.
+
+        Args:
+            pool: The pool that has these devices and no others; None if there is none.
+        """
+        if self._is_remote:
+            return self._evaluate(devices, pool)
+        keys = [projection(device, self.fields) for device in devices]
+        cached_verdicts = self._verdicts
+        missing = {
+            key: device
+            for key, device in zip(keys, devices, strict=True)
+            if key not in cached_verdicts
+        }
+        if missing:
+            self._add_verdicts(missing)
+        return [cached_verdicts[key] for key in keys]
+
+    def _add_verdicts(self, missing: Mapping[Hashable, PublishedDevice]) -> None:
+        """Evaluate one by one, so that a budget that ends loses nothing."""
+        pending: AnswersPending | None = None
+        count = len(self._verdicts)
+        try:
+            for key, device in missing.items():
+                try:
+                    (self._verdicts[key],) = self._evaluate((device,))
+                except AnswersPending as error:
+                    pending = error  # So that the engine hears of all devices at once.
+                    if not error.has_room:
+                        break
+        finally:
+            self._grow(VERDICT_BYTES * (len(self._verdicts) - count))
+        if pending is not None:
+            raise pending
+
+    def _evaluate(
+        self, devices: Sequence[PublishedDevice], pool: Pool | None = None
+    ) -> list[_Verdict]:
+        """Evaluate one selector after the other on the devices that all before it select."""
+        verdicts: list[_Verdict] = [True] * len(devices)
+        places: Sequence[int] = range(len(devices))
         for index, selector in enumerate(self._selectors):
             if isinstance(selector, str):
-                return _Fault(index, selector, is_of_device=False)
-            self.spent_steps += 1 + selector.cost // COST_PER_STEP
-            try:
-                if not selector.matches(device):
-                    return False
-            except UnsupportedSelector as error:
-                return _Fault(index, f"unsupportedCel: {error}")
-            except CelError as error:
-                return _Fault(index, f"CEL runtime error: {error}", runtime_error=str(error))
-        return True
+                fault = _Fault(index, selector, is_of_device=False)
+                for place in places:
+                    verdicts[place] = fault
+                break
+            selected_places = []
+            is_whole = len(places) == len(devices)
+            selected_devices = devices if is_whole else [devices[place] for place in places]
+            answers = self._answers(index, selector, selected_devices, pool if is_whole else None)
+            for place, verdict in zip(places, answers, strict=True):
+                if verdict is True:
+                    selected_places.append(place)
+                else:
+                    verdicts[place] = verdict
+            places = selected_places
+            if not places:
+                break
+        return verdicts
+
+    def _answers(
+        self,
+        index: int,
+        selector: Selector,
+        devices: Sequence[PublishedDevice],
+        pool: Pool | None,
+    ) -> list[_Verdict]:
+        """Return the verdicts of one selector."""
+        if self._is_remote and not isinstance(selector, RemoteSelector):
+            # Mostly that of a class: its verdicts are known, whatever else is asked.
+            of_class = _evaluator((self.texts[index],))
+            if pool is None:
+                verdicts = of_class.verdicts(devices)
+            else:
+                mask, faults = of_class.selection(pool)
+                verdicts = [faults.get(n, bool(mask >> n & 1)) for n in range(len(devices))]
+            return [
+                msgspec.structs.replace(verdict, index=index)
+                if isinstance(verdict, _Fault)
+                else verdict
+                for verdict in verdicts
+            ]
+        named_devices = [NamedDevice(device.id.driver, device.device) for device in devices]
+        return [
+            verdict if isinstance(verdict, bool) else _fault(index, verdict)
+            for verdict in selector.verdicts(named_devices)
+        ]
+
+    def _grow(self, size: int) -> None:
+        if self._entry is not None:
+            _evaluators.grow(self._entry, size)
+
+
+_MAX_SELECTIONS: Final = 1 << 14
+_NO_SELECTION: Final[tuple[None, _PoolSelection]] = (None, (0, {}))
+_evaluators: Final = TenantCache[tuple[str, ...], _Evaluator](
+    max_bytes=MAX_BYTES, max_pinned_bytes=MAX_PINNED_BYTES
+)
 
 
 def selector_chain(expressions: tuple[Expression, ...]) -> SelectorChain:
-    """Return the chain of these expressions, from a cache."""
-    if _are_long([expression.text for expression in expressions]):
-        return _long_chain(expressions)
-    return _short_chain(expressions)
+    """Return the chain of these expressions, whose verdicts are cached.
 
-
-# A compiled selector is about a hundred times as large as its text, so few long ones are cached.
-@lru_cache(maxsize=_CHAINS)
-def _short_chain(expressions: tuple[Expression, ...]) -> SelectorChain:
+    Raises:
+        AnswerInterrupted: It is not compiled, for the reason that the class of the error says.
+    """
     return SelectorChain(expressions)
 
 
-@lru_cache(maxsize=_LONG_CHAINS)
-def _long_chain(expressions: tuple[Expression, ...]) -> SelectorChain:
-    return SelectorChain(expressions)
+def selector_chains(requests: Iterable[tuple[Expression, ...]]) -> tuple[SelectorChain, ...]:
+    """Return the chains of several requests, each different one once, in order.
+
+    Raises:
+        AnswerInterrupted: As in `selector_chain`; then the engine has heard of all of them.
+    """
+    chains: dict[Hashable, SelectorChain] = {}
+    pending: AnswersPending | None = None
+    for expressions in dict.fromkeys(requests):
+        try:
+            chain = selector_chain(expressions)
+        except AnswersPending as error:
+            pending = error
+        else:
+            chains.setdefault(chain.key, chain)
+    if pending is not None:
+        raise pending
+    return tuple(chains.values())
 
 
 def clear_selector_caches() -> None:
-    """Drop all cached selectors that are not in use."""
-    _cached_verdicts.number = 0
-    for cache in (
-        _short_chain,
-        _long_chain,
-        _short_evaluator,
-        _long_evaluator,
-        _cached_pool_selection,
-    ):
-        cache.cache_clear()
+    """Drop all cached verdicts."""
+    _evaluators.clear()
 
 
-def _select(
-    evaluator: _Evaluator, devices: Sequence[PublishedDevice]
-) -> tuple[int, Mapping[int, _Fault]]:
-    """Return a mask of the devices that are selected, and the faults on others by position."""
-    selected_mask, faults = 0, {}
-    for position, device in enumerate(devices):
-        verdict = evaluator.verdict(device)
-        if verdict is True:
-            selected_mask |= 1 << position
-        elif isinstance(verdict, _Fault):
-            faults[position] = verdict
-    return selected_mask, faults
-
-
-def _select_pool(evaluator: _Evaluator, pool: Pool) -> tuple[int, Mapping[int, _Fault]]:
-    """Return the same of a pool, by the places in it: many nodes may see it."""
-    return _select(evaluator, pool.devices)
-
-
-_cached_pool_selection = lru_cache(maxsize=_SELECTIONS)(_select_pool)
+def release_verdicts(question: str) -> None:
+    """Keep the verdicts of a question no longer than others: it has its answer, or nobody waits for it."""
+    _evaluators.unpin(question)
 
 
 def _evaluator(texts: tuple[str, ...]) -> _Evaluator:
-    return _long_evaluator(texts) if _are_long(texts) else _short_evaluator(texts)
-
-
-def _are_long(texts: Iterable[str]) -> bool:
-    return sum([len(text) for text in texts]) > _LONG
-
-
-@lru_cache(maxsize=_CHAINS)
-def _short_evaluator(texts: tuple[str, ...]) -> _Evaluator:
-    return _Evaluator(texts)
-
-
-@lru_cache(maxsize=_LONG_CHAINS)
-def _long_evaluator(texts: tuple[str, ...]) -> _Evaluator:
-    return _Evaluator(texts)
+    scope = current_scope()
+    evaluator = _evaluators.get(texts, tenant=scope.tenant, question=scope.question)
+    if evaluator is None:
+        evaluator = _Evaluator(texts)
+        evaluator.keep(
+            _evaluators.put(
+                texts,
+                evaluator,
+                tenant=scope.tenant,
+                size=evaluator.size,
+                question=scope.question,
+            )
+        )
+    return evaluator
 
 
 def projection(
@@ -309,7 +425,7 @@ def projection(
     return (
         driver,
         shareable,
-        _malformed_key(device),
+        attribute_fault(device),
         tuple([field.value(driver, device) for field in fields]),
     )
 
@@ -325,8 +441,25 @@ def referenced_fields(selectors: Iterable[Selector]) -> tuple[DeviceField, ...] 
     return tuple(sorted(union))
 
 
+def _compile_all(texts: tuple[str, ...]) -> tuple[Selector | str, ...]:
+    """Compile selectors; those that an engine has to compile first are all asked for at once."""
+    selectors: list[Selector | str] = []
+    pending: AnswersPending | None = None
+    for text in texts:
+        try:
+            selectors.append(_compile(text))
+        except AnswersPending as error:
+            pending = error
+    if pending is not None:
+        raise pending
+    return tuple(selectors)
+
+
 def _compile(text: str) -> Selector | str:
     """Compile a selector as the scheduler does with stored ones; return the error if that fails."""
+    scope = current_scope()
+    is_in_place = scope.engine is None or len(text) <= _LONG
+    scope.meter.charge(STEPS_PER_SELECTOR + (len(text) if is_in_place else 0))
     try:
         return compile_selector(text, Environment.STORED)
     except InvalidSelector as error:
@@ -335,36 +468,23 @@ def _compile(text: str) -> Selector | str:
         return f"unsupportedCel: {error}"
 
 
+def _fault(index: int, error: CelError) -> _Fault:
+    if isinstance(error, UnsupportedSelector):
+        return _Fault(index, f"unsupportedCel: {error}")
+    return _Fault(index, f"CEL runtime error: {error}", runtime_error=str(error))
+
+
+def _mask(verdicts: Sequence[_Verdict]) -> _PoolSelection:
+    """Return a mask of the devices that are selected, and the faults on others by position."""
+    selected_mask, faults = 0, {}
+    for position, verdict in enumerate(verdicts):
+        if verdict is True:
+            selected_mask |= 1 << position
+        elif verdict is not False:
+            faults[position] = verdict
+    return selected_mask, faults
+
+
 def _items_key(items: object) -> Hashable:
     # A set, since the order of the items must not tell equal devices apart.
     return frozenset(items.items()) if isinstance(items, dict) else None
-
-
-def _malformed_key(device: Device) -> Hashable:
-    """Return the fault that makes selectors fail, or compare differently, whatever they read."""
-    has_versions = False
-    for attribute in (device.attributes or {}).values():
-        text = attribute.string
-        if text is not None:
-            if "\0" in text:
-                return _items_key(device.attributes)
-        elif attribute.int_ is None and attribute.bool_ is None:
-            if not _is_well_formed(attribute):
-                return _items_key(device.attributes)
-            has_versions |= attribute.version is not None or attribute.versions is not None
-    return has_versions
-
-
-@lru_cache(maxsize=_CHAINS)
-def _is_well_formed(attribute: DeviceAttribute) -> bool:
-    """Return whether selectors can be evaluated on a device with this version or list."""
-    texts = attribute.strings or ()
-    if any("\0" in text for text in texts):
-        return False
-    versions = attribute.versions or (() if attribute.version is None else (attribute.version,))
-    try:
-        for version in versions:
-            Semver.parse(version)
-    except ValueError:
-        return False
-    return bool(versions or texts or attribute.ints or attribute.bools)

@@ -35,6 +35,7 @@ from allocator.model.pools import targets_node
 from allocator.model.requests import PendingClaims, Request, check_result_limits
 from allocator.model.selectors import SelectorChain, selector_chain
 from allocator.model.usage import DeviceUse, Usage
+from kube.cel.scope import current_scope
 
 _NODES: Final = 8192
 
@@ -181,6 +182,7 @@ def lay_out(
     Raises:
         AttemptFailed: An error that upstream finds before it searches: a selector that fails or an
             incomplete pool in mode All, more than 32 devices in a claim.
+        AnswerInterrupted: A selector has no verdict, for the reason that the class of the error says.
     """
     return _Layout(node, pending, usage, options).attempt()
 
@@ -320,9 +322,10 @@ class _Layout:
         return suitability
 
     def _evaluate(self, request: Request, selectors: SelectorChain) -> "_Suitability":
-        before = selectors.spent_steps
+        meter = current_scope().meter
+        before = meter.steps
         selection = selectors.selection(self._node)
-        self._steps += selectors.spent_steps - before
+        self._steps += meter.steps - before
         matching = selection.selected & ~self._excluded
         failures = {
             position: message

@@ -45,6 +45,7 @@ from allocator.search.frames import (
     Result,
 )
 from kube.api.resource import MAX_RESULTS
+from kube.cel.scope import STEPS_PER_LOOK, current_scope
 
 DEFAULT_BUDGET: Final = Budget()
 
@@ -93,6 +94,7 @@ def search(attempt: Attempt, budget: Budget) -> Plan | DoesNotFit | BudgetExhaus
 
     Raises:
         AttemptFailed: An error that fails the attempt on all nodes.
+        AnswerInterrupted: The answer took too much time, or nobody waits for it.
     """
     if attempt.infeasibility() is not None:
         return DoesNotFit(invalid_pools=attempt.has_invalid_pools)
@@ -102,6 +104,8 @@ def search(attempt: Attempt, budget: Budget) -> Plan | DoesNotFit | BudgetExhaus
     except AttemptFailed as error:
         error.steps = running_search.steps
         raise
+    finally:
+        running_search.count()
 
 
 class _Search:
@@ -115,6 +119,8 @@ class _Search:
         self._attempt = attempt
         self._limit = steps
         self.steps = attempt.steps
+        # The layout has charged its own.
+        self._counted = attempt.steps
         self._constraints: tuple[Constraint, ...] = attempt.constraints
         self._stack: list[Frame] = []
         self._choices: list[list[tuple[RequestCandidates, int]]] = [[] for _ in attempt.requests]
@@ -131,6 +137,8 @@ class _Search:
         """Resume frames until the stack is empty or all claims have their devices."""
         result = self._enter_request(0, 0)
         while result is not Result.SOLVED:
+            if self.steps - self._counted >= STEPS_PER_LOOK:
+                self.count()
             if self.steps > self._limit:
                 self._rewind()
                 return BudgetExhausted(steps=self.steps, progress=self._progress())
@@ -144,6 +152,11 @@ class _Search:
         plan = self._plan()
         self._rewind()
         return plan
+
+    def count(self) -> None:
+        """Have the meter in force count the steps since the last time."""
+        steps, self._counted = self.steps - self._counted, self.steps
+        current_scope().meter.count(steps)
 
     # --- descend ----------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ The allocator decides on devices, `allocator.pods.node_eligibility` on whether a
 a pod at all; its `NOT_MODELLED` lists what neither checks.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -29,6 +30,7 @@ from allocator.pods.extended_resource_claim import (
 )
 from allocator.pods.node_eligibility import is_for, node_rejection
 from allocator.search.results import allocations, share_ids
+from allocator.simulation.attempt import PlacementAttempt, class_names, eligibility_key
 from allocator.simulation.model import (
     PlacedClaim,
     PlacedPod,
@@ -40,7 +42,6 @@ from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
-from kube.api.meta import encode
 from kube.api.resource import (
     AllocationResult,
     ResourceClaim,
@@ -53,10 +54,18 @@ TOGETHER: Final = "all claims together"
 
 
 def simulate_in_order(
-    cluster: Cluster, objects: SimulationInput, options: SimulationOptions
+    cluster: Cluster,
+    objects: SimulationInput,
+    options: SimulationOptions,
+    other_views: Mapping[str, Cluster] = MappingProxyType({}),
 ) -> SimulationResult:
-    """Place everything in order; the cluster has the allocations afterwards."""
-    run = _Run(cluster, objects, options)
+    """Place everything in order; the cluster has the allocations afterwards.
+
+    Args:
+        other_views: schedulerName to the same cluster as that scheduler sees it, for those that do not
+            see it as `cluster` is. They have the allocations afterwards, too.
+    """
+    run = _Run(cluster, objects, options, other_views)
     for number, pod in enumerate(objects.pods, start=1):
         if options.stops():
             return run.result()
@@ -95,20 +104,6 @@ def pinned_to(allocation: AllocationResult) -> str | None:
     return None
 
 
-class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, or a claim on its own, that is to be placed.
-
-    Attributes:
-        pod: None for a claim on its own.
-        resources: Extended resources of the pod that a class maps.
-    """
-
-    title: str
-    pod: Pod | None = None
-    claims: PodClaims = PodClaims()
-    resources: frozenset[str] = frozenset()
-
-
 class _Best(msgspec.Struct, frozen=True, kw_only=True):
     """The best node so far, with its plan; the greater `rank` wins, then the smaller name."""
 
@@ -128,9 +123,16 @@ class _Run:
     """Places pods and claims in order, and records the results."""
 
     def __init__(
-        self, cluster: Cluster, objects: SimulationInput, options: SimulationOptions
+        self,
+        cluster: Cluster,
+        objects: SimulationInput,
+        options: SimulationOptions,
+        other_views: Mapping[str, Cluster] = MappingProxyType({}),
     ) -> None:
-        self._cluster = cluster
+        self._cluster = self._first_view = cluster
+        self._other_views = other_views
+        # Several schedulers may share one view.
+        self._views = tuple({id(view): view for view in (cluster, *other_views.values())}.values())
         self._objects = objects
         self._options = options
         self._known = dict(objects.known)
@@ -150,7 +152,7 @@ class _Run:
         for number, attempt in enumerate(self._failed, start=1):
             failure = Failure(title=attempt.title)
             if number <= self._options.explained_failures or number == len(self._failed):
-                nodes = attempt.node_results(self._cluster.options, self._options.explain)
+                nodes = attempt.node_results(self._options.explain)
                 failure = attempt.failure(nodes)
             failures.append(failure)
         return SimulationResult(
@@ -168,14 +170,16 @@ class _Run:
 
     def place_pod(self, pod: Pod) -> None:
         """Try a pod with all claims that it needs."""
+        self._cluster = self._other_views.get(pod.spec.scheduler_name, self._first_view)
         attempt = self._attempt(pod)
         self._add_pod(attempt, self._place(attempt))
 
     def place_claim(self, claim: ResourceClaim) -> None:
         """Try a claim on its own, unless it belongs to a pod."""
+        self._cluster = self._first_view
         if claim_name(claim) not in self._claims:
             title = f"ResourceClaim {'/'.join(claim_name(claim))}"
-            self._place(_Attempt(title=title, claims=PodClaims(open=(claim,))))
+            self._place(PlacementAttempt(title=title, claims=PodClaims(open=(claim,))))
 
     def place_together(self, node: str) -> None:
         """Try all claims at once on one node."""
@@ -187,7 +191,9 @@ class _Run:
             extended = self._extended_claims(attempt, resources)
             claims |= {claim_name(claim): claim for claim in extended}
         self._expect(claims.values())
-        failed_attempt = FailedAttempt(title=TOGETHER, usage=self._cluster.usage)
+        failed_attempt = FailedAttempt(
+            title=TOGETHER, usage=self._cluster.usage, rules=self._cluster.options
+        )
         reasons = [reason for attempt in attempts for reason in self._node_reasons(attempt, node)]
         try:
             if reasons:
@@ -202,7 +208,7 @@ class _Run:
             failed_attempt = msgspec.structs.replace(
                 failed_attempt, excluded=self._abort((node,), error)
             )
-        results = failed_attempt.node_results(self._cluster.options, self._options.explain)
+        results = failed_attempt.node_results(self._options.explain)
         fits = all(result.fits for result in results)
         if fits:
             self._node_results = results
@@ -227,15 +233,15 @@ class _Run:
             self._allocate(plan, pending)
         return verdicts, pending
 
-    def _attempt(self, pod: Pod) -> _Attempt:
-        return _Attempt(
+    def _attempt(self, pod: Pod) -> PlacementAttempt:
+        return PlacementAttempt(
             title=f"Pod {pod.metadata.namespace}/{pod_name(pod)}",
             pod=pod,
             claims=pod_claims(pod, self._known, self._objects.templates),
             resources=mapped_resources(pod, self._objects.extended_resources),
         )
 
-    def _add_pod(self, attempt: _Attempt, node: str | None) -> None:
+    def _add_pod(self, attempt: PlacementAttempt, node: str | None) -> None:
         assert attempt.pod is not None
         namespace, name = attempt.pod.metadata.namespace, pod_name(attempt.pod)
         self._pods.append(PlacedPod(namespace=namespace, name=name, node=node))
@@ -246,12 +252,14 @@ class _Run:
 
     # --- nodes -----------------------------------------------------------------------------------
 
-    def _place(self, attempt: _Attempt) -> str | None:
+    def _place(self, attempt: PlacementAttempt) -> str | None:
         """Place a pod or claim on the best node and return that; None when it fits none."""
         self._expect(attempt.claims.open)
         nodes, excluded_results = self._eligible_nodes(attempt)
         evaluated: list[Evaluated] = []
-        failed_attempt = FailedAttempt(title=attempt.title, usage=self._cluster.usage)
+        failed_attempt = FailedAttempt(
+            title=attempt.title, usage=self._cluster.usage, rules=self._cluster.options
+        )
         try:
             best = self._best(attempt, nodes, evaluated)
             if len(self._traces) < self._options.traces:
@@ -280,7 +288,7 @@ class _Run:
 
     def _best(
         self,
-        attempt: _Attempt,
+        attempt: PlacementAttempt,
         nodes: Mapping[frozenset[str], Collection[str]],
         evaluated: list[Evaluated],
     ) -> _Best | None:
@@ -330,13 +338,13 @@ class _Run:
                     return verdicts
             raise
 
-    def _eligible_nodes(self, attempt: _Attempt) -> _EligibleNodes:
+    def _eligible_nodes(self, attempt: PlacementAttempt) -> _EligibleNodes:
         """Return the eligible nodes, and the results of the others.
 
         Nodes are by the extended resources that a claim has to provide there. Replicas have the
         same nodes, so these are cached.
         """
-        key = _eligibility_key(attempt)
+        key = eligibility_key(attempt)
         cached_result = self._eligible.get(key) if key is not None else None
         if cached_result is not None:
             return cached_result
@@ -354,7 +362,7 @@ class _Run:
             self._eligible[key] = (nodes, excluded_results)
         return nodes, excluded_results
 
-    def _node_reasons(self, attempt: _Attempt, name: str) -> tuple[NodeReason, ...]:
+    def _node_reasons(self, attempt: PlacementAttempt, name: str) -> tuple[NodeReason, ...]:
         """Return the reasons why a node is rejected before any device is evaluated."""
         if attempt.claims.missing:
             return tuple(
@@ -382,14 +390,14 @@ class _Run:
             NodeReason(code=Reason.NODE_NOT_ELIGIBLE, message=detail) for detail in details
         )
 
-    def _resources_for_claims(self, attempt: _Attempt, node: str) -> frozenset[str]:
+    def _resources_for_claims(self, attempt: PlacementAttempt, node: str) -> frozenset[str]:
         """Return the extended resources that no device plugin of the node offers."""
         if not attempt.resources:
             return frozenset()
         return attempt.resources - device_plugin_resources(self._cluster.nodes[node])
 
     def _extended_claims(
-        self, attempt: _Attempt, resources: Collection[str]
+        self, attempt: PlacementAttempt, resources: Collection[str]
     ) -> tuple[ResourceClaim, ...]:
         """Return the claim that the scheduler makes for these extended resources, if any."""
         if attempt.pod is None or not resources:
@@ -413,7 +421,8 @@ class _Run:
                 claim.status or ResourceClaimStatus(), allocation=allocation
             )
             allocated_claim = msgspec.structs.replace(claim, status=status)
-            self._cluster.allocate(allocated_claim)
+            for view in self._views:
+                view.allocate(allocated_claim)
             namespace, name = claim_name(claim)
             self._known[namespace, name] = allocated_claim
             self._claims[namespace, name] = PlacedClaim(
@@ -433,7 +442,7 @@ class _Run:
     def _with_closest_fit(
         self,
         failed_attempt: FailedAttempt,
-        attempt: _Attempt,
+        attempt: PlacementAttempt,
         nodes: Mapping[frozenset[str], Sequence[str]],
     ) -> FailedAttempt:
         """Return the failure with its closest fits, on eligible nodes."""
@@ -459,7 +468,7 @@ class _Run:
         return registry.with_weights(strategy, self._options.weights)
 
     def _named_strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
-        names = dict.fromkeys(name for claim in claims for name in _class_names(claim))
+        names = dict.fromkeys(name for claim in claims for name in class_names(claim))
         classes = {name: self._objects.classes.get(name) for name in names}
         name = registry.choose_strategy(
             pod.annotations if pod is not None else {},
@@ -476,23 +485,3 @@ class _Run:
             self._notes[note] = None
             return FIRST_FIT
         return strategy
-
-
-def _eligibility_key(attempt: _Attempt) -> bytes | None:
-    """Return all of a pod that eligible nodes depend on; None where its claims matter as well."""
-    if attempt.claims.held or attempt.claims.missing:
-        return None
-    if attempt.pod is None:
-        return b""
-    spec = attempt.pod.spec
-    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
-    resources = [container.resources for container in containers]
-    return encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, resources))
-
-
-def _class_names(claim: ResourceClaim) -> Iterator[str]:
-    for request in claim.spec.devices.requests or ():
-        alternatives = (request.exactly, *(request.first_available or ()))
-        yield from (
-            alternative.device_class_name for alternative in alternatives if alternative is not None
-        )

@@ -49,6 +49,18 @@ _WEIGHTED: Final[Mapping[str, Callable[[CapacityWeights], Strategy]]] = {
 _MAX_SHOWN: Final = 40
 
 
+PACKING: Final = frozenset(
+    {"BestFit", "CompactFirst", "NodeCompactDeviceLowLoad", "TopologyPacked"}
+)
+"""Strategies that prefer nodes in use."""
+IGNORES_CPU: Final = (
+    "CompactFirst, NodeCompactDeviceLowLoad, TopologyPacked and BestFit do not see CPU and memory: on a "
+    "production trace of 1,213 nodes CompactFirst allocates 87.5 % of the GPUs, and kube-scheduler's own scores "
+    "93.7 %"
+)
+"""What the packing strategies cost where nodes run out of CPU. Source: docs/strategies.md."""
+
+
 def find_strategy(name: str, path: str = "strategy") -> Strategy | FieldError:
     """Return the strategy with this name.
 
@@ -103,7 +115,7 @@ def choose_strategy(
     >>> choose_strategy({}, {"gpu": gpu, "nic": nic}), choose_strategy({STRATEGY_ANNOTATION: "FirstFit"}, {"gpu": gpu})
     ('BestFit', 'FirstFit')
     >>> choose_strategy({HAMI_GPU_POLICY: "binpack"}, {"gpu": gpu})
-    'CompactFirst'
+    'FirstFit'
     """
     value = pod_annotations.get(STRATEGY_ANNOTATION)
     if value is not None:

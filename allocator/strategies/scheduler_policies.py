@@ -1,6 +1,9 @@
 """The placement policies of HAMi and tensor-fusion, mapped to strategies.
 
-Each policy maps to what the other scheduler does for it, not to what its name suggests:
+All map to FirstFit for now: the strategies that order devices as these policies do rate nodes by devices
+alone, and allocate fewer GPUs than the stock scheduler once nodes are short of CPU (docs/strategies.md). The
+message names the strategy that orders devices and nodes alike, for who wants it all the same. It is the one
+for what the other scheduler does, not for what the name of the policy suggests:
 
 * HAMi scores nodes and cards separately. Without an annotation it packs nodes and spreads cards.
   `topology-aware` takes the best connected cards, or the worst connected card for a request of one;
@@ -21,9 +24,11 @@ from typing import Final
 import msgspec
 
 from allocator.strategies.compact_first import COMPACT_FIRST
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.node_compact_device_low_load import NODE_COMPACT_DEVICE_LOW_LOAD
 from allocator.strategies.topology_packed import TOPOLOGY_PACKED
+from kube.names import STRATEGY_ANNOTATION
 
 BINPACK: Final = "binpack"
 SPREAD: Final = "spread"
@@ -52,28 +57,36 @@ class PolicyMapping(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
+def _first_fit(strategy: str, more: str = "") -> PolicyMapping:
+    """Return the mapping of a policy whose order of devices is that of a strategy."""
+    loss = f"; {more}" if more else ""
+    return PolicyMapping(
+        strategy=FIRST_FIT.name,
+        message=f"FirstFit is used, since {strategy}, which orders devices so, does not see CPU and memory; "
+        f"to have it all the same, set {STRATEGY_ANNOTATION}: {strategy}{loss}",
+    )
+
+
 HAMI: Final[Mapping[tuple[str, str], PolicyMapping]] = {
-    (BINPACK, BINPACK): PolicyMapping(strategy=COMPACT_FIRST.name),
-    (BINPACK, SPREAD): PolicyMapping(strategy=NODE_COMPACT_DEVICE_LOW_LOAD.name),
-    (SPREAD, SPREAD): PolicyMapping(strategy=LOW_LOAD_FIRST.name),
-    (BINPACK, TOPOLOGY_AWARE): PolicyMapping(strategy=TOPOLOGY_PACKED.name),
-    (SPREAD, BINPACK): PolicyMapping(
-        strategy=LOW_LOAD_FIRST.name,
-        message="no strategy spreads nodes and packs devices; both are spread",
+    (BINPACK, BINPACK): _first_fit(COMPACT_FIRST.name),
+    (BINPACK, SPREAD): _first_fit(NODE_COMPACT_DEVICE_LOW_LOAD.name),
+    (SPREAD, SPREAD): _first_fit(LOW_LOAD_FIRST.name),
+    (BINPACK, TOPOLOGY_AWARE): _first_fit(TOPOLOGY_PACKED.name),
+    (SPREAD, BINPACK): _first_fit(
+        LOW_LOAD_FIRST.name, "no strategy spreads nodes and packs devices; both are spread"
     ),
-    (SPREAD, TOPOLOGY_AWARE): PolicyMapping(
-        strategy=TOPOLOGY_PACKED.name,
-        message="nodes are chosen by how near the devices are, not spread",
+    (SPREAD, TOPOLOGY_AWARE): _first_fit(
+        TOPOLOGY_PACKED.name, "nodes are chosen by how near the devices are, not spread"
     ),
 }
 """Node policy and GPU policy to the strategy."""
 
-TENSOR_FUSION: Final[Mapping[str, str]] = {
-    "CompactFirst": COMPACT_FIRST.name,
-    "LowLoadFirst": LOW_LOAD_FIRST.name,
-    "NodeCompactGPULowLoad": NODE_COMPACT_DEVICE_LOW_LOAD.name,
+TENSOR_FUSION: Final[Mapping[str, PolicyMapping]] = {
+    "CompactFirst": _first_fit(COMPACT_FIRST.name),
+    "LowLoadFirst": _first_fit(LOW_LOAD_FIRST.name),
+    "NodeCompactGPULowLoad": _first_fit(NODE_COMPACT_DEVICE_LOW_LOAD.name),
 }
-"""Placement mode to the name of a strategy."""
+"""Placement mode to the strategy."""
 
 
 def map_hami_policies(node_policy: str | None, gpu_policy: str | None) -> PolicyMapping:
@@ -85,7 +98,7 @@ def map_hami_policies(node_policy: str | None, gpu_policy: str | None) -> Policy
             placement policy counts; None if absent.
 
     >>> map_hami_policies(None, "binpack").strategy, map_hami_policies("spread", None).strategy
-    ('CompactFirst', 'LowLoadFirst')
+    ('FirstFit', 'FirstFit')
     >>> map_hami_policies(None, "fastest")
     PolicyMapping(strategy=None, message='"fastest" is not a GPU policy of HAMi: binpack, spread, topology-aware')
     """
@@ -109,10 +122,10 @@ def map_tensor_fusion_mode(mode: str | None) -> PolicyMapping:
     """
     if not mode:
         return PolicyMapping()
-    strategy = TENSOR_FUSION.get(mode)
-    if strategy is None:
+    mapping = TENSOR_FUSION.get(mode)
+    if mapping is None:
         return _unknown(mode, "placement mode of tensor-fusion", tuple(TENSOR_FUSION))
-    return PolicyMapping(strategy=strategy)
+    return mapping
 
 
 def _unknown(word: str, what: str, known_words: tuple[str, ...]) -> PolicyMapping:

@@ -38,7 +38,7 @@ def claim_with_parameters(number: int) -> ResourceClaim:
 def test_usage_that_is_over_keeps_no_parameters(
     uniform: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("allocator.cluster.cluster.MAX_KEY_BYTES", MAX_BYTES // 2)
+    monkeypatch.setattr("allocator.cluster.verdict_cache.MAX_KEY_BYTES", MAX_BYTES // 2)
     cluster = Cluster(
         slices=[slice_of(*devices("gpu-0"))],
         nodes=[node()],

@@ -86,7 +86,7 @@ def test_refusals_and_verdicts_are_reported_together_by_name() -> None:
     out = NodeResult(name="a", fits=False, reasons=(NodeReason(code="node", message="x"),))
 
     failed_attempt = FailedAttempt(title="t", excluded={"a": out}, evaluated=((verdicts, pending),))
-    answers = failed_attempt.node_results(RULES, lambda *_: ())
+    answers = failed_attempt.node_results(lambda *_: ())
 
     assert [(answer.name, answer.reasons[0].code) for answer in answers] == [
         ("a", "node"),

@@ -303,7 +303,7 @@ ROWS: tuple[Row, ...] = (
         ],
     ),
     Row(
-        "1/1 devices have another tenant with a conflicting Config",
+        "1/1 devices have a co-tenant with a conflicting Config",
         "configurations that contradict",
         SHARED,
         [

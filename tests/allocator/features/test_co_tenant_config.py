@@ -86,7 +86,7 @@ CASES = (
     Case(True, "nobody is there", (), [MPS]),
     Case(True, "all say the same", [[MPS], [MPS]], [MPS]),
     Case(False, "another strategy", [[MPS]], [SLICES]),
-    Case(False, "one of several tenants says otherwise", [[MPS], [SLICES]], [MPS]),
+    Case(False, "one of several co-tenants says otherwise", [[MPS], [SLICES]], [MPS]),
     Case(False, "something beside nothing in the same kind", [[gpu(None)]], [MPS]),
     Case(True, "what does not configure sharing may differ", [[gpu("MPS", note=1)]], [gpu("MPS", note=2)]),
     Case(True, "the order of members is no difference",
@@ -197,7 +197,7 @@ def test_a_rejection_names_the_kind_and_not_the_tenant() -> None:
 
     assert rejection is not None
     assert rejection.reason is Reason.CONFLICTING_SHARING_CONFIG
-    assert rejection.detail == "another tenant with a conflicting GpuConfig"
+    assert rejection.detail == "a co-tenant with a conflicting GpuConfig"
 
 
 def test_no_constraint_without_sharing_configuration_or_driver() -> None:

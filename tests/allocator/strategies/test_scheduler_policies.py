@@ -11,6 +11,7 @@ from allocator.strategies.scheduler_policies import (
     map_tensor_fusion_mode,
 )
 from kube.errors import FieldError
+from kube.names import STRATEGY_ANNOTATION
 
 
 class Row(NamedTuple):
@@ -65,9 +66,14 @@ ROWS = (
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_map_hami_policies(row: Row) -> None:
-    assert PolicyMapping(strategy=row.want, message=row.message) == map_hami_policies(
-        row.node, row.gpu
-    )
+    mapping = map_hami_policies(row.node, row.gpu)
+
+    if row.want is None:
+        assert mapping == PolicyMapping(message=row.message)
+        return
+    assert mapping.strategy == "FirstFit"
+    assert f"{row.want}, which orders devices so, does not see CPU and memory" in mapping.message
+    assert mapping.message.endswith(row.message or f"{STRATEGY_ANNOTATION}: {row.want}")
 
 
 def test_modes_of_tensor_fusion() -> None:
@@ -76,20 +82,24 @@ def test_modes_of_tensor_fusion() -> None:
     policy_mappings = [map_tensor_fusion_mode(mode) for mode in modes]
 
     assert [
-        PolicyMapping(),
-        PolicyMapping(),
-        PolicyMapping(strategy="CompactFirst"),
-        PolicyMapping(strategy="LowLoadFirst"),
-        PolicyMapping(strategy="NodeCompactDeviceLowLoad"),
-        PolicyMapping(
-            message='"Compact" is not a placement mode of tensor-fusion: '
-            "CompactFirst, LowLoadFirst, NodeCompactGPULowLoad"
-        ),
-    ] == policy_mappings
+        *(None, None),
+        *("CompactFirst", "LowLoadFirst", "NodeCompactDeviceLowLoad"),
+        None,
+    ] == [_orders_alike(mapping) for mapping in policy_mappings]
+    assert [mapping.strategy for mapping in policy_mappings[2:5]] == ["FirstFit"] * 3
+    assert policy_mappings[5].message == (
+        '"Compact" is not a placement mode of tensor-fusion: '
+        "CompactFirst, LowLoadFirst, NodeCompactGPULowLoad"
+    )
+
+
+def _orders_alike(mapping: PolicyMapping) -> str | None:
+    return mapping.message.rpartition(": ")[2] if mapping.strategy is not None else None
 
 
 def test_every_policy_maps_to_a_strategy() -> None:
-    names = [meaning.strategy or "" for meaning in HAMI.values()] + list(TENSOR_FUSION.values())
+    meanings = (*HAMI.values(), *TENSOR_FUSION.values())
+    names = [meaning.strategy or "" for meaning in meanings]
 
     assert [] == [name for name in names if isinstance(find_strategy(name), FieldError)]
 

@@ -1,0 +1,45 @@
+"""A pod, or a claim on its own, that a simulation tries, and what its eligible nodes depend on."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from allocator.pods.claims import PodClaims
+from kube.api.core import Pod
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim
+
+
+class PlacementAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, or a claim on its own, that is to be placed.
+
+    Attributes:
+        pod: None for a claim on its own.
+        resources: Extended resources of the pod that a class maps.
+    """
+
+    title: str
+    pod: Pod | None = None
+    claims: PodClaims = PodClaims()
+    resources: frozenset[str] = frozenset()
+
+
+def eligibility_key(attempt: PlacementAttempt) -> bytes | None:
+    """Return all of a pod that eligible nodes depend on; None where its claims matter as well."""
+    if attempt.claims.held or attempt.claims.missing:
+        return None
+    if attempt.pod is None:
+        return b""
+    spec = attempt.pod.spec
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    resources = [container.resources for container in containers]
+    return encode((spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, resources))
+
+
+def class_names(claim: ResourceClaim) -> Iterator[str]:
+    """Yield the names of the classes that a claim requests."""
+    for request in claim.spec.devices.requests or ():
+        alternatives = (request.exactly, *(request.first_available or ()))
+        yield from (
+            alternative.device_class_name for alternative in alternatives if alternative is not None
+        )
