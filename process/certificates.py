@@ -1,5 +1,6 @@
 """Certificates as a cluster stores them: two Secrets, and the caBundles of webhooks."""
 
+import hashlib
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.urls import SECRETS
 from kube.client.client import Client
 from kube.names import CONFIGURATION, NAME, ROTATE_ANNOTATION, SERVICE
-from process.durations import PositiveDuration
+from process.durations import Duration, PositiveDuration
 from process.settings import Fraction, Name, Section
 
 DAY_S: Final = 86_400.0
@@ -50,12 +51,17 @@ class Secret(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_rotation_requested(self) -> bool:
-        """Return whether an administrator has requested a new authority."""
+        """Return whether an administrator has requested a new authority or new keys."""
         return ROTATE_ANNOTATION in (self.metadata.annotations or {})
 
     def values(self) -> Mapping[str, bytes]:
         """Return the decoded values; text that is not base64 stays as it is, and is found invalid."""
         return {name: _decode_base64(value) for name, value in (self.data or {}).items()}
+
+
+def project_digest(raw: bytes) -> bytes:
+    """Project a Secret to a hash of it, so that every change is seen and no copy is kept."""
+    return hashlib.sha256(raw).digest()
 
 
 def _decode_base64(value: str) -> bytes:
@@ -194,6 +200,16 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
     path_secret: Name = "drawbridge-webhook-path"  # noqa: S105  The name of a Secret.
     """The Secret, in `namespace`, with the random keys of the webhook's paths. The manifests ship it
     empty; the certificate controller fills it in, and the webhook reads it."""
+
+    path_key_renew_period: Duration = Duration(DAY_S)
+    """The age at which the keys of the webhook's paths are replaced; "0s" for never. An annotation
+    `drawbridge.internal/rotate` on their Secret asks for new ones at once."""
+
+    path_key_grace_period: PositiveDuration = PositiveDuration(300)
+    """A new key of a path is in the Secret for so long before a webhook configuration names it, and an
+    old one stays valid for so long after the last configuration named it. Replicas and API servers
+    learn of it within a second or so, but none confirms; a watch may be silent for two and a half
+    minutes before it counts as dead."""
 
     webhook_configuration: Name = CONFIGURATION
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration of this name are ours:

@@ -32,6 +32,8 @@ from process.settings import ProcessSettings, override, parse_settings, to_docum
 from process.startup import start_collecting
 
 DEFAULT_CONFIG: Final = Path("/etc/drawbridge/settings.yaml")
+SWITCH_INTERVAL_S: Final = 0.001
+"""How long the event loop waits for the interpreter while a thread computes: an answer takes it several times."""
 """Read where it exists and nothing names another file: manifests/base mounts ConfigMap
 `drawbridge-settings` there, if there is one."""
 
@@ -65,6 +67,10 @@ class Process(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     def now() -> datetime:
         """Return the wall clock, in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - the one clock, passed on as an argument.
+
+    def clock(self, client: Client) -> Callable[[], datetime]:
+        """Return the clock for times that stand in objects: the wall clock, until it jumps."""
+        return lambda: client.correct(self.now())
 
 
 class Command(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
@@ -115,6 +121,7 @@ def run_command(
                 return status
         log_to(sys.stderr, settings.log_level)
         raise_open_file_limit()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         process = Process(
             settings=settings,
             kubeconfig=options.kubeconfig,

@@ -72,9 +72,11 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_successor: No write of the leader before can be under way, as that one said itself.
+        notes: Annotations of the Lease, which the leader before left.
     """
 
     is_successor: bool
+    notes: Mapping[str, str] = {}
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,12 +87,14 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         loops: To be run beside them.
         collectors: Metrics that only a leader has.
         drain: See `Leader`; called when controllers and loops have ended.
+        notes: See `Leader`.
     """
 
     controllers: Sequence[Controller[Any]]
     loops: Sequence[Callable[[], Awaitable[None]]]
     collectors: Sequence[Collector]
     drain: Callable[[], Awaitable[bool]] = _nothing_to_drain
+    notes: Callable[[], Mapping[str, str | None]] = dict
 
 
 async def run_while_leading(
@@ -119,11 +123,15 @@ async def run_while_leading(
     Raises:
         LeaseLost: It was, and `ends_with_lease`; perhaps in an ExceptionGroup.
     """
-    drains: list[Callable[[], Awaitable[bool]]] = [_nothing_to_drain]
+    works: list[Work] = []
 
     async def drain() -> bool:
-        return await drains[0]()
+        return await works[-1].drain() if works else False
 
+    def notes() -> Mapping[str, str | None]:
+        return works[-1].notes() if works else {}
+
+    clock = process.clock(client)
     leader = Leader(
         client,
         LeaderSettings(
@@ -135,8 +143,9 @@ async def run_while_leading(
             retry_s=election.retry_period,
             ends_with_lease=ends_with_lease,
         ),
-        wall_clock=lambda: process.now().timestamp(),
+        wall_clock=lambda: clock().timestamp(),
         drain=drain,
+        notes=notes,
     )
     leader_gauge(registry, lease, lambda: leader.leading)
     running: list[Controller[Any]] = []
@@ -147,9 +156,9 @@ async def run_while_leading(
     )
 
     async def lead() -> None:
-        work = begin(Term(is_successor=leader.is_successor))
+        work = begin(Term(is_successor=leader.is_successor, notes=leader.found_notes))
         running[:] = work.controllers
-        drains[:] = [work.drain]
+        works[:] = [work]
         try:
             with _registered_collectors(registry, work.collectors):
                 async with asyncio.TaskGroup() as group:

@@ -143,10 +143,10 @@ class ReadinessCollector(Collector):
 
 
 def stopped_counter(registry: CollectorRegistry) -> Callable[[], None]:
-    """Return a function that counts evaluations of expressions that had to be stopped."""
+    """Return a function that counts lost workers, which evaluate expressions."""
     counter = Counter(
         "drawbridge_selectors_stopped",
-        "Total evaluations of selectors that took more time or memory than they may.",
+        "Total lost workers: a selector took too much, or the worker was killed or did not start.",
         registry=registry,
     )
     return counter.inc

@@ -28,6 +28,7 @@ from translation.snapshot import (
     DEFAULT_PROFILES,
     ClaimUnawareComponent,
     Mode,
+    NativePolicy,
     QuotaPolicy,
     TranslationOptions,
     split_profiles,
@@ -75,7 +76,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     mode: Mode = Mode.OPT_OUT
     """`OptOut`: pods of every namespace without `drawbridge.internal/translate: "false"` are
     translated. `OptIn`: those of namespaces with `"true"` only. `Shadow`: none; what would become of
-    them is counted, logged and told. The webhook configurations have to be those of the mode, as in
+    them is counted, logged and told. In every mode a namespace with `selected` takes part with those of
+    its pods that have the label `"true"` themselves. The webhook configurations have to be those of the mode, as in
     manifests/overlays and `python -m webhook --print-configuration`."""
 
     exempt_namespaces: tuple[Name, ...] = ()
@@ -117,6 +119,13 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     """Foreign schedulerName to the scheduler that gets its translated pods; the same name keeps
     them there. Empty: whether a foreign scheduler understands claims is not ours to guess."""
 
+    native: NativePolicy = NativePolicy.EXACT
+    """`exact`, `mapped` or `translate`: the pods that stay as they are where a DeviceClass maps their
+    keys. `exact`: those whose class gives only what a key means. A class of all MIG devices gives a pod
+    with a MIG profile any of them, so it is translated, with a warning. `mapped`: all of them, whatever
+    the class gives. `translate`: none. Kubernetes' own claims for mapped names are ignored by device
+    taints that evict, by Karpenter and by Kueue; those of a translation need not be."""
+
     quota: QuotaPolicy = QuotaPolicy.DENY
     """`deny` or `warn`, where a ResourceQuota counts a key that a translation takes away. `deny`:
     a quota that silently stops counting is worse than a refused pod."""
@@ -146,6 +155,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             drivers=by_key,
             default_gpu_owner=self.default_gpu_owner,
             adopt_schedulers=self.adopt_schedulers,
+            native=self.native,
             quota=self.quota,
             claim_aware_components=frozenset(self.claim_aware_components),
             vocabularies=frozenset(self.vocabularies),

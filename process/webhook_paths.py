@@ -1,13 +1,15 @@
 """Keys of the webhook's paths as a cluster stores them: one Secret, which the replicas follow.
 
 The last part of every path of the webhook is a random key. Only who may read the webhook
-configurations knows it, so a review from anybody else is answered with 404 before it is read. There
-is one key for each trusted certificate authority; the webhook accepts all of them.
+configurations knows it, so a review from anybody else is answered with 404 before it is read. A key
+opens one path. A path has several keys, since API servers and replicas learn of a new one at different
+times (controllers/certificates/path_keys.py); the webhook accepts all of them.
 """
 
 import asyncio
 import hmac
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -41,22 +43,27 @@ class PathKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key of the webhook's paths.
 
     Attributes:
-        authority: The fingerprint of the certificate authority that it belongs to.
+        path: The fixed part of the path that it opens, such as `/mutate`.
         created: With a time zone.
         key: 32 hexadecimal digits.
     """
 
-    authority: str
+    path: str
     created: datetime
     key: str
 
+    @property
+    def keyed_path(self) -> str:
+        """Return the path with its key."""
+        return f"{self.path}/{self.key}"
+
     def __repr__(self) -> str:
         """Return everything but the key, which must not reach a log."""
-        return f"PathKey(authority={self.authority!r}, created={self.created.isoformat()})"
+        return f"PathKey(path={self.path!r}, created={self.created.isoformat()})"
 
 
 PathKeys = Sequence[PathKey]
-"""From oldest to newest."""
+"""Those of each path from oldest to newest."""
 
 
 def encode_path_keys(keys: PathKeys) -> bytes:
@@ -97,17 +104,18 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def find_path(path: str, keys: PathKeys) -> str | None:
-    """Return the path without its key; None where the key is not one of ours.
+    """Return the path without its key; None where the key is not one of that path.
 
     Every key is compared, each in constant time, so that the time of an answer tells nothing.
 
     Args:
         path: Untrusted text.
     """
-    fixed_path, _, offered_key = path.rpartition("/")
-    encoded_key = offered_key.encode(errors="replace")
-    matches = [hmac.compare_digest(encoded_key, key.key.encode()) for key in keys]
-    return fixed_path if any(matches) else None
+    requested_path = path.encode(errors="replace")
+    matches = [
+        key.path for key in keys if hmac.compare_digest(requested_path, key.keyed_path.encode())
+    ]
+    return matches[0] if matches else None
 
 
 class PathKeyCache:
@@ -148,13 +156,13 @@ class PathKeyCache:
         return "" if self.keys else "no path key yet"
 
     def find(self, path: str) -> str | None:
-        """Return a path without its key; None where the key is not one of ours."""
+        """Return a path without its key; None where the key is not one of that path."""
         return find_path(path, self.keys)
 
     def _replace(self, _key: tuple[str, str], _old: PathKeys | None, new: PathKeys | None) -> None:
         if new and new != self.keys:
             self.keys = new
-            log.info("path_keys.replaced", authorities=[key.authority for key in new])
+            log.info("path_keys.replaced", paths=dict(Counter(key.path for key in new)))
             self._has_keys.set()
 
 

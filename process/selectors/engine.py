@@ -1,76 +1,178 @@
-"""The engine that keeps a worker: starts it, waits for so long, kills it, and remembers what for.
+"""The engine that keeps a worker process: what decisions need of it is asked for beside them.
 
-Calls come from the threads that evaluate rules, never from the event loop.
+A decision never waits for the worker: it ends with `AnswersPending`, its author has the questions answered
+(`WorkerEngine.answer`) and makes the decision again. Meanwhile others are made. Threads of which nobody
+waits for the turn have them answered in place.
+
+The worker answers one tenant after the other, each for a share of time (`process.turns`). An expression
+that takes more than a second of CPU on one device is stopped, and not tried again for an hour. A tenant
+whose expressions end the worker again and again has to wait for a minute, and no other has.
 """
 
 import asyncio
-import os
-import select
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Awaitable, Callable
-from hashlib import sha256
-from pathlib import Path
-from typing import Final, TypeVar
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
 
-import msgspec
-
-from kube.api.resource import Device
-from kube.cel.engine import Names, require_wanted
+from kube.cel.device import NamedDevice
+from kube.cel.engine import Names
 from kube.cel.library import Environment
-from kube.errors import CelError, SelectorTooCostly, UnsupportedSelector
+from kube.cel.scope import AnswersPending, current_scope
+from kube.errors import CelError
 from kube.logs import get_logger
-from kube.sized_cache import SizedCache
+from process.selectors.answers import AnswerStore, digest
+from process.selectors.deferring import DeferringEngine, Demand
 from process.selectors.protocol import (
-    HEADER_BYTES,
-    MAX_FRAME_BYTES,
-    Answer,
-    Call,
+    MAX_PROJECTION_BYTES,
     Compiled,
-    Fault,
-    Verdict,
-    decode_answer,
-    frame,
+    Question,
+    Rejected,
 )
+from process.selectors.worker_process import COMMAND, WorkerFailed, WorkerLost, WorkerProcess
+from process.turns import FairQueue
 
-DEADLINE_S: Final = 1.0
-"""Wall time of one question."""
-STALLED: Final = 0.1
-"""Share of that time: what got less of a core was not too costly, the machine had no time for it."""
+CPU_S: Final = 1.0
+"""CPU time of one evaluation, and of the compilation of one expression."""
 START_S: Final = 30.0
-"""Wall time until the first answer of a new worker."""
-ENDING_S: Final = 1.0
-"""Wall time from a worker's last byte until it has ended."""
-MAX_RESTARTS_PER_MINUTE: Final = 30
-TRY_AGAIN_S: Final = 60.0
-"""After which expressions are asked again that were not looked at."""
-MAX_REMEMBERED: Final = 4096
-MAX_REMEMBERED_BYTES: Final = 2**20
-_GREETING: Final = frame(Call("true", Environment.STORED))
-COMMAND: Final = (sys.executable, "-m", "process.selectors.worker")
+"""CPU time until the first answer of a new worker."""
+SHARE_S: Final = 0.05
+"""CPU time of a turn while others wait; one evaluation may take longer."""
+ALONE_S: Final = 0.2
+"""The same while nobody else waits: somebody may come."""
+MAX_LOSSES: Final = 6
+"""Lost workers of one tenant within a minute; starting another takes others half a second."""
+MAX_FAILURES: Final = 30
+"""The same where no expression is to blame, of all tenants together."""
+NOBODY: Final = "\0"
+"""In place of the tenant then; no namespace is called so."""
+WINDOW_S: Final = 60.0
+MAX_TENANTS: Final = 4096
+RETRY_PERIOD_S: Final = 600.0
+"""Between two times that answers are forgotten since stopped expressions may be tried again."""
+_GREETING: Final = Question("true", Environment.STORED)
 
-V = TypeVar("V")
+T = TypeVar("T")
 
 log = get_logger()
 
 
-class _WorkerLost(Exception):
-    """The worker did not answer, and what it was asked may be why; the message says how."""
+class Answered(NamedTuple):
+    """What became of a demand.
+
+    Attributes:
+        is_complete: Everything was answered. Otherwise there was no worker for it, or no time.
+    """
+
+    is_complete: bool
 
 
-class _WorkerFailed(Exception):
-    """The worker did not answer, whatever it was asked; the message says why."""
+class BlockingEngine:
+    """A `SelectorEngine` for threads that nobody waits for: they wait for the worker in place."""
+
+    def __init__(self, engine: "WorkerEngine", loop: asyncio.AbstractEventLoop) -> None:
+        """Begin; `WorkerEngine.blocking` is the public way.
+
+        Args:
+            loop: On which the engine runs; never that of the thread that asks.
+        """
+        self._engine = engine
+        self._loop = loop
+
+    def compile(self, expression: str, environment: Environment) -> Names:
+        """Compile a selector; see `SelectorEngine`."""
+        return self._answered(lambda engine: engine.compile(expression, environment))
+
+    def verdicts(
+        self, expression: str, environment: Environment, devices: Sequence[NamedDevice]
+    ) -> list[bool | CelError]:
+        """Return verdicts; see `SelectorEngine`."""
+        return self._answered(lambda engine: engine.verdicts(expression, environment, devices))
+
+    def _answered(self, ask: Callable[[DeferringEngine], T]) -> T:
+        """Return an answer that may have to be waited for.
+
+        Raises:
+            AnswersPending: There is no worker for it.
+        """
+        while True:
+            engine = self._engine.deferring(charges_demand=True)
+            try:
+                return ask(engine)
+            except AnswersPending:
+                scope = current_scope()
+                answer = self._engine.answer(
+                    engine.demand, tenant=scope.tenant, question=scope.question
+                )
+                answered = asyncio.run_coroutine_threadsafe(answer, self._loop).result()
+                if not answered.is_complete:
+                    raise
+
+
+class _Request:
+    """A demand that is being answered, slice by slice.
+
+    Attributes:
+        charge: Called with the CPU seconds of each slice.
+        answered: Done once the demand is answered or given up; cancelled when nobody waits.
+    """
+
+    def __init__(
+        self, demand: Demand, tenant: str, question: str | None, charge: Callable[[float], None]
+    ) -> None:
+        self.tenant = tenant
+        self.question = question
+        self.charge = charge
+        self.answered: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._left = deque(
+            (expression, environment, deque(projections))
+            for (expression, environment), projections in demand.questions.items()
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._left
+
+    def next_question(self, share_s: float) -> Question:
+        """Return the next slice."""
+        expression, environment, projections = self._left[0]
+        size, count = 0, 0
+        for projection in projections:
+            size += len(projection)
+            if size > MAX_PROJECTION_BYTES:
+                break
+            count += 1
+        return Question(expression, environment, tuple(islice(projections, count)), share_s)
+
+    def advance(self, count: int) -> None:
+        """Take note that so many projections of the last slice are answered."""
+        _, _, projections = self._left[0]
+        for _ in range(count):
+            projections.popleft()
+
+    def end_slice(self) -> None:
+        """Take note that the last slice is answered, as far as its share of time went."""
+        _, _, projections = self._left[0]
+        if not projections:
+            self._left.popleft()
+
+    def skip(self) -> None:
+        """Take note that the expression of the last slice needs no further answer."""
+        self._left.popleft()
+
+    def finish(self, *, is_complete: bool) -> None:
+        """Tell who waits."""
+        if not self.answered.done():
+            self.answered.set_result(Answered(is_complete))
 
 
 class WorkerEngine:
-    """A `SelectorEngine` in a process of its own. Safe for several threads.
+    """Keeps a worker process, and its answers. Its methods are called on the event loop.
 
-    An expression during which the worker was lost is not tried again while this process lives: a
-    changed expression is another one. One that was not looked at, since there was no worker, or no time or
-    memory for it, is no worse than others; those who keep answers have to forget them then (`run_retries`).
+    Nothing is answered before `run`.
     """
 
     def __init__(
@@ -78,39 +180,110 @@ class WorkerEngine:
         command: tuple[str, ...] = COMMAND,
         *,
         count_stopped: Callable[[], None] = lambda: None,
-        deadline_s: float = DEADLINE_S,
+        cpu_limit_s: float = CPU_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Begin without a worker.
+
+        Args:
+            count_stopped: Called with each worker that is lost.
+            cpu_limit_s: See `CPU_S`.
+            clock: Monotonic seconds.
+        """
         self._command = command
-        self._deadline_s = deadline_s
         self._count_stopped = count_stopped
+        self._cpu_limit_s = cpu_limit_s
         self._clock = clock
-        self._lock = threading.RLock()
-        self._worker: _Worker | None = None
-        self._lost_s: list[float] = []
-        self._has_unasked = False
-        self._stopped: SizedCache[bytes, str] = _small_cache()
-        self._compiled: SizedCache[bytes, Compiled | Fault] = _small_cache()
+        self._store = AnswerStore(clock=clock)
+        self._queue = FairQueue[_Request](clock=clock)
+        self._worker: WorkerProcess | None = None
+        # When workers were lost, by the tenant whose expressions did it; empty where nobody's did.
+        self._losses: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def deferring(self, *, charges_demand: bool = False) -> DeferringEngine:
+        """Return the engine of one attempt.
+
+        Args:
+            charges_demand: The meter in force bounds what is asked of the worker, too.
+        """
+        return DeferringEngine(self._store, charges_demand=charges_demand)
+
+    def blocking(self) -> BlockingEngine:
+        """Return an engine for threads that nobody waits for."""
+        return BlockingEngine(self, asyncio.get_running_loop())
+
+    def release(self, question: str) -> None:
+        """Keep what a question needed no longer than the rest."""
+        self._store.release(question)
+
+    def submit(
+        self,
+        demand: Demand,
+        *,
+        tenant: str,
+        question: str | None = None,
+        charge: Callable[[float], None] = lambda _cpu_s: None,
+    ) -> asyncio.Future[Answered]:
+        """Have a demand answered; the future is done when it is, or when there is no worker for it.
+
+        Whoever cancels the future gives it up. What was answered by then is kept.
+
+        Args:
+            tenant: Takes turns with others, and is charged for what is kept.
+            question: The unfinished question that needs the answers, if there is one.
+            charge: Called with the CPU seconds of the worker as it uses them, also for what is given up.
+        """
+        request = _Request(demand, tenant, question, charge)
+        self._queue.put(tenant, request)
+        return request.answered
+
+    async def answer(
+        self,
+        demand: Demand,
+        *,
+        tenant: str,
+        question: str | None = None,
+        charge: Callable[[float], None] = lambda _cpu_s: None,
+    ) -> Answered:
+        """Have a demand answered, as `submit` does, and wait for it."""
+        return await self.submit(demand, tenant=tenant, question=question, charge=charge)
 
     async def run(self, wait_ready: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Keep the worker until cancelled.
+        """Answer until cancelled.
 
         Args:
             wait_ready: The worker is started after it, so that it slows no start; without, the first
-                call starts it.
+                question starts it.
         """
         try:
             if wait_ready is not None:
                 await wait_ready()
-                await asyncio.to_thread(self.start)
-            await asyncio.Event().wait()
+                with suppress(WorkerFailed):
+                    await self._start()
+            while True:
+                tenant, request = await self._queue.get()
+                if request.answered.done():
+                    continue
+                began_s = self._clock()
+                try:
+                    await self._answer_slice(request)
+                except asyncio.CancelledError:
+                    request.finish(is_complete=False)
+                    raise
+                self._queue.charge(tenant, self._clock() - began_s)
+                if request.is_complete:
+                    request.finish(is_complete=True)
+                elif not request.answered.done():
+                    self._queue.put_first(tenant, request)
         finally:
-            self.close()
+            await self.close()
+            while (left := self._queue.take()) is not None:
+                left[1].finish(is_complete=False)
 
     async def run_retries(
-        self, forget: Callable[[], None], *, period_s: float = TRY_AGAIN_S
+        self, forget: Callable[[], None], *, period_s: float = RETRY_PERIOD_S
     ) -> None:
-        """Have answers forgotten now and then that were given without a look, until cancelled.
+        """Have answers forgotten that were given of stopped expressions, until cancelled.
 
         Args:
             forget: Drops what was kept of answers, on the event loop.
@@ -118,213 +291,112 @@ class WorkerEngine:
         """
         while True:
             await asyncio.sleep(period_s)
-            has_unasked, self._has_unasked = self._has_unasked, False
-            if has_unasked:
+            if self._store.take_forgiven():
                 forget()
 
-    def start(self) -> None:
-        """Start the worker without waiting for it."""
-        with self._lock:
-            self._running()
-
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the worker."""
-        with self._lock:
-            if self._worker is not None:
-                self._worker.kill()
-                self._worker = None
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.kill()
 
-    def compile(self, expression: str, environment: Environment) -> Names:
-        """Compile a selector; see `SelectorEngine`."""
-        key = _digest(expression, environment)
-        with self._lock:
-            self._require_not_stopped(key)
-            answer: Answer | None = self._compiled.get(key)
-            if answer is None:
-                answer = self._ask(key, Call(expression, environment))
-                if not isinstance(answer, Verdict):
-                    self._compiled.put(key, answer, size=_size(answer))
-        if isinstance(answer, Compiled):
-            return answer.names
-        raise _error(answer)
-
-    def matches(
-        self, expression: str, environment: Environment, driver: str, device: Device
-    ) -> bool:
-        """Return whether a device satisfies a selector; see `SelectorEngine`."""
-        key = _digest(expression, environment)
-        answer = self._ask(key, Call(expression, environment, driver, device))
-        if isinstance(answer, Verdict):
-            return answer.matches
-        raise _error(answer)
-
-    def _ask(self, key: bytes, call: Call) -> Answer:
-        with self._lock:
-            require_wanted()
-            self._require_not_stopped(key)
-            worker = self._running()
-            try:
-                if not worker.has_answered:
-                    # Else a costly expression would pass for a worker that does not start.
-                    self._greet(worker)
-                return worker.ask(frame(call), self._deadline_s)
-            except _WorkerFailed as failure:
-                self._replace(worker, key, str(failure))
-                self._has_unasked = True
-                raise UnsupportedSelector(
-                    f"the process that evaluates expressions {failure}"
-                ) from failure
-            except _WorkerLost as loss:
-                self._replace(worker, key, str(loss))
-                message = (
-                    f"its evaluation was stopped ({loss}); it is not tried again until it changes"
-                )
-                self._stopped.put(key, message, size=len(message))
-                raise SelectorTooCostly(message) from loss
-
-    def _greet(self, worker: "_Worker") -> None:
+    async def _answer_slice(self, request: _Request) -> None:
+        """Have the next questions of a request answered, for a share of time."""
+        question = request.next_question(SHARE_S if len(self._queue) else ALONE_S)
+        key = digest(question.expression, question.environment)
+        if self._store.stop_reason(key) is not None:
+            request.skip()
+            return
+        if self._is_blocked(request.tenant) or self._is_blocked(NOBODY):
+            request.finish(is_complete=False)
+            return
         try:
-            worker.ask(_GREETING, START_S)
-        except (_WorkerLost, _WorkerFailed) as error:
-            raise _WorkerFailed("does not start") from error
+            worker = await self._start()
+        except WorkerFailed as failure:
+            await self._lose(NOBODY, question, str(failure))
+            request.finish(is_complete=False)
+            return
+        before_s = worker.cpu_s() or 0.0
+        try:
+            await self._ask(worker, request, question)
+        except WorkerFailed as failure:
+            await self._lose(NOBODY, question, str(failure))
+            request.finish(is_complete=False)
+        except WorkerLost as loss:
+            self._store.stop(key, str(loss))
+            await self._lose(request.tenant, question, str(loss))
+            request.charge(self._cpu_limit_s)
+            request.skip()
+        else:
+            request.charge(max(0.0, (worker.cpu_s() or before_s) - before_s))
 
-    def _require_not_stopped(self, key: bytes) -> None:
-        stop_reason = self._stopped.get(key)
-        if stop_reason is not None:
-            raise SelectorTooCostly(stop_reason)
-
-    def _replace(self, worker: "_Worker", key: bytes, why: str) -> None:
-        worker.kill()
-        self._worker = None
-        self._count_stopped()
-        self._lost_s.append(self._clock())
-        log.warning("selector.stopped", reason=why, expression=key.hex()[:16])
-
-    def _running(self) -> "_Worker":
-        if self._worker is not None and self._worker.has_ended:
-            # Nobody asked it anything: it is not the fault of the next expression.
-            self._worker.kill()
-            self._worker = None
-        if self._worker is None:
-            now_s = self._clock()
-            self._lost_s = [lost_s for lost_s in self._lost_s if now_s - lost_s < 60]
-            if len(self._lost_s) >= MAX_RESTARTS_PER_MINUTE:
-                self._has_unasked = True
-                raise UnsupportedSelector("too many evaluations had to be stopped in a minute")
-            self._worker = _Worker(self._command)
-        return self._worker
-
-
-class _Worker:
-    """One process and its pipes.
-
-    Attributes:
-        has_answered: It has started.
-    """
-
-    def __init__(self, command: tuple[str, ...]) -> None:
-        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        # No credential, address or setting of this process is in the environment of the worker.
-        self._process = subprocess.Popen(  # noqa: S603 - a fixed command
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env={"PYTHONPATH": path, "LANG": "C.UTF-8"},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._questions, self._answers = self._process.stdin, self._process.stdout
-        self.has_answered = False
-
-    @property
-    def has_ended(self) -> bool:
-        """Return whether the process is gone."""
-        return self._process.poll() is not None
-
-    def ask(self, question: bytes, deadline_s: float) -> Answer:
-        """Return the answer to an encoded question.
+    async def _ask(self, worker: WorkerProcess, request: _Request, question: Question) -> None:
+        """Ask, and keep the answers as they come.
 
         Raises:
-            _WorkerLost: It ended, or took too long.
-            _WorkerFailed: Somebody killed it, or it got no time.
+            WorkerLost: See `WorkerProcess.ask`.
+            WorkerFailed: Likewise.
         """
-        began_cpu_s = self._cpu_s()
-        ends_s = time.monotonic() + deadline_s
-        try:
-            self._questions.write(question)
-            size = int.from_bytes(self._read(HEADER_BYTES, ends_s), "big")
-            if size > MAX_FRAME_BYTES:
-                raise _WorkerLost("it answered too much")
-            answer = decode_answer(self._read(size, ends_s))
-        except TimeoutError as error:
-            if self._cpu_s() - began_cpu_s < deadline_s * STALLED:
-                raise _WorkerFailed("got no time from this machine") from error
-            raise _WorkerLost("it took too long") from error
-        except (OSError, msgspec.DecodeError) as error:
-            raise self._ended() from error
-        self.has_answered = True
-        return answer
+        key = digest(question.expression, question.environment)
+        add = partial(self._store.add, key, tenant=request.tenant, question=request.question)
+        count, names, is_worn = 0, None, False
+        async for answer in worker.ask(question, self._cpu_limit_s):
+            if isinstance(answer, Rejected):
+                add(answer.fault, ())
+                request.skip()
+                return
+            if isinstance(answer, Compiled):
+                names = answer.names
+                add(names, ())
+                continue
+            if names is None or count + len(answer.verdicts) > len(question.projections):
+                raise WorkerLost("it answered something else")
+            answered = question.projections[count : count + len(answer.verdicts)]
+            add(names, tuple(zip(answered, answer.verdicts, strict=True)))
+            count += len(answered)
+            request.advance(len(answered))
+            is_worn = answer.is_worn
+        request.end_slice()
+        if is_worn:
+            await self.close()
 
-    def _read(self, size: int, ends_s: float) -> bytes:
-        data = b""
-        while len(data) < size:
-            left_s = ends_s - time.monotonic()
-            ready, _, _ = select.select([self._answers], [], [], max(left_s, 0))
-            if not ready:
-                raise TimeoutError
-            part = self._answers.read(size - len(data))
-            if not part:
-                raise BrokenPipeError
-            data += part
-        return data
+    async def _start(self) -> WorkerProcess:
+        """Return the worker, started if need be.
 
-    def _ended(self) -> _WorkerLost | _WorkerFailed:
-        """Return why it ended by itself, or what it answered is no answer."""
-        try:
-            status = self._process.wait(ENDING_S)
-        except subprocess.TimeoutExpired:
-            return _WorkerLost("it answered something else")
-        if status == -signal.SIGKILL:
-            # Its own limits end it otherwise: a machine that is short of memory ends it first.
-            return _WorkerFailed("was killed")
-        return _WorkerLost("it took more memory or time than it may")
-
-    def _cpu_s(self) -> float:
-        """Return the CPU time that it has had; where nothing tells, the time that has passed.
-
-        Source: clock_getcpuclockid(3), whose identifier Linux makes of a process in this way.
+        Raises:
+            WorkerFailed: It does not start.
         """
+        worker = self._worker
+        if worker is not None and not worker.has_ended:
+            return worker
+        if (
+            worker is not None
+        ):  # Nobody asked it anything: it is not the fault of the next expression.
+            await self.close()
+        worker = self._worker = await WorkerProcess.start(self._command)
         try:
-            return time.clock_gettime(~self._process.pid << 3 | 2)
-        except OSError:
-            return time.monotonic()
+            # Else a costly expression would pass for a worker that does not start.
+            async for _ in worker.ask(_GREETING, START_S):
+                pass
+        except (WorkerLost, WorkerFailed) as error:
+            raise WorkerFailed("does not start") from error
+        return worker
 
-    def kill(self) -> None:
-        """End the process at once."""
-        self._process.kill()
-        self._process.wait()
-        self._questions.close()
-        self._answers.close()
+    async def _lose(self, tenant: str, question: Question, why: str) -> None:
+        """Take note of a lost worker."""
+        await self.close()
+        self._count_stopped()
+        losses = self._losses.setdefault(tenant, deque(maxlen=MAX_FAILURES))
+        losses.append(self._clock())
+        self._losses.move_to_end(tenant)
+        if len(self._losses) > MAX_TENANTS:
+            self._losses.popitem(last=False)
+        key = digest(question.expression, question.environment)
+        log.warning("selector.stopped", reason=why, namespace=tenant, expression=key.hex()[:16])
 
-
-def _small_cache() -> SizedCache[bytes, V]:
-    return SizedCache(max_entries=MAX_REMEMBERED, max_bytes=MAX_REMEMBERED_BYTES)
-
-
-def _digest(expression: str, environment: Environment) -> bytes:
-    text = f"{environment}:{expression}".encode(errors="surrogatepass")
-    return sha256(text).digest()
-
-
-def _size(answer: Compiled | Fault) -> int:
-    if isinstance(answer, Fault):
-        return 100 + len(answer.message)
-    names = (*(answer.names.attributes or ()), *(answer.names.capacities or ()))
-    return 100 + sum(100 + len(domain) + len(identifier) for domain, identifier in names)
-
-
-def _error(answer: Answer) -> CelError:
-    if isinstance(answer, Fault):
-        return answer.error()
-    return UnsupportedSelector("the process that evaluates expressions answered something else")
+    def _is_blocked(self, tenant: str) -> bool:
+        """Return whether too many workers were lost within a minute."""
+        losses = self._losses.get(tenant, ())
+        since_s = self._clock() - WINDOW_S
+        limit = MAX_FAILURES if tenant == NOBODY else MAX_LOSSES
+        return sum(lost_s > since_s for lost_s in losses) >= limit

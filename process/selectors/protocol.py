@@ -1,15 +1,14 @@
 """The messages between a process and its worker: length, then MessagePack.
 
-An expression and one device go in, a verdict comes out; never an inventory, a credential or a name of
-anything else.
+An expression and projections of devices go in, verdicts come out; never an inventory, a credential or a
+name of anything else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from kube.api.resource import Device
 from kube.cel.engine import Names
 from kube.cel.library import Environment
 from kube.errors import (
@@ -20,27 +19,28 @@ from kube.errors import (
     SelectorTooCostly,
     UnsupportedSelector,
 )
-from kube.quantity import Quantity
 
 HEADER_BYTES: Final = 4
 MAX_FRAME_BYTES: Final = 2**20
-"""A device has 32 attributes, an expression 10 KiB."""
+MAX_PROJECTION_BYTES: Final = 256 * 1024
+"""Projections of one question; an expression has 10 KiB."""
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
-    """A question.
+class Question(msgspec.Struct, frozen=True, array_like=True):
+    """An expression, and the devices on which it is to be evaluated.
 
     Attributes:
-        device: None asks for the names that the expression reads.
+        projections: As `kube.cel.projection` encodes them; none to compile the expression only.
+        share_s: CPU seconds after which the answer ends with the evaluation that is under way.
     """
 
     expression: str
     environment: Environment
-    driver: str = ""
-    device: Device | None = None
+    projections: Sequence[bytes] = ()
+    share_s: float = 0.0
 
 
-class Fault(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Fault(msgspec.Struct, frozen=True, array_like=True):
     """A CelError, by the name of its class."""
 
     kind: str
@@ -51,19 +51,33 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag=True):
         return _ERRORS[self.kind](self.message)
 
 
-class Verdict(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The result of an expression on a device."""
-
-    matches: bool
-
-
 class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The expression compiles."""
+    """The expression compiles: the first answer to every question, if it does."""
 
     names: Names
 
 
-Answer = Fault | Verdict | Compiled
+class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The expression does not compile: the only answer then."""
+
+    fault: Fault
+
+
+class Verdicts(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The next verdicts, in the order of the projections.
+
+    Attributes:
+        is_last: No further answer comes. The question may have more projections, which have to be asked
+            about again.
+        is_worn: The worker has ended with this answer, since it holds much memory that it cannot free.
+    """
+
+    verdicts: Sequence[bool | Fault]
+    is_last: bool
+    is_worn: bool = False
+
+
+Answer = Compiled | Rejected | Verdicts
 
 _ERRORS: Final[Mapping[str, type[CelError]]] = {
     error.__name__: error
@@ -76,22 +90,24 @@ _ERRORS: Final[Mapping[str, type[CelError]]] = {
     )
 }
 _ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
+_QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def fault(error: CelError) -> Fault:
-    """Return an error as an answer."""
+def describe_fault(error: CelError) -> Fault:
+    """Return an error as a part of an answer."""
     return Fault(type(error).__name__, str(error)[:1000])
 
 
-def frame(message: Call | Answer) -> bytes:
+def frame(message: Question | Answer) -> bytes:
     """Encode a message with its length."""
-    body = msgspec.msgpack.encode(message, enc_hook=str)
+    body = _encode(message)
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
-def decode_call(body: bytes) -> Call:
+def decode_question(body: bytes) -> Question:
     """Decode a question."""
-    return _CALLS.decode(body)
+    return _QUESTIONS.decode(body)
 
 
 def decode_answer(body: bytes) -> Answer:
@@ -102,12 +118,3 @@ def decode_answer(body: bytes) -> Answer:
     """
     answer: Answer = _ANSWERS.decode(body)
     return answer
-
-
-def _decode_quantity(kind: type, value: object) -> object:
-    if kind is Quantity:
-        return Quantity(str(value))
-    raise NotImplementedError(kind)
-
-
-_CALLS: Final = msgspec.msgpack.Decoder(Call, dec_hook=_decode_quantity)

@@ -5,57 +5,109 @@ output until its input ends. It opens nothing, and knows nothing but what it is 
 """
 
 import math
+import os
 import resource
 import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kube.cel.compile import compile_selector
-from kube.cel.device import device_view
+from kube.cel.compile import LocalSelector, compile_in_place
 from kube.cel.engine import Names
+from kube.cel.projection import decode_projection
 from kube.errors import CelError
 from process.selectors.protocol import (
     HEADER_BYTES,
     Answer,
-    Call,
     Compiled,
-    Verdict,
-    decode_call,
-    fault,
+    Fault,
+    Question,
+    Rejected,
+    Verdicts,
+    decode_question,
+    describe_fault,
     frame,
 )
 
 MAX_DATA_BYTES: Final = 192 * 2**20
 """Within the memory limit of the container, which the process that asks needs the most of."""
+WORN_KIB: Final = 112 * 2**10
+"""Resident memory with which a worker ends after an evaluation: some functions leak, and whose turn it is then
+is no fault of an expression."""
 MAX_CPU_S: Final = 2
 """Of one question; the process that asks waits for less."""
+TELL_S: Final = 0.005
+"""CPU time between two answers, so that one evaluation that takes long is known by its silence."""
+NICE: Final = 5
+"""The process that asks, and renews its Lease, comes first."""
 
 
-def answer(call: Call) -> Answer:
-    """Answer one question."""
+def resident_kib() -> int:
+    """Return the resident memory of this process; getrusage(2) begins with that of the process it was forked from."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
+
+
+def answers(
+    question: Question,
+    clock: Callable[[], float] = time.thread_time,
+    resident: Callable[[], int] = resident_kib,
+) -> Iterator[Answer]:
+    """Yield the answers to one question.
+
+    Args:
+        clock: CPU seconds.
+        resident: KiB that this process holds.
+    """
     try:
-        selector = compile_selector(call.expression, call.environment)
-        if call.device is None:
-            return Compiled(Names(selector.attributes, selector.capacities, selector.cost))
-        return Verdict(selector.matches(device_view(call.driver, call.device)))
+        selector = compile_in_place(question.expression, question.environment)
     except CelError as error:
-        return fault(error)
+        yield Rejected(describe_fault(error))
+        return
+    names = Names(selector.attributes, selector.capacities, selector.cost, selector.charge)
+    yield Compiled(names)
+    verdicts: list[bool | Fault] = []
+    began_s = told_s = clock()
+    for projection in question.projections:
+        verdicts.append(verdict(selector, projection))
+        now_s = clock()
+        if now_s - began_s >= question.share_s:
+            break
+        if now_s - told_s >= TELL_S:
+            if resident() >= WORN_KIB:
+                break
+            yield Verdicts(verdicts, is_last=False)
+            verdicts, told_s = [], now_s
+    yield Verdicts(verdicts, is_last=True, is_worn=resident() >= WORN_KIB)
 
 
-def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer questions until there are no more."""
-    while len(header := questions.read(HEADER_BYTES)) == HEADER_BYTES:
+def verdict(selector: LocalSelector, projection: bytes) -> bool | Fault:
+    """Evaluate an expression on one device."""
+    try:
+        return selector.matches(decode_projection(projection).view())
+    except CelError as error:
+        return describe_fault(error)
+
+
+def serve(questions: BinaryIO, output: BinaryIO) -> None:
+    """Answer questions until there are no more, or this process is worn."""
+    is_worn = False
+    while not is_worn and len(header := questions.read(HEADER_BYTES)) == HEADER_BYTES:
         _limit_cpu()
-        call = decode_call(questions.read(int.from_bytes(header, "big")))
-        answers.write(frame(answer(call)))
-        answers.flush()
+        question = decode_question(questions.read(int.from_bytes(header, "big")))
+        for answer in answers(question):
+            output.write(frame(answer))
+            output.flush()
+            is_worn = isinstance(answer, Verdicts) and answer.is_worn
 
 
 def limit_process() -> None:
     """Bound what this process may take; the soft limit of CPU time moves with each question."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
+    os.nice(NICE)
     with suppress(OSError):  # Where memory is short, the worker goes first.
         Path("/proc/self/oom_score_adj").write_text("1000")
 

@@ -22,13 +22,30 @@ from testing.fake_api_server import FakeApiServer, quick_informers, running, unt
 from testing.webhook_paths import path_secret
 
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
-OLD: Final = PathKey(authority="a" * 16, created=NOW, key="a" * 32)
-NEW: Final = PathKey(authority="b" * 16, created=NOW, key="0123456789abcdef" * 2)
+OLD: Final = PathKey(path="/mutate", created=NOW, key="a" * 32)
+NEW: Final = PathKey(path="/mutate", created=NOW, key="0123456789abcdef" * 2)
+OBJECTS: Final = PathKey(path="/validate/objects", created=NOW, key="c" * 32)
+KEYS: Final = (OLD, NEW, OBJECTS)
 
 
-@pytest.mark.parametrize("key", [OLD, NEW], ids=["the old key", "the new key"])
+@pytest.mark.parametrize("key", KEYS, ids=["the old key", "the new key", "the key of another path"])
 def test_the_paths_of_all_keys_are_accepted(key: PathKey) -> None:
-    assert find_path(f"/validate/objects/{key.key}", (OLD, NEW)) == "/validate/objects"
+    assert find_path(f"{key.path}/{key.key}", KEYS) == key.path
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("/mutate", OBJECTS),
+        ("/validate/objects", OLD),
+        ("/validate/objects", NEW),
+        ("/route", NEW),
+        ("/validate", OBJECTS),
+        ("", OLD),
+    ],
+)
+def test_a_key_opens_no_other_path(path: str, key: PathKey) -> None:
+    assert find_path(f"{path}/{key.key}", KEYS) is None
 
 
 @pytest.mark.parametrize(
@@ -44,12 +61,16 @@ def test_the_paths_of_all_keys_are_accepted(key: PathKey) -> None:
         f"/mutate/{OLD.key}0",
         f"/mutate/{OLD.key}/",
         f"/mutate/{OLD.key}%00",
+        f"/mutate//{OLD.key}",
+        f"//mutate/{OLD.key}",
+        f"/proxy/mutate/{OLD.key}",
+        f"/validate/objects/{OBJECTS.key}/mutate/{OBJECTS.key}",
         "/mutate/" + "\u0430" * 32,
         "/mutate/\udc61" + "a" * 31,
     ],
 )
 def test_no_other_path_is_accepted(path: str) -> None:
-    assert find_path(path, (OLD, NEW)) is None
+    assert find_path(path, KEYS) is None
 
 
 def test_without_keys_no_path_is_accepted() -> None:
@@ -57,7 +78,7 @@ def test_without_keys_no_path_is_accepted() -> None:
 
 
 def test_keys_are_read_as_they_were_written() -> None:
-    assert decode_path_keys(encode_path_keys((OLD, NEW))) == (OLD, NEW)
+    assert decode_path_keys(encode_path_keys(KEYS)) == KEYS
 
 
 @pytest.mark.parametrize(
@@ -68,15 +89,19 @@ def test_keys_are_read_as_they_were_written() -> None:
         (b"\xff", "not path keys"),
         (b'[{"key": "\xff"}]', "not path keys"),
         (b"[" * 100_000, "not path keys"),
+        (b'[{"authority": "a", "created": "2026-11-20T00:00:00Z", "key": "a"}]', "not path keys"),
         (encode_path_keys((OLD,) * (MAX_KEYS + 1)), "65 path keys, and at most 64 are read"),
-        (encode_path_keys((PathKey(authority="a", created=NOW, key=""),)), "32 hexadecimal digits"),
         (
-            encode_path_keys((PathKey(authority="a", created=NOW, key="../" + "a" * 29),)),
+            encode_path_keys((PathKey(path="/mutate", created=NOW, key=""),)),
+            "32 hexadecimal digits",
+        ),
+        (
+            encode_path_keys((PathKey(path="/mutate", created=NOW, key="../" + "a" * 29),)),
             "32 hexadecimal digits",
         ),
         (
             encode_path_keys(
-                (PathKey(authority="a", created=NOW.replace(tzinfo=None), key="a" * 32),)
+                (PathKey(path="/mutate", created=NOW.replace(tzinfo=None), key="a" * 32),)
             ),
             "without time zone",
         ),
@@ -88,7 +113,7 @@ def test_a_damaged_value_is_refused_with_the_reason(text: bytes, reason: str) ->
 
 
 def test_no_key_is_written_to_a_log() -> None:
-    assert NEW.key not in repr(NEW)
+    assert NEW.key not in f"{NEW!r} {NEW}"
 
 
 @pytest.fixture

@@ -1,0 +1,157 @@
+"""Turns at what only one may use at a time, so that a tenant whose turns are long delays no other for long.
+
+Whose turn took a second rests for four while others wait. So a tenant that is never done has a fifth of the
+time, and one that asks now and then waits for one turn at most. Where only resting tenants wait, the one
+whose rest ends first goes on: no time is lost.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, Generic, TypeVar
+
+REST: Final = 4.0
+"""Times as long as a turn is the rest after it."""
+MAX_REMEMBERED: Final = 4096
+"""Tenants of which the rest is remembered; those that were heard of longest ago are forgotten first."""
+
+T = TypeVar("T")
+
+
+class Rests:
+    """Until when each tenant rests."""
+
+    def __init__(self) -> None:
+        """Begin without a tenant."""
+        self._until_s: OrderedDict[str, float] = OrderedDict()
+
+    def add(self, tenant: str, took_s: float, now_s: float) -> None:
+        """Have a tenant rest for what it took.
+
+        Args:
+            now_s: By a monotonic clock, as in all methods.
+        """
+        self._until_s[tenant] = max(self._until_s.get(tenant, now_s), now_s) + REST * took_s
+        self._until_s.move_to_end(tenant)
+        if len(self._until_s) > MAX_REMEMBERED:
+            self._until_s.popitem(last=False)
+
+    def left_s(self, tenant: str, now_s: float) -> float:
+        """Return how long a tenant rests from now on; 0 if it does not."""
+        return max(0.0, self._until_s.get(tenant, now_s) - now_s)
+
+
+class FairQueue(Generic[T]):
+    """Items of tenants, each of which takes a turn. Not for several threads."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin empty.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._clock = clock
+        self._rests = Rests()
+        self._waiting: dict[str, deque[T]] = {}
+        self._has_items = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Return the number of tenants that wait."""
+        return len(self._waiting)
+
+    def put(self, tenant: str, item: T) -> None:
+        """Add an item behind those of its tenant."""
+        self._waiting.setdefault(tenant, deque()).append(item)
+        self._has_items.set()
+
+    def put_first(self, tenant: str, item: T) -> None:
+        """Add an item before those of its tenant: one that is not finished."""
+        self._waiting.setdefault(tenant, deque()).appendleft(item)
+        self._has_items.set()
+
+    async def get(self) -> tuple[str, T]:
+        """Wait for an item; return it with its tenant."""
+        while (next_item := self.take()) is None:
+            self._has_items.clear()
+            await self._has_items.wait()
+        return next_item
+
+    def take(self) -> tuple[str, T] | None:
+        """Return the next item with its tenant; None if there is none.
+
+        It is that of the tenant that came first of those that do not rest.
+        """
+        now_s = self._clock()
+        tenant = min(
+            self._waiting, key=lambda tenant: self._rests.left_s(tenant, now_s), default=None
+        )
+        if tenant is None:
+            return None
+        items = self._waiting.pop(tenant)
+        item = items.popleft()
+        if items:
+            self._waiting[tenant] = items  # Behind all others.
+        return tenant, item
+
+    def charge(self, tenant: str, took_s: float) -> None:
+        """Have a tenant rest for what its turn took."""
+        self._rests.add(tenant, took_s, self._clock())
+
+    def discard(self, tenant: str, item: T) -> None:
+        """Remove an item, if it waits."""
+        items = self._waiting.get(tenant)
+        if items is not None and item in items:
+            items.remove(item)
+            if not items:
+                del self._waiting[tenant]
+
+
+class Turns:
+    """A lock that tenants take in turns. Not for several threads."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin unlocked.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._clock = clock
+        self._queue = FairQueue[asyncio.Future[None]](clock=clock)
+        self._is_taken = False
+
+    @asynccontextmanager
+    async def take(self, tenant: str) -> AsyncIterator[None]:
+        """Wait for a turn of a tenant, and hold it for a block."""
+        await self._acquire(tenant)
+        began_s = self._clock()
+        try:
+            yield
+        finally:
+            self._queue.charge(tenant, self._clock() - began_s)
+            self._pass_on()
+
+    async def _acquire(self, tenant: str) -> None:
+        if not self._is_taken:
+            self._is_taken = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.put(tenant, turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()
+            else:
+                self._queue.discard(tenant, turn)
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the turn to the next that waits; one that is cancelled may still be in the queue."""
+        while (next_item := self._queue.take()) is not None:
+            _, turn = next_item
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_taken = False

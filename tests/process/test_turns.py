@@ -1,0 +1,138 @@
+"""Turns of tenants at what only one may use at a time."""
+
+import asyncio
+
+import pytest
+
+from process.turns import REST, FairQueue, Rests, Turns
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_tenant_rests_for_what_its_turns_took() -> None:
+    rests = Rests()
+    rests.add("a", 1.0, now_s=10.0)
+    rests.add("a", 0.5, now_s=11.0)
+
+    assert rests.left_s("a", now_s=11.0) == REST * 1.5 - 1.0
+    assert rests.left_s("a", now_s=20.0) == 0.0
+    assert rests.left_s("b", now_s=11.0) == 0.0
+
+
+def served(queue: FairQueue[str], clock: Clock, *took_s: float) -> str:
+    """Return the items that are taken, in order, each of which takes so long."""
+    order = ""
+    for seconds in took_s:
+        found = queue.take()
+        assert found is not None
+        tenant, item = found
+        clock.now_s += seconds
+        queue.charge(tenant, seconds)
+        order += item
+    return order
+
+
+def test_a_tenant_whose_turns_are_long_has_a_fifth_of_the_time() -> None:
+    clock = Clock()
+    queue = FairQueue[str](clock=clock)
+    for _ in range(40):
+        queue.put("loud", "L")
+        queue.put("quiet", "q")
+
+    order = served(queue, clock, *([1.0] * 10))
+
+    # Both have long turns, so both rest, and have half of the time each.
+    assert order.count("L") == order.count("q") == 5
+
+
+def test_who_asks_now_and_then_waits_for_one_turn_at_most() -> None:
+    clock = Clock()
+    queue = FairQueue[str](clock=clock)
+    for _ in range(5):
+        queue.put("loud", "L")
+    order = served(queue, clock, 1.0, 1.0)
+    queue.put("quiet", "q")
+    order += served(queue, clock, 0.01, 1.0, 1.0)
+
+    assert order == "LLqLL"
+
+
+def test_an_item_that_is_not_finished_comes_first_of_its_tenant() -> None:
+    queue = FairQueue[str](clock=Clock())
+    queue.put("a", "2")
+    queue.put_first("a", "1")
+
+    assert [queue.take(), queue.take(), queue.take()] == [("a", "1"), ("a", "2"), None]
+
+
+async def test_who_is_cancelled_keeps_nobody_waiting() -> None:
+    turns, order = Turns(), list[str]()
+
+    async def turn(name: str) -> None:
+        async with turns.take(name):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        async with turns.take("first"):
+            cancelled = [group.create_task(turn(name)) for name in ("b", "c")]
+            kept = group.create_task(turn("d"))
+            await asyncio.sleep(0)
+            cancelled[1].cancel()
+            await asyncio.sleep(0)
+        cancelled[0].cancel()  # The turn has just been passed on to it.
+        await asyncio.wait({kept})
+
+    assert order == ["d"]
+    async with asyncio.timeout(1), turns.take("again"):
+        pass
+
+
+async def test_a_turn_is_not_given_to_who_was_cancelled_a_moment_ago() -> None:
+    turns, order = Turns(), list[str]()
+
+    async def turn(name: str) -> None:
+        async with turns.take(name):
+            order.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        async with turns.take("first"):
+            cancelled, kept = (group.create_task(turn(name)) for name in "bc")
+            await asyncio.sleep(0)
+            cancelled.cancel()
+        await asyncio.wait({kept}, timeout=1)
+
+    assert order == ["c"]
+
+
+async def test_one_turn_at_a_time() -> None:
+    turns, inside = Turns(), 0
+
+    async def turn(name: str) -> None:
+        nonlocal inside
+        async with turns.take(name):
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(50):
+            group.create_task(turn(f"team-{number % 7}"))
+
+
+async def test_a_turn_that_fails_is_passed_on() -> None:
+    turns = Turns()
+    with pytest.raises(ZeroDivisionError):
+        async with turns.take("a"):
+            raise ZeroDivisionError
+    async with asyncio.timeout(1), turns.take("b"):
+        pass
