@@ -34,6 +34,15 @@ def printable(text: str) -> str:
     return _CI_COMMAND.sub(r"#\\x23", text)
 
 
+def inert_line(line: str) -> str:
+    r"""Return a line that GitHub Actions does not take for a workflow command.
+
+    >>> print(inert_line("  ::error::of a name"))
+      \x3a:error::of a name
+    """
+    return line.replace(":", r"\x3a", 1) if line.lstrip().startswith("::") else line
+
+
 ELLIPSIS: Final = "..."
 
 

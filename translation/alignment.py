@@ -264,6 +264,7 @@ def _claim(
             for request in requests
             for user in (intent.container, *intent.also)
         ),
+        drivers=frozenset(member.profile.driver for member in members),
         sources=sources,
     )
     return claim, findings

@@ -58,6 +58,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         digest: The full-length digest of the spec.
         size: Bytes of the spec as JSON.
         uses: In the order of the pod's containers.
+        drivers: The drivers of its devices, by the profiles.
         sources: Field below `devices` to the path in the pod of the key that requested it.
     """
 
@@ -67,6 +68,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     size: int
     uses: tuple[Use, ...]
+    drivers: frozenset[str] = frozenset()
     sources: Mapping[FieldPath, FieldPath] = {}
 
     def class_names(self) -> Iterator[str]:
@@ -125,10 +127,14 @@ def config_drivers(device_class: DeviceClass) -> frozenset[str]:
 
 def template_classes(template: ResourceClaimTemplate) -> frozenset[str]:
     """Return the DeviceClass of every request and alternative."""
-    requests = template.spec.spec.devices.requests or ()
+    return requested_classes(template.spec.spec.devices)
+
+
+def requested_classes(claim: DeviceClaim) -> frozenset[str]:
+    """Return the DeviceClass of every request and alternative."""
     return frozenset(
         alternative.device_class_name
-        for request in requests
+        for request in claim.requests or ()
         for alternative in (request.exactly, *(request.first_available or ()))
         if alternative is not None
     )
@@ -151,12 +157,14 @@ def build_claim(
     label: str,
     prefix: str,
     uses: tuple[Use, ...],
+    drivers: frozenset[str],
     sources: Mapping[FieldPath, FieldPath],
 ) -> Claim:
     """Return a claim, named after its content.
 
     Args:
         prefix: The readable prefix of the template's name.
+        drivers: As in `Claim`.
     """
     spec = claim_spec(devices)
     text = _canonical_json(spec)
@@ -168,6 +176,7 @@ def build_claim(
         digest=digest,
         size=len(text),
         uses=uses,
+        drivers=drivers,
         sources=sources,
     )
 
@@ -246,6 +255,7 @@ def compile_claims(
                 for user in devices.users
                 for name in names
             ),
+            drivers=frozenset({profile.driver}),
             sources=compiled_request.sources,
         )
         excess = list(sizes.check_spec(group[-1].intent, claim.size))

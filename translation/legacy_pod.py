@@ -11,6 +11,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.text import printable
 from kube.api.core import Container, EnvVar, Pod
+from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.api.network_attachments import NETWORKS
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import format_count
@@ -32,6 +33,8 @@ _ANNOTATIONS: Final = frozenset(
     {
         MIRROR_ANNOTATION,
         NETWORKS,
+        *QUOTA_NAMES,
+        *GANG_NAMES,
         *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.annotations),
     }
 )
@@ -40,6 +43,8 @@ _LABELS: Final = frozenset(
         *OPT_OUT_LABELS,
         *HAMI_OPT_OUT_LABELS,
         *CONVERTED_LABELS,
+        *QUOTA_NAMES,
+        *GANG_NAMES,
         *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.labels),
     }
 )

@@ -7,15 +7,16 @@ of the cluster: a quota that counts its keys, or the content of a template with 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, info, warning
 from findings.text import printable, quote_text
 from kube.api.core import Pod
-from kube.names import TRANSLATE_LABEL
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from translation import arbiter
 from translation.claims import Claim
-from translation.derive import Readings
-from translation.intents import LegacyPod, Variable, Vocabulary
+from translation.intents import LegacyPod, Variable
 from translation.legacy_pod import (
     CONVERTED_LABELS,
     HAMI_OPT_OUT_LABELS,
@@ -23,16 +24,14 @@ from translation.legacy_pod import (
     OPT_OUT_LABELS,
 )
 from translation.profiles.profile import DeviceProfile, Profile
-from translation.quotas import PodScopes, Quota
 from translation.routing import publishes_elsewhere
 from translation.schedulers import check_scheduler
-from translation.serving_drivers import serving_drivers
 from translation.snapshot import (
-    ClaimUnawareComponent,
     Mode,
-    QuotaPolicy,
+    NativePolicy,
     TranslationOptions,
     TranslationSnapshot,
+    WideMapping,
     vocabularies_in_force,
 )
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
@@ -68,7 +67,7 @@ def skip_reasons(
                 f"not translated: the settings exempt namespace {namespace}",
             )
         ]
-    opted_in = snapshot.is_opted_in(namespace)
+    opted_in = snapshot.is_opted_in(namespace, legacy.labels)
     for carrier, labels in (
         ("", legacy.labels),
         (f" of namespace {namespace}", snapshot.namespaces.get(namespace, {})),
@@ -81,6 +80,15 @@ def skip_reasons(
         if opt_out is not None:
             message = f"not translated: label {opt_out}{carrier}"
             return [info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message)]
+    if snapshot.is_selective(namespace) and not opted_in:
+        return [
+            info(
+                Code.NOT_OPTED_IN,
+                FieldPath.of("metadata", "labels"),
+                f"not translated: namespace {namespace} has the label {TRANSLATE_LABEL}: "
+                f'{TRANSLATE_SELECTED}, and the pod lacks the label {TRANSLATE_LABEL}: "true"',
+            )
+        ]
     if options.mode is Mode.OPT_IN and not opted_in:
         return [
             info(
@@ -125,12 +133,17 @@ def is_native(
     """Return whether Kubernetes itself allocates the pod's devices (KEP-5004).
 
     It allocates whole devices only: no share, no filter, no annotation. A class whose driver never
-    published a device allocates none, so its keys are translated where another GPU driver has. A pod
+    published a device allocates none, so its keys are translated where another GPU driver has. So are
+    keys whose class gives other devices than they mean, unless the settings say otherwise. A pod
     that has to leave its scheduler is translated, since the scheduler of a legacy system finds only its own
     nodes, and without claims the default scheduler would not keep the pod from them.
     """
     # First what nearly always decides.
     if not legacy.keys() <= snapshot.extended_resources.keys():
+        return False
+    if options.native is NativePolicy.TRANSLATE:
+        return False
+    if options.native is NativePolicy.EXACT and legacy.keys() & snapshot.wide_mappings.keys():
         return False
     if options.scheduler_for(legacy.scheduler_name) != legacy.scheduler_name:
         return False
@@ -147,6 +160,35 @@ def is_native(
         and amount.is_whole
         for container in legacy.containers
         for key, amount in container.limits.items()
+    )
+
+
+def check_mappings(
+    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Iterator[Finding]:
+    """Yield a warning for each key whose DeviceClass gives other devices than it means.
+
+    Only of a pod that Kubernetes would serve, were the class taken for what the key means.
+    """
+    wide = snapshot.wide_mappings
+    if wide.keys().isdisjoint(legacy.keys()):
+        return
+    as_mapped = msgspec.structs.replace(options, native=NativePolicy.MAPPED)
+    reported: set[str] = set()
+    for container in legacy.containers if is_native(legacy, snapshot, as_mapped) else ():
+        for key in sorted(container.limits.keys() & wide.keys() - reported):
+            reported.add(key)
+            yield wide_mapping_finding(wide[key], container.limit_path(key))
+
+
+def wide_mapping_finding(mapping: WideMapping, path: FieldPath) -> Finding:
+    """Return the finding on a mapping, at the class or at a key of a pod."""
+    return warning(
+        Code.MAPPING_TOO_WIDE,
+        path,
+        f"DeviceClass {printable(mapping.device_class)} maps {printable(mapping.resource)}, and "
+        f"{mapping.reason}",
+        "map the name by a DeviceClass of its own that selects only these devices",
     )
 
 
@@ -219,65 +261,6 @@ def _classes_of(device: DeviceProfile) -> frozenset[str]:
     return frozenset({device.class_name, *(name for name in class_names if name is not None)})
 
 
-def check_quotas(
-    claims: Sequence[Claim],
-    amounts: Iterable[tuple[str, FieldPath]],
-    scopes: PodScopes,
-    *,
-    namespace: str,
-    snapshot: TranslationSnapshot,
-    options: TranslationOptions,
-) -> Iterator[Finding]:
-    """Yield a finding for each quota that would silently stop counting the pod.
-
-    A quota concerns the pod if it counts one of its keys, or any other key that is served by a driver
-    of its claims: devices are the same, whatever they are called. A quota without scopes counts the
-    claims itself where their class maps the key.
-
-    Args:
-        amounts: Key and path of every amount that quotas count.
-        scopes: The quota scopes that match the pod.
-    """
-    quotas = snapshot.quotas.get(namespace, {})
-    counting = [(name, quotas[name]) for name in sorted(quotas) if quotas[name].counts(scopes)]
-    if not counting:
-        return
-    replacements = [
-        f"{name}.deviceclass.resource.k8s.io/devices" for name in _device_classes(claims)
-    ]
-    # A quota with a scope counts no claims.
-    counted_classes = frozenset[str]().union(
-        *(quota.names for quota in quotas.values() if not quota.scopes)
-    )
-    if replacements and counted_classes.issuperset(replacements):
-        return
-    finding = error if options.quota is QuotaPolicy.DENY else warning
-    fix = f"count {', '.join(replacements) or 'claims'} in a ResourceQuota instead"
-    own = list(amounts)
-    for key, path in own:
-        for name, quota in counting:
-            if f"requests.{key}" in quota.names and not _counts_claims(
-                quota, key, claims, snapshot
-            ):
-                message = (
-                    f"ResourceQuota {name} counts requests.{key}, which does not include claims"
-                )
-                yield finding(Code.QUOTA_NOT_COUNTED, path, message, fix)
-    drivers = _drivers_of(claims, snapshot.profiles)
-    for name, quota in counting:
-        for key in sorted(_counted_keys(quota) - {key for key, _ in own}):
-            if _counts_claims(quota, key, claims, snapshot):
-                continue
-            for driver in sorted(drivers & serving_drivers(key, options, snapshot.profiles)):
-                yield finding(
-                    Code.QUOTA_NOT_COUNTED,
-                    own[0][1] if own else FieldPath.of("spec", "resourceClaims"),
-                    f"ResourceQuota {name} counts requests.{key}, which also stands for devices of "
-                    f"{driver}, and does not include claims",
-                    fix,
-                )
-
-
 def check_limit_ranges(
     legacy: LegacyPod, namespace: str, snapshot: TranslationSnapshot
 ) -> Iterator[Finding]:
@@ -295,46 +278,6 @@ def check_limit_ranges(
                         f"remove {key} from the LimitRange, and limit claims by a ResourceQuota on their "
                         "DeviceClass",
                     )
-
-
-def _counted_keys(quota: Quota) -> frozenset[str]:
-    """Return the resource names whose requests a quota counts."""
-    prefix = "requests."
-    return frozenset(name.removeprefix(prefix) for name in quota.names if name.startswith(prefix))
-
-
-def _drivers_of(claims: Sequence[Claim], profiles: Mapping[str, Profile]) -> frozenset[str]:
-    """Return the drivers whose DeviceClasses claims use."""
-    classes = set(_device_classes(claims))
-    return frozenset(
-        driver for driver, profile in profiles.items() if classes & set(profile.class_names())
-    )
-
-
-def _counts_claims(
-    quota: Quota, key: str, claims: Sequence[Claim], snapshot: TranslationSnapshot
-) -> bool:
-    """Return whether a quota on an extended resource counts the devices of claims.
-
-    Source: k8s.io/kubernetes v1.37.1, pkg/quota/v1/evaluator/core, addExtendedResourceQuota.
-    """
-    return not quota.scopes and snapshot.extended_resources.get(key) in _device_classes(claims)
-
-
-def quota_amounts(
-    legacy: LegacyPod, readings: Readings, vocabularies: Mapping[str, Vocabulary]
-) -> Iterator[tuple[str, FieldPath]]:
-    """Yield key and path of every amount that quotas count in the untranslated pod."""
-    for container in legacy.containers:
-        for key, amount in sorted(container.limits.items()):
-            if amount:
-                yield key, container.limit_path(key)
-    limits = {container.name: container.limits for container in legacy.containers}
-    for vocabulary, reading in readings.items():
-        added_key = vocabularies[vocabulary].added_key
-        for intent in reading.intents:
-            if added_key is not None and added_key not in limits[intent.container]:
-                yield added_key, intent.path("count")
 
 
 def check_template_names(
@@ -403,49 +346,6 @@ def check_node_labels(legacy: LegacyPod) -> Iterator[Finding]:
                 path,
                 "set by GPU feature discovery, which must keep running",
             )
-
-
-def check_claim_awareness(
-    claims: Sequence[Claim],
-    resource: str,
-    snapshot: TranslationSnapshot,
-    options: TranslationOptions,
-) -> Iterator[Finding]:
-    """Yield a warning for each installed component that may ignore the claims.
-
-    Args:
-        resource: The device key that the claims replace.
-
-    Source:
-        kueue Configuration, resources.deviceClassMappings; cluster-autoscaler, its flag
-        enable-dynamic-resource-allocation; karpenter, its setting IGNORE_DRA_REQUESTS.
-    """
-    components = snapshot.claim_unaware_components
-    for component in sorted(components.keys() - options.claim_aware_components):
-        classes = [name for name in _device_classes(claims) if name not in components[component]]
-        if classes:
-            yield warning(
-                Code.CLAIM_UNAWARE_COMPONENT,
-                FieldPath.of("spec", "resourceClaims"),
-                _awareness_message(component, resource, classes),
-                "once it counts claims, list it in claimAwareComponents of the settings",
-            )
-
-
-def _awareness_message(
-    component: ClaimUnawareComponent, resource: str, classes: Sequence[str]
-) -> str:
-    match component:
-        case ClaimUnawareComponent.KUEUE:
-            mapping = f"{{name: {printable(resource)}, deviceClassNames: [{', '.join(classes)}]}}"
-            return f"Kueue does not count these claims; add to its deviceClassMappings: {mapping}"
-        case ClaimUnawareComponent.CLUSTER_AUTOSCALER:
-            return (
-                "the cluster autoscaler adds no node for claims, unless it runs with "
-                "--enable-dynamic-resource-allocation"
-            )
-        case ClaimUnawareComponent.KARPENTER:
-            return "Karpenter adds no node for claims, unless IGNORE_DRA_REQUESTS is false"
 
 
 # --- conflicts within the pod ---------------------------------------------------------------------

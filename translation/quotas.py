@@ -10,10 +10,23 @@ from typing import Any, Final
 import msgspec
 
 from kube.api.core import Pod, ResourceQuota
+from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.quantity import ZERO, Quantity
 
 PRIORITY_CLASS: Final = "PriorityClass"
+REQUESTS: Final = "requests."
+"""Prefix of the quota resource for an extended resource."""
+_DEVICES_OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
 _QOS_RESOURCES: Final = ("cpu", "memory")
+
+
+def devices_of_class(name: str) -> str:
+    """Return the quota resource for the devices of a DeviceClass.
+
+    >>> devices_of_class("gpu.nvidia.com")
+    'gpu.nvidia.com.deviceclass.resource.k8s.io/devices'
+    """
+    return f"{name}{_DEVICES_OF_CLASS}"
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +55,17 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     def counts(self, pod: "PodScopes") -> bool:
         """Return whether the quota counts a pod."""
         return all(pod.matches(scope) for scope in self.scopes)
+
+    def counts_class(self, name: str) -> bool:
+        """Return whether the quota counts the devices of a DeviceClass, by either of its names."""
+        implicit_name = f"{REQUESTS}{IMPLICIT_PREFIX}{name}"
+        return devices_of_class(name) in self.names or implicit_name in self.names
+
+    def counted_keys(self) -> frozenset[str]:
+        """Return the resource names whose requests the quota counts."""
+        return frozenset(
+            name.removeprefix(REQUESTS) for name in self.names if name.startswith(REQUESTS)
+        )
 
 
 class PodScopes(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,27 +5,31 @@ legacy system may have set.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from findings.text import quote_text
-from kube.names import TRANSLATE_LABEL
+from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
+from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME, TRANSLATE_LABEL
+from translation.foreign_quotas import QUOTA_FIX
 from translation.intents import LegacyPod
-from translation.snapshot import TranslationOptions
+from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 
 def check_replaced_scheduler(
-    legacy: LegacyPod, namespace: str, options: TranslationOptions
+    legacy: LegacyPod, namespace: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> Iterator[Finding]:
-    """Yield a warning where a pod leaves its scheduler only because its namespace opted in."""
+    """Yield a warning where a pod leaves its scheduler only because a label opts it in."""
     name = legacy.scheduler_name
     if options.scheduler_for(name) is None:
+        carrier = "it" if snapshot.is_selective(namespace) else f"namespace {namespace}"
         yield warning(
             Code.SCHEDULER_REPLACED,
             FieldPath.of("spec", "schedulerName"),
             f"{quote_text(name)} may not support claims, so the pod goes to "
-            f"{options.scheduler_for(name, opted_in=True)}: namespace {namespace} has the label "
-            f'{TRANSLATE_LABEL}: "true"',
+            f"{options.scheduler_for(name, opted_in=True)}: "
+            f'{carrier} has the label {TRANSLATE_LABEL}: "true"',
             "list the scheduler in adoptSchedulers, with its own name if it supports claims",
         )
 
@@ -67,3 +71,37 @@ def check_scheduler(
             "remove schedulerName, list the scheduler in adoptSchedulers, or label the namespace "
             f"{TRANSLATE_LABEL}=true",
         )
+
+
+def check_foreign_groups(
+    legacy: LegacyPod, options: TranslationOptions, *, opted_in: bool
+) -> Iterator[Finding]:
+    """Yield a warning for each quota, queue and gang of another scheduler that a pod leaves.
+
+    Nothing for a pod that such a scheduler keeps: it counts and groups its pods as before.
+
+    Args:
+        opted_in: As of `TranslationOptions.scheduler_for`.
+    """
+    scheduler = options.scheduler_for(legacy.scheduler_name, opted_in=opted_in)
+    if scheduler not in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
+        return
+    for field, values in (("labels", legacy.labels), ("annotations", legacy.annotations)):
+        for names, loss, fix in (
+            (QUOTA_NAMES, "does not count its claims", QUOTA_FIX),
+            (GANG_NAMES, "does not start it together with the others of its group", _GANG_FIX),
+        ):
+            for name in sorted(values.keys() & names.keys()):
+                yield warning(
+                    Code.CLAIMS_NOT_SEEN,
+                    FieldPath.of("metadata", field).key(name),
+                    f"{names[name]} {loss}: the pod goes to the scheduler "
+                    f"{quote_text(scheduler or DEFAULT_SCHEDULER_NAME)}",
+                    fix,
+                )
+
+
+_GANG_FIX: Final = (
+    "start the pods by a queue that admits them together, such as Kueue; or keep the scheduler: list it in "
+    "adoptSchedulers with its own name, if it allocates claims"
+)

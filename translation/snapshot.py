@@ -12,10 +12,16 @@ import msgspec
 
 from kube.api.network_attachments import RESOURCE_NAME, NetworkAttachmentDefinition
 from kube.api.policy import DeviceCompatibilityPolicy
-from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME, TRANSLATE_LABEL
+from kube.names import (
+    DEFAULT_SCHEDULER_NAME,
+    SCHEDULER_NAME,
+    TRANSLATE_LABEL,
+    TRANSLATE_SELECTED,
+)
 from translation import arbiter
 from translation.choices import Choices, InitContainers
 from translation.device_facts import Facts
+from translation.foreign_quotas import ForeignQuotas
 from translation.intents import DeviceKind, Vocabulary
 from translation.latest import keep_latest
 from translation.limit_ranges import LimitRangeSummary
@@ -82,6 +88,18 @@ def summarize_network(definition: NetworkAttachmentDefinition) -> NetworkSummary
     )
 
 
+class WideMapping(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A resource name that a DeviceClass maps, and serves with other devices than the name means.
+
+    Attributes:
+        reason: What the class gives beyond it, for a sentence about the class.
+    """
+
+    resource: str
+    device_class: str
+    reason: str
+
+
 class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable snapshot of the cluster state that translations and preflight checks read.
 
@@ -95,10 +113,15 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             high-water mark says.
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
+        wide_mappings: Of these, the names whose class gives other devices, too; see
+            `admission.native_mappings`.
+        class_drivers: DeviceClass name to the drivers that its selectors name; none where they name
+            none, so that it may select devices of every driver.
         class_configs: DeviceClass name to the drivers that it has a configuration for.
         templates: (namespace, name) to the summary of a ResourceClaimTemplate.
         quotas: Namespace to ResourceQuota name to quota.
         limit_ranges: Namespace to LimitRange name to its summary.
+        foreign_quotas: Namespace to the quotas of other schedulers that limit it.
         namespaces: Namespace to its labels.
         claim_unaware_components: Installed component to the DeviceClasses whose claims it counts.
         policies: Driver name to the DeviceCompatibilityPolicy in force.
@@ -115,10 +138,13 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     once_published: Mapping[str, frozenset[str]] = {}
     classes: frozenset[str] | None = None
     extended_resources: Mapping[str, str] = {}
+    wide_mappings: Mapping[str, WideMapping] = {}
+    class_drivers: Mapping[str, frozenset[str]] = {}
     class_configs: Mapping[str, frozenset[str]] = {}
     templates: Mapping[tuple[str, str], TemplateSummary] = {}
     quotas: Mapping[str, Mapping[str, Quota]] = {}
     limit_ranges: Mapping[str, Mapping[str, LimitRangeSummary]] = {}
+    foreign_quotas: ForeignQuotas = {}
     namespaces: Mapping[str, Mapping[str, str]] = {}
     claim_unaware_components: Mapping[ClaimUnawareComponent, frozenset[str]] = {}
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
@@ -126,20 +152,50 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
     consumable_capacity: bool = True
 
-    def is_opted_in(self, namespace: str) -> bool:
-        """Return whether a namespace asks for translation by its label."""
-        return self.namespaces.get(namespace, {}).get(TRANSLATE_LABEL) == "true"
+    def is_opted_in(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return whether labels ask for the translation of a pod.
+
+        Args:
+            namespace: Its namespace, whose label decides, or leaves it to the pod.
+            labels: Of the pod.
+        """
+        if self.is_selective(namespace):
+            return labels.get(TRANSLATE_LABEL) == "true"
+        return self._translate_label(namespace) == "true"
+
+    def is_selective(self, namespace: str) -> bool:
+        """Return whether a namespace takes part with the pods that have the label themselves."""
+        return self._translate_label(namespace) == TRANSLATE_SELECTED
+
+    def is_taking_part(self, namespace: str) -> bool:
+        """Return whether the label of a namespace lets any pod of it be translated in mode OptIn."""
+        return self._translate_label(namespace) in {"true", TRANSLATE_SELECTED}
+
+    def _translate_label(self, namespace: str) -> str | None:
+        return self.namespaces.get(namespace, {}).get(TRANSLATE_LABEL)
 
 
 class Mode(StrEnum):
     """The pods that are translated; the value is its name in settings."""
 
     OPT_OUT = "OptOut"
-    """Those of every namespace without the label `drawbridge.internal/translate: "false"`."""
+    """Those of every namespace without the label `drawbridge.internal/translate: "false"`; with `selected`
+    those of its pods that have the label `"true"`, as in every mode."""
     OPT_IN = "OptIn"
     """Those of namespaces with the label `drawbridge.internal/translate: "true"`."""
     SHADOW = "Shadow"
     """None: those of OptOut are evaluated, and the result is only reported."""
+
+
+class NativePolicy(StrEnum):
+    """The pods that Kubernetes serves without claims of a translation, where a DeviceClass maps their keys."""
+
+    EXACT = "exact"
+    """Those whose classes give what the keys mean, and nothing else."""
+    MAPPED = "mapped"
+    """All of them, even if a class gives other devices than a key means."""
+    TRANSLATE = "translate"
+    """None: every pod gets claims, which device taints evict, and autoscalers and queues may count."""
 
 
 class QuotaPolicy(StrEnum):
@@ -163,6 +219,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             decides it.
         adopt_schedulers: Foreign scheduler to the scheduler that gets its translated pods; the same
             name keeps the pods there, for schedulers that support claims.
+        native: The pods that stay as they are where a DeviceClass maps their keys.
         quota: The reaction to quotas that would stop counting.
         claim_aware_components: Components that are configured to count claims.
         vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
@@ -179,6 +236,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     drivers: Mapping[str, str] = {}
     default_gpu_owner: str = "nvidia"
     adopt_schedulers: Mapping[str, str] = {}
+    native: NativePolicy = NativePolicy.EXACT
     quota: QuotaPolicy = QuotaPolicy.DENY
     claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
     vocabularies: frozenset[str] = frozenset(arbiter.VOCABULARIES)

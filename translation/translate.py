@@ -23,6 +23,7 @@ from translation.device_classes import (
     check_published_models,
 )
 from translation.device_facts import UNKNOWN, Facts
+from translation.foreign_quotas import check_foreign_quotas
 from translation.intents import (
     Alignment,
     DeviceKind,
@@ -40,19 +41,19 @@ from translation.preflight import (
     check_environment,
     check_existing_variables,
     check_limit_ranges,
+    check_mappings,
     check_node_labels,
-    check_quotas,
     is_native,
     native_finding,
-    quota_amounts,
     skip_reasons,
 )
 from translation.profiles.profile import Profile, Sharing
+from translation.quota_checks import check_quotas, quota_amounts
 from translation.record import RECORDED, TranslationRecord, build_record, excess_of
 from translation.renamed_keys import check_renamed_keys, present_names, with_vocabulary_names
 from translation.resource_profiles import resource_profiles, resource_providers
 from translation.routing import RoutedPod, check_key_drivers, route
-from translation.schedulers import check_replaced_scheduler
+from translation.schedulers import check_foreign_groups, check_replaced_scheduler
 from translation.share_differences import (
     check_enforced_limits,
     check_granted_memory,
@@ -130,7 +131,8 @@ def translate(
     if faults:
         return Refused(findings=faults)
     if passes_through and is_native(legacy, snapshot, options):
-        return Untouched(findings=(native_finding(legacy, snapshot),))
+        mapping_findings = check_mappings(legacy, snapshot, options)
+        return Untouched(findings=(native_finding(legacy, snapshot), *mapping_findings))
     plugin_findings = (
         tuple(check_device_plugins(legacy, snapshot, options)) if passes_through else ()
     )
@@ -201,7 +203,19 @@ def _translate_keys(
             options=options,
         ),
         *check_limit_ranges(legacy, namespace, snapshot),
-        *check_replaced_scheduler(legacy, namespace, options),
+        *check_replaced_scheduler(legacy, namespace, snapshot, options),
+        *check_foreign_groups(
+            legacy, options, opted_in=snapshot.is_opted_in(namespace, legacy.labels)
+        ),
+        *check_foreign_quotas(
+            legacy,
+            owners,
+            snapshot.foreign_quotas.get(namespace, ()),
+            options.scheduler_for(
+                legacy.scheduler_name, opted_in=snapshot.is_opted_in(namespace, legacy.labels)
+            ),
+        ),
+        *check_mappings(legacy, snapshot, options),
         *check_node_labels(legacy),
         *check_existing_variables(legacy, derivation.variables),
         *check_environment(legacy),
@@ -211,7 +225,7 @@ def _translate_keys(
     if not derivation.claims and not _has_amounts(legacy):
         return Untouched(findings=findings)
     scheduler = options.scheduler_for(
-        legacy.scheduler_name, opted_in=snapshot.is_opted_in(namespace)
+        legacy.scheduler_name, opted_in=snapshot.is_opted_in(namespace, legacy.labels)
     )
     return Translated(
         record=record,

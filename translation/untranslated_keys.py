@@ -17,6 +17,9 @@ from translation.legacy_pod import containers
 MAX_KEYS: Final = 5
 """Keys that are named in one finding."""
 
+_BESIDE_TRANSLATED: Final = (
+    "remove it once nothing else reads it: the pod has keys that are translated"
+)
 _READ_ANNOTATIONS: Final = frozenset(
     name
     for vocabulary in VOCABULARIES.values()
@@ -37,7 +40,27 @@ def check_untranslated_keys(
         extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
     """
     families = find_untranslated_keys(pod, vocabularies, extended_resources)
-    return tuple(_finding(family, keys) for family, keys in families.items())
+    translated_families = _translated_families(pod, vocabularies) if families else frozenset()
+    return tuple(
+        _finding(family, keys, has_translated=family in translated_families)
+        for family, keys in families.items()
+    )
+
+
+def _translated_families(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary]
+) -> frozenset[DeviceFamily | None]:
+    """Return the families of which a pod has keys that are translated."""
+    resources = (
+        key
+        for _, container in containers(pod)
+        for key in (*container.limits, *container.requests)
+        if any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+    )
+    annotations = (key for key in pod.annotations if key in _READ_ANNOTATIONS)
+    return frozenset(
+        (*map(_family_of_resource, resources), *map(_family_of_annotation, annotations))
+    )
 
 
 def find_untranslated_keys(
@@ -162,7 +185,10 @@ _TEXTS: Final = tuple(
 )
 
 
-def _finding(family: DeviceFamily, paths: Mapping[str, FieldPath]) -> Finding:
+def _finding(
+    family: DeviceFamily, paths: Mapping[str, FieldPath], *, has_translated: bool
+) -> Finding:
+    """Return the finding about a family; a pod with translated keys of it needs no others."""
     keys = sorted(paths)
     key_names = ", ".join(map(printable, keys[:MAX_KEYS]))
     more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
@@ -171,4 +197,5 @@ def _finding(family: DeviceFamily, paths: Mapping[str, FieldPath]) -> Finding:
         f"{key_names}{more} {'is a key' if is_one else 'are keys'} of {family.owner} and "
         f"{'is' if is_one else 'are'} not translated"
     )
-    return info(Code.UNTRANSLATED_DEVICE_KEY, paths[keys[0]], message, family.advice)
+    advice = _BESIDE_TRANSLATED if has_translated else family.advice
+    return info(Code.UNTRANSLATED_DEVICE_KEY, paths[keys[0]], message, advice)

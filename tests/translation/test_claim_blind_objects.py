@@ -9,6 +9,7 @@ from testing.builders import Document, finding_texts
 from translation.claim_blind_objects import MAX_VALUES, find_unseen_claims
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
+IMPLICIT = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 CLASS = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 
 
@@ -36,6 +37,25 @@ CASES = (
     Case(
         "a quota on a key and on the class",
         of_kind("ResourceQuota", hard={f"requests.{GPU}": "4", CLASS: "4"}),
+    ),
+    Case(
+        "a quota on a key and on the implicit name of the class, which counts claims",
+        of_kind("ResourceQuota", hard={f"requests.{GPU}": "4", f"requests.{IMPLICIT}": "4"}),
+    ),
+    Case(
+        "a quota with a scope, which does not",
+        of_kind("ResourceQuota", hard={f"requests.{IMPLICIT}": "4"}, scopes=["NotTerminating"]),
+        "spec.hard",
+    ),
+    Case(
+        "a LimitRange on the implicit name",
+        of_kind("LimitRange", limits=[{"type": "Container", "max": {IMPLICIT: "1"}}]),
+        "spec.limits[0].max",
+    ),
+    Case(
+        "a policy on the implicit name",
+        policy("ValidatingAdmissionPolicy", f'!("{IMPLICIT}" in x)'),
+        "spec.validations[0].expression",
     ),
     Case(
         "a LimitRange",
@@ -82,3 +102,50 @@ def test_a_huge_object_is_searched_up_to_a_bound() -> None:
     texts = ["x"] * (2 * MAX_VALUES) + [GPU]
 
     assert len(list(find_unseen_claims(of_kind("LimitRange", limits=texts)))) <= 1
+
+
+def foreign(api_version: str, kind: str, **spec: Any) -> Document:
+    return {"apiVersion": api_version, **of_kind(kind, **spec)}
+
+
+FOREIGN = (
+    Case(
+        "an ElasticQuota",
+        foreign("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", max={MEMORY: "20480"}),
+        "spec.max",
+    ),
+    Case(
+        "a profile of ElasticQuotas",
+        foreign(
+            "quota.koordinator.sh/v1alpha1",
+            "ElasticQuotaProfile",
+            resourceKeys=["koordinator.sh/gpu-memory"],
+        ),
+        "spec.resourceKeys[0]",
+    ),
+    Case(
+        "a quota of tensor-fusion, in words of its own",
+        foreign("tensor-fusion.ai/v1", "GPUResourceQuota", total={"requests": {"vram": "20Gi"}}),
+        "spec.total.requests",
+    ),
+    Case(
+        "a queue of Volcano",
+        foreign("scheduling.volcano.sh/v1beta1", "Queue", capability={GPU: 4}),
+        "spec.capability",
+    ),
+    Case("one on CPU", foreign("scheduling.volcano.sh/v1beta1", "Queue", capability={"cpu": 4})),
+    Case(
+        "a queue of KAI",
+        foreign("scheduling.run.ai/v2", "Queue", resources={"gpu": {"quota": 4}}),
+        "spec.resources",
+    ),
+    Case("a queue of somebody else", foreign("a.example/v1", "Queue", capability={GPU: 4})),
+)
+
+
+@pytest.mark.parametrize("case", FOREIGN, ids=lambda case: case.name)
+def test_quotas_and_queues_of_other_schedulers_see_no_claims(case: Case) -> None:
+    findings = list(find_unseen_claims(case.document))
+
+    assert [str(finding.path) for finding in findings] == [case.path] * bool(case.path)
+    assert all("scheduler keeps are counted as before" in finding.fix for finding in findings)

@@ -8,7 +8,7 @@ import pytest
 from admission.pods import Decision
 from kube.api.meta import convert
 from kube.api.resource import Device
-from kube.cel.compile import compile_selector
+from kube.cel.compile import compile_in_place
 from kube.cel.device import device_view as seen_by_selectors
 from kube.cel.library import Environment
 from testing.builders import (
@@ -192,7 +192,7 @@ def test_which_devices_a_selector_takes(case: Match) -> None:
     (claim,) = translation_of(pod(container("main", {case.key: 1}))).claims
     (selector,) = devices_of(claim)["requests"][0]["exactly"]["selectors"]
 
-    compiled = compile_selector(selector["cel"]["expression"], Environment.NEW)
+    compiled = compile_in_place(selector["cel"]["expression"], Environment.NEW)
 
     assert case.want is compiled.matches(seen_by_selectors(case.driver, case.device))
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube.api.meta import convert
 from kube.api.resource import Device
-from kube.cel.compile import compile_selector
+from kube.cel.compile import compile_in_place
 from kube.cel.device import device_view as seen_by_selectors
 from kube.cel.library import Environment
 from testing.builders import (
@@ -108,7 +108,7 @@ def test_whole_gpus_of_the_example_driver_are_no_partitions() -> None:
     (claim,) = translation_of(pod(gpus(1)), snapshot(), on(EXAMPLE)).claims
 
     (selector,) = devices_of(claim)["requests"][0]["exactly"]["selectors"]
-    whole = compile_selector(selector["cel"]["expression"], Environment.NEW)
+    whole = compile_in_place(selector["cel"]["expression"], Environment.NEW)
     matches = [
         whole.matches(seen_by_selectors(EXAMPLE, convert(device(attributes=attributes), Device)))
         for attributes in ({"uuid": "a"}, {"partition": "half"})
@@ -121,7 +121,7 @@ def test_a_device_of_another_driver_is_no_error_for_a_selector() -> None:
     (claim,) = translation_of(document).claims
 
     (selector,) = devices_of(claim)["requests"][0]["exactly"]["selectors"]
-    model = compile_selector(selector["cel"]["expression"], Environment.NEW)
+    model = compile_in_place(selector["cel"]["expression"], Environment.NEW)
     card = convert(device(attributes={"productName": "A100"}), Device)
     assert [
         model.matches(seen_by_selectors(driver, card)) for driver in (HAMI, "other.example.com")

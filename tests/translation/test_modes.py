@@ -21,6 +21,7 @@ from translation.translate import Translated, Untouched
 OPT_IN = TranslationOptions(mode=Mode.OPT_IN)
 IN = {"drawbridge.internal/translate": "true"}
 OUT = {"drawbridge.internal/translate": "false"}
+SELECTED = {"drawbridge.internal/translate": "selected"}
 HAMI_OUT = {"hami.io/webhook": "ignore"}
 
 
@@ -79,6 +80,34 @@ def test_the_label_opts_in() -> None:
 
     assert isinstance(outcome, Translated)
     assert outcome == translation_of(pod(gpus(1)))
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_selective_namespace_takes_part_with_the_pods_that_have_the_label(mode: Mode) -> None:
+    snapshot, options = labelled(SELECTED), TranslationOptions(mode=mode)
+
+    with_label = translation_outcome(pod(gpus(1), labels=IN), snapshot, options)
+    without = translation_outcome(pod(gpus(1)), snapshot, options)
+    out = translation_outcome(pod(gpus(1), labels=OUT), snapshot, options)
+
+    assert isinstance(with_label, Translated)
+    assert ["info notOptedIn metadata.labels"] == finding_texts(without.findings)
+    assert ["info optedOut metadata.labels"] == finding_texts(out.findings)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_in_a_selective_namespace_the_label_of_a_pod_beats_what_that_of_a_namespace_does(
+    mode: Mode,
+) -> None:
+    document = pod(
+        gpus(1, mem=1000), labels=IN | {"hami.io/webhook": "ignore"}, schedulerName="hami-scheduler"
+    )
+
+    outcome = translation_of(document, labelled(SELECTED), TranslationOptions(mode=mode))
+
+    assert "default-scheduler" == outcome.scheduler_name
+    (replaced,) = [entry for entry in outcome.findings if entry.code == "schedulerReplaced"]
+    assert 'it has the label drawbridge.internal/translate: "true"' in replaced.message
 
 
 @pytest.mark.parametrize("mode", Mode)

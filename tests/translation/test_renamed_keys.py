@@ -26,7 +26,7 @@ from testing.builders import (
     translation_snapshot,
 )
 from translation.choices import Choices, CorePolicy, HamiDefaults
-from translation.preflight import quota_amounts
+from translation.quota_checks import quota_amounts
 from translation.renamed_keys import renaming_fault
 from translation.snapshot import TranslationOptions, vocabularies_in_force
 from translation.translate import Translated

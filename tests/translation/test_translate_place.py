@@ -241,11 +241,27 @@ def test_findings(case: Case) -> None:
 
 
 def test_the_quota_to_use_instead_is_named() -> None:
-    got = translation_outcome(pod(gpus(1, mem=10)), quotas("requests.nvidia.com/gpumem"))
+    got = translation_outcome(pod(gpus(1, mem=10)), quotas("requests.nvidia.com/gpu"))
 
     assert [finding.fix for finding in got.findings] == [
         "count hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices in a ResourceQuota instead"
     ]
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/gpumem", "nvidia.com/gpucores"])
+def test_a_number_of_devices_replaces_no_quota_on_memory_or_cores(key: str) -> None:
+    """Three pods of 70,000 MiB each kept within a quota of 30,000 MiB that counted 10 devices."""
+    snapshot = quotas(
+        f"requests.{key}", "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
+    )
+
+    (finding,) = translation_outcome(pod(gpus(1, mem=70000, cores=10)), snapshot).findings
+
+    assert finding_texts([finding]) == [
+        f"error quotaNotCounted spec.containers[0].resources.limits[{key}]"
+    ]
+    assert "translation.quota: warn" in finding.fix
+    assert "instead" not in finding.fix
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,18 @@ def test_no_key_of_a_vocabulary_is_reported(vocabulary: Vocabulary) -> None:
     asking = pod_view(pod(container("main", keys), annotations=annotations))
 
     assert () == check_untranslated_keys(asking)
+
+
+def test_no_key_is_advised_that_the_pod_has_already() -> None:
+    named, alone = (
+        check_untranslated_keys(pod_view(pod(container(), annotations=annotations)))
+        for annotations in (
+            {"tensor-fusion.ai/unknown": "a", "tensor-fusion.ai/vram-request": "8Gi"},
+            {"tensor-fusion.ai/unknown": "a"},
+        )
+    )
+
+    assert [finding.fix for finding in named] == [
+        "remove it once nothing else reads it: the pod has keys that are translated"
+    ]
+    assert "write a translated key" in alone[0].fix

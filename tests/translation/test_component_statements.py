@@ -1,0 +1,65 @@
+"""Statements about other components: each has versions, a source and a date, and stands once."""
+
+import re
+from collections import Counter
+
+from cli.output import assess_text
+from translation.component_statements import (
+    NATIVE_COSTS,
+    STATEMENTS,
+    Component,
+    Topic,
+    counts_template,
+    statements_about,
+)
+
+
+def test_every_statement_has_its_versions_source_and_date() -> None:
+    for statement in STATEMENTS:
+        assert re.search(r"\d", statement.versions), statement.text
+        assert len(statement.source) > 10, statement.text
+        assert re.fullmatch(r"20\d\d-\d\d", statement.date), statement.text
+
+
+def test_no_statement_stands_twice() -> None:
+    keys = Counter(
+        (entry.component, entry.topic, entry.versions, entry.provider, entry.text)
+        for entry in STATEMENTS
+    )
+
+    assert [key for key, number in keys.items() if number > 1] == []
+
+
+def test_statements_are_found_by_component_and_topic() -> None:
+    providers = {
+        entry.provider for entry in statements_about(Component.KARPENTER, Topic.SCALE_FROM_ZERO)
+    }
+
+    assert providers == {"", "AWS"}
+    assert all(statements_about(component) for component in Component)
+    assert set(statements_about(Component.KUEUE)) >= set(
+        statements_about(Component.KUEUE, Topic.SHARES)
+    )
+
+
+def test_the_cluster_autoscaler_sees_claims_from_1_35_on() -> None:
+    texts = {
+        entry.versions: entry.text
+        for entry in statements_about(Component.CLUSTER_AUTOSCALER, Topic.SEES_CLAIMS)
+    }
+
+    assert "sees claims always" in texts["1.35 and later"]
+    assert "only with --enable-dynamic-resource-allocation" in texts["1.34"]
+
+
+def test_kueue_reads_templates_of_jobs_and_pods_of_the_others() -> None:
+    kinds = ("Job", "JobSet", "RayJob", "Deployment", "StatefulSet", "Pod", "LeaderWorkerSet", "")
+
+    assert [kind for kind in kinds if counts_template(kind)] == ["Job", "JobSet", "RayJob"]
+
+
+def test_assess_says_what_native_costs_in_the_words_of_the_table() -> None:
+    assert {Component.KUBERNETES, Component.KARPENTER, Component.KUEUE} == {
+        statement.component for statement in NATIVE_COSTS
+    }
+    assert all(statement.sentence in assess_text.NATIVE_COSTS for statement in NATIVE_COSTS)

@@ -1,0 +1,59 @@
+"""Quotas, queues and gangs of other schedulers that a translated pod leaves."""
+
+import pytest
+
+from testing.builders import Document, finding_texts, gpus, pod, translation_outcome
+from translation.snapshot import TranslationOptions
+from translation.translate import Translated, Untouched
+
+ADOPTED = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
+KEPT = TranslationOptions(adopt_schedulers={"volcano": "volcano"})
+
+
+def subject(name: str, place: str, scheduler: str = "") -> Document:
+    document = pod(gpus(1), schedulerName=scheduler)
+    document["metadata"][place] = {name: "a"}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("quota.scheduling.koordinator.sh/name", "labels"),
+        ("gang.scheduling.koordinator.sh/name", "annotations"),
+        ("pod-group.scheduling.sigs.k8s.io", "labels"),
+        ("pod-group.scheduling.sigs.k8s.io/name", "labels"),
+        ("scheduling.x-k8s.io/pod-group", "labels"),
+        ("scheduling.volcano.sh/queue-name", "annotations"),
+        ("scheduling.k8s.io/group-name", "annotations"),
+        ("scheduling.volcano.sh/group-name", "annotations"),
+        ("pod-group-name", "annotations"),
+        ("kai.scheduler/queue", "labels"),
+        ("runai/queue", "labels"),
+    ],
+)
+def test_what_a_pod_leaves_is_told(name: str, place: str) -> None:
+    outcome = translation_outcome(subject(name, place))
+
+    assert isinstance(outcome, Translated)
+    assert finding_texts(outcome.findings) == [f"warning claimsNotSeen metadata.{place}[{name}]"]
+
+
+def test_a_pod_that_an_adopted_scheduler_hands_over_is_told() -> None:
+    queue = subject("scheduling.volcano.sh/queue-name", "annotations", "volcano")
+
+    (finding,) = translation_outcome(queue, None, ADOPTED).findings
+
+    assert finding.code.value == "claimsNotSeen"
+
+
+@pytest.mark.parametrize(
+    "options", [KEPT, TranslationOptions()], ids=["it allocates claims", "it is not adopted"]
+)
+def test_a_pod_that_its_scheduler_keeps_is_not(options: TranslationOptions) -> None:
+    queue = subject("scheduling.volcano.sh/queue-name", "annotations", "volcano")
+
+    outcome = translation_outcome(queue, None, options)
+
+    assert isinstance(outcome, Translated if options is KEPT else Untouched)
+    assert not any("claimsNotSeen" in text for text in finding_texts(outcome.findings))

@@ -1,0 +1,224 @@
+"""What autoscalers, queues, cost monitors and GPU Operator do with claims: one table of statements.
+
+Warnings of the webhook, `assess`, `plan` and the page docs/neighbours.md take their facts from here. A
+statement is about released versions only. `evidence` says how it is known: read in the source, from a thread
+or a document of the project, or tried by a story of ours.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+READ: Final = "2026-11"
+"""When the sources were read last."""
+
+
+class Component(StrEnum):
+    """A component that decides about pods or nodes beside kube-scheduler."""
+
+    CLUSTER_AUTOSCALER = "Cluster Autoscaler"
+    KARPENTER = "Karpenter"
+    KUEUE = "Kueue"
+    OPENCOST = "OpenCost"
+    GPU_OPERATOR = "NVIDIA GPU Operator"
+    NVIDIA_DRIVER = "NVIDIA DRA driver"
+    KUBERNETES = "Kubernetes"
+
+
+class Evidence(StrEnum):
+    """How a statement is known."""
+
+    SOURCE = "read in its source, not tried"
+    DOCUMENT = "from its documents, not tried"
+    THREAD = "from a thread of its project, not tried"
+
+
+class Topic(StrEnum):
+    """What a statement is about; commands look statements up by it."""
+
+    SEES_CLAIMS = "sees claims"
+    SCALE_FROM_ZERO = "scale from zero"
+    PREEMPTION = "preemption"
+    UTILISATION = "utilisation"
+    FEATURES = "features"
+    EXTENDED_RESOURCES = "extended resources"
+    COUNTS_TEMPLATE = "counts the template"
+    COUNTS_POD = "counts the pod"
+    UNMAPPED_CLASS = "unmapped class"
+    NOT_ADMITTED = "not admitted"
+    SHARES = "shares"
+    COST = "cost"
+    TWO_SYSTEMS = "plugin and DRA"
+    NATIVE = "native requests"
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact about a component.
+
+    Attributes:
+        versions: Released versions that it holds for.
+        provider: Cloud or integration that it holds for; empty for all.
+        source: Repository, file and version, or a thread.
+        date: Year and month when the source was read.
+    """
+
+    component: Component
+    topic: Topic
+    text: str
+    versions: str
+    source: str
+    provider: str = ""
+    evidence: Evidence = Evidence.SOURCE
+    date: str = READ
+
+    @property
+    def sentence(self) -> str:
+        """The statement with the versions, and the provider, that it holds for."""
+        provider = f", {self.provider}" if self.provider else ""
+        return f"{self.component} ({self.versions}{provider}) {self.text}"
+
+
+class _Row(msgspec.Struct, frozen=True):
+    topic: Topic
+    versions: str
+    text: str
+    source: str
+    provider: str = ""
+    evidence: Evidence = Evidence.SOURCE
+
+
+_CA: Final = (
+    _Row(Topic.SEES_CLAIMS, "1.35 and later", "sees claims always; the process ends if "
+         "--enable-dynamic-resource-allocation is false",
+         "kubernetes/autoscaler cluster-autoscaler-release-1.35, config/flags/flags.go:231,302"),
+    _Row(Topic.SEES_CLAIMS, "1.34", "sees claims only with --enable-dynamic-resource-allocation",
+         "kubernetes/autoscaler cluster-autoscaler-release-1.34, config/flags/flags.go:227"),
+    _Row(Topic.SCALE_FROM_ZERO, "1.35 and later", "predicts devices from a healthy node of the group, and scales "
+         "no group without nodes up for claims", "cluster-autoscaler/docs/dra_support.md",
+         "without slices in its node template", Evidence.DOCUMENT),
+    _Row(Topic.SCALE_FROM_ZERO, "1.35 and later", "predicts devices of a group without nodes from the annotations "
+         "capacity.cluster-autoscaler.kubernetes.io/dra-driver and gpu-count; they have no attributes, so selectors "
+         "on model or memory match none", "kubernetes/autoscaler issue 10199, pull request 10200", "Cluster API",
+         Evidence.THREAD),
+    _Row(Topic.SCALE_FROM_ZERO, "1.35 and later", "scales no group without nodes up for claims",
+         "kubernetes/autoscaler issue 10277 (open in 2026-09)", "externalgrpc", Evidence.THREAD),
+    _Row(Topic.PREEMPTION, "1.35 and later", "does not support a pod with claims and a PriorityClass of "
+         "PreemptLowerPriority, the default", "kubernetes/autoscaler issue 7683", "", Evidence.THREAD),
+    _Row(Topic.UTILISATION, "1.35 and later", "takes the share of devices that are allocated for utilisation, so eight "
+         "small shares on eight cards are 100 %", "cluster-autoscaler/docs/dra_support.md", "", Evidence.DOCUMENT),
+    _Row(Topic.FEATURES, "1.35 and later", "takes all nodes of a group, and all devices of a pool, for identical",
+         "cluster-autoscaler/docs/dra_support.md", "", Evidence.DOCUMENT),
+)  # fmt: skip
+_KARPENTER: Final = (
+    _Row(Topic.SEES_CLAIMS, "1.14", "adds no node for a pod with claims, since IGNORE_DRA_REQUESTS is true by default",
+         "kubernetes-sigs/karpenter 1.14.1, its setting IGNORE_DRA_REQUESTS"),
+    _Row(Topic.SCALE_FROM_ZERO, "1.14", "with IGNORE_DRA_REQUESTS=false it brings nodes only where the provider's "
+         "instance types have ResourceSlice templates", "kubernetes-sigs/karpenter designs/dra-scheduling.md",
+         "", Evidence.DOCUMENT),
+    _Row(Topic.SCALE_FROM_ZERO, "1.14", "has no ResourceSlice templates, so it brings no node for claims",
+         "aws/karpenter-provider-aws issue 9519 (open in 2026-09)", "AWS", Evidence.THREAD),
+    _Row(Topic.FEATURES, "1.14", "knows Exactly, All, firstAvailable, matchAttribute, counters and consumable "
+         "capacity; not distinctAttribute, admin access and taints",
+         "kubernetes-sigs/karpenter issue 3230, pull request 3266", "", Evidence.THREAD),
+    _Row(Topic.EXTENDED_RESOURCES, "1.14", "does not support extended resources that a DeviceClass maps",
+         "kubernetes-sigs/karpenter issue 3231", "", Evidence.THREAD),
+    _Row(Topic.NATIVE, "1.14", "never initializes a node that it started for a key which only DRA serves, so it does "
+         "not consolidate it, even empty",
+         "kubernetes-sigs/karpenter 1.14.1, pkg/controllers/nodeclaim/lifecycle/initialization.go"),
+)  # fmt: skip
+_KUEUE: Final = (
+    _Row(Topic.COUNTS_TEMPLATE, "0.19", "builds its Workload from the template, which keeps the device keys: it goes "
+         "on counting them, and does not ask deviceClassMappings",
+         "kubernetes-sigs/kueue 0.19, pkg/controller/jobs/job/job_controller.go:355", "Job, JobSet, Ray and other jobs"),
+    _Row(Topic.COUNTS_POD, "0.19", "builds its Workload from the translated pod, so it counts the claims",
+         "kubernetes-sigs/kueue 0.19, its integration of pods", "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
+    _Row(Topic.UNMAPPED_CLASS, "0.18 and later", "never admits claims of a class that deviceClassMappings lacks",
+         "kubernetes-sigs/kueue 0.18, pkg/dra/claims.go", "Pod, Deployment, StatefulSet, LeaderWorkerSet"),
+    _Row(Topic.NOT_ADMITTED, "0.18 and later", "never admits claims with firstAvailable, with allocationMode All, or "
+         "that a pod names (resourceClaimName)", "kubernetes-sigs/kueue 0.19, pkg/dra/claims.go"),
+    _Row(Topic.SHARES, "0.19", "counts a share of a device as one whole device, unless the mapping has sources with "
+         "capacity; these need the feature gate KueueDRAIntegrationConsumableCapacity (alpha, off)",
+         "kubernetes-sigs/kueue 0.19, apis/config/v1beta2, pkg/dra/capacity.go"),
+    _Row(Topic.EXTENDED_RESOURCES, "0.19", "never admits pods that request the extended resource of a class with "
+         "sources", "kubernetes-sigs/kueue 0.19, pkg/dra"),
+    _Row(Topic.FEATURES, "0.19", "knows no topology-aware scheduling for claims",
+         "kubernetes-sigs/kueue issue 10548", "", Evidence.THREAD),
+)  # fmt: skip
+_OTHERS: Final = (
+    (Component.OPENCOST, _Row(Topic.COST, "released until 2026-09", "reads the series of requested nvidia.com/gpu, which "
+     "translated pods do not have: GPU cost reads zero",
+     "opencost/opencost pkg/costmodel/allocation.go:30 (2024-10), issue 3828")),
+    (Component.GPU_OPERATOR, _Row(Topic.TWO_SYSTEMS, "26.7", "ClusterPolicy and GPUCluster exclude each other by the "
+     "documents, and a migration in place is not supported; the code allows both, one per node",
+     "NVIDIA/gpu-operator documents 26.7, pull request 2571", "", Evidence.DOCUMENT)),
+    (Component.GPU_OPERATOR, _Row(Topic.NATIVE, "26.7", "the DeviceClass of GPUCluster does not map nvidia.com/gpu",
+     "NVIDIA/gpu-operator issue 2859", "", Evidence.THREAD)),
+    (Component.NVIDIA_DRIVER, _Row(Topic.TWO_SYSTEMS, "released until 2026-08", "device plugin and DRA driver may run in "
+     "one cluster on different nodes; on one node they give a GPU twice",
+     "NVIDIA/aicr issue 2403, docs/migrate/gpu-operator.md", "", Evidence.THREAD)),
+    (Component.NVIDIA_DRIVER, _Row(Topic.NATIVE, "released until 2026-08", "its chart sets extendedResourceName by "
+     "default", "kubernetes-sigs/dra-driver-nvidia-gpu issues 737, 1086", "", Evidence.THREAD)),
+    (Component.KUBERNETES, _Row(Topic.NATIVE, "1.37", "does not evict pods whose claim was made for an extended resource "
+     "when a device has a NoExecute taint", "kubernetes/kubernetes issue 141290", "", Evidence.THREAD)),
+)  # fmt: skip
+
+
+def _statements() -> Iterator[Statement]:
+    rows = (
+        *((Component.CLUSTER_AUTOSCALER, row) for row in _CA),
+        *((Component.KARPENTER, row) for row in _KARPENTER),
+        *((Component.KUEUE, row) for row in _KUEUE),
+        *_OTHERS,
+    )
+    for component, row in rows:
+        yield Statement(component=component, **msgspec.structs.asdict(row))
+
+
+STATEMENTS: Final[tuple[Statement, ...]] = tuple(_statements())
+"""All of them, by component."""
+
+
+NATIVE_COSTS: Final = tuple(
+    statement
+    for component, topic in (
+        (Component.KUBERNETES, Topic.NATIVE),
+        (Component.KARPENTER, Topic.EXTENDED_RESOURCES),
+        (Component.KARPENTER, Topic.NATIVE),
+        (Component.KUEUE, Topic.EXTENDED_RESOURCES),
+    )
+    for statement in STATEMENTS
+    if (statement.component, statement.topic) == (component, topic)
+)
+"""What pods lose that Kubernetes serves by a mapped resource name, beside pods with claims of their own."""
+
+
+def statements_about(component: Component, *topics: Topic) -> tuple[Statement, ...]:
+    """Return the statements about a component; of these topics, or of all without one."""
+    return tuple(
+        statement
+        for statement in STATEMENTS
+        if statement.component is component and (not topics or statement.topic in topics)
+    )
+
+
+JOBS_OF_KUEUE: Final = frozenset(
+    {
+        "CronJob",
+        "Job",
+        "JobSet",
+        "MPIJob",
+        "PyTorchJob",
+        "RayCluster",
+        "RayJob",
+        "TFJob",
+        "XGBoostJob",
+    }
+)
+"""Kinds of whose templates Kueue makes its Workload; of all others it reads pods."""
+
+
+def counts_template(kind: str) -> bool:
+    """Return whether Kueue counts the keys of the template of a kind, and not the claims of its pods."""
+    return kind in JOBS_OF_KUEUE
