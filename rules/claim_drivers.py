@@ -2,16 +2,21 @@
 
 They are those of the published devices that class and request select, and those that the expressions
 name, as in `device.driver == "gpu.nvidia.com"`, whose devices may not be published yet.
+
+A class is an administrator's, and its drivers are known until the inventory changes. The selectors of a claim
+are anybody's. They are evaluated only where the class leaves open whether the claim reaches drivers of one
+owner or of two, and no further than until that is certain.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 import msgspec
 
+from allocator.model.devices import PublishedDevice
 from allocator.model.requests import Expression
-from allocator.model.selectors import selector_chain
+from allocator.model.selectors import SelectorChain, selector_chain
 from kube.api.resource import (
     MAX_ALTERNATIVES,
     MAX_REQUESTS,
@@ -21,12 +26,16 @@ from kube.api.resource import (
 )
 from kube.cel.comparisons import compared_drivers
 from kube.cel.library import Environment
+from kube.cel.scope import AnswersPending, evaluating
 from kube.errors import CelError
 from rules.context import Context
 from rules.requests import MAX_CHARACTERS, Alternative, exceeds_compile_cost, list_alternatives
 
 MAX_EVALUATED: Final = MAX_REQUESTS * MAX_ALTERNATIVES
 """Requests and alternatives of one claim."""
+FIRST_DEVICES: Final = 8
+"""Devices of a driver that are looked at first; then twice as many each time. Most selectors select one of
+the first, or none."""
 
 
 class ClaimDrivers(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +67,30 @@ class ClaimDrivers(msgspec.Struct, frozen=True, kw_only=True):
 
 def drivers_of_class(device_class: DeviceClass, context: Context) -> ClaimDrivers:
     """Return the drivers of a class; its name is in `unknown` where nothing tells them."""
-    return _drivers(device_class.spec.selectors or (), device_class.metadata.name, context)
+    texts = _texts(device_class.spec.selectors)
+    with evaluating(tenant=""):  # Whoever asks, it is kept for all.
+        published_drivers = context.inventory.class_drivers(_chain(texts))
+    named_drivers = frozenset[str]().union(*map(_named_drivers, texts))
+    if not published_drivers and not named_drivers:
+        return ClaimDrivers(unknown=(device_class.metadata.name,))
+    return ClaimDrivers(published=published_drivers, named=named_drivers)
 
 
 def drivers_of_claim(claim: DeviceClaim, context: Context) -> ClaimDrivers:
-    """Return the drivers of all requests and alternatives of a claim."""
+    """Return the drivers of all requests and alternatives of a claim.
+
+    Raises:
+        AnswerInterrupted: Selectors of the claim count, and are not evaluated yet.
+    """
     drivers = ClaimDrivers()
+    pending: AnswersPending | None = None
     for alternative in islice(list_alternatives(claim), MAX_EVALUATED):
-        drivers |= _drivers_of_request(alternative, context)
+        try:
+            drivers |= _drivers_of_request(alternative, context)
+        except AnswersPending as error:
+            pending = error  # So that the engine hears of all requests at once.
+    if pending is not None:
+        raise pending
     return drivers
 
 
@@ -73,25 +98,75 @@ def _drivers_of_request(alternative: Alternative, context: Context) -> ClaimDriv
     device_class = context.classes.get(alternative.request.device_class_name)
     if device_class is None:
         return ClaimDrivers(unknown=(alternative.name,))
-    of_class = tuple(device_class.spec.selectors or ())
+    of_class = drivers_of_class(device_class, context)
     own = tuple(alternative.request.selectors or ())
-    # A claim is written by anybody, and what its selectors cost is theirs to choose.
-    if exceeds_compile_cost(own, MAX_CHARACTERS):
-        own = ()
-    drivers = _drivers((*of_class, *own), alternative.name, context)
-    if drivers.unknown and own:
-        return _drivers(of_class, alternative.name, context)
-    return drivers
+    if of_class.all and not (own and _has_two_owners(of_class.published, context)):
+        return of_class
+    texts = _texts(own)
+    if of_class.published:
+        chain = _chain((*_texts(device_class.spec.selectors), *texts))
+        selected_drivers = _selected_drivers(chain, sorted(of_class.published), context)
+        if selected_drivers:
+            # A driver that the class names is out where its devices are published and not selected.
+            return ClaimDrivers(
+                published=selected_drivers, named=of_class.named - of_class.published
+            )
+    named_drivers = of_class.named
+    if not exceeds_compile_cost(own, MAX_CHARACTERS):
+        named_drivers = named_drivers.union(*map(_named_drivers, texts))
+    if named_drivers:
+        return ClaimDrivers(named=named_drivers)
+    return of_class if of_class.all else ClaimDrivers(unknown=(alternative.name,))
 
 
-def _drivers(selectors: Iterable[DeviceSelector], name: str, context: Context) -> ClaimDrivers:
-    texts = [selector.cel.expression for selector in selectors if selector.cel is not None]
-    chain = selector_chain(tuple(Expression(text=text, origin="") for text in texts))
-    drivers = context.inventory.select(chain).drivers
-    named_drivers = frozenset[str]().union(*map(_named_drivers, texts))
-    if not drivers and not named_drivers:
-        return ClaimDrivers(unknown=(name,))
-    return ClaimDrivers(published=drivers, named=named_drivers)
+def _has_two_owners(drivers: Collection[str], context: Context) -> bool:
+    """Return whether the bridge owns some drivers, and kube-scheduler others."""
+    return len({driver in context.owned_drivers for driver in drivers}) > 1
+
+
+def _selected_drivers(
+    chain: SelectorChain, drivers: Iterable[str], context: Context
+) -> frozenset[str]:
+    """Return the drivers of which selectors select a device, until drivers of two owners are among them.
+
+    Raises:
+        AnswerInterrupted: It is not known yet whether there are.
+    """
+    selected: set[str] = set()
+    pending: AnswersPending | None = None
+    for driver in drivers:
+        try:
+            if _selects_one(chain, context.inventory.devices_of(driver)):
+                selected.add(driver)
+        except AnswersPending as error:
+            pending = error
+        if _has_two_owners(selected, context):
+            return frozenset(selected)
+    if pending is not None:
+        raise pending
+    return frozenset(selected)
+
+
+def _selects_one(chain: SelectorChain, devices: Sequence[PublishedDevice]) -> bool:
+    return any(True in chain.verdicts(part) for part in _growing_parts(devices))
+
+
+def _growing_parts(devices: Sequence[PublishedDevice]) -> Iterator[Sequence[PublishedDevice]]:
+    """Yield all devices in parts, each twice as large as the one before."""
+    start, size = 0, FIRST_DEVICES
+    while start < len(devices):
+        yield devices[start : start + size]
+        start, size = start + size, 2 * size
+
+
+def _texts(selectors: Iterable[DeviceSelector] | None) -> tuple[str, ...]:
+    return tuple(
+        selector.cel.expression for selector in selectors or () if selector.cel is not None
+    )
+
+
+def _chain(texts: Iterable[str]) -> SelectorChain:
+    return selector_chain(tuple(Expression(text=text, origin="") for text in texts))
 
 
 def _named_drivers(expression: str) -> frozenset[str]:

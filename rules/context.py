@@ -9,6 +9,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass
+from kube.names import SCHEDULER_NAME
 from rules.feasibility.enforcement import EnforcementSettings
 from rules.feasibility.high_water_mark import HighWaterMark
 from rules.feasibility.idle_cluster import IdleCluster
@@ -47,6 +48,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         uniform_config_drivers: Drivers that reject contradicting sharing configurations.
         accepts_mixed_slices: The API server accepts slices with devices and sharedCounters, as 1.34 does.
         owned_drivers: Drivers that the bridge allocates in place of kube-scheduler.
+        bridge_scheduler: schedulerName of the bridge, which pods get whose claims are of owned drivers.
     """
 
     classes: Mapping[str, DeviceClass] = {}
@@ -71,3 +73,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     uniform_config_drivers: frozenset[str] = frozenset()
     accepts_mixed_slices: bool = False
     owned_drivers: frozenset[str] = frozenset()
+    bridge_scheduler: str = SCHEDULER_NAME

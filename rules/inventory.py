@@ -5,7 +5,7 @@ When a pool changes, only its part of the answers is evaluated again.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -15,6 +15,7 @@ import msgspec
 from allocator.model.devices import DeviceId, PoolId, PublishedDevice, pool_of
 from allocator.model.selectors import SelectorChain, SelectorFailure
 from kube.api.resource import ResourceSlice
+from kube.cel.scope import AnswersPending
 from rules.published_names import PublishedNames, names_of_slices
 
 MAX_CACHED: Final = 256
@@ -58,7 +59,10 @@ class Inventory:
         self._all: tuple[PublishedDevice, ...] | None = None
         self._incomplete: set[PoolId] = set()
         self._names: dict[PoolId, PublishedNames] = {}
-        self._cached_selections: dict[SelectorChain, _CachedSelection] = {}
+        self._devices_of: dict[str, tuple[PublishedDevice, ...]] = {}
+        self._cached_selections: dict[bytes, _CachedSelection] = {}
+        # Of chains that administrators wrote: those of users evict none of them.
+        self._class_selections: dict[bytes, _CachedSelection] = {}
         for slice_ in slices:
             self._slices.setdefault(pool_of(slice_), []).append(slice_)
         for pool in sorted(self._slices):
@@ -89,15 +93,49 @@ class Inventory:
             and driver_names.isdisjoint(incomplete)
         )
 
+    def devices_of(self, driver: str) -> tuple[PublishedDevice, ...]:
+        """Return the devices of a driver, pool by pool."""
+        devices = self._devices_of.get(driver)
+        if devices is None:
+            pools = sorted(pool for pool in self._devices if pool.driver == driver)
+            devices = tuple(device for pool in pools for device in self._devices[pool])
+            self._devices_of[driver] = devices
+        return devices
+
     def select(self, chain: SelectorChain) -> Selection:
-        """Return the devices that selectors choose."""
-        cached_selection = self._cached_selections.get(chain)
+        """Return the devices that selectors choose.
+
+        Raises:
+            AnswerInterrupted: It is not known yet; what is known is kept.
+        """
+        return self._select(chain, self._cached_selections)
+
+    def class_drivers(self, chain: SelectorChain) -> frozenset[str]:
+        """Return the drivers of the devices that the selectors of a class choose.
+
+        Raises:
+            AnswerInterrupted: As in `select`.
+        """
+        return self._select(chain, self._class_selections).drivers
+
+    def _select(
+        self, chain: SelectorChain, cached_selections: "dict[bytes, _CachedSelection]"
+    ) -> Selection:
+        cached_selection = cached_selections.get(chain.digest)
         if cached_selection is None:
-            if len(self._cached_selections) >= MAX_CACHED:
-                self._cached_selections.pop(next(iter(self._cached_selections)))
-            cached_selection = self._cached_selections[chain] = _CachedSelection(self._devices)
+            if len(cached_selections) >= MAX_CACHED:
+                cached_selections.pop(next(iter(cached_selections)))
+            cached_selection = cached_selections[chain.digest] = _CachedSelection(self._devices)
+        pending: AnswersPending | None = None
         for pool in sorted(cached_selection.missing):
-            cached_selection.add(pool, _select(chain, self._devices[pool]))
+            try:
+                cached_selection.add(pool, _select(chain, self._devices[pool]))
+            except AnswersPending as error:
+                pending = error
+                if not error.has_room:
+                    break
+        if pending is not None:
+            raise pending
         return cached_selection.total()
 
     def replace_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
@@ -117,6 +155,7 @@ class Inventory:
     def _index(self, pool: PoolId) -> None:
         """Index a pool again, and drop what is cached about it."""
         self._all = None
+        self._devices_of.pop(pool.driver, None)
         self._incomplete.discard(pool)
         self._names.pop(pool, None)
         slices = self._slices.get(pool)
@@ -128,7 +167,10 @@ class Inventory:
         else:
             for index in (self._slices, self.pools, self._devices):
                 index.pop(pool, None)
-        for cached_selection in self._cached_selections.values():
+        for cached_selection in (
+            *self._cached_selections.values(),
+            *self._class_selections.values(),
+        ):
             cached_selection.drop(pool, exists=bool(slices))
 
 
@@ -193,11 +235,10 @@ def _published_devices(
             yield PublishedDevice(id=name, device=device, slice=slice_)
 
 
-def _select(chain: SelectorChain, devices: Iterable[PublishedDevice]) -> Selection:
+def _select(chain: SelectorChain, devices: Sequence[PublishedDevice]) -> Selection:
     selected_devices: list[PublishedDevice] = []
     failure: tuple[DeviceId, str] | None = None
-    for device in devices:
-        verdict = chain.verdict(device)
+    for device, verdict in zip(devices, chain.verdicts(devices), strict=True):
         if isinstance(verdict, SelectorFailure):
             failure = failure or (device.id, verdict.runtime_error)
         elif verdict:

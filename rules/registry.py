@@ -14,6 +14,7 @@ from rules.objects import (
     device_class,
     feasibility,
     fields,
+    gated_fields,
     pod,
     published,
     resource_slice,
@@ -25,6 +26,7 @@ from rules.rule import Rule
 
 RULES: Final[tuple[Rule[Any], ...]] = (
     *fields.RULES,
+    *gated_fields.RULES,
     *claim.RULES,
     *selectors.RULES,
     *config.RULES,

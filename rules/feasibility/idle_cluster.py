@@ -305,7 +305,7 @@ class IdleCluster:
         of_class = expressions(device_class.spec.selectors)
         stock: dict[str, DriverStock] = {}
         for node, number in self._cluster.equivalence_classes(
-            Projection((of_class,), (), (), reads_capacities=True)
+            Projection((selector_chain(of_class),), (), (), reads_capacities=True)
         ):
             for driver, on_node in _node_stock(node, of_class).items():
                 stock[driver] = _with_nodes(stock.get(driver, DriverStock()), on_node, number)

@@ -52,22 +52,26 @@ def explain_unusable_pool(
 ) -> UnusablePool | None:
     """Return the reason why selected devices of a pool cannot be used; None if none is selected.
 
+    It is None, too, where a node sees all devices of the pool: then the search knows of them.
+
     Args:
         slices: Published slices of the newest generation.
         visible: The pool as some node sees it; None if no node does.
         nodes: Names of the existing nodes.
         selectors: Selectors of a request and its class.
     """
-    selecting = [slice_ for slice_ in slices if _selected_count(pool, slice_, selectors)]
+    if _shows_all(visible, slices):
+        return None  # The search has seen all of its devices.
+    counts = [_selected_count(pool, slice_, selectors) for slice_ in slices]
+    selecting = [slice_ for slice_, count in zip(slices, counts, strict=True) if count]
     if not selecting:
         return None
-    number = sum(_selected_count(pool, slice_, selectors) for slice_ in selecting)
     cause, remedy = (
         _gate_cause(slices, features)
         or _mixed_cause(selecting)
         or _visibility_cause(selecting, visible, nodes)
     )
-    return UnusablePool(pool, number, cause, remedy)
+    return UnusablePool(pool, sum(counts), cause, remedy)
 
 
 def describe_unusable_pools(pools: Sequence[UnusablePool]) -> str:
@@ -96,14 +100,23 @@ def _pools(names: Sequence[str]) -> str:
     return f"pools {names[0]} and {len(names) - 1:,} more"
 
 
+def _shows_all(visible: Pool | None, slices: Sequence[ResourceSlice]) -> bool:
+    """Return whether some node sees every device of a pool."""
+    return (
+        visible is not None
+        and visible.state is PoolState.COMPLETE
+        and len(visible.devices) == sum(len(slice_.spec.devices or ()) for slice_ in slices)
+    )
+
+
 def _selected_count(pool: PoolId, slice_: ResourceSlice, selectors: SelectorChain) -> int:
-    devices = (
+    devices = [
         PublishedDevice(
             id=DeviceId(pool.driver, pool.pool, device.name), device=device, slice=slice_
         )
         for device in slice_.spec.devices or ()
-    )
-    return sum(selectors.verdict(device) is True for device in devices)
+    ]
+    return selectors.verdicts(devices).count(True)
 
 
 def _gate_cause(slices: Iterable[ResourceSlice], features: Features) -> tuple[str, Remedy] | None:

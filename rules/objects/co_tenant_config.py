@@ -1,6 +1,6 @@
 """Sharing configurations that contradict those of co-tenants, for drivers that reject them.
 
-kube-scheduler does not compare opaque parameters, so it may choose a shared device whose tenants have
+kube-scheduler does not compare opaque parameters, so it may choose a shared device whose co-tenants have
 another configuration. The driver rejects the second pod when it prepares its devices. A finding is a
 warning, since the scheduler may as well choose another device
 (docs/adr/0016-configurations-of-co-tenants.md).
@@ -52,7 +52,7 @@ def _validate_claim(
         yield from _in_use(cluster, claim, name, path, context)
         return
     own = _resource_claim(claim.view, claim.namespace, name)
-    yield from _may_contradict_tenants(cluster, (own,), place, context)
+    yield from _may_contradict_co_tenants(cluster, (own,), place, context)
     if context.applied_together:
         yield from _may_contradict_claims(cluster, own, place, context)
 
@@ -70,7 +70,7 @@ def _validate_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> Itera
             devices = None if key in context.allocated_claims else context.claims.get(key)
         if devices is not None:
             claims.append(_resource_claim(devices, pod.namespace, reference.name))
-    yield from _may_contradict_tenants(
+    yield from _may_contradict_co_tenants(
         cluster, claims, path.child("spec", "resourceClaims"), context
     )
 
@@ -78,10 +78,10 @@ def _validate_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> Itera
 # --- claims without an allocation -----------------------------------------------------------------
 
 
-def _may_contradict_tenants(
+def _may_contradict_co_tenants(
     cluster: Cluster, claims: Sequence[ResourceClaim], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    """Yield a warning if the scheduler's choice on some node contradicts a tenant, or itself."""
+    """Yield a warning if the scheduler's choice on some node contradicts a co-tenant, or itself."""
     fitting = conflicting = 0
     contradiction = None
     for nodes, contradictions in _audit(cluster, claims, context):
@@ -211,7 +211,7 @@ def _contradict(
 def _in_use(
     cluster: Cluster, claim: Subject[DeviceClaim], name: str, path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    """Yield a warning for each device of a claim whose tenants contradict each other now."""
+    """Yield a warning for each device of a claim whose co-tenants contradict each other now."""
     own = (claim.namespace, name)
     for device in _allocated_devices(claim.raw):
         use = cluster.usage.of(device)

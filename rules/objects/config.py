@@ -35,6 +35,7 @@ from rules.rule import (
     Scope,
     Subject,
 )
+from rules.schemas.other_drivers import find_doubts
 from rules.schemas.parameters import COMPARES_LITERALLY, cel_for_parameters, find_faults
 
 _NVIDIA: Final = "gpu.nvidia.com"
@@ -69,6 +70,13 @@ def _rejections(opaque: OpaqueDeviceConfiguration | None, path: FieldPath) -> It
                 Code.INVALID_CONFIG,
                 path.child("parameters").join(fault.path),
                 fault.message,
+                fault.fix,
+            )
+        for fault in find_doubts(opaque.driver, opaque.parameters):
+            yield warning(
+                Code.INVALID_CONFIG,
+                path.child("parameters").join(fault.path),
+                f"{fault.message}; the releases of {opaque.driver} that are known here reject it",
                 fault.fix,
             )
 

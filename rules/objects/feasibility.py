@@ -39,6 +39,7 @@ from rules.feasibility.infeasibility import (
     find_infeasibilities,
     is_small_enough_for_closest_fit,
 )
+from rules.pod_scheduler import scheduler_of_claim, scheduler_of_pod
 from rules.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
 from rules.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 
@@ -140,8 +141,9 @@ def _validate_claim(
 ) -> Iterator[Finding]:
     entries = _entries_of_claim(claim, path)
     if code is Code.DOES_NOT_FIT_NOW:
-        # The pods that will use the claim decide its scheduler; kube-scheduler rejects the least.
-        return _does_not_fit_now(entries, path, context.current_cluster, context)
+        # Elsewhere than on the bridge the pods decide the scheduler; kube-scheduler rejects the least.
+        cluster = _cluster_of(scheduler_of_claim(claim.view, context), context) if entries else None
+        return _does_not_fit_now(entries, path, cluster, context)
     return _findings(code, entries, path, claim.namespace, context)
 
 
@@ -151,10 +153,14 @@ def _validate_pod(
     entries = _entries_of_pod(pod, path, context)
     whole = path.child("spec", "resourceClaims")
     if code is Code.DOES_NOT_FIT_NOW:
-        scheduler = pod.view.spec.scheduler_name
-        cluster = context.clusters_by_scheduler.get(scheduler, context.current_cluster)
-        return _does_not_fit_now(entries, whole, cluster, context)
+        scheduler = scheduler_of_pod(pod.view, pod.namespace, context) if entries else ""
+        return _does_not_fit_now(entries, whole, _cluster_of(scheduler, context), context)
     return _findings(code, entries, whole, pod.namespace, context)
+
+
+def _cluster_of(scheduler: str, context: Context) -> Cluster | None:
+    """Return the cluster as a scheduler sees it."""
+    return context.clusters_by_scheduler.get(scheduler, context.current_cluster)
 
 
 def _findings(

@@ -15,7 +15,16 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.api.resource import Device, DeviceRequest, DeviceSelector
+from kube.api.resource import (
+    Device,
+    DeviceCapacity,
+    DeviceClaim,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
 from rules.context import Context
 from rules.naming import suggest_name
 from rules.rule import DROPPED_ON_DECODE, Category, Rule, Scope, Subject
@@ -43,6 +52,26 @@ _MOVED: Final[Mapping[tuple[type[ApiStruct], str], str]] = {
     (DeviceSelector, "expression"): "expression belongs below cel",
 }
 """Fields of older versions to where their content is now."""
+
+
+_CURES: Final[Mapping[tuple[type[ApiStruct], str], str]] = {
+    (Device, "compatibleOnlyWith"): "say it in a DeviceCompatibilityPolicy, in "
+    "rules[].compatibleOnlyWith.cel.expression (docs/compatibility.md)",
+    (Device, "resources"): "capacities of a device are in capacity: {<name>: {value: <quantity>}}",
+    (DeviceCapacity, "quantity"): "the amount is in value",
+    **dict.fromkeys(
+        ((kind, "resources") for kind in (DeviceRequest, ExactDeviceRequest, DeviceSubRequest)),
+        "an amount of a shared device is in exactly.capacity.requests: {<name>: <quantity>}",
+    ),
+    **dict.fromkeys(
+        (
+            (kind, "requirements")
+            for kind in (DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaimSpec)
+        ),
+        "requirements are CEL: exactly.selectors[].cel.expression of a request in spec.devices.requests",
+    ),
+}
+"""Fields of designs and talks that never became part of the API, to where their content belongs."""
 
 
 def find_unserved_version(
@@ -84,7 +113,7 @@ def find_unknown_fields(
                 Code.UNKNOWN_FIELD,
                 place.child(field),
                 f"Kubernetes 1.37 has no field {quote_text(field)} here, and drops it",
-                suggest_name(field, known_fields),
+                _CURES.get((kind, field)) or suggest_name(field, known_fields),
             )
 
 

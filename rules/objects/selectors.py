@@ -18,9 +18,9 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.policy import DeviceCompatibilityPolicy
-from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
-from kube.cel.compile import Environment, compile_selector
-from kube.cel.device import DeviceView
+from kube.api.resource import Device, DeviceClaim, DeviceClass, DeviceSelector
+from kube.cel.compile import Environment, compile_ahead, compile_selector
+from kube.cel.device import NamedDevice
 from kube.cel.quoting import quote
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
 from rules.context import Context
@@ -60,7 +60,7 @@ _TOP_LEVEL: Final = re.compile(r"(?<![\w.])(?:attributes|capacity|driver)\s*[\[.
 _ENGINE: Final = re.compile(r"compilation failed: ERROR: <input>:\d+:\d+: | \(in container ''\)")
 """Parts of the engine's messages without information for users."""
 _COMPARED: Final = re.compile(r"found no matching overload for '_([<>]=?)_'.*Quantity")
-_OTHER_DEVICE: Final = DeviceView(driver="another.driver.invalid")
+_OTHER_DEVICE: Final = NamedDevice("another.driver.invalid", Device(name="device"))
 
 _RETIRED: Final[dict[tuple[str, str], str]] = {
     ("gpu.nvidia.com", "index"): "uuid",
@@ -147,7 +147,9 @@ def _empty(selectors: Sequence[DeviceSelector] | None, path: FieldPath) -> Itera
 
 
 def _invalid(expressions: Iterator[LocatedExpression], features: Features) -> Iterator[Finding]:
-    for path, expression in evaluated_expressions(expressions):
+    located = list(evaluated_expressions(expressions))
+    compile_ahead((expression for _, expression in located), environment(features))
+    for path, expression in located:
         fault = compile_fault(expression, environment(features))
         if fault:
             message = f"{quote_text(expression)}: {fault}"
@@ -314,20 +316,18 @@ def find_unguarded_selector(
     """
     for place, expression in evaluated_expressions(class_expressions(device_class, path)):
         try:
-            if not compile_selector(expression, Environment.STORED).matches(_OTHER_DEVICE):
-                return
-        except NotBoolean:
+            (verdict,) = compile_selector(expression, Environment.STORED).verdicts((_OTHER_DEVICE,))
+        except (InvalidSelector, UnsupportedSelector):
             return
-        except SelectorFailed as failure:
+        if isinstance(verdict, SelectorFailed) and not isinstance(verdict, NotBoolean):
             yield warning(
                 Code.UNGUARDED_SELECTOR,
                 place,
-                f"{quote_text(expression)} errors on devices of other drivers ({failure}), so"
+                f"{quote_text(expression)} errors on devices of other drivers ({verdict}), so"
                 " nodes with such devices cannot be used",
                 'check the driver first: device.driver == "..." && ...',
             )
-            return
-        except (InvalidSelector, UnsupportedSelector):
+        if verdict is not True:
             return
 
 

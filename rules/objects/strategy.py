@@ -1,11 +1,11 @@
-"""Strategy annotations that name no strategy; the allocator then uses its default."""
+"""Strategy annotations that name no strategy, or one that rates nodes by their devices alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from allocator.strategies.registry import DEFAULT, find_strategy
+from allocator.strategies.registry import DEFAULT, IGNORES_CPU, PACKING, find_strategy
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, warning
+from findings.finding import Code, Finding, info, warning
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass
 from kube.errors import FieldError
@@ -14,6 +14,7 @@ from rules.context import Context
 from rules.rule import Category, ClassRule, PodRule, Rule, Scope, Subject
 
 _FIX: Final = "Name a strategy, or remove the annotation."
+_FIX_PACKING: Final = "Use FirstFit where nodes run out of CPU or memory before devices."
 _NO_CEL: Final = "the strategies depend on the version of the allocator"
 
 
@@ -43,6 +44,28 @@ def _find_unknown_strategy(annotations: Mapping[str, str], path: FieldPath) -> I
         )
 
 
+def find_packing_of_pod(pod: Subject[Pod], path: FieldPath, _context: Context) -> Iterator[Finding]:
+    """Yield an annotation of a pod that names a strategy which does not see CPU and memory."""
+    yield from _find_packing(pod.view.annotations, path)
+
+
+def find_packing_of_class(
+    device_class: Subject[DeviceClass], path: FieldPath, _context: Context
+) -> Iterator[Finding]:
+    """Yield an annotation of a DeviceClass that names a strategy which does not see CPU and memory."""
+    yield from _find_packing(device_class.view.metadata.annotations or {}, path)
+
+
+def _find_packing(annotations: Mapping[str, str], path: FieldPath) -> Iterator[Finding]:
+    if annotations.get(STRATEGY_ANNOTATION, "").strip() in PACKING:
+        yield info(
+            Code.STRATEGY_IGNORES_CPU,
+            path.child("metadata", "annotations").key(STRATEGY_ANNOTATION),
+            IGNORES_CPU,
+            f"leave the annotation out where CPU or memory is short ({DEFAULT} is used)",
+        )
+
+
 RULES: Final[tuple[Rule[Any], ...]] = (
     PodRule(
         code=Code.UNKNOWN_STRATEGY,
@@ -58,6 +81,22 @@ RULES: Final[tuple[Rule[Any], ...]] = (
         category=Category.ADVICE,
         validate=find_unknown_strategy_of_class,
         fix=_FIX,
+        no_cel_reason=_NO_CEL,
+    ),
+    PodRule(
+        code=Code.STRATEGY_IGNORES_CPU,
+        scope=Scope.POD,
+        category=Category.ADVICE,
+        validate=find_packing_of_pod,
+        fix=_FIX_PACKING,
+        no_cel_reason=_NO_CEL,
+    ),
+    ClassRule(
+        code=Code.STRATEGY_IGNORES_CPU,
+        scope=Scope.CLASS,
+        category=Category.ADVICE,
+        validate=find_packing_of_class,
+        fix=_FIX_PACKING,
         no_cel_reason=_NO_CEL,
     ),
 )

@@ -75,7 +75,23 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
     value: Amount
 
 
-Schema = Word | Whole | Amount | Flag | Fields | Amounts
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of values."""
+
+    value: "Schema"
+
+
+class Mapped(msgspec.Struct, frozen=True, kw_only=True):
+    """A map of values."""
+
+    value: "Schema"
+
+
+class Anything(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that something else than the driver decodes."""
+
+
+Schema = Word | Whole | Amount | Flag | Fields | Amounts | Listed | Mapped | Anything
 
 
 def validate_value(schema: Schema, value: Any, path: FieldPath = ROOT) -> Iterator[Fault]:
@@ -83,8 +99,12 @@ def validate_value(schema: Schema, value: Any, path: FieldPath = ROOT) -> Iterat
     match schema:
         case Fields():
             yield from _of_fields(schema, value, path)
-        case Amounts():
-            yield from _of_amounts(schema, value, path)
+        case Amounts() | Mapped():
+            yield from _of_map(schema.value, value, path)
+        case Listed():
+            yield from _of_list(schema.value, value, path)
+        case Anything():
+            pass
         case Word():
             yield from _of_word(schema, value, path)
         case Whole():
@@ -96,12 +116,20 @@ def validate_value(schema: Schema, value: Any, path: FieldPath = ROOT) -> Iterat
                 yield _wrong_type(path, value, "true or false")
 
 
-def _of_amounts(schema: Amounts, value: Any, path: FieldPath) -> Iterator[Fault]:
+def _of_map(schema: Schema, value: Any, path: FieldPath) -> Iterator[Fault]:
     if not isinstance(value, Mapping):
         yield _wrong_type(path, value, "an object")
         return
-    for key, amount in value.items():
-        yield from validate_value(schema.value, amount, path.key(key))
+    for key, child in value.items():
+        yield from validate_value(schema, child, path.key(key))
+
+
+def _of_list(schema: Schema, value: Any, path: FieldPath) -> Iterator[Fault]:
+    if not isinstance(value, list):
+        yield _wrong_type(path, value, "a list")
+        return
+    for index, child in enumerate(value):
+        yield from validate_value(schema, child, path.child(index))
 
 
 def _of_fields(schema: Fields, value: Any, path: FieldPath) -> Iterator[Fault]:
@@ -201,7 +229,8 @@ Kinds = Mapping[tuple[str, str], Fields]
 """apiVersion and kind to the schema."""
 
 
-def _header(fields: Mapping[str, Schema], *required_fields: str) -> Fields:
+def header(fields: Mapping[str, Schema], *required_fields: str) -> Fields:
+    """Return the schema of an object with apiVersion and kind."""
     return Fields(
         fields={"apiVersion": Word(), "kind": Word(), **fields}, required_fields=required_fields
     )
@@ -222,7 +251,7 @@ _NVIDIA_STRATEGY: Final = Word(words=("TimeSlicing", "MPS"))
 _NVIDIA: Final = "resource.nvidia.com/v1beta1"
 
 _GPU_NVIDIA: Final[Kinds] = {
-    (_NVIDIA, "GpuConfig"): _header(
+    (_NVIDIA, "GpuConfig"): header(
         {
             "sharing": Fields(
                 fields={
@@ -235,7 +264,7 @@ _GPU_NVIDIA: Final[Kinds] = {
             )
         }
     ),
-    (_NVIDIA, "MigDeviceConfig"): _header(
+    (_NVIDIA, "MigDeviceConfig"): header(
         {
             "sharing": Fields(
                 fields={"strategy": _NVIDIA_STRATEGY, "mpsConfig": _MPS},
@@ -244,7 +273,7 @@ _GPU_NVIDIA: Final[Kinds] = {
             )
         }
     ),
-    (_NVIDIA, "VfioDeviceConfig"): _header(
+    (_NVIDIA, "VfioDeviceConfig"): header(
         {
             "iommu": Fields(
                 fields={
@@ -256,18 +285,18 @@ _GPU_NVIDIA: Final[Kinds] = {
     ),
 }
 _COMPUTE_DOMAIN: Final[Kinds] = {
-    (_NVIDIA, "ComputeDomainChannelConfig"): _header(
+    (_NVIDIA, "ComputeDomainChannelConfig"): header(
         {"domainID": Word(), "allocationMode": Word(words=("Single", "All"))}, "domainID"
     ),
-    (_NVIDIA, "ComputeDomainDaemonConfig"): _header({"domainID": Word()}, "domainID"),
+    (_NVIDIA, "ComputeDomainDaemonConfig"): header({"domainID": Word()}, "domainID"),
 }
 _DRAWBRIDGE: Final[Kinds] = {
-    (f"{GROUP}/v1alpha1", "DeviceConfig"): _header(
+    (f"{GROUP}/v1alpha1", "DeviceConfig"): header(
         {"sharing": Fields(fields={"timeSlice": _INTERVAL})}
     )
 }
 _EXAMPLE: Final[Kinds] = {
-    ("gpu.resource.example.com/v1alpha1", "GpuConfig"): _header(
+    ("gpu.resource.example.com/v1alpha1", "GpuConfig"): header(
         {
             "mode": Word(),
             "sharing": Fields(
@@ -300,8 +329,14 @@ COMPARES_LITERALLY: Final = frozenset({"gpu.example.com", "gpu.nvidia.com"})
 def find_faults(driver: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the faults that a driver would reject; none for unknown drivers and versions."""
     kinds = DRIVERS.get(driver)
-    if kinds is None:
-        return
+    if kinds is not None:
+        yield from find_faults_of_kinds(driver, kinds, parameters)
+
+
+def find_faults_of_kinds(
+    driver: str, kinds: Kinds, parameters: Mapping[str, Any]
+) -> Iterator[Fault]:
+    """Yield the faults that a driver of these kinds would reject; none for unknown versions."""
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
     versions = sorted({known_version for known_version, _ in kinds})
     if not isinstance(version, str) or not isinstance(kind, str):
@@ -372,8 +407,12 @@ def _in_cel(schema: Schema, v: str) -> str:
     match schema:
         case Fields():
             return _fields_in_cel(schema, v)
-        case Amounts():
+        case Amounts() | Mapped():
             return f"(type({v}) == map && {v}.all(key, {_in_cel(schema.value, f'{v}[key]')}))"
+        case Listed():
+            return f"(type({v}) == list && {v}.all(entry, {_in_cel(schema.value, 'entry')}))"
+        case Anything():
+            return "true"
         case Word():
             word_check = f" && {v} in {_list(schema.words)}" if schema.words else ""
             return f"(type({v}) == string{word_check})"

@@ -1,12 +1,15 @@
 """The drivers of a claim: from published devices, and from what expressions name."""
 
+import msgspec
 import pytest
 
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
 from kube.cel.comparisons import compared_drivers
 from kube.cel.library import Environment
+from kube.cel.scope import metered
 from rules.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
+from rules.context import Context
 from rules.requests import MAX_CHARACTERS
 from testing.rule_cases import EXAMPLE, NVIDIA, cel, device, exactly, resource_slice
 from testing.rule_contexts import GPUS, context, named_class
@@ -18,6 +21,9 @@ KNOWN = context(
     classes={
         "all": named_class("all"),
         "example": named_class("example", f"device.driver == '{EXAMPLE}'"),
+        "either": named_class(
+            "either", f"device.driver == '{EXAMPLE}' || device.driver == '{NVIDIA}'"
+        ),
         "later": named_class("later", "device.driver == 'later.example.com'"),
         "broken": named_class("broken", "device.driver =="),
         "none": named_class(
@@ -63,22 +69,51 @@ def claim(device_class: str, *selectors: str) -> DeviceClaim:
     return convert({"requests": [request]}, DeviceClaim)
 
 
-def test_selectors_of_a_request_narrow_its_class() -> None:
-    narrowed_claim_drivers = drivers_of_claim(claim("all", f"device.driver == '{NVIDIA}'"), KNOWN)
+SHARED = msgspec.structs.replace(KNOWN, owned_drivers=frozenset({NVIDIA}))
+"""The same, where the bridge owns one of the two drivers."""
 
-    assert narrowed_claim_drivers.all == {NVIDIA}
+
+@pytest.mark.parametrize("device_class", ["all", "either"])
+@pytest.mark.parametrize("driver", [NVIDIA, EXAMPLE])
+def test_selectors_narrow_a_class_that_reaches_drivers_of_two_owners(
+    driver: str, device_class: str
+) -> None:
+    narrowed = drivers_of_claim(claim(device_class, f"device.driver == '{driver}'"), SHARED)
+
+    assert narrowed == ClaimDrivers(published=frozenset({driver}))
+
+
+def test_selectors_that_do_not_narrow_are_evaluated_until_that_is_certain() -> None:
+    assert drivers_of_claim(claim("all", "1 == 1"), SHARED).published == {NVIDIA, EXAMPLE}
+
+
+@pytest.mark.parametrize(
+    ("device_class", "known", "evaluated"),
+    [("all", KNOWN, False), ("example", SHARED, False), ("all", SHARED, True)],
+)
+def test_selectors_of_users_are_evaluated_where_they_decide_alone(
+    device_class: str, known: Context, evaluated: bool
+) -> None:
+    drivers_of_class(known.classes[device_class], known)
+    selector = f"device.driver == '{NVIDIA}' && '{device_class} {evaluated}' != ''"
+
+    with metered() as meter:
+        drivers_of_claim(claim(device_class, selector), known)
+
+    # A chain of the class, which is cached, and one of class and claim.
+    assert (meter.steps > 0) is evaluated
 
 
 def test_selectors_that_match_nothing_leave_the_drivers_of_the_class() -> None:
     selector = "device.attributes['nobody.example.com'].?x.orValue('') == 'y'"
 
-    assert drivers_of_claim(claim("all", selector), KNOWN).all == {EXAMPLE, NVIDIA}
+    assert drivers_of_claim(claim("all", selector), SHARED).all == {EXAMPLE, NVIDIA}
 
 
 def test_costly_selectors_are_not_evaluated() -> None:
     costly = f"device.driver == '{NVIDIA}' && '{'x' * MAX_CHARACTERS}' != ''"
 
-    assert drivers_of_claim(claim("all", costly), KNOWN).all == {EXAMPLE, NVIDIA}
+    assert drivers_of_claim(claim("all", costly), SHARED).all == {EXAMPLE, NVIDIA}
 
 
 def test_every_alternative_counts_and_an_unknown_class_is_named() -> None:

@@ -1,0 +1,47 @@
+"""Fields of gates that are off: the API server drops them, and says nothing."""
+
+from typing import Any
+
+import pytest
+
+from allocator.model.feature_gates import features_of
+from kube.api.meta import convert
+from kube.api.resource import ResourceClaim, ResourceSlice
+from rules.context import Context
+from rules.engine import Target, validate
+from testing import rule_cases as cases
+from testing.builders import Document
+
+SHARE = cases.exactly(capacity={"requests": {"memory": "10Gi"}})
+TOLERANT = cases.exactly(tolerations=[{"operator": "Exists"}])
+ADMIN = cases.exactly(adminAccess=True)
+DISTINCT = {"constraints": [{"distinctAttribute": f"{cases.EXAMPLE}/model"}]}
+REQUESTS = ("spec", "devices", "requests", "0", "exactly")
+CASES = [
+    ("DRAConsumableCapacity", cases.claim(SHARE), "error sharesNotSupported spec.devices.requests[0].exactly.capacity"),
+    ("DRAConsumableCapacity", cases.claim(cases.exactly(count=2), **DISTINCT),
+     "warning featureGateOff spec.devices.constraints[0].distinctAttribute"),
+    ("DRADeviceTaints", cases.claim(TOLERANT), "warning featureGateOff spec.devices.requests[0].exactly.tolerations"),
+    ("DRAAdminAccess", cases.claim(ADMIN), "warning featureGateOff spec.devices.requests[0].exactly.adminAccess"),
+    ("DRAConsumableCapacity", cases.resource_slice(cases.device(allowMultipleAllocations=True)),
+     "warning featureGateOff spec.devices[0].allowMultipleAllocations"),
+    ("DRADeviceTaints", cases.resource_slice(cases.device(taints=[{"key": "a", "effect": "NoSchedule"}])),
+     "warning featureGateOff spec.devices[0].taints"),
+]  # fmt: skip
+
+
+def gate_findings(document: Document, **gates: bool) -> list[str]:
+    kind: Any = {"ResourceClaim": ResourceClaim, "ResourceSlice": ResourceSlice}[document["kind"]]
+    target = Target(view=convert(document, kind), raw=document, namespace="team")
+    findings = validate(target, Context(features=features_of(gates)))
+    return [
+        f"{finding.severity} {finding.code} {finding.path}"
+        for finding in findings
+        if finding.code in {"sharesNotSupported", "featureGateOff"}
+    ]
+
+
+@pytest.mark.parametrize(("gate", "document", "expected"), CASES)
+def test_a_field_is_dropped_without_its_gate(gate: str, document: Any, expected: str) -> None:
+    assert gate_findings(document, **{gate: False}) == [expected]
+    assert gate_findings(document) == []
