@@ -198,9 +198,12 @@ _STATUS_OF_CLAIMS: Final[Document] = {
 
 
 def _is_owned(drivers: Collection[str]) -> str:
-    """Return the expression for: the driver of `result` is owned."""
+    """Return the expression for: the driver of `result` is owned, however it is spelled.
+
+    The API server takes capitals in the driver of a result; the names of owned drivers have none.
+    """
     names = ", ".join(map(quote, sorted(drivers)))
-    return f"result.driver in [{names}]" if drivers else "false"
+    return f"result.driver.lowerAscii() in [{names}]" if drivers else "false"
 
 
 def _validation(expression: str, message: str) -> Document:

@@ -8,7 +8,8 @@ Pods, in the MutatingWebhookConfiguration:
 
 * CREATE, where the mode translates pods of the namespace: a container has a device key, or another
   webhook may add one, unless the pod opted out; or the pod has a translation record. A webhook that is skipped in the first round of admission is not
-  called in the second, so annotations for which other webhooks add keys must match, too.
+  called in the second, so annotations for which other webhooks add keys must match, too. A pod with the
+  implicit name of a DeviceClass matches even if it opted out: quotas of its namespace are compared with it.
 * UPDATE, in a webhook of its own for all namespaces, since pods that were translated stay so
   whatever becomes of the namespace's label: a pod with a translation record gets device keys; or the
   record or its signature changes.
@@ -40,6 +41,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kube.api.custom_workloads import CUSTOM_RESOURCES
+from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.api.workloads import VALIDATED_POD_PATHS
 from kube.cel.quoting import quote
 from kube.names import (
@@ -87,7 +89,7 @@ def _around_keys(expression: str) -> tuple[str, str] | None:
 def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
     """Return name to CEL expression for creations; the API server calls the webhook if all are true."""
     all_vocabularies = tuple(vocabularies)
-    has_keys = _has_device_keys(all_vocabularies, ["object"])
+    has_keys = _has_device_keys(all_vocabularies, ["object"], IMPLICIT_PREFIX)
     triggers = [
         f"{_annotation('object', name)}.hasValue()"
         for name in sorted(
@@ -101,7 +103,8 @@ def match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, str]:
         "create-of-a-pod-with-devices": 'request.operation == "CREATE"\n&& ('
         + _either(
             f"{_annotation('object')}.hasValue()",
-            f"({not_opted_out}\n&& ({_either(has_keys, *triggers, *requested_by_annotations)}))",
+            f"({not_opted_out}\n? ({_either(has_keys, *triggers, *requested_by_annotations)})\n"
+            f": {_has_implicit_names(['object'])})",
         )
         + ")",
     }
@@ -150,7 +153,7 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     olds = [".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS]
     all_vocabularies = tuple(vocabularies)
     has_keys = _either(
-        _has_device_keys(all_vocabularies, templates),
+        _has_device_keys(all_vocabularies, templates, IMPLICIT_PREFIX),
         *_requested_by_annotations(all_vocabularies, templates),
     )
     not_opted_out = "\n&& ".join(map(_not_opted_out, templates))
@@ -161,7 +164,9 @@ def workload_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str
     return {
         "no-controller-owner": _NOT_OWNED,
         "pods-with-devices": _either(
-            _IS_CUSTOM, *record_conditions, f"({not_opted_out}\n&& ({has_keys}))"
+            _IS_CUSTOM,
+            *record_conditions,
+            f"({not_opted_out}\n? ({has_keys})\n: {_has_implicit_names(templates)})",
         ),
         "new-pod-template": _either(
             'request.operation != "UPDATE"',
@@ -176,14 +181,14 @@ def object_match_conditions(vocabularies: Iterable[Vocabulary]) -> Mapping[str, 
 
     Workloads match only with claims, and if the spec of their pods is new: a Deployment that is scaled
     requests nothing new. Pods also match with a device key, because a class may map it, and then the
-    scheduler creates a claim for it.
+    scheduler creates a claim for it, as it does for the implicit name of a class.
     """
     pods = ["object", *(".?".join(("object", *path)) for path in VALIDATED_POD_PATHS)]
     olds = ["oldObject", *(".?".join(("oldObject", *path)) for path in VALIDATED_POD_PATHS)]
     spec_changes = (
         f"{pod}.?spec != {old}.?spec" for pod, old in zip(pods[1:], olds[1:], strict=True)
     )
-    keys = _has_device_keys(vocabularies, ["object"])
+    keys = _has_device_keys(vocabularies, ["object"], IMPLICIT_PREFIX)
     claims = _exists_condition("claim", [f"{pod}.?spec.?resourceClaims" for pod in pods], "true")
     return {
         "no-controller-owner": _NOT_OWNED,
@@ -215,33 +220,46 @@ def _not_opted_out(pod: str) -> str:
     return f'{pod}.?metadata.?labels[?{quote(TRANSLATE_LABEL)}].orValue("") != "false"'
 
 
-def _has_device_keys(vocabularies: Iterable[Vocabulary], pods: Iterable[str]) -> str:
+def _has_device_keys(
+    vocabularies: Iterable[Vocabulary], pods: Iterable[str], *prefixes: str
+) -> str:
     """Return the expression for: some container has a device key in its limits or requests.
-
-    Ephemeral containers cannot have resources.
 
     Args:
         pods: The possible paths of a pod or pod template.
+        prefixes: Of further keys.
     """
     all_vocabularies = tuple(vocabularies)
     keys = sorted({key for vocabulary in all_vocabularies for key in vocabulary.keys})
-    prefixes = sorted(
-        {prefix for vocabulary in all_vocabularies for prefix in vocabulary.key_prefixes}
+    all_prefixes = sorted(
+        {prefix for vocabulary in all_vocabularies for prefix in vocabulary.key_prefixes}.union(
+            prefixes
+        )
     )
     is_handled = " || ".join(
         [
             f"key in [{', '.join(map(quote, keys))}]",
-            *(f"key.startsWith({quote(prefix)})" for prefix in prefixes),
+            *(f"key.startsWith({quote(prefix)})" for prefix in all_prefixes),
         ]
     )
+    # The API server bounds the cost of an expression, and every pod has amounts of cpu and memory.
+    return _has_key(pods, f"{KEYS_BEGIN}{is_handled}{KEYS_END}")
+
+
+def _has_implicit_names(pods: Iterable[str]) -> str:
+    """Return the expression for: some container has the implicit name of a DeviceClass."""
+    return _has_key(pods, f"key.startsWith({quote(IMPLICIT_PREFIX)})")
+
+
+def _has_key(pods: Iterable[str], condition: str) -> str:
+    """Return the expression for: a condition is true for a key in limits or requests of some container.
+
+    Ephemeral containers cannot have resources.
+    """
     amounts = ("container.?resources.?limits", "container.?resources.?requests")
     fields = ("containers", "initContainers")
     containers = [f"{pod}.?spec.?{field}" for pod in pods for field in fields]
-    # The API server bounds the cost of an expression, and every pod has amounts of cpu and memory.
-    of_a_domain = f"{KEYS_BEGIN}{is_handled}{KEYS_END}"
-    return _exists_condition(
-        "container", containers, _exists_condition("key", amounts, of_a_domain)
-    )
+    return _exists_condition("container", containers, _exists_condition("key", amounts, condition))
 
 
 def _requested_by_annotations(

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from admission.pods import Answer, Decision
+from findings.field_path import FieldPath
 from findings.finding import Code, Finding, has_errors, warning
 from kube.api.core import Pod, ResourceRequirements
 from kube.api.meta import convert
@@ -106,6 +107,16 @@ def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = (
 def answer_unevaluated(target: Target) -> Answer:
     """Answer the review of an object for which there was no time at all."""
     return _answer((_busy_finding(target, "it was not validated"),))
+
+
+def unvalidated(reason: str) -> Answer:
+    """Answer a review for which there was no time: the object is admitted, with a warning.
+
+    Args:
+        reason: Why there was none, for people.
+    """
+    message = f"{reason}, so it was not validated"
+    return _answer((warning(Code.NOT_EVALUATED, FieldPath.of("spec"), message),))
 
 
 def _busy_finding(target: Target, what: str) -> Finding:

@@ -5,6 +5,7 @@
   gives nothing that its keys would not give. The pod's claims must derive from it, and its keys are
   put back and translated again, with every preflight check. It is accepted if that gives the same
   record; where other facts are published by now, or keys were added, it gets the new claims.
+* CREATE of any pod with the implicit name of a DeviceClass: refused if a quota would not count it.
 * UPDATE of a translated pod: the recorded keys are stripped again, so that a second `kubectl apply`
   of the legacy manifest changes nothing; the record cannot change, and the signature stays as it was
   settled when the pod was created.
@@ -51,6 +52,7 @@ from translation.legacy_pod import (
 from translation.limit_ranges import default_amounts
 from translation.patch import restore_pod, strip_keys, translate_pod
 from translation.preflight import check_duplicate_claims, check_template_names, skip_reasons
+from translation.quota_checks import check_implicit_names
 from translation.record import MAX_CONTAINERS, RecordError, TranslationRecord, decode_record
 from translation.schedulers import check_kept_scheduler
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
@@ -80,6 +82,8 @@ class Decision(StrEnum):
     ROUTED = "routed"
     """A pod whose devices the bridge allocates, and that got its schedulerName."""
     REFUSED = "refused"
+    POSTPONED = "postponed"
+    """There was no time for the review: the client tries again."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,17 +92,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         operations: The patch; empty for no change.
         claims: The claims of the pod, translated now or before.
+        reason: Why it is postponed; empty if it is not.
     """
 
     decision: Decision
     operations: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
     claims: tuple[Claim, ...] = ()
+    reason: str = ""
 
     @property
     def allowed(self) -> bool:
         """Return whether the object is admitted."""
-        return self.decision is not Decision.REFUSED
+        return self.decision not in {Decision.REFUSED, Decision.POSTPONED}
 
 
 UNTOUCHED: Final = Answer(decision=Decision.UNTOUCHED)
@@ -108,6 +114,15 @@ _UNSERVED: Final = warning(
     "its keys would not be translated here, so no ResourceClaimTemplate is created for the pod",
     "remove the annotation; apply the templates that `drawbridge translate` prints",
 )
+
+
+def postponed(reason: str) -> Answer:
+    """Return the answer to a review for which there was no time.
+
+    Args:
+        reason: Why, for people.
+    """
+    return Answer(decision=Decision.POSTPONED, reason=reason)
 
 
 class Translator(Protocol):
@@ -145,14 +160,18 @@ def admit_created(
     """
     all_vocabularies = vocabularies_in_force(options, snapshot.profiles)
     vocabularies = vocabularies_for(pod, all_vocabularies)
-    answer = _admit_created(
-        document,
-        pod,
-        vocabularies=vocabularies,
-        namespace=namespace,
-        snapshot=snapshot,
-        options=options,
-        translator=translator,
+    answer = (
+        UNTOUCHED
+        if _is_beyond_nodes(pod, vocabularies)
+        else _admit_created(
+            document,
+            pod,
+            vocabularies=vocabularies,
+            namespace=namespace,
+            snapshot=snapshot,
+            options=options,
+            translator=translator,
+        )
     )
     if answer.decision is Decision.UNTRANSLATED:
         # It has its keys again, so it must pass as a pod that was created with them.
@@ -167,14 +186,29 @@ def admit_created(
         )
         if not again.allowed:
             return Answer(decision=Decision.REFUSED, findings=again.findings)
-    if not pod.spec.host_network or skip_reasons(
-        legacy_pod(pod, all_vocabularies), namespace, snapshot, options
-    ):
+    findings = (
+        *_check_host_network(pod, all_vocabularies, namespace, snapshot, options),
+        *check_implicit_names(pod, namespace=namespace, snapshot=snapshot, options=options),
+    )
+    if not findings:
         return answer
-    findings = tuple(check_host_network(pod, all_vocabularies))
     if has_errors(findings):
         return Answer(decision=Decision.REFUSED, findings=(*answer.findings, *findings))
     return msgspec.structs.replace(answer, findings=(*answer.findings, *findings))
+
+
+def _check_host_network(
+    pod: Pod,
+    vocabularies: Mapping[str, Vocabulary],
+    namespace: str,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+) -> Iterator[Finding]:
+    """Yield the findings about NICs of a pod in the network of its node, where it is translated."""
+    if pod.spec.host_network and not skip_reasons(
+        legacy_pod(pod, vocabularies), namespace, snapshot, options
+    ):
+        yield from check_host_network(pod, vocabularies)
 
 
 def _admit_created(
@@ -376,6 +410,19 @@ def _answer_legacy(
                 findings=(*outcome.findings, *duplicates),
                 claims=outcome.claims,
             )
+
+
+def _is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return whether a pod without record and device keys has more containers than any node can run.
+
+    Annotations may request devices without keys, and to read so many containers takes long.
+    """
+    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    return (
+        len(every) > MAX_ALL_CONTAINERS
+        and REQUEST_ANNOTATION not in pod.annotations
+        and not any(containers_with_devices(every, vocabularies))
+    )
 
 
 def _check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:

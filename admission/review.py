@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.pods import Answer
+from admission.pods import Answer, Decision
 from admission.workloads import Workload
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, error
@@ -53,6 +53,8 @@ MAX_WARNINGS_LENGTH: Final = 1900
 and the API server warn in the same reply, and share its 4096 runes."""
 SHOWN_ONCE: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY})
 """Codes of infos of which an answer shows one as a warning."""
+RETRY_AFTER_S: Final = 1
+"""Seconds after which a client repeats a request that was postponed."""
 MAX_CAUSES: Final = 20
 MAX_INVALID_AMOUNTS: Final = 16
 """The invalid amounts that a denial names."""
@@ -207,7 +209,11 @@ def decode_workloads(request: AdmissionRequest, raw: msgspec.Raw) -> tuple[Workl
             return tuple(_embedded_workloads(custom, document, metadata))
         _, template = resolve_path(document, path or ())
         pod = convert(template, Pod)
-        return (Workload(metadata=metadata, path=path or (), template=template, pod=pod),)
+        return (
+            Workload(
+                metadata=metadata, path=path or (), template=template, pod=pod, kind_name=kind[1]
+            ),
+        )
     except (msgspec.DecodeError, RecursionError) as fault:
         raise ReviewError(f"the object under review is not a {kind[1]}: {fault}") from fault
 
@@ -221,6 +227,7 @@ def _embedded_workloads(
             path=embedded.path,
             template=embedded.template,
             pod=convert(embedded.template, Pod),
+            kind_name=kind.kind,
             kind=kind,
             embedded=embedded,
         )
@@ -267,7 +274,7 @@ def encode_answer(request: AdmissionRequest, answer: Answer) -> bytes:
             response=AdmissionResponse(
                 uid=request.uid,
                 allowed=answer.allowed,
-                status=None if answer.allowed else _status(request, answer),
+                status=_status(request, answer),
                 patch=_encode(answer.operations) if answer.operations else None,
                 patch_type="JSONPatch" if answer.operations else None,
                 warnings=warnings(request, answer.findings),
@@ -338,7 +345,16 @@ def _line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def _status(request: AdmissionRequest, answer: Answer) -> Status:
+def _status(request: AdmissionRequest, answer: Answer) -> Status | None:
+    if answer.allowed:
+        return None
+    if answer.decision is Decision.POSTPONED:
+        return Status(
+            code=429,
+            reason="TooManyRequests",
+            message=f"{answer.reason}; try again",
+            details=StatusDetails(retry_after_seconds=RETRY_AFTER_S),
+        )
     faults = [finding for finding in answer.findings if finding.is_error]
     causes = tuple(
         StatusCause(reason="FieldValueInvalid", field=str(fault.path), message=_advice(fault))

@@ -4,43 +4,26 @@ A pod whose open claims are all of drivers that the bridge owns gets the bridge'
 toleration of the taint of the bridge's nodes, if it names no scheduler of its own. A pod with open claims
 of owned and of other drivers fits no scheduler and is rejected. Claims that are allocated already bind a
 pod to nodes and to no scheduler, so they do not count. Where nothing tells the driver of a claim, the pod
-is left as it is with a warning; the fence prevents harm.
+is left as it is with a warning; the fence prevents harm. Never for lack of time: the scheduler of a pod
+cannot be changed later.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
-
-import msgspec
 
 from admission.pods import Answer, Decision
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.core import Pod, Toleration
-from kube.api.resource import DeviceClaim
 from kube.jsonpatch import Operation, add, pointer
 from kube.names import DEFAULT_SCHEDULER_NAME
-from rules.claim_drivers import ClaimDrivers, drivers_of_claim
 from rules.context import Context
+from rules.pod_scheduler import CLAIMS, PodDrivers, drivers_of_pod
 
-MAX_CLAIMS: Final = 64
-"""Claims of a pod that are inspected."""
 MAX_NAMED: Final = 4
 """Drivers or claims in a message."""
-
-_CLAIMS: Final = FieldPath.of("spec", "resourceClaims")
-
-
-class PodDrivers(msgspec.Struct, frozen=True, kw_only=True):
-    """The drivers of a pod's open claims.
-
-    Attributes:
-        drivers: Of all claims that are known.
-        missing: Paths and names of claims and templates that are not known.
-    """
-
-    drivers: ClaimDrivers = ClaimDrivers()
-    missing: tuple[tuple[FieldPath, str], ...] = ()
 
 
 class Bridge(NamedTuple):
@@ -55,17 +38,27 @@ class Bridge(NamedTuple):
     taint: str = ""
 
 
-def route_pod(pod: Pod, namespace: str, context: Context, bridge: Bridge) -> Answer:
+def route_pod(
+    pod: Pod,
+    namespace: str,
+    context: Context,
+    bridge: Bridge,
+    derived: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> Answer:
     """Answer the creation of a pod with claims.
 
     Args:
         namespace: The pod's namespace.
+        derived: Name of each template that derives from the pod's keys to the drivers of its profiles.
+
+    Raises:
+        AnswerInterrupted: Selectors of a claim count, and are not evaluated yet.
     """
     scheduler = bridge.scheduler
     spec = pod.spec
     if not context.owned_drivers or not spec.resource_claims or spec.node_name:
         return Answer(decision=Decision.UNTOUCHED)
-    open_claims = drivers_of_pod(pod, namespace, context)
+    open_claims = drivers_of_pod(pod, namespace, context, derived)
     owned_drivers = context.owned_drivers
     drivers = open_claims.drivers
     foreign_name = spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME, scheduler}
@@ -75,12 +68,12 @@ def route_pod(pod: Pod, namespace: str, context: Context, bridge: Bridge) -> Ans
         return _untouched(*_unknown(open_claims))
     if drivers.published & owned_drivers and drivers.published - owned_drivers:
         finding = error(
-            Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed_drivers(drivers.published, owned_drivers)
+            Code.MIXED_DRIVER_OWNERSHIP, CLAIMS, *_mixed_drivers(drivers.published, owned_drivers)
         )
         return Answer(decision=Decision.REFUSED, findings=(finding,))
     if drivers.all - owned_drivers:
         finding = warning(
-            Code.MIXED_DRIVER_OWNERSHIP, _CLAIMS, *_mixed_drivers(drivers.all, owned_drivers)
+            Code.MIXED_DRIVER_OWNERSHIP, CLAIMS, *_mixed_drivers(drivers.all, owned_drivers)
         )
         return _untouched(finding)
     if foreign_name:
@@ -98,32 +91,10 @@ def route_pod(pod: Pod, namespace: str, context: Context, bridge: Bridge) -> Ans
     )
 
 
-def drivers_of_pod(pod: Pod, namespace: str, context: Context) -> PodDrivers:
-    """Return the drivers of the claims of a pod that are not allocated."""
-    drivers = ClaimDrivers()
-    missing: list[tuple[FieldPath, str]] = []
-    for index, entry in enumerate((pod.spec.resource_claims or ())[:MAX_CLAIMS]):
-        path = _CLAIMS.child(index)
-        claim: DeviceClaim | None
-        if entry.resource_claim_template_name:
-            name = entry.resource_claim_template_name
-            claim, what = context.templates.get((namespace, name)), "ResourceClaimTemplate"
-        else:
-            name = entry.resource_claim_name or ""
-            if (namespace, name) in context.allocated_claims:
-                continue
-            claim, what = context.claims.get((namespace, name)), "ResourceClaim"
-        if claim is None:
-            missing.append((path, f"{what} {quote_text(name[:253])} does not exist yet"))
-        else:
-            drivers |= drivers_of_claim(claim, context)
-    return PodDrivers(drivers=drivers, missing=tuple(missing))
-
-
 def is_missing_claims(answer: Answer) -> bool:
     """Return whether an answer depends on a claim or template that was not known."""
     return any(
-        finding.code is Code.DRIVER_OWNERSHIP_UNKNOWN and finding.path != _CLAIMS
+        finding.code is Code.DRIVER_OWNERSHIP_UNKNOWN and finding.path != CLAIMS
         for finding in answer.findings
     )
 
@@ -193,7 +164,7 @@ def _unknown(open_claims: PodDrivers) -> Iterator[Finding]:
     if names:
         yield warning(
             Code.DRIVER_OWNERSHIP_UNKNOWN,
-            _CLAIMS,
+            CLAIMS,
             f"no device is published for request {_names(frozenset(names))}, and its class names no "
             "driver, so it is not known whether the bridge allocates it",
             "name the driver in the class: device.driver == ...",

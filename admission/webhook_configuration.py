@@ -5,7 +5,9 @@ see `admission.match_conditions`. The webhook for pods has failurePolicy Fail; t
 objects have Ignore, because they only report early what would be rejected later.
 
 The mode of the translation decides whose pods and workloads these are, by their namespace: in OptIn
-only labelled ones, in the others all but those that opted out. In mode Shadow nothing may depend on
+only labelled ones, in the others all but those that opted out. A namespace that leaves it to its pods is
+one of them, with all its pods: quotas are compared with pods of every label, and no condition reads
+the labels of a namespace. In mode Shadow nothing may depend on
 the webhook, so its failurePolicy is Ignore for pods, too.
 
 The configurations are applied without rules, so that nothing depends on a webhook that has never
@@ -36,6 +38,7 @@ from kube.names import (
     NAMESPACE,
     SERVICE,
     TRANSLATE_LABEL,
+    TRANSLATE_SELECTED,
 )
 from translation.intents import Vocabulary
 from translation.snapshot import Mode
@@ -143,7 +146,7 @@ def validating_configuration(
 def _translated_namespaces(mode: Mode) -> Mapping[str, Any]:
     """Return the requirement on the labels of a namespace whose pods a mode translates."""
     if mode is Mode.OPT_IN:
-        return {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true"]}
+        return {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true", TRANSLATE_SELECTED]}
     return _not_in(TRANSLATE_LABEL, "false")
 
 

@@ -25,11 +25,11 @@ from kube.api.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from kube.api.meta import ObjectMeta
 from kube.names import REQUEST_ANNOTATION
 from rules.engine import Target
+from translation.claim_awareness import check_claim_awareness
 from translation.claims import Claim
 from translation.intents import Vocabulary
 from translation.legacy_pod import containers, device_keys
 from translation.patch import claim_labels
-from translation.preflight import check_claim_awareness
 from translation.record import decode_record
 from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
 from translation.translate import translate
@@ -44,6 +44,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         path: The steps that lead to its pod template.
         template: The pod template as it was parsed.
         pod: The typed view of the same.
+        kind_name: Its kind; empty where that is not known.
         kind: The row of a kind of another project.
         embedded: Where its pod is; None for built-in kinds.
     """
@@ -52,6 +53,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     template: Mapping[str, Any]
     pod: Pod
+    kind_name: str = ""
     kind: WorkloadKind | None = None
     embedded: EmbeddedPod | None = None
 
@@ -102,7 +104,7 @@ def validate_workload(
         workload.locate(finding)
         for finding in (
             *map(for_future_pods, answer.findings),
-            *_check_claim_awareness(workload.pod, answer.claims, snapshot, options),
+            *_check_claim_awareness(workload, answer.claims, snapshot, options),
             *check_untranslated_keys(
                 workload.pod,
                 vocabularies_in_force(options, snapshot.profiles),
@@ -133,13 +135,16 @@ def for_future_pods(finding: Finding) -> Finding:
 
 
 def _check_claim_awareness(
-    pod: Pod, claims: tuple[Claim, ...], snapshot: TranslationSnapshot, options: TranslationOptions
+    workload: Workload,
+    claims: tuple[Claim, ...],
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
 ) -> Iterator[Finding]:
     if claims and snapshot.claim_unaware_components:
-        keys = _replaced_keys(pod, vocabularies_in_force(options, snapshot.profiles))
+        keys = _replaced_keys(workload.pod, vocabularies_in_force(options, snapshot.profiles))
         # Annotations alone may have requested the devices.
         resource = min(keys, default=GPU)
-        yield from check_claim_awareness(claims, resource, snapshot, options)
+        yield from check_claim_awareness(claims, resource, snapshot, options, workload.kind_name)
 
 
 def _replaced_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> frozenset[str]:

@@ -1,17 +1,19 @@
 """The evaluator of rules: a cache fed by watches, and the one thread that reads it.
 
-A review makes no call: it waits for its turn on the thread, which first applies the changes so far.
-What takes too long is answered without the inventory, and so is everything until the first lists are
-complete; nothing waits for these, since pods are translated without them.
+A review makes no call: it waits for its turn on the thread, which first applies the changes so far. Tenants
+take turns, and a turn waits for nothing: rules that need verdicts of the worker are evaluated again once it
+has answered. What takes too long is answered without the inventory, and so is everything until the first
+lists are complete; nothing waits for these, since pods are translated without them.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from allocator.model.selectors import clear_selector_caches
 from allocator.pods.claims import Name
 from clusterstate.autoscalers import AUTOSCALERS, INSTALLED, ObjectName
 from clusterstate.high_water_config_map import UNREADABLE, HighWaterMarks, project_high_water_marks
@@ -25,10 +27,13 @@ from clusterstate.projections import (
 from clusterstate.rule_cache import ClusterFacts, RuleCache
 from clusterstate.settings import ValidationSettings
 from kube.api.urls import CONFIG_MAPS, NAMESPACES
-from kube.cel.engine import SelectorEngine, require_wanted, use_engine, while_wanted
+from kube.cel.engine import SelectorEngine
+from kube.cel.scope import AnswersPending, BudgetSpent, Meter, evaluating, require_wanted
 from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from kube.runtime.stores import Handler
+from process.selectors.engine import WorkerEngine
+from process.turns import Turns
 from rules.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 
@@ -40,6 +45,8 @@ APPLY_INTERVAL_S: Final = 1.0
 """Changes that no review needs are applied no more often."""
 IDLE_FACTOR: Final = 9.0
 """Applying them is followed by a pause of so many times what it took."""
+MAX_CPU_S: Final = 0.5
+"""CPU time of a review on the thread, each time that its rules are evaluated."""
 RESET_PAUSE_S: Final = 30.0
 """After a bug, before everything is applied again."""
 
@@ -51,16 +58,45 @@ class _Waiting:
 
     Attributes:
         is_over: Nobody waits any more, so the evaluation ends before the next device.
+        charge: Called with the CPU seconds that it takes, of the thread, and of the worker, which may go on
+            for a moment when nobody waits any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        tenant: str,
+        cpu_clock: Callable[[], float],
+        charge: Callable[[float], None] = lambda _cpu_s: None,
+    ) -> None:
+        self.tenant = tenant
         self.is_over = False
+        self.charge = charge
+        self._cpu_clock = cpu_clock
+        self._loop = asyncio.get_running_loop()
 
-    def call(self, rules: Callable[[Context], T], context: Context) -> T:
-        """Evaluate rules while somebody waits for them."""
-        with while_wanted(lambda: not self.is_over):
-            require_wanted()
-            return rules(context)
+    def call(
+        self, rules: Callable[[Context], T], context: Context, engine: SelectorEngine | None
+    ) -> T:
+        """Evaluate rules while somebody waits for them, and there is time."""
+        began_s = self._cpu_clock()
+        meter = Meter(is_over=lambda: self._cpu_clock() - began_s > MAX_CPU_S)
+        try:
+            with evaluating(
+                engine=engine,
+                tenant=self.tenant,
+                meter=meter,
+                is_wanted=lambda: not self.is_over,
+            ):
+                require_wanted()
+                return rules(context)
+        finally:
+            self._loop.call_soon_threadsafe(self.charge, self._cpu_clock() - began_s)
+
+
+class _Renewal(NamedTuple):
+    """In place of changes: all objects, for a cache that knows no verdict yet."""
+
+    objects: Changes
 
 
 def _empty_cache(settings: ValidationSettings) -> RuleCache:
@@ -85,8 +121,9 @@ class RuleEvaluator:
         namespace: str,
         settings: ValidationSettings,
         *,
-        engine: SelectorEngine | None = None,
+        engine: WorkerEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """Subscribe to what rules read.
 
@@ -94,8 +131,11 @@ class RuleEvaluator:
             namespace: Of the high-water mark.
             engine: Evaluates the expressions of strangers; None evaluates them on the thread.
             clock: Monotonic seconds.
+            cpu_clock: CPU seconds of a thread.
         """
         self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._engine = engine
         self._settings = settings
         self._enforcement = EnforcementSettings(
             cluster=Enforcement(settings.enforcement),
@@ -105,13 +145,14 @@ class RuleEvaluator:
         )
         self._cache = _empty_cache(settings)
         self._changes: dict[Kind, dict[Name, Any]] = {}
-        self._batches: deque[Changes] = deque()
+        self._watches: list[tuple[frozenset[Kind], asyncio.Event]] = []
+        self._batches: deque[Changes | _Renewal] = deque()
         self._facts: ClusterFacts | None = None
         # A second thread answers what the first, which has the cache, is too busy for.
         self._thread, self._spare_thread = (
-            ThreadPoolExecutor(1, name, initializer=use_engine, initargs=(engine,))
-            for name in ("rules", "spare-rules")
+            ThreadPoolExecutor(1, name) for name in ("rules", "spare-rules")
         )
+        self._turns, self._spare_turns = Turns(clock=clock), Turns(clock=clock)
         self._ready = asyncio.Event()
         self._queued = self._spares = 0
         self.changed = asyncio.Event()
@@ -148,6 +189,13 @@ class RuleEvaluator:
             field_selector=f"metadata.name={name_of_object.name}",
             handlers=[self._facts_changed],
         )
+
+    def watch(self, *kinds: Kind) -> asyncio.Event:
+        """Return an event that is set when an object of some kinds has changed, and at first."""
+        event = asyncio.Event()
+        event.set()
+        self._watches.append((frozenset(kinds), event))
+        return event
 
     @property
     def high_water_marks(self) -> HighWaterMarks:
@@ -187,7 +235,7 @@ class RuleEvaluator:
         """Apply changes, then pause."""
         began_s = self._clock()
         try:
-            classes = await self.query(RuleCache.stocks, timeout_s=None)
+            classes = await self.query(RuleCache.stocks)
         except Exception:  # A bug in the rules must not cost pods their translation.
             log.exception("rules.failed")
             await asyncio.sleep(RESET_PAUSE_S)
@@ -203,63 +251,146 @@ class RuleEvaluator:
         self._ready.clear()
         self._cache = _empty_cache(self._settings)
         self._batches.clear()
-        self._changes = {
-            kind: dict(subscription.store) for kind, subscription in self._kinds.items()
-        }
+        self._changes = self._everything()
         self._unapplied.set()
+
+    def renew(self) -> None:
+        """Have the selectors of all verdicts asked again."""
+        clear_selector_caches()
+        self._batches.append(_Renewal(self._everything()))
+        self._unapplied.set()
+
+    def _everything(self) -> dict[Kind, dict[Name, Any]]:
+        return {kind: dict(subscription.store) for kind, subscription in self._kinds.items()}
 
     # --- queries ----------------------------------------------------------------------------------
 
-    async def evaluate(self, rules: Callable[[Context], T]) -> T:
+    async def evaluate(
+        self,
+        rules: Callable[[Context], T],
+        *,
+        tenant: str,
+        charge: Callable[[float], None] = lambda _cpu_s: None,
+        timeout_s: float | None = None,
+    ) -> T:
         """Evaluate rules for a review.
 
+        Args:
+            tenant: The namespace of the review, which takes turns with others.
+            charge: Called with the CPU seconds that it took, of the thread and of the worker.
+            timeout_s: None for that of the settings.
+
         Raises:
-            TimeoutError: It takes too long, or too many reviews wait.
-                `evaluate_without_inventory` is the answer then.
+            TimeoutError: It takes too long, or too many reviews wait. `evaluate_without_inventory` is
+                the answer then. What selectors were evaluated is kept.
         """
         if not self._ready.is_set():
-            return await self.evaluate_without_inventory(rules)
+            return await self.evaluate_without_inventory(rules, tenant=tenant, charge=charge)
         if self._queued >= self._settings.max_queued:
             raise TimeoutError
         facts = self.facts()
-        waiting = _Waiting()
+        waiting = _Waiting(tenant, self._cpu_clock, charge)
         self._queued += 1
         try:
-            return await self.query(
-                lambda cache: waiting.call(rules, cache.context(facts)),
-                timeout_s=self._settings.timeout,
-            )
+            async with asyncio.timeout(self._settings.timeout if timeout_s is None else timeout_s):
+                return await self._evaluate(
+                    waiting,
+                    self._turns,
+                    lambda engine: self._run(
+                        lambda cache: waiting.call(rules, cache.context(facts), engine)
+                    ),
+                )
         finally:
             waiting.is_over = True
             self._queued -= 1
 
-    async def evaluate_without_inventory(self, rules: Callable[[Context], T]) -> T:
-        """Evaluate rules for a review without devices and claims, on another thread.
+    async def evaluate_without_inventory(
+        self,
+        rules: Callable[[Context], T],
+        *,
+        tenant: str,
+        charge: Callable[[float], None] = lambda _cpu_s: None,
+    ) -> T:
+        """Evaluate rules for a review without devices and claims, on another thread; see `evaluate`.
 
         Raises:
             TimeoutError: It takes too long, or too many reviews wait.
         """
         if self._spares >= self._settings.max_queued:
             raise TimeoutError
-        context, waiting = self.without_inventory(), _Waiting()
+        context, waiting = self.without_inventory(), _Waiting(tenant, self._cpu_clock, charge)
         loop = asyncio.get_running_loop()
         self._spares += 1
         try:
             async with asyncio.timeout(self._settings.timeout):
-                return await loop.run_in_executor(self._spare_thread, waiting.call, rules, context)
+                return await self._evaluate(
+                    waiting,
+                    self._spare_turns,
+                    lambda engine: loop.run_in_executor(
+                        self._spare_thread, waiting.call, rules, context, engine
+                    ),
+                )
         finally:
             waiting.is_over = True
             self._spares -= 1
 
-    async def query(self, query: Callable[[RuleCache], T], *, timeout_s: float | None) -> T:
-        """Query the cache on the thread, after all changes so far.
-
-        Args:
-            timeout_s: None waits for as long as it takes.
+    async def query(self, query: Callable[[RuleCache], T]) -> T:
+        """Query the cache on the thread, after all changes so far; it takes as long as it takes.
 
         Raises:
-            TimeoutError: It takes longer.
+            TimeoutError: There is no worker for what has to be evaluated.
         """
+        waiting = _Waiting("", self._cpu_clock)
+
+        def call(cache: RuleCache, engine: SelectorEngine | None) -> T:
+            with evaluating(engine=engine):
+                return query(cache)
+
+        return await self._evaluate(
+            waiting,
+            self._turns,
+            lambda engine: self._run(lambda cache: call(cache, engine)),
+            charges_demand=True,
+        )
+
+    async def _evaluate(
+        self,
+        waiting: _Waiting,
+        turns: Turns,
+        evaluate: Callable[[SelectorEngine | None], Awaitable[T]],
+        *,
+        charges_demand: bool = False,
+    ) -> T:
+        """Evaluate something in turn, and again when the worker has answered what it needs.
+
+        Args:
+            charges_demand: See `WorkerEngine.deferring`.
+
+        Raises:
+            TimeoutError: It takes too much CPU time, or the worker has no answer.
+        """
+        while True:
+            engine = (
+                None
+                if self._engine is None
+                else self._engine.deferring(charges_demand=charges_demand)
+            )
+            try:
+                async with turns.take(waiting.tenant):
+                    return await evaluate(engine)
+            except BudgetSpent as error:
+                raise TimeoutError from error
+            except AnswersPending as error:
+                if engine is None or self._engine is None:
+                    raise
+                answered = await self._engine.answer(
+                    engine.demand, tenant=waiting.tenant, charge=waiting.charge
+                )
+                if not answered.is_complete:
+                    raise TimeoutError from error
+
+    async def _run(self, query: Callable[[RuleCache], T]) -> T:
+        """Query the cache on the thread, after all changes so far."""
         # The thread sees whole batches only; a query that is given up still applies its batch.
         self._batches.append(self._changes)
         self._changes = {}
@@ -269,14 +400,16 @@ class RuleEvaluator:
         def apply_and_query() -> T:
             try:
                 while self._batches:
-                    self._cache.apply(self._batches.popleft())
+                    batch = self._batches.popleft()
+                    if isinstance(batch, _Renewal):
+                        self._cache, batch = _empty_cache(self._settings), batch.objects
+                    self._cache.apply(batch)
             except Exception:
                 loop.call_soon_threadsafe(self._reset)
                 raise
             return query(self._cache)
 
-        async with asyncio.timeout(timeout_s):
-            return await loop.run_in_executor(self._thread, apply_and_query)
+        return await loop.run_in_executor(self._thread, apply_and_query)
 
     def facts(self) -> ClusterFacts:
         """Return the facts that rules read besides devices and claims."""
@@ -304,6 +437,9 @@ class RuleEvaluator:
             if old != new:  # Most changes are of fields that are not projected.
                 self._changes.setdefault(kind, {})[key] = new
                 self.changed.set()
+                for kinds, event in self._watches:
+                    if kind in kinds:
+                        event.set()
                 self._unapplied.set()
 
         return queue

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from allocator.compatibility.compile import compile_policy
-from allocator.features.consumer_limits import ConsumerLimit, consumer_limits
+from allocator.features.consumer_limits import ConsumerLimit
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name, allocation_of
@@ -21,7 +21,6 @@ from clusterstate.cluster_cache import MAX_BATCH, put
 from clusterstate.kinds import Changes, Kind
 from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.meta import ApiStruct
-from kube.api.ownership import driver_settings, owned_drivers
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
 from kube.names import SCHEDULER_NAME
@@ -73,13 +72,15 @@ class RuleCache:
             bridge_scheduler: schedulerName of the bridge.
         """
         self._features = features
-        self._configured_support = support
-        self._bridge_scheduler = bridge_scheduler
-        self._support = support
-        self._owned: frozenset[str] = frozenset()
+        self._knows_support = support is not None
         self._consumer_limits: Mapping[str, ConsumerLimit] = {}
         self._uniform_config_drivers = frozenset(uniform_config_drivers)
-        self._current = self._build_scheduler_caches()
+        self._current = SchedulerCaches(
+            features,
+            msgspec.structs.replace(
+                support or SchedulerSupport(), bridge_scheduler=bridge_scheduler
+            ),
+        )
         self._objects: dict[Kind, dict[Name, Any]] = {kind: {} for kind in Kind}
         self._classes: dict[str, DeviceClass] = {}
         self._claims: dict[NamespacedName, DeviceClaim] = {}
@@ -108,7 +109,7 @@ class RuleCache:
             idle_cluster=self._idle,
             current_cluster=self._current.without_policies.cluster,
             clusters_by_scheduler=self._current.clusters_by_scheduler,
-            support=self._support,
+            support=self._current.support if self._knows_support else None,
             extended_resources=self._current.without_policies.extended_resources,
             allocated_claims=self._allocated,
             high_water_mark=facts.high_water_mark,
@@ -116,7 +117,8 @@ class RuleCache:
             enforcement=facts.enforcement,
             accepts_mixed_slices=facts.accepts_mixed_slices,
             uniform_config_drivers=self._uniform_config_drivers,
-            owned_drivers=self._owned,
+            owned_drivers=self._current.support.owned_drivers,
+            bridge_scheduler=self._current.support.bridge_scheduler,
         )
 
     def stocks(self) -> Mapping[str, ClassStock]:
@@ -153,33 +155,12 @@ class RuleCache:
         if changes.get(Kind.POLICY):
             policies = effective_policies(self._objects[Kind.POLICY].values())
             self._policies = tuple(policies.values())
-        if changes.get(Kind.OWNERSHIP):
-            self._replace_ownership()
         self._current.apply(changes)
-        self._apply_to_inventory(changes, replaced_slices)
-
-    def _replace_ownership(self) -> None:
-        """Take over the owned drivers; the bridge evaluates policies from the first one on."""
-        had_bridge, limits_before = bool(self._owned), self._consumer_limits
-        ownerships = self._objects[Kind.OWNERSHIP].values()
-        self._owned = owned_drivers(ownerships)
-        self._consumer_limits = consumer_limits(driver_settings(ownerships))
-        if self._configured_support is not None:
-            self._support = msgspec.structs.replace(
-                self._configured_support, owned_drivers=self._owned
-            )
-        if had_bridge != bool(self._owned) or limits_before != self._consumer_limits:
-            self._current = self._build_scheduler_caches()
-            self._current.apply(self._objects)
-        if limits_before != self._consumer_limits:
+        if self._consumer_limits != self._current.consumer_limits:
+            self._consumer_limits = self._current.consumer_limits
             self._inventory, self._idle = self._build()
-
-    def _build_scheduler_caches(self) -> SchedulerCaches:
-        support = self._configured_support
-        names = set(support.policy_aware if support is not None else ())
-        if self._owned:
-            names.add(self._bridge_scheduler)
-        return SchedulerCaches(self._features, names, self._consumer_limits)
+            return
+        self._apply_to_inventory(changes, replaced_slices)
 
     def _replace_claim(self, key: Name, claim: ResourceClaim | None) -> None:
         is_allocated = claim is not None and allocation_of(claim) is not None

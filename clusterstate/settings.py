@@ -36,7 +36,8 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
 
     timeout: PositiveDuration = PositiveDuration(1.5)
     """A review that is not validated by then is answered without the inventory, with a warning. Well
-    below the webhook's timeout of 5 s, after which nobody would be told anything."""
+    below the webhook's timeout of 5 s, after which nobody would be told anything. Not for pods that
+    are routed, which need an answer."""
 
     max_queued: Positive = 64
     """Reviews that wait for their turn; more are answered without the inventory at once."""
@@ -47,7 +48,7 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
 
     uniform_config_drivers: tuple[str, ...] = tuple(sorted(UNIFORM_CONFIG_DRIVERS))
     """Drivers that reject a pod if the sharing configuration of its device contradicts that of
-    another tenant."""
+    a co-tenant."""
 
     bridge_scheduler: str = SCHEDULER_NAME
     """schedulerName of the bridge, which pods with claims of owned drivers get. It evaluates

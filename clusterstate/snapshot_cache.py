@@ -10,6 +10,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from admission.native_mappings import (
+    MappingKey,
+    MappingVerdicts,
+    text_verdict,
+    wide_mappings,
+)
 from allocator.model.feature_gates import Features
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION, ObjectName
 from clusterstate.high_water_config_map import (
@@ -25,6 +31,7 @@ from clusterstate.projections import (
 )
 from clusterstate.published_gates import CONSUMABLE_CAPACITY, project_gates
 from clusterstate.translation_projections import (
+    foreign_quota_summaries,
     project_kueue_classes,
     project_limit_range,
     project_network,
@@ -35,11 +42,13 @@ from clusterstate.translation_projections import (
 )
 from kube.api.extended_resources import extended_resources
 from kube.api.policy import effective_policies
+from kube.api.resource import DeviceClass
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
     LIMIT_RANGES,
+    NAMESPACE_QUOTA_RESOURCES,
     NAMESPACES,
     NETWORK_ATTACHMENTS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -47,14 +56,21 @@ from kube.api.urls import (
     RESOURCE_SLICES,
     WORKLOAD_PROFILES,
 )
+from kube.cel.comparisons import drivers_named_by_class
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from kube.runtime.stores import Handler, Projection
 from translation.claims import config_drivers
 from translation.device_facts import facts_by_driver
+from translation.foreign_quotas import by_namespace
 from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota
-from translation.snapshot import ClaimUnawareComponent, TranslationSnapshot
+from translation.snapshot import (
+    ClaimUnawareComponent,
+    TranslationOptions,
+    TranslationSnapshot,
+    WideMapping,
+)
 
 T = TypeVar("T")
 
@@ -63,8 +79,8 @@ class SnapshotCache:
     """Subscriptions, and the snapshot that is built from them.
 
     Nothing waits for the subscriptions to claim-unaware components: where they may not be read, or do
-    not exist, there is no warning. Nor for policies, the networks of Multus and the WorkloadProfiles of
-    tensor-fusion, whose definitions may not be installed.
+    not exist, there is no warning. Nor for policies, the networks of Multus, the WorkloadProfiles of
+    tensor-fusion and the quotas of other schedulers, whose definitions may not be installed.
     """
 
     def __init__(
@@ -75,6 +91,7 @@ class SnapshotCache:
         claim_aware: Collection[ClaimUnawareComponent] = frozenset(),
         inventory: ObjectName | None = None,
         features: Features | None = None,
+        options: TranslationOptions | None = None,
     ) -> None:
         """Subscribe to what a translation reads.
 
@@ -82,11 +99,17 @@ class SnapshotCache:
             claim_aware: Components that see claims in this cluster, so that nothing looks for them.
             inventory: The ConfigMap of the high-water mark, and of the feature gates.
             features: The gates by the settings, for those that nobody has found out.
+            options: Of the translation, by which mapped resource names are judged.
         """
+        self._options = options or TranslationOptions()
+        self._by_text: dict[MappingKey, WideMapping | None] = {}
+        self._by_devices: MappingVerdicts = {}
         self._profiles = profiles
         self._features = features or Features()
         subscribe = informers.subscribe
-        self._classes = subscribe(DEVICE_CLASSES, project_class, handlers=[self._mark("classes")])
+        self._classes = subscribe(
+            DEVICE_CLASSES, project_class, handlers=[self._read_class, self._mark("classes")]
+        )
         self._slices = subscribe(
             RESOURCE_SLICES, slice_summaries(lambda: self._profiles), handlers=[self._mark("facts")]
         )
@@ -109,6 +132,14 @@ class SnapshotCache:
         self._networks = subscribe(
             NETWORK_ATTACHMENTS, project_network, handlers=[self._mark("networks")]
         )
+        self._foreign_quotas = [
+            subscribe(
+                resource,
+                foreign_quota_summaries(api_version, kind),
+                handlers=[self._mark("foreign_quotas")],
+            )
+            for (api_version, kind), resource in NAMESPACE_QUOTA_RESOURCES.items()
+        ]
         self._components = {
             component: self._subscribe_to(informers, name_of_object, project_presence)
             for component, name_of_object in INSTALLED.items()
@@ -146,6 +177,7 @@ class SnapshotCache:
             "facts": self._build_facts,
             "quotas": self._build_quotas,
             "limit_ranges": self._build_limit_ranges,
+            "foreign_quotas": self._build_foreign_quotas,
             "namespaces": self._build_namespaces,
             "claim_unaware_components": self._build_components,
             "policies": self._build_policies,
@@ -181,6 +213,15 @@ class SnapshotCache:
         self._snapshot = msgspec.structs.replace(
             self._snapshot, profiles=self._profiles, profile_versions=versions
         )
+        for (_, name), device_class in self._classes.store.items():
+            self._read_class(("", name), None, device_class)
+        self._outdated.add("classes")
+
+    def replace_mapping_verdicts(self, verdicts: MappingVerdicts) -> None:
+        """Take over which mapped names are exact, by the published devices; see `MappingEvaluator`."""
+        if verdicts != self._by_devices:
+            self._by_devices = verdicts
+            self._outdated.add("classes")
 
     def check(self) -> str:
         """Return the resources that are not synced, as a readiness check."""
@@ -224,19 +265,45 @@ class SnapshotCache:
 
         return mark
 
+    def _read_class(
+        self, _key: tuple[str, str], old: DeviceClass | None, new: DeviceClass | None
+    ) -> None:
+        """Judge the name that a class maps by its text, so that no review has to."""
+        if old is not None:
+            for mapping in text_verdict(old, self._snapshot, self._options):
+                self._by_text.pop(mapping, None)
+        if new is not None:
+            self._by_text |= text_verdict(new, self._snapshot, self._options)
+
     # --- parts ------------------------------------------------------------------------------------
 
     def _build_classes(self) -> Mapping[str, Any]:
         classes = self._classes.store
+        mapped_names = extended_resources(classes.values())
         return {
             "classes": frozenset(name for _, name in classes),
-            "extended_resources": extended_resources(classes.values()),
+            "extended_resources": mapped_names,
+            "wide_mappings": self._wide_mappings(mapped_names),
+            "class_drivers": {
+                name: drivers_named_by_class(device_class)
+                for (_, name), device_class in classes.items()
+            },
             "class_configs": {
                 name: drivers
                 for (_, name), device_class in classes.items()
                 if (drivers := config_drivers(device_class))
             },
         }
+
+    def _wide_mappings(self, mapped_names: Mapping[str, str]) -> Mapping[str, WideMapping]:
+        """Return the mappings that are not exact: by the devices, and by text before these are known."""
+        return wide_mappings(
+            {
+                mapping: self._by_devices.get(mapping, fault)
+                for mapping, fault in self._by_text.items()
+                if mapped_names.get(mapping.resource) == mapping.device_class
+            }
+        )
 
     def _build_facts(self) -> Mapping[str, Any]:
         facts = facts_by_driver(self._slices.store.values())
@@ -253,6 +320,14 @@ class SnapshotCache:
         for (namespace, name), summary in self._limit_ranges.store.items():
             limit_ranges.setdefault(namespace, {})[name] = summary
         return {"limit_ranges": limit_ranges}
+
+    def _build_foreign_quotas(self) -> Mapping[str, Any]:
+        quotas = (
+            (namespace, quota)
+            for subscription in self._foreign_quotas
+            for (namespace, _), quota in subscription.store.items()
+        )
+        return {"foreign_quotas": by_namespace(quotas)}
 
     def _build_namespaces(self) -> Mapping[str, Any]:
         return {

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from kube.api.core import LimitRange, ResourceQuota
+from kube.api.foreign_quotas import ForeignQuotaObject
 from kube.api.meta import ApiStruct, decode
 from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import ResourceClaimTemplate, ResourceSlice
@@ -14,6 +15,7 @@ from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.runtime.stores import Projection
 from translation.claims import template_classes, template_digest
 from translation.device_facts import SliceSummary, summary
+from translation.foreign_quotas import ForeignQuotaSummary, summarize_foreign_quota
 from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
@@ -25,6 +27,22 @@ def project_quota(raw: bytes) -> Quota | None:
     """Project a ResourceQuota to what it counts; None where that is nothing."""
     quota = quota_of(decode(raw, ResourceQuota))
     return quota if quota.names else None
+
+
+def foreign_quota_summaries(api_version: str, kind: str) -> Projection[ForeignQuotaSummary]:
+    """Return the projection of another scheduler's quota to what it counts; None where that is no device.
+
+    Args:
+        api_version: Of the objects, which lists do not name; likewise `kind`.
+    """
+
+    def project(raw: bytes) -> ForeignQuotaSummary | None:
+        quota = decode(raw, ForeignQuotaObject)
+        return summarize_foreign_quota(
+            msgspec.structs.replace(quota, api_version=api_version, kind=kind)
+        )
+
+    return project
 
 
 def project_limit_range(raw: bytes) -> LimitRangeSummary | None:

@@ -3,12 +3,19 @@
 from typing import Any
 
 import pytest
+from cel_expr_python import cel
 
 from admission.fence import OPEN_PATCH, fence_documents, fence_patch, is_fence_of
 from kube.names import BRIDGE_LEASE, HOLDER_FENCE, NAMESPACE
 
 GPU = "gpu.nvidia.com"
 NIC = "dra.net"
+CEL = cel.NewEnv(
+    config=cel.NewEnvConfigFromYaml(
+        "name: fence\nextensions:\n- name: optional\n- name: strings\n"
+    ),
+    variables={"object": cel.Type.DYN},
+)
 
 
 def expressions(*drivers: str) -> str:
@@ -26,8 +33,25 @@ def stored(*drivers: str) -> dict[str, Any]:
 
 
 def test_the_list_is_sorted_so_that_equal_sets_have_equal_text() -> None:
-    assert 'result.driver in ["dra.net", "gpu.nvidia.com"]' in expressions(GPU, NIC)
+    assert 'result.driver.lowerAscii() in ["dra.net", "gpu.nvidia.com"]' in expressions(GPU, NIC)
     assert expressions(GPU, NIC) == expressions(NIC, GPU)
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [(GPU, True), ("GPU.nvidia.com", True), ("GPU.NVIDIA.COM", True), (NIC, False), ("gpu", False)],
+)
+def test_a_driver_is_owned_however_its_name_is_spelled(driver: str, *, expected: bool) -> None:
+    """The API server takes capitals in the driver of a result."""
+    policy, *_ = fence_documents([GPU])
+    *_, all_owned = policy["spec"]["validations"]
+    allocation = {"devices": {"results": [{"driver": driver}]}}
+
+    verdict = CEL.compile(all_owned["expression"]).eval(
+        data={"object": {"status": {"allocation": allocation}}}
+    )
+
+    assert verdict.value() is expected
 
 
 def test_without_owned_drivers_nobody_but_the_bridge_is_asked() -> None:

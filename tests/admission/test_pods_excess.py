@@ -10,9 +10,12 @@ from admission.pods import (
     MAX_AMOUNTS,
     MAX_ANNOTATIONS,
     MAX_CLAIMS,
+    UNTOUCHED,
     Decision,
+    admit_created,
 )
 from testing.builders import (
+    NAMESPACE,
     Document,
     admit,
     admit_update,
@@ -21,8 +24,12 @@ from testing.builders import (
     gpus,
     limits,
     pod,
+    pod_view,
+    translation_snapshot,
 )
 from translation.record import MAX_CONTAINERS
+from translation.snapshot import TranslationOptions
+from translation.translate import Outcome
 
 
 class Large(NamedTuple):
@@ -98,6 +105,36 @@ def test_many_containers_without_devices_are_no_matter() -> None:
     _, answer = admit(pod(*(container(str(number)) for number in range(MAX_CONTAINERS + 1))))
 
     assert answer.decision is Decision.UNTOUCHED
+
+
+@pytest.mark.parametrize(
+    "container_",
+    [
+        container(),
+        container(resources={"limits": {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}}),
+    ],
+    ids=["without devices", "with the implicit name of a class"],
+)
+def test_more_containers_than_a_node_can_run_are_not_translated(container_: Document) -> None:
+    """Annotations may request devices without a key, so the webhook is called."""
+    document = pod(
+        *([container_] * (MAX_ALL_CONTAINERS + 1)), annotations={"gpu-fraction": "0.5"},
+        schedulerName="kai-scheduler",
+    )  # fmt: skip
+
+    def translate(*_: object, **__: object) -> Outcome:
+        raise AssertionError("the pod was translated")
+
+    answer = admit_created(
+        document,
+        pod_view(document),
+        namespace=NAMESPACE,
+        snapshot=translation_snapshot(),
+        options=TranslationOptions(),
+        translator=translate,
+    )
+
+    assert answer == UNTOUCHED
 
 
 def test_an_update_is_bounded_as_well() -> None:

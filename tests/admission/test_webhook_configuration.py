@@ -62,6 +62,7 @@ def container(**resources: Mapping[str, str]) -> Document:
 
 
 GPU = container(limits={"nvidia.com/gpu": "1"})
+IMPLICIT = container(limits={"deviceclass.resource.kubernetes.io/gpu.example.com": "1"})
 PLAIN = container(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "1"})
 OURS = {REQUEST_ANNOTATION: "{}"}
 OPTED_OUT = {TRANSLATE_LABEL: "false"}
@@ -117,6 +118,26 @@ ROWS = (
     created(
         "a device that nobody translates",
         pod(container(limits={"furiosa.ai/rngd": "1"})),
+        is_reviewed=False,
+    ),
+    created("the implicit name of a DeviceClass", pod(PLAIN, IMPLICIT), is_reviewed=True),
+    created("it in an init container", pod(PLAIN, init=(IMPLICIT,)), is_reviewed=True),
+    created("it in a pod that opted out", pod(IMPLICIT, labels=OPTED_OUT), is_reviewed=True),
+    created(
+        "it in requests alone, in a pod that opted out",
+        pod(container(requests=IMPLICIT["resources"]["limits"]), labels=OPTED_OUT),
+        is_reviewed=True,
+    ),
+    created(
+        "a name that begins like it",
+        pod(container(limits={"deviceclass.resource.kubernetes.io.example/gpu": "1"})),
+        is_reviewed=False,
+    ),
+    created("a pod that opted out, without devices", pod(labels=OPTED_OUT), is_reviewed=False),
+    updated(
+        "the implicit name stays in a translated pod",
+        pod(IMPLICIT, annotations=OURS),
+        pod(IMPLICIT, annotations=OURS, labels={"a": "b"}),
         is_reviewed=False,
     ),
     *(
@@ -315,6 +336,15 @@ WORKLOAD_ROWS = (
         workload(template(GPU, labels=OPTED_OUT), cron=True),
         is_reviewed=False,
     ),
+    created("the implicit name of a DeviceClass", workload(template(IMPLICIT)), is_reviewed=True),
+    created(
+        "it in pods that opt out", workload(template(IMPLICIT, labels=OPTED_OUT)), is_reviewed=True
+    ),
+    created(
+        "it in pods of a CronJob that opt out",
+        workload(template(PLAIN, IMPLICIT, labels=OPTED_OUT), cron=True),
+        is_reviewed=True,
+    ),
     created(
         "a workload's own label is no matter of its pods",
         workload(template(GPU), labels=OPTED_OUT),
@@ -448,7 +478,7 @@ def test_pods_wait_for_us_and_workloads_never_do() -> None:
     assert {"None"} == {pods["sideEffects"], workloads["sideEffects"], objects["sideEffects"]}
 
 
-OPTED_IN: Final = {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true"]}
+OPTED_IN: Final = {"key": TRANSLATE_LABEL, "operator": "In", "values": ["true", "selected"]}
 NOT_OPTED_OUT: Final = {"key": TRANSLATE_LABEL, "operator": "NotIn", "values": ["false"]}
 
 
@@ -532,6 +562,7 @@ OBJECT_ROWS: Final = (
     created("a pod with a claim", NAMING, is_reviewed=True),
     created("a pod without one", pod(PLAIN), is_reviewed=False),
     created("a pod that keeps a device key", pod(GPU), is_reviewed=True),
+    created("a pod with the implicit name of a class", pod(IMPLICIT), is_reviewed=True),
     created(
         "a workload with one, which is asked about elsewhere", workload(pod(GPU)), is_reviewed=False
     ),

@@ -48,6 +48,7 @@ LIMITS: Final = "containers[0].resources.limits"
 GPU: Final = f"{LIMITS}[nvidia.com/gpu]"
 MEM: Final = f"{LIMITS}[nvidia.com/gpumem]"
 PERCENT: Final = f"{LIMITS}[nvidia.com/gpumem-percentage]"
+IMPLICIT: Final = f"deviceclass.resource.kubernetes.io/{HAMI}"
 TEMPLATE: Final = "spec.template.spec"
 SOME: Final = translation_snapshot(
     driver_slice(HAMI, hami_gpu()), driver_slice(NVIDIA, nvidia_gpu())
@@ -185,6 +186,13 @@ CASES: Final = (
         pod(gpus(1)),
         Decision.VALIDATED,
         (f"warning quotaNotCounted {TEMPLATE}.{GPU}",),
+        quota("requests.nvidia.com/gpu"),
+    ),
+    Case(
+        "the implicit name of a class, which the quota does not count",
+        pod(container(resources={"limits": {IMPLICIT: "1"}})),
+        Decision.VALIDATED,
+        (f"warning quotaNotCounted {TEMPLATE}.{LIMITS}[{IMPLICIT}]",),
         quota("requests.nvidia.com/gpu"),
     ),
     Case(
@@ -350,9 +358,14 @@ class ComponentCase(NamedTuple):
 NONE: Final[frozenset[str]] = frozenset()
 ADD: Final = "Kueue does not count these claims; add to its deviceClassMappings: "
 MAPPING: Final = f"{{name: nvidia.com/gpu, deviceClassNames: [{HAMI}]}}"
+UNMAPPED: Final = "; from 0.18 on it never admits pods with claims of other classes"
+WHOLE: Final = "; it counts a share as a whole device, unless the mapping has sources with capacity (0.19, alpha)"
 AUTOSCALER: Final = (
-    "the cluster autoscaler adds no node for claims, unless it runs with "
+    "the cluster autoscaler adds no node for claims, unless it is 1.35 or later, or runs with "
     "--enable-dynamic-resource-allocation"
+)
+KARPENTER: Final = (
+    "Karpenter adds no node for claims, unless IGNORE_DRA_REQUESTS is false (1.14: true by default)"
 )
 ALL_SEE: Final = TranslationOptions(claim_aware_components=frozenset(ClaimUnawareComponent))
 
@@ -361,7 +374,7 @@ COMPONENT_CASES: Final = (
     ComponentCase(
         "Kueue, with the mapping to add",
         {ClaimUnawareComponent.KUEUE: NONE},
-        (f"{ADD}{MAPPING}",),
+        (f"{ADD}{MAPPING}{UNMAPPED}{WHOLE}",),
     ),
     ComponentCase(
         "Kueue that has the mapping", {ClaimUnawareComponent.KUEUE: frozenset({HAMI})}, ()
@@ -369,7 +382,7 @@ COMPONENT_CASES: Final = (
     ComponentCase(
         "Kueue that has one mapping of two",
         {ClaimUnawareComponent.KUEUE: frozenset({HAMI})},
-        (f"{ADD}{{name: nvidia.com/gpu, deviceClassNames: [mig.nvidia.com]}}",),
+        (f"{ADD}{{name: nvidia.com/gpu, deviceClassNames: [mig.nvidia.com]}}{UNMAPPED}{WHOLE}",),
         pod(gpus(1, mem=1000, mig_1g_5gb=1)),
     ),
     ComponentCase(
@@ -380,7 +393,7 @@ COMPONENT_CASES: Final = (
     ComponentCase(
         "Karpenter",
         {ClaimUnawareComponent.KARPENTER: NONE},
-        ("Karpenter adds no node for claims, unless IGNORE_DRA_REQUESTS is false",),
+        (KARPENTER,),
     ),
     ComponentCase(
         "all of them, known to see", dict.fromkeys(ClaimUnawareComponent, NONE), (), options=ALL_SEE
@@ -407,6 +420,28 @@ def test_components_that_see_no_claims_are_reported(case: ComponentCase) -> None
     assert case.want == tuple(entry.message for entry in findings)
     assert {f"{TEMPLATE}.resourceClaims"} >= {str(entry.path) for entry in findings}
     assert answer.allowed
+
+
+@pytest.mark.parametrize("component", sorted(ClaimUnawareComponent))
+def test_autoscalers_add_no_node_to_an_empty_group(component: ClaimUnawareComponent) -> None:
+    snapshot = msgspec.structs.replace(SOME, claim_unaware_components={component: NONE})
+
+    codes = [
+        finding.code for finding in review_workload(workload(SHARE), snapshot=snapshot).findings
+    ]
+
+    assert (Code.NO_SCALE_FROM_ZERO in codes) is (component is not ClaimUnawareComponent.KUEUE)
+
+
+def test_kueue_counts_the_template_of_a_job() -> None:
+    snapshot = msgspec.structs.replace(
+        SOME, claim_unaware_components={ClaimUnawareComponent.KUEUE: frozenset({HAMI})}
+    )
+
+    (finding,) = review_workload(workload(SHARE, "Job"), snapshot=snapshot).findings
+
+    assert "Kueue counts nvidia.com/gpu in the template of a Job" in finding.message
+    assert finding.fix == "keep nvidia.com/gpu among the resources of its ClusterQueue"
 
 
 def test_the_mapping_is_named_after_a_key_that_was_there_once() -> None:

@@ -4,19 +4,21 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
 from typing import Final
 
 import msgspec
 import pytest
 
-from clusterstate.evaluator import RuleEvaluator
+from clusterstate.evaluator import MAX_CPU_S, RuleEvaluator
 from clusterstate.high_water_config_map import config_map_document
 from clusterstate.kinds import Changes
 from clusterstate.rule_cache import RuleCache
 from clusterstate.settings import ValidationSettings
 from kube import names
 from kube.api.meta import convert
-from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.api.resource import Device, DeviceAttribute, ResourceClaim, ResourceSlice
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -25,13 +27,17 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from kube.cel.engine import SIMPLE_LENGTH, Names, require_wanted
+from kube.cel.compile import compile_selector
+from kube.cel.device import NamedDevice
+from kube.cel.engine import SIMPLE_LENGTH
 from kube.cel.library import Environment
-from kube.errors import InvalidSelector
+from kube.cel.scope import STEPS_PER_LOOK, current_scope, require_wanted
+from process.selectors.engine import WorkerEngine
 from rules.context import Context
 from rules.engine import Target, validate
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
 from testing.allocation.builders import (
+    DRIVER,
     NAMESPACE,
     allocated_claim,
     claim,
@@ -84,7 +90,7 @@ def codes(requested: ResourceClaim, context: Context) -> list[str]:
 
 
 async def codes_of(evaluator: RuleEvaluator, requested: ResourceClaim = THREE) -> list[str]:
-    return await evaluator.evaluate(lambda context: codes(requested, context))
+    return await evaluator.evaluate(lambda context: codes(requested, context), tenant=NAMESPACE)
 
 
 async def until_codes(
@@ -118,7 +124,7 @@ async def test_changes_count_with_the_next_review(server: FakeApiServer) -> None
 
 async def test_marks_autoscalers_and_namespaces_count(server: FakeApiServer) -> None:
     async with evaluating(server) as evaluator_:
-        (driver,) = (await evaluator_.query(lambda cache: cache.stocks(), timeout_s=None))["gpu"]
+        (driver,) = (await evaluator_.query(lambda cache: cache.stocks()))["gpu"]
         more = HighWaterMark(classes={"gpu": {driver: DriverStock(nodes=2)}})
         high_water_mark = dict(
             config_map_document(more, namespace=names.NAMESPACE, name="drawbridge-inventory")
@@ -147,7 +153,7 @@ async def test_marks_autoscalers_and_namespaces_count(server: FakeApiServer) -> 
 async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer) -> None:
     busy = threading.Event()
     async with evaluating(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
-        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5)))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
             await codes_of(evaluator_)
@@ -165,7 +171,7 @@ async def test_a_review_that_waits_for_too_long_times_out(server: FakeApiServer)
 async def test_only_so_many_reviews_wait(server: FakeApiServer) -> None:
     busy = threading.Event()
     async with evaluating(server, max_queued=1) as evaluator_, asyncio.TaskGroup() as group:
-        waiting = group.create_task(evaluator_.evaluate(lambda _: busy.wait(5)))
+        waiting = group.create_task(evaluator_.evaluate(lambda _: busy.wait(5), tenant=NAMESPACE))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
             await codes_of(evaluator_)
@@ -188,7 +194,7 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
 
     async with evaluating(server, timeout=0.05) as evaluator_:
         with pytest.raises(TimeoutError):
-            await evaluator_.evaluate(rules)
+            await evaluator_.evaluate(rules, tenant=NAMESPACE)
         timed_out.set()
         assert await codes_of(evaluator_, TWO) == []  # The thread is free again.
 
@@ -199,10 +205,10 @@ async def test_an_evaluation_that_nobody_waits_for_ends_before_the_next_device(
 async def test_what_waits_in_vain_is_never_evaluated(server: FakeApiServer) -> None:
     busy, event = threading.Event(), threading.Event()
     async with evaluating(server, timeout=0.05) as evaluator_, asyncio.TaskGroup() as group:
-        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5)))
         await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
-            await evaluator_.evaluate(lambda _: event.set())
+            await evaluator_.evaluate(lambda _: event.set(), tenant=NAMESPACE)
         busy.set()
         await slow
         assert await codes_of(evaluator_, TWO) == []
@@ -214,9 +220,9 @@ async def test_a_busy_inventory_leaves_a_thread_for_the_other_rules(server: Fake
     busy = threading.Event()
     invalid = claim(request("gpu", "device.driver =="))
     async with evaluating(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
-        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5), timeout_s=None))
+        slow = group.create_task(evaluator_.query(lambda _: busy.wait(5)))
         evaluate_without_inventory = await evaluator_.evaluate_without_inventory(
-            lambda context: codes(invalid, context)
+            lambda context: codes(invalid, context), tenant=NAMESPACE
         )
         busy.set()
         await slow
@@ -225,25 +231,103 @@ async def test_a_busy_inventory_leaves_a_thread_for_the_other_rules(server: Fake
 
 
 async def test_strangers_expressions_are_evaluated_by_the_engine(server: FakeApiServer) -> None:
-    class Engine:
-        def compile(self, expression: str, environment: Environment) -> Names:
-            raise InvalidSelector(f"the engine says no to {len(expression)} characters")
-
-        def matches(self, *_: object) -> bool:
-            raise AssertionError
-
-    long = claim(request("gpu", "true".ljust(SIMPLE_LENGTH + 1)))
+    """Rules that need a verdict are evaluated again once the worker has answered."""
+    never = "device.driver == 'nobody.example.com'".ljust(SIMPLE_LENGTH + 1)
+    broken = "device.driver ==".ljust(SIMPLE_LENGTH + 1)
+    engine, took_s = WorkerEngine(), list[float]()
     async with server.client() as client:
         informers = quick_informers(client)
-        settings = ValidationSettings()
-        rule_evaluator = RuleEvaluator(informers, names.NAMESPACE, settings, engine=Engine())
+        rule_evaluator = RuleEvaluator(
+            informers, names.NAMESPACE, ValidationSettings(), engine=engine
+        )
+        async with running(engine.run, informers.run, rule_evaluator.run):
+            await rule_evaluator.wait_ready()
+            found = [
+                await rule_evaluator.evaluate(
+                    partial(codes, claim(request("gpu", expression))),
+                    tenant=NAMESPACE,
+                    charge=took_s.append,
+                    timeout_s=30.0,
+                )
+                for expression in (never, broken)
+            ]
+
+    assert found == [["warning selectorMatchesNothing"], ["error invalidSelector"]]
+    assert min(took_s) > 0, "what the worker takes is charged"
+
+
+async def test_what_the_worker_took_is_charged_though_nobody_waited_for_it(
+    server: FakeApiServer,
+) -> None:
+    slow = "lists.range(100).all(x, lists.range(100).all(y, x * y >= 0))".ljust(SIMPLE_LENGTH + 1)
+    devices = [
+        NamedDevice(DRIVER, Device(name="", attributes={"a": DeviceAttribute(int_=number)}))
+        for number in range(10_000)
+    ]
+    engine, took_s = WorkerEngine(), list[float]()
+
+    def rules(_: Context) -> None:
+        selector = f"device.attributes['{DRIVER}'].a >= 0 && {slow}"
+        compile_selector(selector, Environment.STORED).verdicts(devices)
+
+    async with server.client() as client:
+        informers = quick_informers(client)
+        rule_evaluator = RuleEvaluator(
+            informers, names.NAMESPACE, ValidationSettings(), engine=engine
+        )
+        async with running(engine.run, informers.run, rule_evaluator.run):
+            await rule_evaluator.wait_ready()
+            while sum(took_s) < 0.1:  # The worker may not have begun.
+                with pytest.raises(TimeoutError):
+                    await rule_evaluator.evaluate(
+                        rules, tenant=NAMESPACE, charge=took_s.append, timeout_s=0.5
+                    )
+
+
+async def test_verdicts_are_asked_again_after_it_was_renewed(server: FakeApiServer) -> None:
+    async with evaluating(server) as evaluator_:
+        before = await evaluator_.query(lambda cache: cache.context().inventory)
+        evaluator_.renew()
+        after = await evaluator_.query(lambda cache: cache.context().inventory)
+
+    assert after is not before
+    assert [device.id for device in after.devices] == [device.id for device in before.devices]
+    assert after.devices
+
+
+async def test_a_review_that_takes_too_much_of_the_thread_ends(server: FakeApiServer) -> None:
+    times = count(step=MAX_CPU_S)
+
+    def rules(_: Context) -> None:
+        while True:
+            current_scope().meter.charge(STEPS_PER_LOOK)
+
+    async with server.client() as client:
+        informers = quick_informers(client)
+        rule_evaluator = RuleEvaluator(
+            informers, names.NAMESPACE, ValidationSettings(), cpu_clock=lambda: next(times)
+        )
         async with running(informers.run, rule_evaluator.run):
             await rule_evaluator.wait_ready()
-            findings = await rule_evaluator.evaluate(
-                lambda context: validate(Target(view=long, namespace=NAMESPACE), context)
-            )
+            with pytest.raises(TimeoutError):
+                await rule_evaluator.evaluate(rules, tenant=NAMESPACE)
 
-    assert "the engine says no to 257 characters" in findings[0].message
+
+async def test_tenants_take_turns(server: FakeApiServer) -> None:
+    """One that asks for the first time comes before those that wait of one whose turn was long."""
+    busy, order = threading.Event(), list[str]()
+
+    def rules(tenant: str, _: Context) -> None:
+        busy.wait(5)
+        order.append(tenant)
+
+    async with evaluating(server, timeout=5.0) as evaluator_, asyncio.TaskGroup() as group:
+        for tenant in ("loud", "loud", "loud", "quiet"):
+            group.create_task(evaluator_.evaluate(partial(rules, tenant), tenant=tenant))
+            await asyncio.sleep(0.01)
+        busy.set()
+
+    assert order == ["loud", "quiet", "loud", "loud"]
 
 
 async def test_a_bug_in_applying_changes_costs_the_inventory_until_it_is_applied_again(
@@ -276,7 +360,7 @@ async def test_a_bug_in_a_rule_fails_one_review_only(server: FakeApiServer) -> N
 
     async with evaluating(server) as evaluator_:
         with pytest.raises(ZeroDivisionError):
-            await evaluator_.evaluate(broken)
+            await evaluator_.evaluate(broken, tenant=NAMESPACE)
 
         assert await codes_of(evaluator_) == ["error exceedsLargestNode"]
 
@@ -289,7 +373,10 @@ async def test_slices_that_the_api_server_has_accepted_are_not_rejected_for_thei
 
     async with evaluating(server) as evaluator:
         findings = await evaluator.evaluate(
-            lambda context: [*validate(Target(view=mixed, namespace="", raw=MIXED_LAYOUT), context)]
+            lambda context: [
+                *validate(Target(view=mixed, namespace="", raw=MIXED_LAYOUT), context)
+            ],
+            tenant="",
         )
 
     assert ["invalidSlice"] == [finding.code for finding in findings if "1.34" in finding.message]

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from clusterstate.autoscalers import ObjectName
 from clusterstate.snapshot_cache import SnapshotCache
@@ -16,6 +17,7 @@ from kube.api.urls import (
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
     LIMIT_RANGES,
+    NAMESPACE_QUOTA_RESOURCES,
     NAMESPACES,
     NETWORK_ATTACHMENTS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -69,11 +71,12 @@ async def caching(server: FakeApiServer) -> AsyncIterator[SnapshotCache]:
             yield snapshot_cache
 
 
-def device_class(name: str, resource: str, day: int) -> Document:
+def device_class(name: str, resource: str, day: int, *expressions: str) -> Document:
     created = f"2026-11-{day:02d}T00:00:00Z"
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
     return {
         "metadata": {"name": name, "creationTimestamp": created},
-        "spec": {"extendedResourceName": resource},
+        "spec": {"extendedResourceName": resource, "selectors": selectors},
     }
 
 
@@ -110,7 +113,7 @@ def compatibility_policy(name: str, day: int) -> Document:
 
 OBJECTS: Final[tuple[tuple[Resource, Document], ...]] = (
     (DEVICE_CLASSES, device_class("old", "nvidia.com/gpu", 1)),
-    (DEVICE_CLASSES, device_class("new", "nvidia.com/gpu", 2)),
+    (DEVICE_CLASSES, device_class("new", "nvidia.com/gpu", 2, f'device.driver == "{NVIDIA}"')),
     (RESOURCE_SLICES, resource_slice("80Gi")),
     (RESOURCE_CLAIM_TEMPLATES, {"metadata": {"name": "t", "namespace": "n"}, "spec": SPEC}),
     (
@@ -162,7 +165,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         fill()
     async with caching(server) as snapshots:
         if order == "watched":
-            await until(lambda: server.watching == 13)
+            await until(lambda: server.watching == 16)
             snapshots.snapshot()
             fill()
             await until(
@@ -183,6 +186,7 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
 
         assert snapshot.classes == frozenset({"old", "new"})
         assert snapshot.extended_resources["nvidia.com/gpu"] == "new"
+        assert snapshot.class_drivers == {"old": frozenset(), "new": frozenset({NVIDIA})}
         assert snapshot.templates == {
             ("n", "t"): TemplateSummary(digest=spec_digest(SPEC), classes=frozenset({"a"}))
         }
@@ -199,6 +203,44 @@ async def test_a_snapshot_has_everything_that_a_translation_reads(
         assert {("n", "w"): ProfileSummary(annotations=stands_for)} == snapshot.workload_profiles
         (size,) = snapshot.facts[NVIDIA][DeviceKind.GPU].sizes or ()
         assert str(size.size) == "80Gi"
+
+
+ELASTIC_QUOTA: Final = NAMESPACE_QUOTA_RESOURCES["scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota"]
+
+
+def elastic_quota(amounts: Document) -> Document:
+    annotations = {"quota.scheduling.koordinator.sh/namespaces": '["b"]'}
+    metadata = {"name": "gpus", "namespace": "a", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"max": amounts}}
+
+
+async def test_quotas_of_other_schedulers_limit_their_namespaces(server: FakeApiServer) -> None:
+    async with caching(server) as snapshots:
+        server.put(ELASTIC_QUOTA, elastic_quota({"cpu": "4", "nvidia.com/gpu": "2"}))
+        await until(lambda: bool(snapshots.snapshot().foreign_quotas))
+
+        quotas = snapshots.snapshot().foreign_quotas
+        assert {"a", "b"} == quotas.keys()
+        (quota,) = quotas["b"]
+        assert ("ElasticQuota gpus", "Koordinator") == (quota.label, quota.owner)
+        assert {"nvidia.com/gpu"} == quota.names
+
+        server.put(ELASTIC_QUOTA, elastic_quota({"cpu": "4"}))
+        await until(lambda: not snapshots.snapshot().foreign_quotas)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_quotas_that_may_not_be_read_are_not_waited_for_and_told_once(
+    status: int, server: FakeApiServer
+) -> None:
+    server.fail(status, times=9, matches=lambda call: "elasticquotas" in call.path)
+    with capture_logs() as lines:
+        async with caching(server) as snapshots:
+            assert snapshots.check() == ""
+            await until(lambda: server.watching == 16)
+
+    told = [line for line in lines if line.get("resource") == "elasticquotas"]
+    assert 2 == len(told), "two groups have such a kind"
 
 
 async def test_a_snapshot_is_built_only_after_a_change(server: FakeApiServer) -> None:
@@ -270,7 +312,7 @@ async def test_objects_of_other_names_and_namespaces_are_no_components(
     server.put(CONFIG_MAPS, {"metadata": elsewhere})
     server.put(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}})
     async with caching(server) as snapshots:
-        await until(lambda: server.watching == 13)
+        await until(lambda: server.watching == 16)
 
         assert snapshots.snapshot().claim_unaware_components == {}
 
