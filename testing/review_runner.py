@@ -1,5 +1,8 @@
 """A runner of reviews whose users have all the time in the world, unless told otherwise."""
 
+import time
+from collections.abc import Callable
+
 from webhook.budgets import ReviewBudgets
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import ReviewRunner
@@ -12,6 +15,7 @@ def review_runner(
     *,
     fraction: float = 0.25,
     burst_s: float = UNLIMITED_S,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> ReviewRunner:
     """Return a runner."""
-    return ReviewRunner(ReviewBudgets(fraction, burst_s), metrics)
+    return ReviewRunner(ReviewBudgets(fraction, burst_s), metrics, clock=clock)

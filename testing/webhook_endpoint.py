@@ -77,7 +77,11 @@ class WebhookEndpoint(NamedTuple):
 
 
 class FixedEvaluator:
-    """Evaluates rules in a given context, or times out."""
+    """Evaluates rules in a given context, or times out.
+
+    Attributes:
+        tenants: For whom it was asked.
+    """
 
     def __init__(
         self,
@@ -85,19 +89,38 @@ class FixedEvaluator:
         *,
         times_out: bool = False,
         knows_ownership: bool = True,
+        took_s: float = 0.0,
         **context: Any,
     ) -> None:
+        self.tenants: list[str] = []
         self.knows_ownership = knows_ownership
+        self._took_s = took_s
         self._snapshot = snapshot
         self._times_out = times_out
         self._context = context
 
-    async def evaluate(self, rules: Callable[[Context], Answer]) -> Answer:
-        if self._times_out:
+    async def evaluate(
+        self,
+        rules: Callable[[Context], Answer],
+        *,
+        tenant: str,
+        charge: Callable[[float], None],
+        timeout_s: float | None = None,
+    ) -> Answer:
+        self.tenants.append(tenant)
+        charge(self._took_s)
+        if self._times_out or (timeout_s is not None and timeout_s <= 0):
             raise TimeoutError
         return rules(Context(namespaces=self._snapshot().namespaces, **self._context))
 
-    async def evaluate_without_inventory(self, rules: Callable[[Context], Answer]) -> Answer:
+    async def evaluate_without_inventory(
+        self,
+        rules: Callable[[Context], Answer],
+        *,
+        tenant: str,
+        charge: Callable[[float], None],
+    ) -> Answer:
+        self.tenants.append(tenant)
         return rules(Context(namespaces=self._snapshot().namespaces))
 
 

@@ -19,16 +19,16 @@ from admission.webhook_configuration import (
     exempt_namespaces,
     validating_configuration,
 )
-from allocator.model.selectors import clear_selector_caches
 from clusterstate.autoscalers import ObjectName
 from clusterstate.evaluator import RuleEvaluator
+from clusterstate.mapping_evaluator import MappingEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
-from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 from kube.runtime.informers import InformerFactory
 from process.certificate_metrics import CertificateCollector
+from process.certificates import Clock
 from process.command import Command, Process, run_command
 from process.garbage import exempt_caches
 from process.metrics import CacheCollector, process_registry, stopped_counter
@@ -86,27 +86,39 @@ async def serve(process: Process[Settings]) -> None:
                 CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
             ),
             features=settings.validation.features(),
+            options=options,
         )
         profiles.on_change(snapshots.replace_profiles)
         engine = WorkerEngine(count_stopped=stopped_counter(registry))
         evaluator = RuleEvaluator(informers, settings.namespace, settings.validation, engine=engine)
+        mappings = MappingEvaluator(evaluator, snapshots, options)
+        profiles.on_change(mappings.mark_changed)
         signing_keys = SigningKeyCache(informers, settings.namespace, settings.signing)
         path_keys = PathKeyCache(informers, settings.namespace, settings.certificates)
+        client_ca_file = settings.webhook.client_ca_file
         certificates = CertificateWatcher(
             _certificate_source(client, process),
-            process.now,
+            process.clock(client),
             resync_s=settings.certificates.resync_period,
-            client_authorities=_client_authorities(settings.webhook.client_ca_file),
+            client_authority_file=None if client_ca_file is None else Path(client_ca_file),
         )
         metrics = WebhookMetrics(registry)
         registry.register(CacheCollector(informers))
         registry.register(CertificateCollector(certificates.not_after))
         endpoint = Endpoint(
             settings.webhook,
-            _handlers(process, snapshots, evaluator, signing_keys, metrics),
+            _handlers(
+                process.settings,
+                snapshots,
+                evaluator,
+                signing_keys,
+                metrics,
+                now=process.clock(client),
+            ),
             metrics,
             find_path=path_keys.find,
             chance=random.random,
+            is_outdated=certificates.is_outdated,
         )
         self_check = SelfCheck(
             endpoint,
@@ -146,9 +158,12 @@ async def serve(process: Process[Settings]) -> None:
 
         try:
             keep_worker = partial(engine.run, evaluator.wait_ready)
-            keep_asking = partial(engine.run_retries, clear_selector_caches)
+            keep_asking = partial(engine.run_retries, evaluator.renew)
             await run_until_signal(
-                [probes.run, informers.run, evaluator.run, keep_worker, keep_asking, answer],
+                [
+                    *(probes.run, informers.run, evaluator.run, mappings.run),
+                    *(keep_worker, keep_asking, answer),
+                ],
                 before_end=endpoint.drain,
             )
         finally:
@@ -156,14 +171,15 @@ async def serve(process: Process[Settings]) -> None:
 
 
 def _handlers(
-    process: Process[Settings],
+    settings: Settings,
     snapshots: SnapshotCache,
     evaluator: RuleEvaluator,
     signing_keys: SigningKeyCache,
     metrics: WebhookMetrics,
+    *,
+    now: Clock,
 ) -> Mapping[str, Handler]:
     """Return path to handler."""
-    settings = process.settings
     options = settings.translation.checked_options({}, others_may_come=True)
     budgets = ReviewBudgets(settings.webhook.user_cpu_fraction, settings.webhook.user_cpu_burst)
     runner = ReviewRunner(budgets, metrics)
@@ -173,7 +189,7 @@ def _handlers(
     def signing() -> Signing:
         return Signing(
             keys=signing_keys.keys,
-            now=process.now(),
+            now=now(),
             propagation=propagation,
             exempt_namespaces=exempt,
         )
@@ -221,13 +237,6 @@ def _certificate_source(client: Client, process: Process[Settings]) -> Certifica
     if certificates.directory is None:
         return SecretCertificates(client, settings.namespace, certificates.serving_secret)
     return MountedCertificates(Path(certificates.directory))
-
-
-def _client_authorities(file: str | None) -> bytes | None:
-    try:
-        return None if file is None else Path(file).read_bytes()
-    except OSError as fault:
-        raise ConfigError(f"{fault.filename}: {fault.strerror}") from fault
 
 
 COMMAND: Final = Command(

@@ -32,8 +32,11 @@ class BodyReader:
         """Return how many bodies are arriving."""
         return len(self._reading)
 
-    async def read(self, request: web.BaseRequest) -> None:
+    async def read(self, request: web.BaseRequest, *, until_s: float) -> None:
         """Wait for the body of a request; `request.read` returns it from then on.
+
+        Args:
+            until_s: No longer than that, by the clock of the event loop.
 
         Raises:
             web.HTTPException: It is too large, too slow, or of another content type.
@@ -47,8 +50,9 @@ class BodyReader:
             self._give_up_first()
         is_small = (request.content_length or SMALL_BODY_BYTES) < SMALL_BODY_BYTES
         timeout_s = self._small_timeout_s if is_small else self._timeout_s
+        until_s = min(until_s, asyncio.get_running_loop().time() + timeout_s)
         try:
-            async with asyncio.timeout(timeout_s) as timeout:
+            async with asyncio.timeout_at(until_s) as timeout:
                 self._reading[timeout] = None
                 try:
                     await request.read()

@@ -1,16 +1,18 @@
 """The HTTPS endpoint: limits, errors and metrics around the handlers, and draining."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from http import HTTPStatus
 from time import perf_counter
 from typing import Final
 
 from aiohttp import hdrs, web
 
+from admission.webhook_configuration import TIMEOUT_S
 from certs.serving import peer_names
 from kube.logs import get_logger
 from process.anonymous_http import anonymous_protocols, bare_response
@@ -18,9 +20,19 @@ from process.bounded_server import bounded_server
 from process.connections import CloseReason, Connections
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import RETRY_AFTER_S, UID
+from webhook.places import Places
+from webhook.reviews import DEADLINE_S, UID
 from webhook.settings import WebhookSettings
 
+PLACE_WAIT_S: Final = 1.0
+"""How long a review waits for a place, before it is turned away."""
+MARGIN_S: Final = 1.0
+"""So much before the caller's timeout comes the answer: an API server that has waited in vain quotes the
+address of the webhook, and fails the request of the user."""
+ROUNDED_UP_S: Final = 1.0
+"""By so much the timeout in a URL may exceed the time that the API server really waits."""
+MIN_ANSWER_S: Final = 0.01
+"""There is always so much time for an answer; what takes longer is turned away."""
 LINGERING_S: Final = 1.0
 """For how long the rest of a rejected body is read and dropped."""
 
@@ -29,6 +41,9 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 FindPath = Callable[[str], str | None]
 """Returns a requested path without its key; None where the key is not right."""
+
+IsOutdated = Callable[[ssl.SSLObject], bool]
+"""Returns whether the client of a connection was accepted by authorities that are no longer trusted."""
 
 log = get_logger()
 
@@ -48,6 +63,7 @@ class Endpoint:
         *,
         find_path: FindPath,
         chance: Callable[[], float],
+        is_outdated: IsOutdated = lambda _connection: False,
     ) -> None:
         """Set up limits and metrics; `start` listens.
 
@@ -55,16 +71,20 @@ class Endpoint:
             handlers: Fixed part of a path to the handler of POSTs.
             find_path: Which of these a requested path stands for.
             chance: Uniform from 0 to 1.
+            is_outdated: Of which connections the next answer is the last.
         """
         self._settings = settings
         self._handlers = handlers
         self._metrics = metrics
         self._find_path = find_path
         self._chance = chance
+        self._is_outdated = is_outdated
         self._client_names = frozenset(settings.client_names) if settings.client_ca_file else None
         self._last_review_s = 0.0
         self._in_flight = dict.fromkeys(handlers, 0)
-        self._bytes_in_flight = 0
+        # Bodies that arrive hold memory; reviews that are answered hold the event loop.
+        self._bodies_places = Places(settings.max_connections, settings.max_bytes_in_flight)
+        self._places = Places(settings.max_in_flight, 0)
         self._bodies = BodyReader(
             settings.max_reading,
             timeout_s=settings.read_timeout,
@@ -199,27 +219,34 @@ class Endpoint:
         Not a middleware of aiohttp: those cost as much as a small review.
         """
         began = self._last_review_s = perf_counter()
+        within_s = answer_within_s(request.rel_url.raw_query_string)
+        now_s = asyncio.get_running_loop().time()
+        request[DEADLINE_S] = now_s + within_s
+        until_s = now_s + min(PLACE_WAIT_S, within_s)
         size = self._announced_size(request)
         if not self._is_allowed(request):
             response = _rejection(
                 web.HTTPForbidden(text="the client certificate is not of an allowed client")
             )
-        elif self._bytes_in_flight + size > self._settings.max_bytes_in_flight:
+        elif (request.content_length or 0) > self._settings.max_body_bytes:
+            response = self._too_large()
+        elif not await self._bodies_places.take(size, until_s=until_s):
             response = self._shed()
         else:
             self._connections.header_received(request.protocol)
-            self._bytes_in_flight += size
             try:
-                await self._bodies.read(request)
+                await self._bodies.read(request, until_s=now_s + within_s)
                 self._connections.request_started(request.protocol)
-                response = await self._answer(path, request)
+                response = await self._answer(path, request, until_s)
+            except web.HTTPRequestEntityTooLarge:
+                response = self._too_large()
             except web.HTTPException as error:
                 response = _rejection(error)
             except (ConnectionError, web.RequestPayloadError):
                 response = _rejection(web.HTTPBadRequest(text="the body is incomplete"))
             finally:
-                self._bytes_in_flight -= size
-        if self.draining or self._chance() * self._settings.requests_per_connection < 1:
+                self._bodies_places.leave(size)
+        if self._is_last(request):
             response.force_close()
         is_valid = response.status == HTTPStatus.OK
         self._connections.request_finished(request.protocol, is_valid=is_valid)
@@ -227,9 +254,17 @@ class Endpoint:
         self._latency[path].observe(perf_counter() - began)
         return response
 
-    async def _answer(self, path: str, request: web.BaseRequest) -> web.Response:
-        """Answer a review that has arrived, unless too many are answered."""
-        if sum(self._in_flight.values()) >= self._settings.max_in_flight:
+    def _is_last(self, request: web.BaseRequest) -> bool:
+        """Return whether the connection ends with this answer."""
+        if self.draining or self._chance() * self._settings.requests_per_connection < 1:
+            return True
+        # An idle connection is not closed for it: a review that was just sent on it would be lost.
+        connection = request.get_extra_info("ssl_object") if self.wants_certificate else None
+        return connection is not None and self._is_outdated(connection)
+
+    async def _answer(self, path: str, request: web.BaseRequest, until_s: float) -> web.Response:
+        """Answer a review that has arrived, unless too many are answered until then."""
+        if not await self._places.take(0, until_s=until_s):
             return self._shed()
         self._in_flight[path] += 1
         try:
@@ -241,6 +276,7 @@ class Endpoint:
             return self._failure_response(path)
         finally:
             self._in_flight[path] -= 1
+            self._places.leave(0)
 
     def _is_allowed(self, request: web.BaseRequest) -> bool:
         """Return whether the client certificate, where one is required, names an allowed client."""
@@ -256,11 +292,31 @@ class Endpoint:
         return max_bytes if announced_size is None else min(announced_size, max_bytes)
 
     def _shed(self) -> web.Response:
+        # Without Retry-After: the API server would repeat the call until its own timeout, and quote the
+        # address of this webhook then.
         self._metrics.shed.inc()
-        response = web.Response(
-            status=503, text="too many reviews", headers={"Retry-After": RETRY_AFTER_S}
-        )
+        response = web.Response(status=503, text="too many reviews")
         response.force_close()  # The body may not have been read.
+        return response
+
+    def _too_large(self) -> web.Response:
+        """Reject a body that need not be read; the words are a Status, which the API server quotes."""
+        max_bytes = self._settings.max_body_bytes
+        message = (
+            f"the review has more than {max_bytes} bytes, which Drawbridge does not read; the object "
+            "counts once or twice, and each of < > & as six bytes: make the object smaller"
+        )
+        log.warning("review.rejected", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE, error=message)
+        status = {
+            "apiVersion": "v1",
+            "kind": "Status",
+            "status": "Failure",
+            "reason": "RequestEntityTooLarge",
+            "message": message,
+            "code": HTTPStatus.REQUEST_ENTITY_TOO_LARGE.value,
+        }
+        response = web.json_response(status, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        response.force_close()  # The body was not read.
         return response
 
     def _failure_response(self, path: str) -> web.Response:
@@ -269,10 +325,36 @@ class Endpoint:
 
 
 def _rejection(error: web.HTTPException) -> web.Response:
-    if hdrs.RETRY_AFTER in error.headers:  # Counted, not logged: there may be many.
-        retry = {hdrs.RETRY_AFTER: error.headers[hdrs.RETRY_AFTER]}
-        return web.Response(status=error.status, text=error.text, headers=retry)
     log.warning("review.rejected", status=error.status, error=error.text)
     response = web.Response(status=error.status, text=error.text)
     response.force_close()  # The body may not have been read.
     return response
+
+
+@lru_cache(maxsize=64)
+def answer_within_s(query: str) -> float:
+    """Return how many seconds there are for an answer: those that the caller waits at least, without a margin.
+
+    The API server rounds the time that is left up to whole seconds: `timeout=1s` may mean 20 ms. A small
+    review is answered even then, since it takes less than `MIN_ANSWER_S`.
+
+    Args:
+        query: Of the URL. The API server writes `timeout=5s`; without it the timeout is that of our
+            configurations.
+
+    Source: k8s.io/apiserver v0.37.1, admission/plugin/webhook/mutating/dispatcher.go:288, and
+    k8s.io/client-go v0.37.1, rest/request.go, Request.URL.
+
+    >>> [answer_within_s(query) for query in ("timeout=5s", "timeout=2.5s", "timeout=9m", "")]
+    [3.0, 0.5, 3.0, 3.0]
+    """
+    matched = _TIMEOUT.search(query)
+    waits_s = float(TIMEOUT_S)
+    if matched:
+        waits_s = min(waits_s, float(matched["number"]) * (0.001 if matched["milli"] else 1))
+    return max(waits_s - ROUNDED_UP_S - MARGIN_S, MIN_ANSWER_S)
+
+
+_TIMEOUT: Final = re.compile(
+    r"(?:^|&)timeout=(?P<number>\d{1,4}(?:\.\d{1,9})?)(?P<milli>m)?s(?:&|$)", re.ASCII
+)

@@ -46,7 +46,7 @@ class WebhookMetrics:
         )
         self.shed = Counter(
             "drawbridge_requests_shed",
-            "Total requests answered with 503, beyond maxInFlight or maxBytesInFlight.",
+            "Total requests answered with 503, without a place in maxInFlight or maxBytesInFlight.",
             registry=registry,
         )
         self.unknown_paths = Counter(
@@ -56,7 +56,7 @@ class WebhookMetrics:
         )
         self.over_budget = Counter(
             "drawbridge_requests_over_budget",
-            "Total requests answered with 503, since their user or namespace took too much time.",
+            "Total reviews postponed (pods) or not validated, since user or namespace took too much time.",
             registry=registry,
         )
         self.connections = Gauge(
@@ -70,7 +70,7 @@ class WebhookMetrics:
         )
         self.validation_timeouts = Counter(
             "drawbridge_validation_timeouts",
-            "Total reviews answered without the inventory because validation took too long.",
+            "Total reviews that took too long: pods are postponed, others answered without the inventory.",
             registry=registry,
         )
         reviews = Counter(

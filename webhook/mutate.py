@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from admission.answer_cache import AnswerCache, without_identity
-from admission.pods import UNTOUCHED, Answer, Decision, admit_created, admit_updated
+from admission.pods import UNTOUCHED, Answer, Decision, admit_created, admit_updated, postponed
 from admission.review import InvalidPodError, decode_pod_document, decode_review, view_pod
 from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
 from kube.api.admission import AdmissionRequest
@@ -37,6 +37,11 @@ class PodReview(msgspec.Struct, frozen=True, kw_only=True):
     request: AdmissionRequest
     document: dict[str, Any] | None = None
     old: dict[str, Any] | None = None
+
+    @property
+    def counted_kind(self) -> str:
+        """The kind of the object, for metrics."""
+        return POD
 
     @property
     def name(self) -> str:
@@ -129,8 +134,9 @@ def _answer_update(
             view_pod(old),
             options=options,
             vocabularies=vocabularies_in_force(options, snapshot.profiles),
-            # In mode OptIn a translated pod had the label, which may be gone by now.
-            opted_in=options.mode is Mode.OPT_IN or snapshot.is_opted_in(namespace),
+            # In mode OptIn a translated pod had the label, which may be gone by now, as may that of a
+            # pod whose namespace leaves it to its pods.
+            opted_in=options.mode is Mode.OPT_IN or snapshot.is_taking_part(namespace),
         )
     except InvalidPodError as fault:
         return _refuse_amounts(fault)
@@ -174,11 +180,17 @@ class PodReviewHandler:
         """Answer a review of a pod.
 
         Raises:
-            web.HTTPException: The body is not such a review, or a budget is used up.
+            web.HTTPException: The body is not such a review.
         """
         # As the cluster was when the review came.
         respond_to = partial(self._respond, http_request, self._snapshot(), self._signing())
-        return await self._runner.run(http_request, decode_pod_review, respond_to)
+        return await self._runner.run(
+            http_request, decode_pod_review, respond_to, busy=self._answer_busy, waits=False
+        )
+
+    def _answer_busy(self, reason: str) -> Answer:
+        """Return the answer to a review for which there is no time: mode Shadow rejects nothing."""
+        return UNTOUCHED if self._options.mode is Mode.SHADOW else postponed(reason)
 
     async def _respond(
         self,

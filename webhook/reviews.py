@@ -5,6 +5,7 @@ the administrator's failurePolicy decides; never `allowed: false`.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
@@ -18,6 +19,7 @@ from admission.review import ReviewError, encode_answer
 from admission.shadow import shadow_answer
 from kube.api.admission import AdmissionRequest
 from kube.logs import get_logger
+from process.turns import Turns
 from webhook.budgets import ReviewBudgets
 from webhook.metrics import WebhookMetrics
 
@@ -33,12 +35,16 @@ CLOSE: Final = "Connection: close\r\n"
 log = get_logger()
 
 
-RETRY_AFTER_S: Final = "1"
-"""Only with this header does the API server retry within the webhook's timeout."""
 LARGE_BODY: Final = 8 * 1024
-"""Bytes of a body above which a review is decoded and answered on a thread. Smaller ones take less than
-25 ms of CPU, whatever is in them."""
-OVER_BUDGET: Final = "the reviews of this user or namespace took too much time; try again later"
+"""Bytes of a body above which a review is decoded and answered on a thread."""
+MAX_SMALL_CPU_S: Final = 0.025
+"""Seconds of CPU that a step of a smaller review takes at most, whatever is in it (`make fuzz`)."""
+OVER_BUDGET: Final = "reviews of this user or namespace took too much time"
+BUSY: Final = "the webhook is busy"
+DEADLINE_S: Final = web.RequestKey("deadline_s", float)
+"""When a request has to have its answer, by the clock of the event loop."""
+_NAMESPACE: Final = re.compile(rb'"namespace":"([a-z0-9-]{1,63})"')
+_HEAD_BYTES: Final = 4096
 _IS_LARGE: Final = web.RequestKey("is_large", bool)
 
 
@@ -50,29 +56,49 @@ class Review(Protocol):
         """Its request."""
         ...
 
+    @property
+    def counted_kind(self) -> str:
+        """The kind of its object, for metrics; empty if it needs no answer, since any text may stand there."""
+        ...
+
 
 R = TypeVar("R", bound=Review)
 T = TypeVar("T")
 
 
 class ReviewRunner:
-    """Decodes and answers reviews: small ones at once, large ones on a thread, each within a budget."""
+    """Decodes and answers reviews: small ones at once, large ones on a thread, each within a budget.
 
-    def __init__(self, budgets: ReviewBudgets, metrics: WebhookMetrics) -> None:
+    Large ones of one namespace take turns with those of others.
+    """
+
+    def __init__(
+        self,
+        budgets: ReviewBudgets,
+        metrics: WebhookMetrics,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """Start without a thread.
 
         Args:
-            budgets: Of users and namespaces.
+            budgets: The budgets of users and namespaces.
+            metrics: The webhook's metrics.
+            clock: Monotonic seconds, for small reviews.
         """
         self._budgets = budgets
         self._metrics = metrics
-        self._one_at_a_time = asyncio.Lock()
+        self._clock = clock
+        self._turns = Turns()
 
     async def run(
         self,
         http_request: web.BaseRequest,
         decode: Callable[[bytes], R],
         respond_to: Callable[[R], Awaitable[web.Response]],
+        *,
+        busy: Callable[[str], Answer],
+        waits: bool,
     ) -> web.Response:
         """Decode a review and respond to it; a large one is also dropped on a thread.
 
@@ -81,20 +107,39 @@ class ReviewRunner:
         Args:
             http_request: Its body was received by `body_reader`.
             decode: Raises ReviewError where a body is not a review for this handler.
+            busy: Returns the answer to a review whose user or namespace has used up its budget, or for
+                which there is no time, with the reason.
+            waits: The response may wait for others, and not only that to a large review.
 
         Raises:
-            web.HTTPException: The body is not such a review, or its user or namespace has used up its
-                budget, or as `respond_to` does.
+            web.HTTPException: The body is not such a review, there was not even time to decode it, or as
+                `respond_to` does.
         """
         body = await http_request.read()
         is_large = http_request[_IS_LARGE] = len(body) > LARGE_BODY
-        review, took_s = await self._compute(http_request, lambda: decode(body))
-        request, last_reference = review.request, [review]
+        tenant = _peek_namespace(body) if is_large else ""
+        # What waits for nothing needs no timer, which takes as long as a part of its answer.
+        deadline_s = http_request[DEADLINE_S] if is_large or waits else None
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                review, took_s = await self._compute(http_request, tenant, lambda: decode(body))
+        except TimeoutError:
+            raise web.HTTPServiceUnavailable(text=BUSY) from None
+        request, kind, last_reference = review.request, review.counted_kind, [review]
         del review
         try:
             http_request[UID] = request.uid[:MAX_LOGGED]
-            self._charge_decoding(request, took_s)
-            return await respond_to(last_reference[0])
+            is_allowed = self._budgets.allows(request)
+            self._budgets.charge(request, took_s)
+            if not is_allowed:
+                self._metrics.over_budget.inc()
+                return self._respond_busy(kind, request, busy(OVER_BUDGET))
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    return await respond_to(last_reference[0])
+            except TimeoutError:
+                self._metrics.validation_timeouts.inc()
+                return self._respond_busy(kind, request, busy(BUSY))
         except web.HTTPException as error:
             error.__traceback__ = None  # Its frames have the review, too.
             raise
@@ -102,14 +147,11 @@ class ReviewRunner:
             if is_large:
                 asyncio.get_running_loop().run_in_executor(None, last_reference.clear)
 
-    def _charge_decoding(self, request: AdmissionRequest, took_s: float) -> None:
-        is_allowed = self._budgets.allows(request)
-        self._budgets.charge(request, took_s)
-        if not is_allowed:
-            self._metrics.over_budget.inc()
-            raise web.HTTPServiceUnavailable(
-                text=OVER_BUDGET, headers={"Retry-After": RETRY_AFTER_S}
-            )
+    def _respond_busy(self, kind: str, request: AdmissionRequest, answer: Answer) -> web.Response:
+        """Count and return an answer for which nobody looked at the object."""
+        if kind:
+            self._metrics.count_review(kind, request.operation, answer)
+        return respond(request, answer)
 
     async def answer(
         self, http_request: web.BaseRequest, request: AdmissionRequest, compute: Callable[[], T]
@@ -122,7 +164,7 @@ class ReviewRunner:
         Raises:
             web.HTTPException: It is not.
         """
-        answer, took_s = await self._compute(http_request, compute)
+        answer, took_s = await self._compute(http_request, request.namespace, compute)
         self._budgets.charge(request, took_s)
         return answer
 
@@ -136,12 +178,12 @@ class ReviewRunner:
         self._budgets.charge(request, took_s)
 
     async def _compute(
-        self, http_request: web.BaseRequest, compute: Callable[[], T]
+        self, http_request: web.BaseRequest, tenant: str, compute: Callable[[], T]
     ) -> tuple[T, float]:
         """Return a result, and the seconds that it took: of the loop, or of a thread's CPU."""
         if http_request[_IS_LARGE]:
             # One at a time: more threads would not be faster, and take the interpreter from the loop.
-            async with self._one_at_a_time:
+            async with self._turns.take(tenant):
                 # Not as the thread's result, which the event loop would drop some time later.
                 results: list[tuple[T | ReviewError, float]] = []
                 await asyncio.to_thread(
@@ -149,11 +191,23 @@ class ReviewRunner:
                 )
                 result, took_s = results.pop()
         else:
-            # A system call for the CPU time would be a tenth of a small review.
-            result, took_s = _time_computation(compute, time.perf_counter)
+            # A system call for the CPU time would be a tenth of a small review. What takes longer than
+            # one can is a pause of the process or of the machine, for which no user pays.
+            result, elapsed_s = _time_computation(compute, self._clock)
+            took_s = min(elapsed_s, MAX_SMALL_CPU_S)
         if isinstance(result, ReviewError):
             raise web.HTTPBadRequest(text=str(result))
         return result, took_s
+
+
+def _peek_namespace(body: bytes) -> str:
+    """Return the namespace of a review that is not decoded yet, as the API server writes it; else empty.
+
+    No text in the review looks like it: quotes in texts are escaped.
+    """
+    head = body[:_HEAD_BYTES].partition(b'"object":')[0]
+    matched = _NAMESPACE.search(head)
+    return matched[1].decode() if matched else ""
 
 
 def _time_computation(

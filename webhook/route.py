@@ -1,7 +1,6 @@
 """`POST /route`: pods with claims of owned drivers get the bridge's scheduler."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,8 +8,8 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from admission.objects import recorded_claims, with_templates
-from admission.pods import UNTOUCHED, Answer
+from admission.objects import recorded_claims
+from admission.pods import UNTOUCHED, Answer, postponed
 from admission.routing import Bridge, is_missing_claims, route_pod
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
@@ -20,7 +19,7 @@ from translation.claims import Claim
 from translation.snapshot import TranslationSnapshot
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import POD
-from webhook.reviews import MAX_LOGGED, RETRY_AFTER_S, ReviewRunner, log_review, respond
+from webhook.reviews import BUSY, DEADLINE_S, MAX_LOGGED, ReviewRunner, log_review, respond
 from webhook.validate import ObjectReview, decode_object_review
 
 RETRIES_S: Final = (0.2, 0.8)
@@ -31,7 +30,9 @@ MAX_WAITING: Final = 32
 answered at once, so that pods whose templates never come keep no others from being reviewed."""
 MAX_WAITING_OF_NAMESPACE: Final = 8
 """The same for the pods of one namespace."""
-NOT_READY: Final = "it is not known yet which drivers the bridge owns; try again"
+NOT_READY: Final = "it is not known yet which drivers the bridge owns"
+ANSWER_S: Final = 0.2
+"""Time for the answer, once it is certain that there is none."""
 
 
 class OwnershipEvaluator(Protocol):
@@ -42,8 +43,15 @@ class OwnershipEvaluator(Protocol):
         """Return whether owned drivers, claims and devices are known."""
         ...
 
-    async def evaluate(self, rules: Callable[[Context], Answer]) -> Answer:
-        """Evaluate with the present cluster.
+    async def evaluate(
+        self,
+        rules: Callable[[Context], Answer],
+        *,
+        tenant: str,
+        charge: Callable[[float], None],
+        timeout_s: float,
+    ) -> Answer:
+        """Evaluate with the present cluster; see `RuleEvaluator.evaluate`.
 
         Raises:
             TimeoutError: It takes too long.
@@ -54,8 +62,8 @@ class OwnershipEvaluator(Protocol):
 class RoutingReviewHandler:
     """Answers reviews of pods with claims.
 
-    Without an answer in time the review fails, and so does the creation of the pod: it would get a
-    scheduler that cannot allocate its devices, and could not be given another one.
+    Without an answer in time the creation of the pod is postponed: the pod would get a scheduler that cannot
+    allocate its devices, and could not be given another one.
     """
 
     def __init__(
@@ -87,11 +95,12 @@ class RoutingReviewHandler:
         """Answer a review of a pod.
 
         Raises:
-            web.HTTPException: The body is not such a review, a budget is used up, or there was no
-                answer in time.
+            web.HTTPException: The body is not such a review.
         """
         respond_to = partial(self._respond, http_request)
-        return await self._runner.run(http_request, decode_object_review, respond_to)
+        return await self._runner.run(
+            http_request, decode_object_review, respond_to, busy=postponed, waits=True
+        )
 
     async def _respond(self, http_request: web.BaseRequest, review: ObjectReview) -> web.Response:
         request, target = review.request, review.target
@@ -101,39 +110,37 @@ class RoutingReviewHandler:
         claims = await self._runner.answer(
             http_request, request, lambda: recorded_claims(target, snapshot)
         )
-        answer = await self._route(request, target, target.view, claims)
+        deadline_s = http_request[DEADLINE_S]
+        answer = await self._route(request, target, target.view, claims, deadline_s)
 
         self._metrics.count_review(POD, request.operation, answer)
         log_review("pod.routed", request, answer, pod=review.name[:MAX_LOGGED])
         return respond(request, answer)
 
     async def _route(
-        self, request: AdmissionRequest, target: Target, pod: Pod, claims: Sequence[Claim]
+        self,
+        request: AdmissionRequest,
+        target: Target,
+        pod: Pod,
+        claims: Sequence[Claim],
+        deadline_s: float,
     ) -> Answer:
-        cpu_s = 0.0
+        derived = {claim.template: claim.drivers for claim in claims}
 
         def route(context: Context) -> Answer:
-            nonlocal cpu_s
-            began_s = time.thread_time()
-            try:
-                templates_context = with_templates(context, target.namespace, claims)
-                return route_pod(pod, target.namespace, templates_context, self._bridge)
-            finally:
-                cpu_s += time.thread_time() - began_s
+            return route_pod(pod, target.namespace, context, self._bridge, derived)
 
         try:
-            answer = await self._evaluate(route)
+            answer = await self._evaluate(request, target.namespace, route, deadline_s)
             for pause_s in self._retries_s:
                 if not is_missing_claims(answer) or not await self._pause(
                     target.namespace, pause_s
                 ):
                     break
-                answer = await self._evaluate(route)
+                answer = await self._evaluate(request, target.namespace, route, deadline_s)
         except TimeoutError:
             self._metrics.validation_timeouts.inc()
-            raise _try_again("the webhook is busy; try again") from None
-        finally:
-            self._runner.charge(request, cpu_s)
+            return postponed(BUSY)
         return answer
 
     async def _pause(self, namespace: str, pause_s: float) -> bool:
@@ -150,11 +157,19 @@ class RoutingReviewHandler:
                 del waiting[namespace]
         return True
 
-    async def _evaluate(self, route: Callable[[Context], Answer]) -> Answer:
+    async def _evaluate(
+        self,
+        request: AdmissionRequest,
+        namespace: str,
+        route: Callable[[Context], Answer],
+        deadline_s: float,
+    ) -> Answer:
         if not self._evaluator.knows_ownership:
-            raise _try_again(NOT_READY)
-        return await self._evaluator.evaluate(route)
-
-
-def _try_again(text: str) -> web.HTTPException:
-    return web.HTTPServiceUnavailable(text=text, headers={"Retry-After": RETRY_AFTER_S})
+            return postponed(NOT_READY)
+        left_s = deadline_s - ANSWER_S - asyncio.get_running_loop().time()
+        return await self._evaluator.evaluate(
+            route,
+            tenant=namespace,
+            charge=partial(self._runner.charge, request),
+            timeout_s=max(0.0, left_s),
+        )

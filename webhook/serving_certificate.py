@@ -1,16 +1,22 @@
-"""The serving certificate of this replica: read or mounted, and replaced without a restart.
+"""The certificates of this replica's endpoint: read or mounted, and replaced without a restart.
 
-It is compared with the wall clock from time to time. One that cannot be renewed is served until it
-expires, which readiness shows.
+The serving certificate is compared with the wall clock from time to time. One that cannot be renewed is
+served until it expires, which readiness shows. The authorities of clients are read from a file; while
+that cannot be read, those that were read before stay trusted, and before the first nobody is answered.
 """
 
 import asyncio
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
 from certs.authority import CertificateError
+from certs.rotation import parse_certificates
 from certs.serving import Listener, ServingCertificate
 from kube.client.client import Client
 from kube.errors import KubeError
@@ -73,8 +79,21 @@ class MountedCertificates:
         return None if certificate == current else certificate
 
 
+def read_client_authorities(file: Path) -> Sequence[x509.Certificate]:
+    """Return the certificates in a file, at least one.
+
+    Raises:
+        CertificateError: It holds something else.
+        OSError: It cannot be read.
+    """
+    try:
+        return parse_certificates(file.read_bytes())
+    except CertificateError as error:
+        raise CertificateError(f"{file}: {error}") from error
+
+
 class CertificateWatcher:
-    """Holds the serving certificate, and replaces it when its source has a newer one.
+    """Holds the serving certificate and the authorities of clients, and replaces them by newer ones.
 
     Attributes:
         listener: None before the first certificate.
@@ -86,19 +105,21 @@ class CertificateWatcher:
         now: Clock,
         *,
         resync_s: float,
-        client_authorities: bytes | None = None,
+        client_authority_file: Path | None = None,
     ) -> None:
         """Begin without a certificate.
 
         Args:
             now: The wall clock, with a time zone.
-            resync_s: Between checks of the source.
-            client_authorities: Of client certificates, as PEM; None accepts clients without one.
+            resync_s: Between checks of the source and of the file.
+            client_authority_file: With the authorities of client certificates, as PEM; None accepts
+                clients without one.
         """
         self._source = source
         self._now = now
         self._resync_s = resync_s
-        self._client_authorities = client_authorities
+        self._client_authority_file = client_authority_file
+        self._client_authorities: Sequence[x509.Certificate] = ()
         self.listener: Listener | None = None
 
     def check(self) -> str:
@@ -115,9 +136,15 @@ class CertificateWatcher:
         return self.listener.certificate if self.listener is not None else None
 
     def not_after(self) -> Mapping[str, datetime]:
-        """Return the time at which the certificate expires, for metrics."""
+        """Return the times at which the certificate and the last authority of clients expire, for metrics."""
         certificate = self.certificate()
-        return {} if certificate is None else {"serving": certificate.not_after}
+        serving = {} if certificate is None else {"serving": certificate.not_after}
+        times = [authority.not_valid_after_utc for authority in self._client_authorities]
+        return serving | ({"client-ca": max(times)} if times else {})
+
+    def is_outdated(self, connection: ssl.SSLObject) -> bool:
+        """Return whether a client was accepted by authorities that have been replaced since."""
+        return self.listener is not None and self.listener.is_outdated(connection)
 
     async def wait_first(self) -> Listener:
         """Return the listener once there is a certificate."""
@@ -148,16 +175,45 @@ class CertificateWatcher:
         return min(self._resync_s, max(URGENT_RETRY_S, left_s / 2))
 
     async def _renew(self) -> str:
-        """Replace the certificate if there is a newer one; return what prevented it."""
+        """Replace what is newer in its source; return what prevented it."""
+        problems = (self._renew_client_authorities(), await self._renew_certificate())
+        return "; ".join(problem for problem in problems if problem)
+
+    def _renew_client_authorities(self) -> str:
+        file = self._client_authority_file
+        if file is None:
+            return ""
+        try:
+            authorities = read_client_authorities(file)
+            if authorities == self._client_authorities:
+                return ""
+            if self.listener is not None:
+                self.listener.replace_client_authorities(_pem(authorities))
+        except (CertificateError, OSError) as error:
+            return str(error)
+        self._client_authorities = authorities
+        log.info("client_authorities.replaced", not_after=self.not_after()["client-ca"].isoformat())
+        return ""
+
+    async def _renew_certificate(self) -> str:
+        needs_authorities = self._client_authority_file is not None
+        if needs_authorities and not self._client_authorities:
+            return ""  # What is wrong with their file was said.
         try:
             certificate = await self._source.renew(self.certificate())
             if certificate is None:
                 return ""
             if self.listener is None:
-                self.listener = Listener(certificate, self._client_authorities)
+                authorities = _pem(self._client_authorities) if needs_authorities else None
+                self.listener = Listener(certificate, authorities)
             else:
                 self.listener.replace(certificate)
         except (KubeError, CertificateError, OSError) as error:
             return str(error)
         log.info("certificate.replaced", not_after=certificate.not_after.isoformat())
         return ""
+
+
+def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    """Return certificates as PEM, without the comments that OpenSSL might not read."""
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)

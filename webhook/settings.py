@@ -21,8 +21,9 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     to it. Private control planes that reach nodes on 443 and 10250 only need 10250."""
 
     max_body_bytes: Positive = 7 * MEBIBYTE
-    """A larger body is answered with 413. Two objects of 3 MiB, the most that the API server
-    stores, and one for the envelope; the limit of controller-runtime, too."""
+    """A larger body is answered with 413. The limit of controller-runtime, too: two objects of 3 MiB, the
+    most that a request to the API server may have, and one for the envelope. The API server writes
+    each of `<`, `>` and `&` as six bytes, so an object of 1.2 MiB may be too large."""
 
     read_timeout: PositiveDuration = PositiveDuration(5)
     """A body that has not arrived by then is answered with 408. As long as the API server waits."""
@@ -31,23 +32,24 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     """The same for a body of less than 64 KiB, as nearly all are: an API server sends it at once."""
 
     max_in_flight: Positive = 100
-    """Reviews at a time that have arrived; more are answered with 503 and Retry-After, which the API
-    server honours."""
+    """Reviews at a time that have arrived. A further one waits up to a second for a place, and is then
+    answered with 503."""
 
     max_reading: Positive = 100
     """Bodies at a time that are still arriving. For another one, that which began first is answered
     with 408."""
 
     max_bytes_in_flight: Positive = 64 * MEBIBYTE
-    """Their bodies together, as announced; more are answered likewise. Nine of the largest, or all
+    """Their bodies together, as announced; further ones wait likewise. Nine of the largest, or all
     of `maxInFlight` at a hundred times the usual 6 KiB. An eighth of the memory limit in the
     manifests, since a parsed body takes several times its size."""
 
     user_cpu_fraction: Fraction = 0.25
-    """Of a core, that the reviews of one user, or of one namespace, may use in the long run; more are
-    answered with 503 and Retry-After, while all reviews together take twice as much. An honest pod
-    takes a millisecond. Accounts of kube-system count by namespace only, since they create pods for
-    everybody."""
+    """Of a core, that the reviews of one user, or of one namespace, may use in the long run, evaluations
+    of selectors included. While all reviews together take twice as much, further pods are denied with
+    code 429, for the client to try again a second later, and other objects are admitted without
+    validation. An honest pod takes a millisecond. Accounts of kube-system count by namespace only,
+    since they create pods for everybody."""
 
     user_cpu_burst: PositiveDuration = PositiveDuration(2)
     """Seconds of CPU that a user or namespace may use at once: a rollout of a thousand pods."""
@@ -76,13 +78,16 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     number is random, so that connections of one age do not end together."""
 
     client_ca_file: str | None = None
-    """A file with the authorities of callers; a caller without a certificate of theirs is refused in
-    the handshake. None: anybody who reaches the port may ask, since API servers present no
-    certificate unless configured to."""
+    """A file with the authorities of clients, as PEM. A client without a certificate of one of them is
+    rejected in the TLS handshake, of version 1.3. The file is read again every
+    `certificates.resyncPeriod`; while it cannot be read, what was read before stays in force. None:
+    every client that knows the path is answered, since API servers present no certificate unless
+    configured to."""
 
     client_names: tuple[Name, ...] = ("kube-apiserver",)
-    """With `clientCaFile`: who may ask, by common name or DNS name of the certificate. The authority
-    of API servers' client certificates often signs those of kubelets and people as well."""
+    """With `clientCaFile`: the clients that are answered, by common name or DNS name of the certificate;
+    others get status 403. The authority of API servers' client certificates often signs those of
+    kubelets and people as well."""
 
     drain: Duration = Duration(10)
     """After SIGTERM the endpoint is unready and keeps answering until no review came for so long:

@@ -209,7 +209,22 @@ async def test_bodies_that_are_still_arriving_take_no_place_of_a_review() -> Non
         assert await server.is_answered()
 
 
-async def test_reviews_beyond_the_limit_are_to_be_retried() -> None:
+async def test_a_review_beyond_the_limit_waits_for_a_place() -> None:
+    async with started_server(max_in_flight=1) as server, asyncio.TaskGroup() as group:
+        server.answering.clear()
+        first = group.create_task(server.is_answered())
+        await until(lambda: server.asked == 1)
+        second = group.create_task(server.is_answered())
+        await asyncio.sleep(0.05)
+        server.answering.set()
+
+        assert await first
+        assert await second
+
+
+async def test_a_review_without_a_place_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Retry-After, or the API server would wait for its timeout, and then quote the path."""
+    monkeypatch.setattr("webhook.endpoint.PLACE_WAIT_S", 0.05)
     async with started_server(max_in_flight=1) as server, asyncio.TaskGroup() as group:
         server.answering.clear()
         first = group.create_task(server.is_answered())
@@ -221,7 +236,7 @@ async def test_reviews_beyond_the_limit_are_to_be_retried() -> None:
 
         assert await first
         assert answer.startswith(b"HTTP/1.1 503")
-        assert b"Retry-After: 1" in answer
+        assert b"Retry-After" not in answer
         assert server.registry.get_sample_value("drawbridge_requests_shed_total") == 1
 
 

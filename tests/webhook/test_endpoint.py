@@ -10,15 +10,10 @@ from typing import Any, Final
 
 import pytest
 from aiohttp import ClientConnectorError, ClientError, ClientSession, TCPConnector
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from prometheus_client import CollectorRegistry
 
 from admission.webhook_configuration import MUTATE_PATH
-from certs.authority import Authority, encode_key
+from certs.authority import Authority
 from certs.serving import (
     Listener,
     ServingCertificate,
@@ -26,10 +21,12 @@ from certs.serving import (
     issue_serving_certificate,
 )
 from process.durations import Duration
-from testing.builders import translation_snapshot
+from testing.builders import pod, translation_snapshot
+from testing.client_certificates import client_context
 from testing.fake_api_server import running, until
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
+from testing.webhook_endpoint import review
 from testing.webhook_paths import fixed_path
 from translation.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
@@ -78,6 +75,7 @@ async def started(
         metrics,
         find_path=fixed_path,
         chance=lambda: 0.5,
+        is_outdated=listener.is_outdated,
     )
     await started_endpoint.start(listener.context)
     async with running(started_endpoint.run):
@@ -148,25 +146,7 @@ async def test_no_client_can_keep_an_endpoint_from_ending(registry: CollectorReg
 
 def caller(authority: Authority, name: str, directory: Path) -> ssl.SSLContext:
     """Return the TLS context of a client that has a certificate for a name."""
-    now, life = datetime.now(UTC), timedelta(hours=1)  # noqa: TID251  As above.
-    key = ec.generate_private_key(ec.SECP256R1())
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(authority.certificate.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - life)
-        .not_valid_after(now + life)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .sign(authority.key, hashes.SHA256())
-    )
-    file = directory / "caller.pem"
-    file.write_bytes(encode_key(key) + certificate.public_bytes(Encoding.PEM))
-    context = client_tls_context(LEAF.authority)
-    context.check_hostname = False
-    context.load_cert_chain(file)
-    return context
+    return client_context(authority, name, LEAF, directory)
 
 
 async def request_status(endpoint: Endpoint, context: ssl.SSLContext) -> int:
@@ -196,6 +176,42 @@ async def test_only_named_clients_of_a_trusted_authority_are_allowed(
         async with running(check.run):
             await until(lambda: check.check() != "not called yet")
         assert check.check() == ""
+
+
+async def test_clients_of_authorities_that_are_replaced_get_one_more_answer(
+    registry: CollectorRegistry, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)  # noqa: TID251  As above.
+    old, new = (Authority.create("c", now=now, life=timedelta(hours=1)) for _ in range(2))
+    listener = Listener(LEAF, old.certificate_pem)
+
+    def client(served: Endpoint, authority: Authority) -> ClientSession:
+        context = caller(authority, "kube-apiserver", tmp_path)
+        url = f"https://127.0.0.1:{served.port}"
+        return ClientSession(url, connector=TCPConnector(ssl=context, limit=1))
+
+    async def connection_header(session_: ClientSession) -> str:
+        answer = await session_.post(MUTATE_PATH, json=review(pod()))
+        assert answer.status == 200
+        return answer.headers.get("Connection", "")
+
+    async with (
+        started(registry, listener, client_ca_file="set") as served,
+        client(served, old) as old_client,
+        client(served, new) as new_client,
+    ):
+        assert await connection_header(old_client) == ""
+        listener.replace(LEAF)  # Another serving certificate ends no connection.
+        assert await connection_header(old_client) == ""
+
+        listener.replace_client_authorities(old.certificate_pem + new.certificate_pem)
+        assert await connection_header(old_client) == "close"
+        assert await connection_header(old_client) == ""  # It is as good as before.
+        listener.replace_client_authorities(new.certificate_pem)
+        assert await connection_header(old_client) == "close"
+        with pytest.raises((ClientError, OSError)):
+            await connection_header(old_client)
+        assert await connection_header(new_client) == ""
 
 
 async def test_a_client_that_disconnects_is_no_internal_error(

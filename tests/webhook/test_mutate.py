@@ -75,6 +75,34 @@ async def test_a_malformed_call_is_a_client_error(call: Call, start: StartEndpoi
     assert not endpoint.sample("controller_runtime_webhook_panics_total", webhook=MUTATE_PATH)
 
 
+async def test_who_sends_too_much_reads_the_limit(start: StartEndpoint) -> None:
+    """The API server quotes the message of a Status, and of a text with status 413 nothing."""
+    endpoint = await start()
+
+    answer = await endpoint.client.post(MUTATE_PATH, json=review(pod(name="x" * 70_000)))
+
+    status = await answer.json()
+    assert (status["kind"], status["status"], status["code"]) == ("Status", "Failure", 413)
+    assert "65536 bytes" in status["message"]
+
+
+async def test_a_body_that_arrives_slowly_is_given_up_before_the_caller_does(
+    start: StartEndpoint,
+) -> None:
+    endpoint = await start(read_timeout=PositiveDuration(60))
+    is_answered = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await is_answered.wait()
+
+    async with asyncio.timeout(10):
+        answer = await endpoint.client.post(f"{MUTATE_PATH}?timeout=1s", data=slow(), headers=JSON)
+    is_answered.set()
+
+    assert answer.status == 408
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

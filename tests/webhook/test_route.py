@@ -82,15 +82,17 @@ async def test_nothing_is_routed_where_nothing_is_owned(start: StartEndpoint) ->
 
 
 @pytest.mark.parametrize("problem", [{"knows_ownership": False}, {"times_out": True}])
-async def test_without_an_answer_the_review_fails(
+async def test_without_an_answer_the_creation_is_postponed(
     start: StartEndpoint, problem: dict[str, bool]
 ) -> None:
-    """An admitted pod could not be given its scheduler later."""
+    """An admitted pod could not be given its scheduler later, and a failed call quotes the path."""
     endpoint = await start(rules=FixedEvaluator(translation_snapshot, **problem, **OWNED))
 
-    answer = await endpoint.client.post(ROUTE_PATH, json=review(with_claim()))
+    status, response = await route(endpoint, with_claim())
 
-    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    assert (status, response["allowed"]) == (200, False)
+    assert response["status"]["code"] == 429
+    assert response["status"]["details"]["retryAfterSeconds"] == 1
 
 
 async def test_pods_whose_templates_never_come_keep_no_others_waiting(start: StartEndpoint) -> None:
@@ -125,7 +127,7 @@ class LateEvaluator(FixedEvaluator):
         super().__init__(translation_snapshot, **OWNED)
         self.left = evaluations
 
-    async def evaluate(self, rules: Callable[[Context], Answer]) -> Answer:
+    async def evaluate(self, rules: Callable[[Context], Answer], **_: object) -> Answer:
         self.left -= 1
         templates = {} if self.left > 0 else OWNED["templates"]
         return rules(Context(**{**OWNED, "templates": templates}))

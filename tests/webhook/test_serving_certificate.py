@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from certs.authority import Authority
-from certs.serving import ServingCertificate, issue_serving_certificate
+from certs.serving import ServingCertificate, client_tls_context, issue_serving_certificate
 from controllers.certificates.patches import serving_document
 from kube.api.urls import SECRETS
 from kube.client.client import Client
 from kube.names import NAMESPACE
 from process.certificates import CertificateSettings, Clock
+from testing.client_certificates import client_context, is_accepted
 from testing.fake_api_server import FakeApiServer, running, until
 from webhook.serving_certificate import (
     CertificateWatcher,
@@ -194,3 +196,83 @@ def test_what_is_mounted_reads_as_what_was_signed() -> None:
     assert certificate == ServingCertificate.read(
         certificate.certificate, certificate.key, certificate.authority
     )
+
+
+# --- the authorities of clients -------------------------------------------------------------------
+
+
+class OneCertificate:
+    """A source whose certificate stays."""
+
+    def __init__(self) -> None:
+        self.certificate = serving_certificate(AUTHORITY)
+
+    async def renew(self, current: ServingCertificate | None) -> ServingCertificate | None:
+        return None if current == self.certificate else self.certificate
+
+
+def client_authority() -> Authority:
+    return Authority.create("clients", now=datetime.now(UTC), life=DAY)  # noqa: TID251  As TLS does.
+
+
+@pytest.mark.parametrize("text", [None, b"", b"no certificate"], ids=["absent", "empty", "garbage"])
+async def test_nobody_is_answered_before_the_authorities_of_clients_are_known(
+    tmp_path: Path, text: bytes | None
+) -> None:
+    file, authority = tmp_path / "ca.crt", client_authority()
+    if text is not None:
+        file.write_bytes(text)
+    source = OneCertificate()
+    watcher = CertificateWatcher(source, now, resync_s=0.01, client_authority_file=file)
+
+    assert str(file) in await watcher._renew()
+    assert (watcher.listener, watcher.check()) == (None, "none yet")
+
+    file.write_bytes(authority.certificate_pem)
+    listener = await watcher.wait_first()
+    known = client_context(authority, "kube-apiserver", source.certificate, tmp_path)
+    assert is_accepted(listener, known)
+    assert not is_accepted(listener, client_tls_context(source.certificate.authority))
+
+
+async def test_the_authorities_of_clients_follow_their_file(tmp_path: Path) -> None:
+    file, source = tmp_path / "ca.crt", OneCertificate()
+    authorities = [client_authority() for _ in range(3)]
+    clients = [
+        client_context(authority, "kube-apiserver", source.certificate, tmp_path)
+        for authority in authorities
+    ]
+    first, second, third = (authority.certificate_pem for authority in authorities)
+    file.write_bytes(first)
+    watcher = CertificateWatcher(source, now, resync_s=0.01, client_authority_file=file)
+    listener = await watcher.wait_first()
+
+    def accepted() -> list[bool]:
+        return [is_accepted(listener, client) for client in clients]
+
+    async with running(watcher.run):
+        assert accepted() == [True, False, False]
+        file.write_bytes("# Für die API-Server\n".encode() + first + second)
+        await until(lambda: accepted() == [True, True, False])
+        with capture_logs() as lines:
+            file.write_bytes(b"no certificate")
+            await until(lambda: any(str(file) in line.get("error", "") for line in lines))
+        assert accepted() == [True, True, False], "those that were read before stay"
+        source.certificate = serving_certificate(OTHER)
+        await until(lambda: current(watcher) == source.certificate)
+        assert accepted() == [True, True, False], "another serving certificate changes nothing"
+        file.write_bytes(third)
+        await until(lambda: accepted() == [False, False, True])
+
+    assert watcher.not_after()["client-ca"] == authorities[2].not_after
+
+
+async def test_an_authority_of_clients_that_has_expired_does_not_hide_its_successor(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_bytes(AUTHORITY.certificate_pem + client_authority().certificate_pem)
+    watcher = CertificateWatcher(OneCertificate(), now, resync_s=0.01, client_authority_file=file)
+    await watcher.wait_first()
+
+    assert watcher.not_after()["client-ca"] == AUTHORITY.not_after

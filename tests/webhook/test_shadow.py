@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 from structlog.testing import capture_logs
 
+from process.durations import PositiveDuration
 from testing.builders import Document, admit, gpus, pod, with_changes, workload
 from testing.webhook_endpoint import (
     StartEndpoint,
@@ -39,6 +40,16 @@ async def test_a_pod_is_admitted_as_it_is(
     assert endpoint.sample(REVIEWED, decision="untouched", **labels) == 1
     (line,) = [line for line in logs if line["event"] == "pod.reviewed"]
     assert (line["decision"], line["shadow"]) == (decision, True)
+
+
+async def test_a_user_whose_time_is_used_up_is_not_rejected(start: StartEndpoint) -> None:
+    nothing = PositiveDuration(1e-9)
+    endpoint = await start(options=SHADOW, user_cpu_fraction=1e-9, user_cpu_burst=nothing)
+
+    responses = [await mutate_pod(endpoint, pod(gpus(1))) for _ in range(2)]
+
+    assert [response["allowed"] for response in responses] == [True, True]
+    assert endpoint.sample("drawbridge_requests_over_budget_total") == 1
 
 
 async def test_a_dry_run_is_counted(start: StartEndpoint) -> None:

@@ -1,0 +1,93 @@
+"""Places for the reviews in flight."""
+
+import asyncio
+import math
+from typing import Final
+
+import pytest
+
+from webhook.endpoint import answer_within_s
+from webhook.places import Places
+
+NEVER: Final = math.inf
+LONG_AGO: Final = 0.0
+
+
+async def test_who_finds_no_place_waits_for_one() -> None:
+    places = Places(1, 100)
+    assert await places.take(10, until_s=NEVER)
+    waiting = asyncio.ensure_future(places.take(10, until_s=NEVER))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    places.leave(10)
+
+    assert await waiting
+    assert (places.taken, places.bytes) == (1, 10)
+
+
+async def test_nobody_waits_for_long() -> None:
+    places = Places(1, 100)
+    assert await places.take(10, until_s=NEVER)
+    assert not await places.take(10, until_s=LONG_AGO)
+    places.leave(10)
+
+    assert await places.take(10, until_s=NEVER)
+    assert (places.taken, places.bytes) == (1, 10)
+
+
+async def test_places_are_given_in_order_and_within_the_bytes() -> None:
+    places, order = Places(10, 100), list[int]()
+
+    async def review(size: int) -> None:
+        assert await places.take(size, until_s=NEVER)
+        order.append(size)
+
+    assert await places.take(90, until_s=NEVER)
+    async with asyncio.TaskGroup() as group:
+        for size in (50, 5, 60):
+            group.create_task(review(size))
+        await asyncio.sleep(0)
+        assert not order
+        places.leave(90)
+        await asyncio.sleep(0)
+        assert order == [50, 5]
+        places.leave(50)
+
+    assert order == [50, 5, 60]
+
+
+async def test_who_is_cancelled_leaves_its_place_to_others() -> None:
+    places = Places(1, 100)
+    assert await places.take(0, until_s=NEVER)
+    given, waiting = (asyncio.ensure_future(places.take(0, until_s=NEVER)) for _ in range(2))
+    await asyncio.sleep(0)
+    places.leave(0)
+    given.cancel()  # Its place has just been given to it.
+    await asyncio.wait({given})
+    async with asyncio.timeout(1):
+        assert await waiting
+
+    assert places.taken == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        ("timeout=5s", 3.0),
+        ("timeout=3s", 1.0),
+        ("timeout=2s", 0.01),
+        ("timeout=1s", 0.01),
+        ("timeout=2500ms", 0.5),
+        ("timeout=30s", 3.0),
+        ("timeout=1m", 3.0),
+        ("timeout=-5s", 3.0),
+        ("a=b&timeout=4s", 2.0),
+        ("xtimeout=2s", 3.0),
+        ("timeout=99999999s", 3.0),
+        ("", 3.0),
+    ],
+)
+def test_an_answer_comes_a_second_before_the_caller_can_give_up(query: str, seconds: float) -> None:
+    """The API server rounds the seconds that it waits up, so the last of them may not be there."""
+    assert answer_within_s(query) == seconds

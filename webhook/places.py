@@ -1,0 +1,80 @@
+"""The reviews in flight: so many at a time, and so many bytes. Who finds no place waits for a moment.
+
+A review that is turned away at once fails the request of a user, although most reviews take milliseconds.
+"""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+
+class _Waiting(NamedTuple):
+    size: int
+    place: asyncio.Future[None]
+
+
+class Places:
+    """Places for reviews, given in the order in which they were asked for.
+
+    Attributes:
+        taken: Number of places that are taken.
+        bytes: Size of the reviews that have one.
+    """
+
+    def __init__(self, max_taken: int, max_bytes: int) -> None:
+        """Begin empty.
+
+        Args:
+            max_taken: Places.
+            max_bytes: Size of the reviews that have one.
+        """
+        self.taken = self.bytes = 0
+        self._max_taken = max_taken
+        self._max_bytes = max_bytes
+        self._waiting: deque[_Waiting] = deque()
+
+    async def take(self, size: int, *, until_s: float) -> bool:
+        """Take a place; return False where there is none in time.
+
+        Args:
+            size: Of the review.
+            until_s: How long it waits for one, by the clock of the event loop.
+        """
+        if not self._waiting and self._has_room(size):
+            self._fill(size)
+            return True
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(size, place)
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout_at(until_s):
+                await place
+        except TimeoutError:
+            return False
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.leave(size)
+            raise
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+        return True
+
+    def leave(self, size: int) -> None:
+        """Give a place to those that wait."""
+        self.taken -= 1
+        self.bytes -= size
+        while self._waiting and (
+            self._waiting[0].place.done() or self._has_room(self._waiting[0].size)
+        ):
+            waiting = self._waiting.popleft()
+            if not waiting.place.done():
+                self._fill(waiting.size)
+                waiting.place.set_result(None)
+
+    def _has_room(self, size: int) -> bool:
+        return self.taken < self._max_taken and self.bytes + size <= self._max_bytes
+
+    def _fill(self, size: int) -> None:
+        self.taken += 1
+        self.bytes += size
