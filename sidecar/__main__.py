@@ -8,6 +8,7 @@ Everything that it knows comes from the API and, for what is not written yet, fr
 """
 
 import asyncio
+import os
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 
 from allocator.model.selectors import clear_selector_caches
 from kube.client.client import Client
+from kube.logs import get_logger
 from kube.names import SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
@@ -28,11 +30,19 @@ from process.selectors.engine import WorkerEngine
 from sidecar.binder import Binder, BinderSettings
 from sidecar.explainer import Explainer
 from sidecar.gate_check import GateCheck
+from sidecar.held_back import HeldBackLimits
 from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.plan.ledger import Step
+from sidecar.plan.undecided import UNDECIDED, read_undecided, write_undecided
 from sidecar.seen_claims import SeenClaims
-from sidecar.self_checks import check_drift, measure_lag, watch_scheduler
+from sidecar.self_checks import (
+    DecisionStuck,
+    check_drift,
+    measure_lag,
+    watch_decisions,
+    watch_scheduler,
+)
 from sidecar.server import SchedulerServer
 from sidecar.service import Service
 from sidecar.settings import VARIABLES, Settings
@@ -44,6 +54,9 @@ NOT_LEADING: Final = "this sidecar does not lead"
 FENCE_LAG_S: Final = 1.0
 """Within which the API server's policies learn of a new holder of the Lease."""
 WAITING_FOR_WRITES: Final = "waiting until no write of the leader before can be under way"
+
+
+log = get_logger()
 
 
 class LeaderSession:
@@ -87,22 +100,27 @@ async def serve(process: Process[Settings]) -> None:
             client,
             controller=SIDECAR_REPORTER,
             instance=process.identity,
-            now=process.now,
+            now=process.clock(client),
             count=count_event,
             settings=EventRecorderSettings(per_second=settings.events_per_second),
         )
-        await run_while_leading(
-            process,
-            client,
-            partial(begin, Parts(process, client, session, metrics, recorder, engine)),
-            lease=settings.leader_election.resource_name,
-            election=settings.leader_election,
-            server=settings,
-            registry=registry,
-            loops=[server.run, engine.run, recorder.run, partial(measure_lag, metrics)],
-            checks={"scheduler": session.check},
-            ends_with_lease=True,
-        )
+        try:
+            await run_while_leading(
+                process,
+                client,
+                partial(begin, Parts(process, client, session, metrics, recorder, engine)),
+                lease=settings.leader_election.resource_name,
+                election=settings.leader_election,
+                server=settings,
+                registry=registry,
+                loops=[server.run, engine.run, recorder.run, partial(measure_lag, metrics)],
+                checks={"scheduler": session.check},
+                ends_with_lease=True,
+            )
+        except* DecisionStuck as stuck:
+            log.critical("decision.stuck", error=str(stuck))
+            # The interpreter would wait for the thread.
+            os._exit(1)
 
 
 class Parts(NamedTuple):
@@ -133,8 +151,10 @@ def begin(
         uniform_config_drivers=frozenset(settings.uniform_config_drivers),
         drivers=frozenset(settings.drivers),
         default_strategy=settings.default_strategy,
-        now=process.now,
-        held_back_timeout_s=settings.held_back_timeout,
+        now=process.clock(client),
+        held_back_limits=HeldBackLimits(
+            settings.held_back_timeout, settings.held_back_per_namespace
+        ),
         binding_timeout_s=settings.binding_timeout,
     )
     gates = GateCheck(settings.features(), client.metrics)
@@ -153,7 +173,7 @@ def begin(
         BinderSettings(
             write_deadline_s=settings.write_deadline, binding_timeout_s=settings.binding_timeout
         ),
-        now=process.now,
+        now=process.clock(client),
         count=metrics.count_write,
     )
     explainer = Explainer(state, recorder, engine=engine)
@@ -169,6 +189,7 @@ def begin(
         instance=str(uuid.uuid4()),
         metrics=metrics,
         engine=engine,
+        undecided=read_undecided(term.notes.get(UNDECIDED, "")),
         on_answer=explainer.take_answer,
         on_end=explainer.forget,
     )
@@ -183,7 +204,7 @@ def begin(
         return (state.check() if has_waited.is_set() else WAITING_FOR_WRITES) or gates.problem()
 
     reporter = OwnershipReporter(
-        state, writer, holder=process.identity, problem=problem, now=process.now
+        state, writer, holder=process.identity, problem=problem, now=process.clock(client)
     )
 
     def forget_verdicts() -> None:
@@ -207,7 +228,7 @@ def begin(
                 await service.prepare()
                 exempt_caches()
                 group.create_task(explainer.run())
-                group.create_task(ViewUpdater(state, service, engine=engine).run())
+                group.create_task(ViewUpdater(state, service).run())
                 group.create_task(engine.run_retries(forget_verdicts))
                 group.create_task(check_drift(service, settings.drift_check_period))
         finally:
@@ -224,9 +245,11 @@ def begin(
             binder.run,
             gates.run,
             partial(watch_scheduler, lambda: service.greetings, settings.scheduler_timeout),
+            partial(watch_decisions, service),
         ),
         collectors=(CacheCollector(informers),),
         drain=drain,
+        notes=lambda: {UNDECIDED: write_undecided(service.undecided())},
     )
 
 

@@ -25,9 +25,11 @@ from clusterstate.event_history import EventHistory, HistorySettings
 from clusterstate.kinds import Changes
 from kube.api.core import Pod
 from kube.api.ownership import OwnedDriver
-from kube.cel.engine import SelectorEngine, use_engine
+from kube.cel.scope import AnswerInterrupted, Meter, evaluating
+from kube.interleaving import interleave
 from kube.logs import get_logger
 from kube.runtime.events import EventRecorder, EventResult
+from process.selectors.engine import BlockingEngine, WorkerEngine
 from sidecar.plan.rejections import Code, Rejection
 from sidecar.protocol import Verdict
 from sidecar.state import ClusterState
@@ -37,6 +39,9 @@ PERIOD_S: Final = 1.0
 """Between two looks at what is due."""
 CPU_FRACTION: Final = 0.1
 """Of one core; decisions wait for it where cores are short."""
+MAX_STEPS: Final = 300_000
+"""Steps of one explanation, evaluations of selectors included: a second or two. A pod whose explanation takes
+more gets the words of its condition."""
 MAX_PAUSE_S: Final = 60.0
 RETRY_S: Final = 30.0
 """After a bug."""
@@ -69,7 +74,7 @@ class Explainer:
         state: ClusterState,
         recorder: EventRecorder,
         *,
-        engine: SelectorEngine | None = None,
+        engine: WorkerEngine | None = None,
         settings: HistorySettings = HISTORY,
         period_s: float = PERIOD_S,
         clock: Callable[[], float] = time.monotonic,
@@ -84,6 +89,7 @@ class Explainer:
         self._state = state
         self._recorder = recorder
         self._engine = engine
+        self._blocking_engine: BlockingEngine | None = None
         self._period_s = period_s
         self._clock = clock
         self._names: dict[str, Name] = {}
@@ -114,7 +120,8 @@ class Explainer:
 
     async def run(self) -> None:
         """Explain pods until cancelled."""
-        use_engine(self._engine)  # The threads of this task inherit it.
+        if self._engine is not None:
+            self._blocking_engine = self._engine.blocking()
         while True:
             await asyncio.sleep(self._period_s)
             try:
@@ -141,12 +148,31 @@ class Explainer:
         await asyncio.to_thread(view.cache.apply, changes)
         groups = await asyncio.to_thread(_group, pods, view.cache)
         await self._pause(began)
-        for names, projection in groups:
+        for names, projection in interleave(groups, lambda group: group[0][0][0]):
             changes = view.feed.take()
             began = self._clock()
-            explanation = await asyncio.to_thread(_explain, view.cache, changes, projection)
+            explanation = await asyncio.to_thread(self._explain, view.cache, changes, projection)
             self._record(names, explanation)
             await self._pause(began)
+
+    def _explain(
+        self, cache: ClusterCache, changes: Changes, projection: PodProjection | None
+    ) -> Explanation | None:
+        """Return the explanation of equal pods; None if nodes have devices for them by now, or it takes too much."""
+        cache.apply(changes)
+        if projection is None:
+            return None
+        with evaluating(
+            engine=self._blocking_engine,
+            tenant=projection.pod.metadata.namespace,
+            meter=Meter(MAX_STEPS),
+        ):
+            try:
+                return explain_pending_pod(
+                    cache.cluster, projection, cache.classes, cache.extended_resources
+                )
+            except AnswerInterrupted:
+                return None
 
     async def _pause(self, began: float) -> None:
         """Leave the rest of the core to others."""
@@ -205,15 +231,3 @@ def _group(
         key = projection.key if projection is not None else b""
         groups.setdefault(key, ([], projection))[0].append(name)
     return list(groups.values())
-
-
-def _explain(
-    cache: ClusterCache,
-    changes: Changes,
-    projection: PodProjection | None,
-) -> Explanation | None:
-    """Return the explanation of equal pods; None if nodes have devices for them by now."""
-    cache.apply(changes)
-    if projection is None:
-        return None
-    return explain_pending_pod(cache.cluster, projection, cache.classes, cache.extended_resources)

@@ -1,12 +1,13 @@
 """The devices of pods that were deleted by force, from the end of the pod until they are free."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from kube.api.core import Pod
+from allocator.pods.claims import Name
+from kube.api.core import Node, Pod
 from kube.api.ownership import HeldBackClaim
 from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.api.timestamps import rfc3339
@@ -20,6 +21,18 @@ HIDDEN_END_S: Final = 30.0
 log = get_logger()
 
 
+class HeldBackLimits(NamedTuple):
+    """The bounds of what is held back.
+
+    Attributes:
+        timeout_s: How long devices are held back at most.
+        most_per_namespace: Devices of a driver that a namespace may have held back and get further ones.
+    """
+
+    timeout_s: float
+    most_per_namespace: int
+
+
 class HeldBackDevices:
     """The devices that are held back, and the reports of their drivers.
 
@@ -31,20 +44,22 @@ class HeldBackDevices:
         self,
         *,
         now: Callable[[], datetime],
-        timeout_s: float,
+        limits: HeldBackLimits,
         on_change: Callable[[HeldBackClaim], None],
     ) -> None:
         """Begin with nothing held back.
 
         Args:
             now: The wall clock.
-            timeout_s: How long devices are held back at most.
+            limits: The bounds of what is held back.
             on_change: Called with what is held back, or is not any more.
         """
         self.claims: Final[dict[HeldKey, HeldBackClaim]] = {}
         self._keys_of_claim: dict[str, list[HeldKey]] = {}
         self._now = now
-        self._timeout_s = timeout_s
+        self._timeout_s = limits.timeout_s
+        self._most_per_namespace = limits.most_per_namespace
+        self._device_counts: tuple[int, Mapping[str, int]] = (-1, {})
         self._on_change = on_change
         # Held devices of which the driver said since that containers may use them.
         self._in_use: set[DeviceName] = set()
@@ -83,6 +98,23 @@ class HeldBackDevices:
     def of_claim(self, uid: str) -> tuple[HeldBackClaim, ...]:
         """Return what is held back of a claim, the first that was first."""
         return tuple(self.claims[key] for key in self._keys_of_claim.get(uid, ()))
+
+    def exhausted_namespaces(
+        self, slices: Mapping[Name, ResourceSlice], version: int, nodes: Mapping[str, Node]
+    ) -> frozenset[str]:
+        """Return the namespaces that have as much held back as one may; may be called on any thread.
+
+        Args:
+            version: Of the slices, whose devices are counted once for each.
+        """
+        if not self.claims:
+            return frozenset()
+        if self._device_counts[0] != version:
+            # A copy in one step, since the event loop may change the original meanwhile.
+            self._device_counts = version, held_back.count_devices(list(slices.values()))
+        return held_back.exhausted_namespaces(
+            list(self.claims.values()), self._device_counts[1], nodes, self._most_per_namespace
+        )
 
     def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
         """Hold back the devices of a claim that a pod may still use."""

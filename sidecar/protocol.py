@@ -74,12 +74,15 @@ class Request(Message, frozen=True, kw_only=True):
         reservations: Those that no answer has acknowledged; in hello, all that are in force.
         unreserved: Numbers of reservations that were given up, until an answer came to a request
             that carried them.
+        deadline_millis: How long the plugin waits for the answer; a decision ends with it, and so does
+            the choice of the devices of reserved pods. 0 if it does not say.
     """
 
     scheduler: str = ""
     instance: str = ""
     reservations: tuple[Reservation, ...] = ()
     unreserved: tuple[int, ...] = ()
+    deadline_millis: int = 0
 
 
 class HelloRequest(Request, frozen=True, kw_only=True):
@@ -240,12 +243,15 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
         nodes: With FITS, best first.
         complete: No further node fits. Otherwise, if none of `nodes` passes the other filters, the
             next attempt has to ask for all.
+        unfinished: With UNRESOLVABLE: there is no answer yet. Nobody is evicted, and wake names the pod
+            when it is to be tried again.
     """
 
     verdict: Verdict
     code: str = ""
     nodes: tuple[ScoredNode, ...] = ()
     complete: bool = True
+    unfinished: bool = False
 
 
 class FilterAnswer(Answer, frozen=True, kw_only=True):
@@ -274,8 +280,10 @@ class WakeAnswer(Answer, frozen=True, kw_only=True):
         pods: `namespace/name` of each, the most important first.
         more: There are more, for which to ask again at once.
         rest_millis: Otherwise the time after which to ask again at the earliest, whatever happens.
+        next_millis: Otherwise the time after which to ask again at the latest; 0 if it does not matter.
     """
 
     pods: tuple[str, ...] = ()
     more: bool = False
     rest_millis: int = 0
+    next_millis: int = 0

@@ -1,4 +1,8 @@
-"""Self-checks of the sidecar: the lag of its event loop, drift of the devices in use, a silent scheduler."""
+"""Self-checks of the sidecar.
+
+They notice the lag of its event loop, drift of the devices in use, a silent scheduler, and a decision that
+does not end.
+"""
 
 import asyncio
 import time
@@ -11,12 +15,31 @@ from sidecar.service import Service
 
 LAG_PERIOD_S: Final = 0.5
 SILENCE_PERIOD_S: Final = 1.0
+STUCK_PERIOD_S: Final = 1.0
 FIRST_CALL: Final = 20
 """Times as long a scheduler may take until its first call: its image may have to be pulled."""
 
 
 class SchedulerSilent(LeaseLost):
     """The scheduler beside this process does not call, so the Lease is given back."""
+
+
+class DecisionStuck(LeaseLost):
+    """A decision does not end, so the Lease is given back: a thread cannot be ended but with its process."""
+
+
+async def watch_decisions(
+    service: Service, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Watch that decisions end, until cancelled.
+
+    Raises:
+        DecisionStuck: One does not. The next leader knows about which pod it was.
+    """
+    while (uid := service.stuck_pod()) is None:
+        await sleep(STUCK_PERIOD_S)
+    service.turns.has_stuck(uid)
+    raise DecisionStuck(f"a decision about pod {uid or '(all)'} does not end, so another may lead")
 
 
 async def measure_lag(metrics: SidecarMetrics) -> None:

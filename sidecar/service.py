@@ -6,34 +6,38 @@ the Lease and reading watches. Whatever changes the devices in use waits for the
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import ceil
+from types import MappingProxyType
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from allocator.model.usage import gather_usage
+from allocator.pods.claims import Name
 from kube.api.core import Pod
-from kube.api.resource import ResourceClaim
-from kube.cel.engine import SelectorEngine
+from kube.cel.scope import AnswerInterrupted
 from kube.logs import get_logger
+from process.selectors.engine import WorkerEngine
 from sidecar.binder import Binder, PodReference
 from sidecar.debug_view import reservations_view
-from sidecar.decision_maker import DecisionMaker, ReservedPod
+from sidecar.decision_maker import Attempt, DecisionMaker, ReservedPod
+from sidecar.decision_turns import ABANDONED, DOES_NOT_END, LATE_S, STUCK_S, DecisionTurns
+from sidecar.evaluations import Evaluations
+from sidecar.known_pods import KnownPods
 from sidecar.metrics import SidecarMetrics
-from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
+from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome, find_nodes
 from sidecar.plan.drift import differs
-from sidecar.plan.node_limits import limits_nodes
 from sidecar.plan.placement import Placement
-from sidecar.plan.pod_claims import claim_names
 from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
 from sidecar.plan.rejections import Code, Rejection, failed_rejection
-from sidecar.plan.reservations import Difference, Reservations, accept, finish, greet
+from sidecar.plan.reservations import Difference, Reservations
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waiting import WaitingPods
 from sidecar.plan.waking import Woken, find_placeable
-from sidecar.plan.writes import consumers
+from sidecar.promises import UNKNOWN_POD, Promises
 from sidecar.protocol import (
     FilterAnswer,
     FilterRequest,
@@ -44,7 +48,6 @@ from sidecar.protocol import (
     PreFilterAnswer,
     PreFilterRequest,
     Request,
-    Reservation,
     ReservationsView,
     UnreserveRequest,
     Verdict,
@@ -55,16 +58,14 @@ from sidecar.protocol import (
 from sidecar.seen_claims import SeenClaims
 from sidecar.state import ClusterState
 
-MAX_PODS: Final = 4096
-"""Pods that PreFilter saw, remembered with all their fields."""
-
-UNKNOWN_POD: Final = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
 FIND_NODES: Final = "find_nodes"
 REST_PER_PLAN: Final = 4
 """Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
 plans. What happens meanwhile is planned together."""
 MAX_REST_S: Final = 1.0
 
+EVALUATION_WAIT_S: Final = 0.1
+"""How long the scheduler waits for evaluations of a pod's selectors; they go on beside other decisions."""
 T = TypeVar("T")
 
 log = get_logger()
@@ -79,8 +80,8 @@ class Service:
 
     Attributes:
         instance: Random text of this service.
-        reservations: Those in force.
         greetings: How often a scheduler has said hello.
+        turns: Which pods are decided about.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class Service:
         *,
         instance: str,
         metrics: SidecarMetrics,
-        engine: SelectorEngine | None = None,
+        engine: WorkerEngine | None = None,
+        undecided: Mapping[str, int] = MappingProxyType({}),
         on_answer: Callable[[Pod, Rejection | None], None] = lambda _pod, _rejection: None,
         on_end: Callable[[str], None] = lambda _uid: None,
         clock: Callable[[], float] = time.monotonic,
@@ -101,26 +103,27 @@ class Service:
         Args:
             seen_claims: Waits for what the scheduler has seen.
             engine: Evaluates selectors; None evaluates them here.
+            undecided: See `DecisionTurns`.
             on_answer: Called with each answer of PreFilter: why the pod is rejected, None if not.
             on_end: Called with the UID of each pod that was bound or deleted.
             clock: Monotonic seconds.
         """
         self.instance: Final = instance
-        self.reservations = Reservations()
+        self._pods = KnownPods(state)
+        self._promises = Promises(state, self._pods.find)
         self.greetings = 0
         self._state = state
         self._binder = binder
         self._seen_claims = seen_claims
         self._metrics = metrics
-        self._decisions = DecisionMaker(state, metrics, engine)
+        self.turns: Final = DecisionTurns(undecided, clock=clock)
+        self._decisions = DecisionMaker(
+            state, metrics, engine, on_decision=self.turns.end, clock=clock
+        )
+        self._evaluations = Evaluations(engine)
         self._on_answer = on_answer
         self._on_end = on_end
         self._turn = asyncio.Lock()
-        # Reservations have arrived whose devices are not chosen yet.
-        self._promising = False
-        self._pods: OrderedDict[str, Pod] = OrderedDict()
-        # Reservations whose devices were not free any more when they arrived.
-        self._rejected: dict[str, Rejection] = {}
         # Pods whose claims were written: a Binding without an answer may be made after later attempts, too.
         self._written: set[str] = set()
         self._waiting = WaitingPods(clock)
@@ -145,16 +148,17 @@ class Service:
     async def hello(self, request: HelloRequest) -> HelloAnswer:
         """Take over the reservations of a scheduler."""
         self.greetings += 1
-        problem = self._state.check()
+        problem = self._state.check() or (DOES_NOT_END if self.stuck_pod() is not None else "")
         self._state.count_drivers()
         is_known = request.scheduler == self.reservations.scheduler
-        has_news = not is_known or accept(self.reservations, request)[0] is not self.reservations
+        has_news = not is_known or self._promises.has_news(request)
         if has_news and not problem:
+            deadline_s = self._decisions.deadline_s(request)
             async with self._turn:
-                self.reservations, difference = greet(self.reservations, request)
-                await self._apply(difference)
+                await self._apply(self._promises.greet(request), deadline_s)
                 if not is_known:
                     self._waiting.begin(self._state.consumers.pods.values())
+                    self.turns.begin(self._state.consumers.pods.keys())
         return HelloAnswer(
             instance=self.instance,
             acknowledged=self.reservations.acknowledged,
@@ -167,49 +171,69 @@ class Service:
 
     async def prefilter(self, request: PreFilterRequest) -> PreFilterAnswer:
         """Return the nodes that have devices for a pod."""
-        pod = request.pod
-        self._remember(pod)
+        pod, deadline_s = request.pod, self._decisions.deadline_s(request)
+        self._pods.add(pod)
         self._dry_run = (pod.metadata.uid, DryRunBudget())
-        outcome: Fits | NoDevicesNeeded | Rejection | None = await self._seen_claims.wait(request)
-        async with self._turn:
-            if outcome is None:
-                decide = partial(find_nodes, pod, all_nodes=request.all)
-                about = None if request.all else pod
-                outcome = await self._accept_and_decide(request, FIND_NODES, decide, about=about)
-            else:
-                await self._accept(request)
+        outcome: Outcome | None = self.turns.turn_away(pod)
+        if outcome is None:
+            outcome = await self._seen_claims.wait(request)
+        if outcome is None:
+            outcome = await self._decide_about(request, deadline_s)
+        else:
+            async with self._turn:
+                await self._accept(request, deadline_s)
+        if not (isinstance(outcome, Rejection) and outcome.is_unfinished):
+            self._evaluations.forget(pod.metadata.uid)
         acknowledged_number = self.reservations.acknowledged
         if pod.metadata.uid in self._pods:  # It was not bound or deleted meanwhile.
             self._waiting.take(pod, outcome)
             self._on_answer(pod, outcome if isinstance(outcome, Rejection) else None)
-        if isinstance(outcome, Fits):
-            return PreFilterAnswer(
-                instance=self.instance,
-                acknowledged=acknowledged_number,
-                verdict=Verdict.FITS,
-                nodes=outcome.nodes,
-                complete=outcome.complete,
-            )
-        if isinstance(outcome, NoDevicesNeeded):
-            return PreFilterAnswer(
-                instance=self.instance, acknowledged=acknowledged_number, verdict=Verdict.SKIP
-            )
-        self._metrics.count_rejection(outcome.code)
-        return PreFilterAnswer(
-            instance=self.instance,
-            acknowledged=acknowledged_number,
-            verdict=outcome.verdict,
-            code=outcome.code,
-            message=outcome.message,
+        answer = PreFilterAnswer(
+            instance=self.instance, acknowledged=acknowledged_number, verdict=Verdict.SKIP
         )
+        match outcome:
+            case Fits(nodes=nodes, complete=is_complete):
+                return replace(answer, verdict=Verdict.FITS, nodes=nodes, complete=is_complete)
+            case Rejection(verdict=verdict, code=code, message=message, is_unfinished=unfinished):
+                self._metrics.count_rejection(code)
+                return replace(
+                    answer, verdict=verdict, code=code, message=message, unfinished=unfinished
+                )
+            case NoDevicesNeeded():
+                return answer
+
+    async def _decide_about(self, request: PreFilterRequest, deadline_s: float) -> Outcome:
+        """Find the nodes for a pod; wait for a moment for what has to be evaluated first."""
+        pod, uid = request.pod, request.pod.metadata.uid
+        until_s = min(deadline_s, self._clock() + EVALUATION_WAIT_S)
+        about = None if request.all else pod
+
+        def decide(snapshot: Snapshot) -> Outcome:
+            return find_nodes(pod, snapshot, all_nodes=request.all)
+
+        undecided: Outcome = ABANDONED
+        while True:
+            attempt = self._decisions.attempt(
+                pod, deadline_s=deadline_s, keeps_verdicts=self._evaluations.has(uid)
+            )
+            async with self._turn:
+                outcome = await self._accept_and_decide(
+                    request, FIND_NODES, decide, about=about, attempt=attempt, undecided=undecided
+                )
+            if not isinstance(outcome, Rejection) or not outcome.is_unfinished:
+                return outcome
+            if attempt.engine is None or not await self._evaluations.ask(
+                uid, pod.metadata.namespace, attempt.engine.demand, until_s - self._clock()
+            ):
+                return outcome
 
     async def filter(self, request: FilterRequest) -> FilterAnswer:
         """Return whether a pod fits on a node with other pods than there are."""
-        pod = self._find_pod(request.pod_uid)
+        pod, deadline_s = self._pods.find(request.pod_uid), self._decisions.deadline_s(request)
         async with self._turn:
             outcome: Placement | Rejection = UNKNOWN_POD
             if pod is None:
-                await self._accept(request)
+                await self._accept(request, deadline_s)
             else:
                 outcome = await self._accept_and_decide(
                     request,
@@ -222,6 +246,8 @@ class Service:
                         added_pods=request.added,
                         dry_run=self._dry_run_of(request.pod_uid),
                     ),
+                    attempt=self._decisions.attempt(pod, deadline_s=deadline_s),
+                    undecided=ABANDONED,
                 )
         rejection = outcome if isinstance(outcome, Rejection) else None
         return FilterAnswer(
@@ -235,23 +261,31 @@ class Service:
 
     async def wake(self, request: WakeRequest) -> WakeAnswer:
         """Return the waiting pods that could be placed now."""
+        deadline_s = self._decisions.deadline_s(request)
         if len(self._waiting):
             await self._seen_claims.wait_newest(request.newest_claim_version)
         woken, rest_s = Woken((), more=False), 0.0
         async with self._turn:
-            await self._accept(request)
+            await self._accept(request, deadline_s)
+            unfinished_pods = self._waiting.unfinished()
+            ready = self.turns.ready(unfinished_pods, self._evaluations.is_pending)
+            self._waiting.wake(ready.pods, more=False)
             waiting = self._waiting.due(self._state.version)
             if waiting:
                 began = self._clock()
-                woken = await self._decisions.decide("wake", partial(find_placeable, waiting))
+                woken = await self._decide("wake", partial(find_placeable, waiting), woken)
                 self._waiting.wake(woken.pods, more=woken.more)
                 rest_s = min(REST_PER_PLAN * (self._clock() - began), MAX_REST_S)
         return WakeAnswer(
             instance=self.instance,
             acknowledged=self.reservations.acknowledged,
-            pods=tuple(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in woken.pods),
+            pods=tuple(
+                f"{pod.metadata.namespace}/{pod.metadata.name}"
+                for pod in (*ready.pods, *woken.pods)
+            ),
             more=woken.more,
             rest_millis=ceil(rest_s * 1000),
+            next_millis=ceil(ready.next_s * 1000) if unfinished_pods else 0,
         )
 
     async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
@@ -271,32 +305,27 @@ class Service:
         if reservation is not None:
             if request.number and reservation.number > request.number:
                 return self._answer(Verdict.OK)  # The pod was tried again since.
-            self.reservations, difference = accept(
-                self.reservations, Request(unreserved=(reservation.number,))
-            )
-            self._end(difference)
-        pod = self._find_pod(request.pod_uid)
-        if pod is not None and not self._is_bound(request.pod_uid):
+            given_up = Request(unreserved=(reservation.number,))
+            self._promises.end(self._promises.accept(given_up))
+        pod = self._pods.find(request.pod_uid)
+        if pod is not None and not self._pods.is_bound(request.pod_uid):
             reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
             # A pod whose PreBind succeeded may be bound, whatever the scheduler was told.
             deallocate = request.pod_uid not in self._written
-            for name in claim_names(pod):
-                claim = self._state.claims.store.get(name)
-                if claim is not None:
-                    await self._binder.release(
-                        reference, name, claim.metadata.uid, deallocate=deallocate
-                    )
+            for name, claim in self._pods.claims_of(pod):
+                await self._binder.release(
+                    reference, name, claim.metadata.uid, deallocate=deallocate
+                )
         return self._answer(Verdict.OK)
 
     async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
         """Release a claim of the pod's own that keeps it from nodes, or wait for a release that helps it."""
         await self._accept_in_turn(request)
-        pod = self._find_pod(request.pod_uid)
+        pod = self._pods.find(request.pod_uid)
         if pod is None:
             return self._answer(Verdict.CONTINUE)
         reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
-        for claim in self._releasable(pod):
-            name = (claim.metadata.namespace, claim.metadata.name)
+        for name, claim in self._pods.releasable_claims(pod):
             if await self._binder.release(reference, name, claim.metadata.uid, deallocate=True):
                 return self._answer(
                     Verdict.RELEASED, message=f"deallocated ResourceClaim {name[1]}"
@@ -312,7 +341,9 @@ class Service:
         if not (self._state.consumers.releasing or self._state.consumers.terminating):
             return False
         async with self._turn:
-            claims = await self._decisions.decide("await_release", partial(awaited_claims, pod))
+            claims = await self._decide(
+                "await_release", partial(awaited_claims, pod), frozenset[Name](), pod=pod
+            )
             if claims:
                 self._waiting.await_release(pod, claims)
             return bool(claims)
@@ -339,19 +370,41 @@ class Service:
 
     # --- reservations -----------------------------------------------------------------------------
 
+    @property
+    def reservations(self) -> Reservations:
+        """The reservations in force."""
+        return self._promises.reservations
+
     async def _accept_in_turn(self, request: Request) -> None:
         self._check(request)
-        has_news = accept(self.reservations, request)[0] is not self.reservations
-        if not has_news and not self._promising:
+        if not self._promises.has_news(request) and not self._promises.is_promising:
             return
+        deadline_s = self._decisions.deadline_s(request)
         async with self._turn:
-            await self._accept(request)
+            await self._accept(request, deadline_s)
 
-    async def _accept(self, request: Request) -> None:
+    async def _accept(self, request: Request, deadline_s: float) -> None:
         """Take the reservations of a request; called in turn."""
         self._check(request)
-        self.reservations, difference = accept(self.reservations, request)
-        await self._apply(difference)
+        await self._apply(self._promises.accept(request), deadline_s)
+
+    async def _apply(self, difference: Difference, deadline_s: float) -> None:
+        """Take back and make promises."""
+        with self._begin(difference) as reserved_pods:
+            await self._decisions.place(reserved_pods, self._promises.hold_claims, deadline_s)
+
+    @contextmanager
+    def _begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
+        for reservation in difference.begun:
+            self._waiting.end(reservation.pod_uid)
+        with self._promises.begin(difference) as reserved_pods:
+            yield reserved_pods
+
+    def _check(self, request: Request) -> None:
+        if (request.instance, request.scheduler) != (self.instance, self.reservations.scheduler):
+            raise UnknownScheduler
+
+    # --- decisions --------------------------------------------------------------------------------
 
     async def _accept_and_decide(
         self,
@@ -359,126 +412,74 @@ class Service:
         kind: str,
         decide: Callable[[Snapshot], T],
         *,
+        attempt: Attempt,
+        undecided: T,
         about: Pod | None = None,
     ) -> T:
         """Take the reservations of a request, then make a decision; called in turn.
 
         Args:
+            attempt: For whom, and until when.
+            undecided: The outcome if nobody waits for it any more, or it takes too much time.
             about: The pod whose requests tell how long the decision takes; None if they do not.
         """
         self._check(request)
-        self.reservations, difference = accept(self.reservations, request)
-        with self._promises(difference) as reserved_pods:
-            return await self._decisions.place_and_decide(
-                reserved_pods, self._hold_claims, kind, decide, about=about
-            )
+        with self._begin(self._promises.accept(request)) as reserved_pods:
+            try:
+                return await self._decisions.place_and_decide(
+                    reserved_pods,
+                    self._promises.hold_claims,
+                    kind,
+                    decide,
+                    about=about,
+                    attempt=attempt,
+                )
+            except AnswerInterrupted:
+                return undecided
 
-    def _check(self, request: Request) -> None:
-        if (request.instance, request.scheduler) != (self.instance, self.reservations.scheduler):
-            raise UnknownScheduler
-
-    async def _apply(self, difference: Difference) -> None:
-        """Take back and make promises."""
-        with self._promises(difference) as reserved_pods:
-            await self._decisions.place(reserved_pods, self._hold_claims)
-
-    @contextmanager
-    def _promises(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
-        """Take back what ended; yield the pods whose devices have to be chosen in the block."""
-        self._end(difference)
-        reserved_pods = [
-            ReservedPod(reservation, pod)
-            for reservation in difference.begun
-            if (pod := self._reserved_pod(reservation)) is not None
-        ]
-        self._promising = bool(reserved_pods)
+    async def _decide(
+        self, kind: str, decide: Callable[[Snapshot], T], undecided: T, *, pod: Pod | None = None
+    ) -> T:
+        """Make a decision; called in turn. See `_accept_and_decide`."""
         try:
-            yield reserved_pods
-        finally:
-            self._promising = False
+            return await self._decisions.decide(kind, decide, self._decisions.attempt(pod))
+        except AnswerInterrupted:
+            return undecided
 
-    def _end(self, difference: Difference) -> None:
-        for reservation in difference.ended:
-            self._state.unreserve(reservation.pod_uid)
-            self._rejected.pop(reservation.pod_uid, None)
+    def stuck_pod(self) -> str | None:
+        """Return the UID of the pod whose decision does not end, empty for one about all; None if none is."""
+        return self._decisions.overdue_pod(STUCK_S)
 
-    def _reserved_pod(self, reservation: Reservation) -> Pod | None:
-        """Return the pod of a reservation that begins; None if it is not known."""
-        uid = reservation.pod_uid
-        self._waiting.end(uid)
-        pod = self._find_pod(uid) or self._state.pod(
-            reservation.pod_namespace, reservation.pod_name
-        )
-        if pod is None or pod.metadata.uid != uid:
-            self._rejected[uid] = UNKNOWN_POD
-            return None
-        return pod
-
-    def _hold_claims(self, reserved_pod: ReservedPod, placement: Placement | Rejection) -> None:
-        """Promise the devices that a pod gets on its node."""
-        reservation, pod = reserved_pod
-        uid = reservation.pod_uid
-        if isinstance(placement, Rejection):
-            self._rejected[uid] = placement
-            log.info("reservation.rejected", pod=uid, node=reservation.node, code=placement.code)
-            return
-        for claim, allocation in placement.allocations:
-            self._state.reserve(claim, allocation, uid)
-        for name in claim_names(pod):
-            stored_claim = self._state.claims.store.get(name)
-            if stored_claim is not None:
-                self._state.join(stored_claim, uid)
+    def undecided(self) -> Mapping[str, int]:
+        """Return the pods whose decision did not end, or is too late, and how often."""
+        late_uid = self._decisions.overdue_pod(LATE_S)
+        return {**({late_uid: 1} if late_uid else {}), **self.turns.undecided}
 
     # --- writing ----------------------------------------------------------------------------------
 
     async def _bind(self, request: PreBindRequest) -> Rejection | None:
         uid = request.pod_uid
-        rejection = self._rejected.get(uid)
+        rejection = self._promises.rejection(uid)
         if rejection is not None:
             return rejection
-        pod = self._find_pod(uid)
+        pod = self._pods.find(uid)
         node = self._state.node(request.node)
         if pod is None or node is None or uid not in self.reservations.by_pod:
             return failed_rejection(Code.POD_UNKNOWN, "the pod has no reservation")
-        claims = [
-            (name, claim.metadata.uid)
-            for name in claim_names(pod)
-            if (claim := self._state.claims.store.get(name)) is not None
-        ]
+        claims = [(name, claim.metadata.uid) for name, claim in self._pods.claims_of(pod)]
         reference = PodReference(uid, request.pod_namespace, request.pod_name)
         return await self._binder.bind(reference, node, claims)
 
-    def _releasable(self, pod: Pod) -> list[ResourceClaim]:
-        """Return the claims that only this pod has and that keep it from some node."""
-        return [
-            claim
-            for name in claim_names(pod)
-            if (claim := self._state.claims.store.get(name)) is not None
-            and all(consumer.uid == pod.metadata.uid for consumer in consumers(claim))
-            and limits_nodes(claim, self._state.nodes.values(), cutoff=self._state.binding_cutoff)
-            and self._state.owns(claim)
-        ]
-
     # --- pods -------------------------------------------------------------------------------------
-
-    def _remember(self, pod: Pod) -> None:
-        self._pods[pod.metadata.uid] = pod
-        self._pods.move_to_end(pod.metadata.uid)
-        if len(self._pods) > MAX_PODS:
-            self._pods.popitem(last=False)
-
-    def _is_bound(self, uid: str) -> bool:
-        pod = self._state.consumers.pods.get(uid)
-        return pod is not None and bool(pod.spec.node_name)
 
     def _forget(self, uid: str) -> None:
         """Forget a pod that was bound or deleted."""
-        self.reservations = finish(self.reservations, uid)
-        self._state.unreserve(uid)
-        self._pods.pop(uid, None)
-        self._rejected.pop(uid, None)
+        self._promises.forget(uid)
+        self._pods.forget(uid)
         self._waiting.end(uid)
         self._written.discard(uid)
+        self._evaluations.forget(uid)
+        self.turns.forget(uid)
         self._on_end(uid)
 
     def _dry_run_of(self, uid: str) -> DryRunBudget:
@@ -486,9 +487,6 @@ class Service:
         if self._dry_run[0] != uid:  # Its PreFilter was answered by the process before this one.
             self._dry_run = (uid, DryRunBudget())
         return self._dry_run[1]
-
-    def _find_pod(self, uid: str) -> Pod | None:
-        return self._pods.get(uid) or self._state.consumers.pods.get(uid)
 
     def _answer(self, verdict: Verdict, code: str = "", message: str = "") -> VerdictAnswer:
         return VerdictAnswer(

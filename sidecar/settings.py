@@ -70,6 +70,11 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     """For devices of a pod that was deleted by force, whose containers may run on: nobody gets them for
     so long, unless the driver says earlier that they are free."""
 
+    held_back_per_namespace: Positive = 8
+    """Devices of one driver that are held back of pods of one namespace, after which other pods of this
+    namespace wait: whoever deletes pods by force keeps no more from others. At most a fourth of the
+    driver's devices, and one at least; those of nodes that do not respond are not counted."""
+
     own_claims_timeout: PositiveDuration = PositiveDuration(2)
     """For seeing the claims of a pod as the scheduler has seen them; then the attempt is repeated."""
 
@@ -85,7 +90,7 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
 
     uniform_config_drivers: tuple[str, ...] = tuple(sorted(UNIFORM_CONFIG_DRIVERS))
     """Drivers that reject a pod if the sharing configuration of its device contradicts that of
-    another tenant. Such devices are not given together."""
+    a co-tenant. Such devices are not given together."""
 
     events_per_second: Rate = 20.0
     """At most; the others wait."""

@@ -34,7 +34,7 @@ from kube.runtime.informers import InformerFactory, Subscription, unsynced_resou
 from sidecar.consumers import ConsumerIndex
 from sidecar.device_view import DeviceView, NextView
 from sidecar.fence_view import FenceView
-from sidecar.held_back import HeldBackDevices
+from sidecar.held_back import HeldBackDevices, HeldBackLimits
 from sidecar.plan import ledger
 from sidecar.plan.fence import Fence
 from sidecar.plan.held_back import (
@@ -86,7 +86,7 @@ class ClusterState:
         drivers: frozenset[str],
         default_strategy: str,
         now: Callable[[], datetime],
-        held_back_timeout_s: float,
+        held_back_limits: HeldBackLimits,
         binding_timeout_s: float,
     ) -> None:
         """Subscribe to what decides about devices.
@@ -94,7 +94,7 @@ class ClusterState:
         Args:
             drivers: Those whose devices may be given, beside those of the AllocatorOwnership.
             now: The wall clock.
-            held_back_timeout_s: How long devices are held back at most.
+            held_back_limits: The bounds of what is held back.
             binding_timeout_s: For the binding conditions of devices, from their allocation.
         """
         self._now = now
@@ -138,7 +138,7 @@ class ClusterState:
         self._allocated: dict[str, Name] = {}
         self._has_read_status = False
         self.held_back: Final = HeldBackDevices(
-            now=now, timeout_s=held_back_timeout_s, on_change=self._held_back_changed
+            now=now, limits=held_back_limits, on_change=self._held_back_changed
         )
         self.version = self.slices_version = 0
 
@@ -305,6 +305,9 @@ class ClusterState:
             claims_of=self.consumers.claims_of,
             releasing=frozenset(self.consumers.releasing),
             lowest_priority=self.consumers.lowest_priority,
+            exhausted_namespaces=self.held_back.exhausted_namespaces(
+                self.slices, self.slices_version, cache.cluster.nodes
+            ),
             drivers=self.drivers,
             eligible_nodes=self._eligible_nodes,
             default_strategy=self._default_strategy,

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kube.cel.engine import SelectorEngine, use_engine
 from kube.logs import get_logger
 from sidecar.device_view import NextView
 from sidecar.service import Service
@@ -33,7 +32,6 @@ class ViewUpdater:
         state: ClusterState,
         service: Service,
         *,
-        engine: SelectorEngine | None = None,
         period_s: float = PERIOD_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -41,18 +39,15 @@ class ViewUpdater:
 
         Args:
             service: Gives turns.
-            engine: Evaluates selectors; None evaluates them on the thread.
             clock: Monotonic seconds.
         """
         self._state = state
         self._service = service
-        self._engine = engine
         self._period_s = period_s
         self._clock = clock
 
     async def run(self) -> None:
         """Keep the view up to date until cancelled."""
-        use_engine(self._engine)  # The threads of this task inherit it.
         while True:
             await self._state.inventory_changed.wait()
             self._state.inventory_changed.clear()

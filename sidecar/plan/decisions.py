@@ -19,6 +19,7 @@ from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
+from kube.cel.scope import AnswersPending, metered
 from sidecar.plan.binding import binding_rejection, binding_state
 from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
 from sidecar.plan.placement import (
@@ -32,8 +33,8 @@ from sidecar.plan.placement import (
     place,
     resolve,
 )
-from sidecar.plan.pod_claims import find_claims
-from sidecar.plan.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
+from sidecar.plan.pod_claims import find_placeable_claims
+from sidecar.plan.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 from sidecar.protocol import MAX_NODES, ScoredNode
@@ -48,8 +49,10 @@ several answers."""
 MAX_PARTS: Final = 60
 """Parts of an answer while no node fits."""
 ANSWER_STEPS: Final = 50_000
-"""Steps of an answer, all parts together and what is kept for nominated pods: about a second. What was
-searched is remembered, so that the next answer goes on from there."""
+"""Steps of an answer, all parts together, evaluations of selectors, and what is kept for nominated pods:
+half a second. What was searched and evaluated is remembered, so that the next answer goes on from there."""
+EVALUATING: Final = "the selectors of the pod's ResourceClaims are being evaluated"
+SEARCHING: Final = "the search for devices goes on with the next attempt"
 _KNOWN_ONLY: Final = Limits(nodes=0, searches=0, steps=0)
 
 _NEVER: Final = "Never"
@@ -70,6 +73,9 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
 
 
+Outcome = Fits | NoDevicesNeeded | Rejection
+
+
 def find_nodes(
     pod: Pod,
     snapshot: Snapshot,
@@ -78,7 +84,7 @@ def find_nodes(
     keeps_nominations: bool = True,
     limits: Limits = ANSWER_LIMITS,
     max_parts: int = MAX_PARTS,
-) -> Fits | NoDevicesNeeded | Rejection:
+) -> Outcome:
     """Return the nodes that have the devices for a pod.
 
     Args:
@@ -88,7 +94,7 @@ def find_nodes(
         limits: Cost of a part of the answer.
         max_parts: Parts while no node fits.
     """
-    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection):
         return claims
     if not claims.open and not claims.held:
@@ -105,9 +111,10 @@ def find_nodes(
         return pending
     strategy = choose_strategy(pod, claims.open, snapshot)
     rivals = nominated_rivals(pod, snapshot) if keeps_nominations else ()
-    return _Question(pod, claims, pending, strategy, snapshot, rivals=rivals).answer(
-        limits, max_parts, all_nodes=all_nodes
-    )
+    with metered(ANSWER_STEPS):
+        return _Question(pod, claims, pending, strategy, snapshot, rivals=rivals).answer(
+            limits, max_parts, all_nodes=all_nodes
+        )
 
 
 class _Question:
@@ -167,9 +174,8 @@ class _Question:
                     Code.NO_DEVICES, "free devices are kept for pods that others were evicted for"
                 )
         if not ranked_nodes.is_known:
-            return failed_rejection(
-                Code.BUDGET_EXHAUSTED, "the search for devices goes on with the next attempt"
-            )
+            is_pending = isinstance(ranked_nodes.interruption, AnswersPending)
+            return unfinished(EVALUATING if is_pending else SEARCHING)
         return self._rejection(ranked_nodes)
 
     def _kept_nodes(self, nodes: Iterable[ScoredNode]) -> frozenset[str]:
@@ -198,7 +204,8 @@ class _Question:
         ranked_nodes = self._rank(limit, limits)
         for _ in range(max_parts - 1):
             is_enough = ranked_nodes.nodes and not all_nodes
-            if ranked_nodes.is_known or is_enough or self._budget.is_spent:
+            is_over = self._budget.is_spent or ranked_nodes.interruption is not None
+            if ranked_nodes.is_known or is_enough or is_over:
                 break
             ranked_nodes = self._rank(limit, limits)
         return ranked_nodes

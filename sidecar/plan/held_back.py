@@ -12,13 +12,15 @@ Source: k8s.io/kubernetes v1.37.1, pkg/kubelet/status/status_manager.go, canBeDe
 pkg/controller/resourceclaim/controller.go, syncClaim.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec.structs import replace
 
 from allocator.pods.claims import Name, allocation_of
-from kube.api.core import FINISHED_PHASES, Pod
+from kube.api.core import FINISHED_PHASES, Node, Pod
 from kube.api.meta import ObjectMeta
 from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.resource import (
@@ -38,6 +40,13 @@ DeviceName = tuple[str, str, str]
 HeldKey = tuple[str, str]
 """UID of the claim that had the devices, and of the pod that may use them: a claim may be allocated again,
 and several pods may share it."""
+MAX_PART: Final = 4
+"""One of so many devices of a driver, and one at least, is what a namespace may have held back of it,
+however many the setting allows: few devices are all that a small cluster has."""
+OUT_OF_REACH_TAINTS: Final = frozenset(
+    {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
+)
+"""Of nodes whose devices nobody could use now, held back or not."""
 
 
 def may_run(pod: Pod) -> bool:
@@ -106,6 +115,58 @@ def devices_in_use(slices: Iterable[ResourceSlice]) -> frozenset[DeviceName]:
         for device in resource_slice.spec.devices or ()
         if any(taint.key == IN_USE_TAINT for taint in device.taints or ())
     )
+
+
+def exhausted_namespaces(
+    held_claims: Iterable[HeldBackClaim],
+    device_counts: Mapping[str, int],
+    nodes: Mapping[str, Node],
+    most_devices: int,
+) -> frozenset[str]:
+    """Return the namespaces that have as many devices held back as one may; they get no further ones.
+
+    Whoever may delete pods by force would otherwise take the devices of others out of use, one after the
+    other, with a quota of one. Devices of a node that does not respond are not counted: its pods are
+    deleted by force in good faith, and held back or not, nobody could use them.
+
+    Args:
+        device_counts: Driver to its devices, of `count_devices`.
+        most_devices: Of one driver, for one namespace.
+    """
+    devices_of_namespace: dict[str, set[DeviceName]] = {}
+    for held_claim in held_claims:
+        node = nodes.get(held_claim.node)
+        if node is not None and not _is_out_of_reach(node):
+            devices = devices_of_namespace.setdefault(held_claim.namespace, set())
+            devices |= devices_of(held_claim)
+    if not devices_of_namespace:
+        return frozenset()
+    limits = {
+        driver: min(most_devices, max(1, count // MAX_PART))
+        for driver, count in device_counts.items()
+    }
+    return frozenset(
+        namespace
+        for namespace, devices in devices_of_namespace.items()
+        if any(
+            count >= limits.get(driver, most_devices)
+            for driver, count in Counter(driver for driver, _, _ in devices).items()
+        )
+    )
+
+
+def _is_out_of_reach(node: Node) -> bool:
+    return any(taint.key in OUT_OF_REACH_TAINTS for taint in node.spec.taints or ())
+
+
+def count_devices(slices: Iterable[ResourceSlice]) -> Mapping[str, int]:
+    """Return the devices of each driver; the partitions of one count as one, whatever their number."""
+    counts: Counter[str] = Counter()
+    for resource_slice in slices:
+        spec = resource_slice.spec
+        whole = sum(not device.consumes_counters for device in spec.devices or ())
+        counts[spec.driver] += whole + len(spec.shared_counters or ())
+    return counts
 
 
 def held_key(held_claim: HeldBackClaim) -> HeldKey:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kube.api.meta import status_patch
@@ -19,6 +20,7 @@ from kube.api.ownership import (
 from kube.api.policy import Condition
 from kube.api.resource import ResourceSlice
 from kube.api.timestamps import rfc3339
+from kube.interleaving import interleave
 from sidecar.plan.fence import Fence, FenceState
 from sidecar.plan.writes import Patch
 
@@ -84,17 +86,27 @@ def ownership_status(
         for name in sorted(owned_drivers([ownership]))
     )
     overall = _overall(report, [driver.conditions for driver in drivers])
-    held_claims = sorted(
-        report.held_back, key=lambda held_claim: (held_claim.until, held_claim.claim_uid)
-    )
     return AllocatorOwnershipStatus(
         observed_generation=generation,
         conditions=(_condition(overall, before.conditions or (), generation, time),),
         holder=report.holder,
         drivers=drivers[:MAX_DRIVERS] or None,
-        # Those that are held back for longest; the others are known to this process alone.
-        held_back=tuple(held_claims[-MAX_HELD_BACK:]) or None,
+        held_back=_reported_claims(report.held_back) or None,
     )
+
+
+def _reported_claims(held_claims: Iterable[HeldBackClaim]) -> tuple[HeldBackClaim, ...]:
+    """Return as many claims as the status has room for; the others are known to this process alone.
+
+    Of each namespace those that are held back for longest, so that no namespace displaces another's.
+    """
+    longest_first = sorted(held_claims, key=_end_of_hold, reverse=True)
+    by_turns = interleave(longest_first, lambda held_claim: held_claim.namespace)
+    return tuple(sorted(islice(by_turns, MAX_HELD_BACK), key=_end_of_hold))
+
+
+def _end_of_hold(held_claim: HeldBackClaim) -> tuple[str, str]:
+    return held_claim.until, held_claim.claim_uid
 
 
 def conditional_patch(ownership: AllocatorOwnership, status: AllocatorOwnershipStatus) -> Patch:

@@ -21,8 +21,9 @@ from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node, Pod
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
+from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
 from kube.errors import FieldError
-from sidecar.plan.pod_claims import find_claims
+from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
 from sidecar.plan.snapshot import Snapshot
 
@@ -46,7 +47,7 @@ def place(
         usage: Other usage than there is.
         steps: After which the search is cut off.
     """
-    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection):
         return claims
     known_node = snapshot.cluster.nodes.get(node)
@@ -56,23 +57,41 @@ def place(
         )
     if not claims.open:
         return Placement(allocations=())
-    if steps <= 0:
-        return _cut_off()
-    pending = resolve(claims.open, snapshot)
+    return (
+        _cut_off()
+        if steps <= 0
+        else _place_open(pod, claims.open, node, snapshot, usage=usage, steps=steps)
+    )
+
+
+def _place_open(
+    pod: Pod,
+    claims: Sequence[ResourceClaim],
+    node: str,
+    snapshot: Snapshot,
+    *,
+    usage: Usage | None,
+    steps: int,
+) -> Placement | Rejection:
+    pending = resolve(claims, snapshot)
     if isinstance(pending, Rejection):
         return pending
-    strategy = choose_strategy(pod, claims.open, snapshot)
+    strategy = choose_strategy(pod, claims, snapshot)
     budget = budget_for(strategy, steps)
     try:
-        outcome = snapshot.cluster.verdict(
-            pending, node, strategy=strategy, budget=budget, usage=usage
-        )
+        # What has to be evaluated first is another pod's to wait for, where this one is a rival.
+        with evaluating(tenant=pod.metadata.namespace), metered(steps):
+            outcome = snapshot.cluster.verdict(
+                pending, node, strategy=strategy, budget=budget, usage=usage
+            )
         if isinstance(outcome, Plan):
             if not is_owned(outcome, snapshot.drivers):
                 return not_owned()
             return _placement(outcome, pending, snapshot)
     except AttemptFailed as error:
         return attempt_failed(error)
+    except (AnswersPending, BudgetSpent):
+        return _cut_off()
     if isinstance(outcome, BudgetExhausted):
         return _cut_off()
     return unschedulable(Code.NO_DEVICES, "the node has no free devices for the ResourceClaims")

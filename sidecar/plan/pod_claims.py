@@ -13,9 +13,26 @@ from clusterstate.parameter_bounds import MAX_PARAMETER_VALUES, has_dropped_para
 from kube.api.core import Pod, PodResourceClaim
 from kube.api.resource import ResourceClaim
 from sidecar.plan.rejections import Code, Rejection, unresolvable
+from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.writes import MAX_CONSUMERS, consumers, is_reserved_for
 
 NO_CLAIMS: Final = PodClaims()
+
+
+def find_placeable_claims(pod: Pod, snapshot: Snapshot) -> PodClaims | Rejection:
+    """Return the claims of a pod, or why it cannot have devices: all decisions begin here."""
+    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    if isinstance(claims, Rejection) or not claims.open:
+        return claims
+    namespace = pod.metadata.namespace
+    if namespace in snapshot.exhausted_namespaces:
+        return unresolvable(
+            Code.DEVICES_HELD_BACK,
+            f"namespace {namespace} has as many devices held back as it may, of pods that were deleted by "
+            "force and whose containers may still run; the pod gets devices when they are free again; let "
+            "pods end, rather than delete them by force",
+        )
+    return claims
 
 
 def find_claims(

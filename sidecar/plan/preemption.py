@@ -22,7 +22,7 @@ from sidecar.plan.nominations import (
     without_claims,
 )
 from sidecar.plan.placement import Placement, place
-from sidecar.plan.pod_claims import find_claims
+from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.rejections import Rejection
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
@@ -111,7 +111,7 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
     for those of terminating pods count, too: the scheduler may have seen the end of a victim before us.
     Claims whose devices other pods are nominated for do not count.
     """
-    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection) or not claims.open:
         return frozenset()
     released_claims = _released_claims(pod, snapshot)

@@ -26,8 +26,9 @@ class Code(StrEnum):
     """A driver reports that it cannot make a device ready, or does not within `bindingTimeout`;
     PostFilter releases the claim."""
     BUDGET_EXHAUSTED = "budgetExhausted"
-    """The search takes more steps than one answer may. It goes on with the next attempt; a node on
-    which it is cut off does not fit."""
+    """The answer takes more than one answer may: steps of the search, evaluations of the claim's selectors,
+    or the share of time that pods of one namespace have while others wait. It goes on with the next
+    attempt, which comes by itself; a node on which the search is cut off does not fit."""
     CLAIMS_BEHIND = "claimsBehind"
     """The scheduler has seen a version of a claim that the sidecar has not seen within
     `ownClaimsTimeout`. The pod is tried again."""
@@ -41,6 +42,9 @@ class Code(StrEnum):
     """The pod names a claim that does not exist."""
     CLAIM_NOT_OWNED = "claimNotOwned"
     """A claim of the name that a template got belongs to another object."""
+    DEVICES_HELD_BACK = "devicesHeldBack"
+    """As many devices as a namespace may have are held back of pods of this namespace that were deleted
+    by force: `heldBackPerNamespace`. The pod is tried again once they are fewer."""
     DEVICES_GONE = "devicesGone"
     """What was reserved is not free any more when the pod is bound. It is tried again."""
     DRIVER_NOT_OWNED = "driverNotOwned"
@@ -76,11 +80,13 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         verdict: UNSCHEDULABLE where victims could help, UNRESOLVABLE where they cannot, ERROR where
             the attempt is to be repeated.
+        is_unfinished: There is no answer yet; the next attempt gets further.
     """
 
     verdict: Verdict
     code: Code
     message: str
+    is_unfinished: bool = False
 
 
 def unresolvable(code: Code, message: str) -> Rejection:
@@ -100,3 +106,13 @@ def unschedulable(code: Code, message: str) -> Rejection:
 def failed_rejection(code: Code, message: str) -> Rejection:
     """Return a rejection after which the attempt is to be repeated."""
     return Rejection(verdict=Verdict.ERROR, code=code, message=one_line(message, MAX_MESSAGE))
+
+
+def unfinished(message: str) -> Rejection:
+    """Return the rejection of a pod about which there is no answer yet: nobody is evicted for it."""
+    return Rejection(
+        verdict=Verdict.UNRESOLVABLE,
+        code=Code.BUDGET_EXHAUSTED,
+        message=one_line(message, MAX_MESSAGE),
+        is_unfinished=True,
+    )

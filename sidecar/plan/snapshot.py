@@ -29,6 +29,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         claims_of: UID of a pod to the claims that are reserved for it.
         releasing: Claims that are allocated for pods that are all gone.
         lowest_priority: Of the pods that have devices; None if none has.
+        exhausted_namespaces: Those that have as many devices held back as a namespace may.
         drivers: Drivers whose devices may be given.
         eligible_nodes: Whether pods may use nodes.
         default_strategy: Where neither the pod nor a class names one.
@@ -46,6 +47,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     claims_of: Mapping[str, frozenset[Name]] = {}
     releasing: frozenset[Name] = frozenset()
     lowest_priority: int | None = None
+    exhausted_namespaces: frozenset[str] = frozenset()
     drivers: frozenset[str]
     eligible_nodes: EligibleNodes = msgspec.field(default_factory=EligibleNodes)
     default_strategy: str = registry.DEFAULT

@@ -52,7 +52,7 @@ class WaitingPods:
             if outcome.complete:
                 self._add(pod, frozenset(node.name for node in outcome.nodes))
         elif isinstance(outcome, Rejection) and outcome.verdict is not Verdict.ERROR:
-            self._add(pod)
+            self._add(pod, is_unfinished=outcome.is_unfinished)
 
     def await_release(self, pod: Pod, claims: frozenset[Name]) -> None:
         """Have a pod tried again at the latest when none of these claims is being released."""
@@ -65,8 +65,16 @@ class WaitingPods:
         """Forget a pod: it does not wait any more."""
         self._entries.pop(uid, None)
 
+    def unfinished(self) -> tuple[Pod, ...]:
+        """Return the pods about which there was no answer yet and that were not woken since, oldest first."""
+        return tuple(
+            entry.pod
+            for entry in self._entries.values()
+            if entry.is_unfinished and entry.woken_s is None
+        )
+
     def due(self, version: int) -> tuple[WaitingPod, ...]:
-        """Return all waiting pods; none if nothing has changed since the last call.
+        """Return all waiting pods with an answer; none if nothing has changed since the last call.
 
         Args:
             version: Of the cluster.
@@ -82,7 +90,7 @@ class WaitingPods:
         if version == self._version and not expired:
             return ()
         self._version = version
-        return tuple(self._entries.values())
+        return tuple(entry for entry in self._entries.values() if not entry.is_unfinished)
 
     def wake(self, pods: Iterable[Pod], *, more: bool) -> None:
         """Take note of pods that the scheduler is told to try again.
@@ -97,11 +105,15 @@ class WaitingPods:
             if entry is not None:
                 self._entries[pod.metadata.uid] = entry._replace(woken_s=self._clock())
 
-    def _add(self, pod: Pod, tried: frozenset[str] = frozenset()) -> None:
+    def _add(
+        self, pod: Pod, tried: frozenset[str] = frozenset(), *, is_unfinished: bool = False
+    ) -> None:
         self._number += 1
         if len(self._entries) >= MAX_WAITING:
             del self._entries[next(iter(self._entries))]
-        self._entries[pod.metadata.uid] = WaitingPod(pod, self._number, tried)
+        self._entries[pod.metadata.uid] = WaitingPod(
+            pod, self._number, tried, is_unfinished=is_unfinished
+        )
 
 
 def _created(pod: Pod) -> tuple[str, str, str]:

@@ -15,9 +15,10 @@ from allocator.model.usage import Usage
 from allocator.pods.claims import Name, claim_name
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
+from kube.cel.scope import evaluating, metered
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
 from sidecar.plan.placement import Placement, choose_strategy, place, with_placement
-from sidecar.plan.pod_claims import find_claims
+from sidecar.plan.pod_claims import find_placeable_claims
 from sidecar.plan.rejections import Rejection
 from sidecar.plan.snapshot import Snapshot
 from sidecar.protocol import Verdict
@@ -41,6 +42,7 @@ class WaitingPod(NamedTuple):
         tried: Nodes that have devices for it, and that it cannot use for another reason.
         woken_s: When it was woken, in seconds; None if it was tried since.
         awaited: Claims whose release it waits for instead of evicting a pod.
+        is_unfinished: There was no answer about it yet.
     """
 
     pod: Pod
@@ -48,6 +50,7 @@ class WaitingPod(NamedTuple):
     tried: frozenset[str] = frozenset()
     woken_s: float | None = None
     awaited: frozenset[Name] = frozenset()
+    is_unfinished: bool = False
 
     def has_waited(self, ending_claims: frozenset[Name]) -> bool:
         """Return whether the releases that it waits for are over, whomever they helped."""
@@ -71,11 +74,17 @@ def find_placeable(
     Args:
         limit: Pods at most.
     """
+    with metered(MAX_STEPS):
+        return _find_placeable(waiting, snapshot, limit)
+
+
+def _find_placeable(waiting: Iterable[WaitingPod], snapshot: Snapshot, limit: int) -> Woken:
     plan = _Plan(snapshot)
     ending_claims = _ending_claims(snapshot)
     woken: list[Pod] = []
     for entry in sorted(waiting, key=_importance):
-        is_placeable = plan.takes(entry)
+        with evaluating(tenant=entry.pod.metadata.namespace):
+            is_placeable = plan.takes(entry)
         # One that was woken before, and not tried since, takes its devices and is not woken again.
         if entry.woken_s is not None:
             continue
@@ -104,7 +113,9 @@ class _Plan:
         pod = entry.pod
         question = question_of(pod, self._snapshot)
         if question is None:
-            return False  # An event of its own claims wakes it.
+            return (
+                False  # An event of its own claims wakes it, or fewer devices that are held back.
+            )
         answer = self._answers.get(question)
         if answer is None:
             if self._is_spent() or len(self._answers) >= MAX_QUESTIONS:
@@ -117,7 +128,7 @@ class _Plan:
                 max_parts=1,
             )
         if isinstance(answer, Rejection):
-            return answer.verdict is Verdict.ERROR  # It was not searched to the end.
+            return answer.verdict is Verdict.ERROR or answer.is_unfinished
         if isinstance(answer, NoDevicesNeeded):
             return True
         return self._takes_node(entry, question, answer) or not answer.complete
@@ -145,7 +156,7 @@ class _Plan:
 
 def question_of(pod: Pod, snapshot: Snapshot) -> Question | None:
     """Return a key that pods share if the same nodes have devices for them; None if none can have."""
-    claims = find_claims(pod, snapshot.claims, snapshot.extended_resources)
+    claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection):
         return None
     strategy = choose_strategy(pod, claims.open, snapshot)

@@ -1,5 +1,6 @@
 """A scheduler plugin as the sidecar sees it, and a sidecar beside a fake API server."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -22,8 +23,10 @@ from kube.api.urls import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     Resource,
 )
+from process.selectors.engine import WorkerEngine
 from sidecar.binder import Binder, BinderSettings
 from sidecar.explainer import ACTION, Explainer
+from sidecar.held_back import HeldBackLimits
 from sidecar.metrics import SidecarMetrics
 from sidecar.ownership_reporter import OwnershipReporter
 from sidecar.seen_claims import SeenClaims
@@ -194,8 +197,17 @@ async def sidecar_beside(
     write_timeout_s: float = 2.0,
     binder: Mapping[str, float] = {},
     now: Callable[[], datetime] = lambda: NOW,
+    clock: Callable[[], float] = time.monotonic,
+    engine: WorkerEngine | None = None,
+    undecided: Mapping[str, int] = {},
 ) -> AsyncIterator[Sidecar]:
-    """Run a sidecar that leads, beside a fake API server."""
+    """Run a sidecar that leads, beside a fake API server.
+
+    Args:
+        clock: Monotonic seconds, of the service.
+        engine: Evaluates selectors; None evaluates them in place.
+        undecided: Pods whose decision did not end in another process.
+    """
     registry = CollectorRegistry()
     metrics = SidecarMetrics(registry)
     async with server.client(timeout_s=5.0) as client:
@@ -209,7 +221,9 @@ async def sidecar_beside(
             drivers=frozenset(settings.drivers),
             default_strategy=settings.default_strategy,
             now=now,
-            held_back_timeout_s=settings.held_back_timeout,
+            held_back_limits=HeldBackLimits(
+                settings.held_back_timeout, settings.held_back_per_namespace
+            ),
             binding_timeout_s=times["binding_timeout_s"],
         )
         writer = LeaderWriter(
@@ -239,8 +253,11 @@ async def sidecar_beside(
             SeenClaims(state.claims, metrics, own_timeout_s=1.0, other_timeout_s=0.2),
             instance=instance,
             metrics=metrics,
+            engine=engine,
+            undecided=undecided,
             on_answer=explainer.take_answer,
             on_end=explainer.forget,
+            clock=clock,
         )
         sidecar = Sidecar(server, state, service, folder / f"{instance}.sock")
         sidecar.registry = registry
@@ -262,7 +279,9 @@ async def sidecar_beside(
             await state.wait_synced()
             await ViewUpdater(state, service).run()
 
-        loops = (recorder.run, binder_.run, listener.run, explainer.run, report, update_view)
+        loops = [recorder.run, binder_.run, listener.run, explainer.run, report, update_view]
+        if engine is not None:
+            loops.append(engine.run)
         async with running(informers.run, *loops):
             await until(lambda: not state.check() and sidecar.socket.exists())
             await until(lambda: all(informer.synced.is_set() for informer in informers.informers))

@@ -6,20 +6,26 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from clusterstate.kinds import Kind
 from kube.api.core import Pod
 from kube.api.meta import convert
+from kube.cel.scope import STEPS_PER_LOOK, current_scope
+from sidecar import decision_maker
 from sidecar.decision_maker import (
     MAX_PLACED,
     NEW,
+    NO_TIME,
     QUICK_AGAIN,
     QUICK_S,
     DecisionMaker,
     ReservedPod,
 )
 from sidecar.metrics import SidecarMetrics
+from sidecar.plan.placement import Placement
+from sidecar.plan.rejections import Rejection
 from sidecar.plan.snapshot import Snapshot
 from sidecar.protocol import Reservation
 from testing.allocation.builders import node
@@ -140,3 +146,43 @@ async def test_many_reserved_pods_are_placed_on_a_thread(tmp_path: Path) -> None
 
         assert await made.decide("a", reserved=reserved) == LOOP
         assert await made.decide("a", reserved=[*reserved, *reserved]) == THREAD
+
+
+async def test_the_choice_of_devices_ends_with_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reserved pod may take half a second, and the plugin gives the sidecar up after three."""
+    async with decisions(tmp_path) as made:
+
+        def search(*_: object) -> Placement:
+            made.clock.now_s += 1.0
+            current_scope().meter.charge(STEPS_PER_LOOK)
+            return Placement(allocations=())
+
+        monkeypatch.setattr(decision_maker, "place_beside_rivals", search)
+        reservation = Reservation(number=1, pod_uid="uid-b", node="node-1")
+        placements: list[Placement | Rejection] = []
+
+        await made.maker.place(
+            [ReservedPod(reservation, pod("b"))] * 4,
+            lambda _pod, placement: placements.append(placement),
+            deadline_s=2.5,
+        )
+
+        assert placements == [*[Placement(allocations=())] * 2, NO_TIME, NO_TIME]
+
+
+async def test_a_short_search_goes_on_after_the_call(tmp_path: Path) -> None:
+    """Another decision may have had the turn for all of the call's time."""
+    async with decisions(tmp_path) as made:
+        reservation = Reservation(number=1, pod_uid="uid-b", node="node-1")
+        placements: list[Placement | Rejection] = []
+
+        await made.maker.place(
+            [ReservedPod(reservation, pod("b"))],
+            lambda _pod, placement: placements.append(placement),
+            deadline_s=-1.0,
+        )
+
+        (placement,) = placements
+        assert isinstance(placement, Placement), placement

@@ -7,18 +7,10 @@ import pytest
 from allocator.cluster.cluster import Cluster
 from allocator.model.devices import PoolId
 from allocator.model.feature_gates import Features
-from allocator.model.requests import Expression
-from allocator.model.selectors import SelectorFailure, clear_selector_caches, selector_chain
 from allocator.pods.claims import Name
 from clusterstate.kinds import Kind
-from kube.api.policy import CompatibilityRule
-from kube.api.resource import CelSelector, Device, DeviceSelector, ResourceSlice
-from kube.cel.compile import compile_selector
-from kube.cel.device import device_view
-from kube.cel.engine import SIMPLE_LENGTH, Names, evaluating_with
-from kube.cel.library import Environment
-from kube.errors import UnsupportedSelector
-from sidecar.device_view import MAX_QUICK_BUILD, DeviceView, NextView
+from kube.api.resource import ResourceSlice
+from sidecar.device_view import DeviceView, NextView
 from sidecar.view_updates import build
 from testing.allocation.builders import (
     DRIVER,
@@ -236,69 +228,3 @@ async def test_a_policy_counts_with_the_view_that_is_built_for_a_pool(
     assert len(cluster.options.policies) == 1
     assert shared_devices(cluster) == ["gpu-b"]
     assert not made.view.is_behind
-
-
-class Worker:
-    """An engine whose worker starts late: until then it looks at no expression."""
-
-    def __init__(self) -> None:
-        self.has_started = False
-
-    def compile(self, expression: str, environment: Environment) -> Names:
-        self._require_started()
-        with evaluating_with(None):
-            selector = compile_selector(expression, environment)
-        return Names(selector.attributes, selector.capacities, selector.cost)
-
-    def matches(
-        self, expression: str, environment: Environment, driver: str, device: Device
-    ) -> bool:
-        self._require_started()
-        with evaluating_with(None):
-            selector = compile_selector(expression, environment)
-            return selector.matches(device_view(driver, device))
-
-    def _require_started(self) -> None:
-        if not self.has_started:
-            raise UnsupportedSelector("the process that evaluates expressions does not start")
-
-
-@pytest.mark.parametrize("max_quick_build", [0, MAX_QUICK_BUILD], ids=["large", "small"])
-async def test_an_expression_that_was_not_looked_at_is_asked_again(
-    max_quick_build: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sidecar.device_view.MAX_QUICK_BUILD", max_quick_build)
-    clear_selector_caches()  # Other tests may have asked about it.
-    text = f"{'true':{SIMPLE_LENGTH + 1}}"
-    expressions = (Expression(text=text, origin="a claim"),)
-    rule = CompatibilityRule(
-        name="all", selectors=(DeviceSelector(cel=CelSelector(expression=text)),)
-    )
-    made = viewed()
-
-    async def answer() -> Cluster:
-        """Return the cluster of an answer once no view is behind."""
-        cluster = made.answer()
-        while made.view.is_behind:
-            if made.view.next_view is not None:
-                await build(made.view.next_view)
-            cluster = made.answer()
-        return cluster
-
-    worker = Worker()
-    with evaluating_with(worker):
-        made.put(Kind.POLICY, "policy", policy(rule))
-        before = await answer()
-        assert before.options.policies[0].faults
-        device = before.node_devices("node-0").devices[0]
-        assert isinstance(selector_chain(expressions).verdict(device), SelectorFailure)
-        worker.has_started = True
-        assert isinstance(selector_chain(expressions).verdict(device), SelectorFailure)
-
-        clear_selector_caches()
-        made.view.renew()
-        after = await answer()
-
-    assert after is not before
-    assert not after.options.policies[0].faults
-    assert selector_chain(expressions).verdict(device) is True

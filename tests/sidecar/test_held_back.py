@@ -15,15 +15,17 @@ from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.resource import DeviceRequestAllocationResult
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.names import IN_USE_TAINT
-from sidecar.held_back import HeldBackDevices
+from sidecar.held_back import HeldBackDevices, HeldBackLimits
 from sidecar.plan.held_back import without_counted
 from sidecar.settings import SidecarSettings
-from testing.allocation.builders import DRIVER, allocated_claim, result
+from testing.allocation.builders import DRIVER, allocated_claim, claim, request, result
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.sidecar.scheduler import (
     FakeScheduler,
     Sidecar,
+    document,
+    pod_with,
     publish,
     put_claim,
     put_pod,
@@ -52,6 +54,16 @@ def running_pod(server: FakeApiServer, name: str, node: str = "node-1") -> Docum
     }
     server.put(RESOURCE_CLAIMS, claim)
     return stored
+
+
+def waiting_pod(server: FakeApiServer, name: str, namespace: str = "others") -> Document:
+    """Store a pod that wants one device, of a namespace that nobody deleted a pod of."""
+    stored_claim = document(claim(request("req-0"), name=f"gpu-{name}"))
+    stored_claim["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+    server.put(RESOURCE_CLAIMS, stored_claim)
+    pod = pod_with(name, f"gpu-{name}")
+    pod["metadata"] |= {"namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+    return server.put(PODS, pod)
 
 
 def deallocate(server: FakeApiServer, name: str) -> None:
@@ -128,8 +140,7 @@ async def test_devices_are_held_back_of_a_pod_that_may_run_on(
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=1)
         pod = running_pod(server, "a")
-        put_claim(server, "gpu-b")
-        waiting = put_pod(server, "b", "gpu-b")
+        waiting = waiting_pod(server, "b")
         async with sidecar_beside(server, tmp_path) as sidecar:
             uid = pod["metadata"]["uid"]
             # With a finalizer it stays until it is removed.
@@ -160,8 +171,7 @@ async def test_held_devices_are_given_again_when_the_driver_says_so(tmp_path: Pa
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=1)
         running_pod(server, "a")
-        put_claim(server, "gpu-b")
-        waiting = put_pod(server, "b", "gpu-b")
+        waiting = waiting_pod(server, "b")
         async with sidecar_beside(server, tmp_path) as sidecar:
             server.remove(PODS, "a", "default")
             await until(lambda: bool(sidecar.state.held_back.claims))
@@ -179,8 +189,47 @@ async def test_held_devices_are_given_again_when_the_driver_says_so(tmp_path: Pa
             taint(server)
 
             await until(lambda: not sidecar.state.held_back.claims)
-            assert (await scheduler.wake()).get("pods", []) == ["default/b"]
+            assert (await scheduler.wake()).get("pods", []) == ["others/b"]
             assert await answer(sidecar, waiting) == "fits"
+
+
+async def test_a_namespace_whose_devices_are_held_back_gets_no_devices_of_others(
+    tmp_path: Path,
+) -> None:
+    """Whoever deletes pods by force, one after the other, would have all devices held back."""
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=4)
+        running_pod(server, "a")
+        theirs = waiting_pod(server, "b", "default")
+        honest = [waiting_pod(server, name) for name in ("c", "d", "e")]
+        async with sidecar_beside(server, tmp_path) as sidecar:
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            server.remove(PODS, "a", "default")
+            await until(lambda: bool(sidecar.state.held_back.claims))
+            deallocate(server, "gpu-a")
+            await until(lambda: not sidecar.state.consumers.claims_of)
+
+            rejection = await scheduler.prefilter(theirs)
+
+            assert (rejection["verdict"], rejection["code"]) == ("unresolvable", "devicesHeldBack")
+            assert (
+                "namespace default has as many devices held back as it may" in rejection["message"]
+            )
+            uid = theirs["metadata"]["uid"]
+            _, dry_run = await scheduler.call("filter", podUID=uid, node="node-1")
+            assert (dry_run.get("fits", False), dry_run["code"]) == (False, "devicesHeldBack")
+            for pod in honest:
+                assert (await scheduler.prefilter(pod))["verdict"] == "fits"
+                scheduler.reserve(pod, "node-1")
+                assert (await scheduler.prebind(pod))["verdict"] == "ok"
+            assert (await scheduler.wake()).get("pods", []) == []
+            taint(server, {"key": IN_USE_TAINT, "effect": "NoSchedule"})
+            await until(lambda: bool(sidecar.state.held_back._in_use))
+            taint(server)
+            await until(lambda: not sidecar.state.held_back.claims)
+            assert (await scheduler.wake()).get("pods", []) == ["default/b"]
+            assert (await scheduler.prefilter(theirs))["verdict"] == "fits"
 
 
 async def test_the_end_of_a_pod_that_is_heard_of_late_wakes_no_more_than_it_helps(
@@ -213,8 +262,7 @@ async def test_held_devices_count_although_their_claim_has_others_now(tmp_path: 
     async with FakeApiServer() as server:
         publish(server, "node-1", "node-2", per_node=1)
         running_pod(server, "a")
-        put_claim(server, "gpu-b")
-        waiting = put_pod(server, "b", "gpu-b")
+        waiting = waiting_pod(server, "b")
         async with sidecar_beside(server, tmp_path) as sidecar:
             server.remove(PODS, "a", "default")
             await until(lambda: bool(sidecar.state.held_back.claims))
@@ -261,8 +309,7 @@ async def test_the_next_leader_knows_what_is_held_back_and_until_when(tmp_path: 
         own(server)
         publish(server, "node-1", per_node=1)
         pod = running_pod(server, "a")
-        put_claim(server, "gpu-b")
-        waiting = put_pod(server, "b", "gpu-b")
+        waiting = waiting_pod(server, "b")
         settings = SidecarSettings(drivers=(DRIVER,))
         async with sidecar_beside(server, tmp_path, settings, now=lambda: clock) as sidecar:
             server.remove(PODS, "a", "default")
@@ -353,7 +400,9 @@ def test_what_is_held_back_counts_once(
 
 def test_each_pod_of_a_shared_claim_holds_its_devices_until_it_has_ended() -> None:
     changes: list[HeldBackClaim] = []
-    devices = HeldBackDevices(now=lambda: DAY, timeout_s=300.0, on_change=changes.append)
+    devices = HeldBackDevices(
+        now=lambda: DAY, limits=HeldBackLimits(300.0, 8), on_change=changes.append
+    )
     claim = allocated_claim(result("gpu-0"), name="shared")
     for name in "ab":
         metadata = ObjectMeta(namespace="default", name=name, uid=f"uid-{name}")
@@ -372,7 +421,9 @@ def test_a_pod_whose_end_a_list_hid_holds_its_devices_for_half_a_minute() -> Non
     """Whether its claim was seen deallocated before, or is seen so afterwards."""
     changes: list[HeldBackClaim] = []
     for is_claim_first in (True, False):
-        devices = HeldBackDevices(now=lambda: DAY, timeout_s=300.0, on_change=changes.append)
+        devices = HeldBackDevices(
+            now=lambda: DAY, limits=HeldBackLimits(300.0, 8), on_change=changes.append
+        )
         result = DeviceRequestAllocationResult(request="req-0", driver=DRIVER, pool="p", device="d")
         claim = allocated_claim(result, name="gpu-a")
         pod = Pod(
@@ -412,7 +463,9 @@ async def test_a_pod_in_whose_place_a_list_puts_another_has_ended() -> None:
 
 def test_what_an_earlier_leader_held_back_is_held_no_longer_than_by_this_clock() -> None:
     changes: list[HeldBackClaim] = []
-    devices = HeldBackDevices(now=lambda: DAY, timeout_s=30.0, on_change=changes.append)
+    devices = HeldBackDevices(
+        now=lambda: DAY, limits=HeldBackLimits(30.0, 8), on_change=changes.append
+    )
     of_a_fast_clock = replace(held("fast", "a", gpu("gpu-0")), until="2026-11-21T05:00:00Z")
     of_this_clock = replace(held("this", "b", gpu("gpu-1")), until="2026-11-21T00:00:10Z")
 

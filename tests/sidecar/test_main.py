@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import pytest
 import yaml
 from aiohttp import ClientSession
 from prometheus_client import CollectorRegistry
 
 from clusterstate.kinds import Kind
+from kube.api.core import Pod, PodSpec
+from kube.api.meta import ObjectMeta
 from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.urls import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.names import BRIDGE_LEASE, NAMESPACE
@@ -25,6 +29,7 @@ from sidecar.plan.held_back import as_claim
 from sidecar.settings import Settings, SidecarSettings
 from testing.allocation.builders import (
     DRIVER,
+    allocated_claim,
     amount,
     claim,
     configured_configuration,
@@ -32,6 +37,7 @@ from testing.allocation.builders import (
     device_class,
     node,
     request,
+    result,
     slice_of,
 )
 from testing.fake_api_server import FakeApiServer, quick_recorder, running, until
@@ -67,6 +73,17 @@ class Leading(NamedTuple):
         await until(lambda: self.session.service is not None and not self.session.problem())
 
 
+class Jumping(Process[Settings], frozen=True, kw_only=True):
+    """A process whose wall clock the test sets."""
+
+    ahead: ClassVar[timedelta] = timedelta()
+
+    @staticmethod
+    def now() -> datetime:
+        """Return the time by this clock."""
+        return Process.now() + Jumping.ahead
+
+
 @asynccontextmanager
 async def leading(*, is_successor: bool, **settings: Any) -> AsyncIterator[Leading]:
     """Run the work of a process that has just got the Lease."""
@@ -75,7 +92,7 @@ async def leading(*, is_successor: bool, **settings: Any) -> AsyncIterator[Leadi
         registry, session, sleeper = CollectorRegistry(), LeaderSession(), Sleeper()
         sidecar = SidecarSettings(drivers=(DRIVER,), **settings)
         parts = Parts(
-            process=Process(settings=Settings(sidecar=sidecar), kubeconfig=None, identity="us"),
+            process=Jumping(settings=Settings(sidecar=sidecar), kubeconfig=None, identity="us"),
             client=client,
             session=session,
             metrics=SidecarMetrics(registry),
@@ -129,6 +146,25 @@ async def test_the_devices_in_use_are_counted_anew_on_a_timer() -> None:
 
         drifts = "drawbridge_sidecar_drift_total"
         await until(lambda: bool(leading_.registry.get_sample_value(drifts)))
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=1)], ids=str)
+async def test_a_clock_that_jumps_gives_no_device_of_a_pod_again_that_was_deleted_by_force(
+    monkeypatch: pytest.MonkeyPatch, ahead: timedelta
+) -> None:
+    async with leading(is_successor=True) as leading_:
+        await leading_.ready()
+        service = leading_.session.service
+        assert service is not None
+        held_back = service._state.held_back
+        pod = Pod(metadata=ObjectMeta(name="pod", uid="pod"), spec=PodSpec(node_name="node-1"))
+        held_back.hold(pod, allocated_claim(result()), ())
+        assert held_back.claims
+
+        monkeypatch.setattr(Jumping, "ahead", ahead)
+        held_back.expire()
+
+        assert held_back.claims
 
 
 def publish_shared(server: FakeApiServer) -> None:

@@ -114,6 +114,7 @@ async def test_a_claim_for_extended_resources_is_not_being_released_while_its_po
             assert (await scheduler.prefilter(pod))["verdict"] == "unschedulable", (
                 "the other pod could be evicted"
             )
+            server.put(PODS, {**theirs, "status": {**theirs["status"], "phase": "Succeeded"}})
             server.remove(PODS, "b", "default")
             await until(lambda: bool(sidecar.state.consumers.releasing))
             assert await verdict(scheduler, pod) == "wait"

@@ -8,6 +8,7 @@ import pytest
 from allocator.model.feature_gates import Features
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
 from kube.runtime.informers import InformerFactory
+from sidecar.held_back import HeldBackLimits
 from sidecar.state import ClusterState
 from testing.fake_api_server import Call, FakeApiServer, quick_informers, running, until
 from testing.sidecar.scheduler import publish
@@ -26,7 +27,7 @@ def state_with(informers: InformerFactory, *, held_back_timeout_s: float = 1.0) 
         drivers=frozenset(),
         default_strategy="FirstFit",
         now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
-        held_back_timeout_s=held_back_timeout_s,
+        held_back_limits=HeldBackLimits(held_back_timeout_s, most_per_namespace=8),
         binding_timeout_s=1.0,
     )
 

@@ -18,6 +18,7 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from sidecar.held_back import HeldBackLimits
 from sidecar.plan.drift import differs
 from sidecar.plan.snapshot import Snapshot
 from sidecar.state import ClusterState
@@ -69,7 +70,7 @@ async def followed(*nodes: str) -> AsyncIterator[Followed]:
             drivers=frozenset({DRIVER}),
             default_strategy="FirstFit",
             now=lambda: datetime(2026, 11, 21, tzinfo=UTC),
-            held_back_timeout_s=1.0,
+            held_back_limits=HeldBackLimits(1.0, most_per_namespace=8),
             binding_timeout_s=600.0,
         )
         async with running(informers.run):

@@ -1,27 +1,37 @@
 """The nodes that a pod's claims fit, and the reasons where they do not."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
 
 from allocator.cluster.ranking import Limits
+from allocator.model.selectors import clear_selector_caches
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import (
     ResourceClaim,
 )
+from kube.cel.engine import SIMPLE_LENGTH
+from kube.cel.scope import evaluating
+from process.selectors import worker as workers
+from process.selectors.answers import AnswerStore, digest
+from process.selectors.deferring import DeferringEngine, Demand
+from process.selectors.protocol import Compiled, Question, Verdicts
 from sidecar.plan import decisions
 from sidecar.plan.decisions import (
     ENOUGH_NODES,
+    EVALUATING,
     FURTHER_LIMITS,
+    SEARCHING,
     Fits,
     NoDevicesNeeded,
     find_nodes,
 )
 from sidecar.plan.placement import Placement, place, with_allocation
-from sidecar.plan.rejections import Code, Rejection
+from sidecar.plan.rejections import Code, Rejection, unfinished
+from sidecar.plan.snapshot import Snapshot
 from sidecar.protocol import MAX_NODES, Verdict
 from testing.allocation.builders import (
     DRIVER,
@@ -269,12 +279,92 @@ def test_a_search_that_costs_too_much_goes_on_with_the_next_attempt() -> None:
 
     one_node = Limits(nodes=1, searches=1, steps=1)
 
-    outcomes = [
-        rejected(find_nodes(only_node_3, cluster, limits=one_node, max_parts=1)) for _ in range(4)
-    ]
+    outcomes = [find_nodes(only_node_3, cluster, limits=one_node, max_parts=1) for _ in range(4)]
 
-    assert outcomes[0] == (Verdict.ERROR, Code.BUDGET_EXHAUSTED)
-    assert outcomes[-1] == (Verdict.UNRESOLVABLE, Code.NO_ELIGIBLE_NODE)
+    assert outcomes[0] == unfinished(SEARCHING)
+    assert rejected(outcomes[-1]) == (Verdict.UNRESOLVABLE, Code.NO_ELIGIBLE_NODE)
+
+
+UUIDS: Final = [f"GPU-{number}" for number in range(64)]
+
+
+def with_selector(expression: str, budget: int, monkeypatch: pytest.MonkeyPatch) -> Snapshot:
+    """Return 16 nodes of four devices with a uuid each, and a claim with a selector."""
+    clear_selector_caches()
+    monkeypatch.setattr(decisions, "ANSWER_STEPS", budget)
+    nodes = [node(f"node-{number:02}") for number in range(16)]
+    slices = [
+        slice_of(
+            *(
+                device(f"gpu-{uuid}", attributes={"uuid": uuid})
+                for uuid in UUIDS[4 * number : 4 * number + 4]
+            ),
+            node=one.metadata.name,
+            pool=one.metadata.name,
+        )
+        for number, one in enumerate(nodes)
+    ]
+    requested = claim(request("gpu", expression), name="gpu")
+    return snapshot(requested, nodes=nodes, slices=slices)
+
+
+PATTERNS: Final = f'device.attributes["{DRIVER}"].uuid.matches("(a|b|c){{40}}d")'
+"""Costs a tenth of a millisecond on each device, in place."""
+
+
+def test_evaluations_are_charged_where_nodes_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before any search. What was evaluated is kept, so that each attempt gets further."""
+    cluster = with_selector(PATTERNS, 2_000, monkeypatch)
+
+    attempts: list[Rejection] = []
+    steps: list[int] = []
+    while not attempts or attempts[-1].is_unfinished:
+        before = cluster.cluster.costs.steps
+        outcome = find_nodes(pod("gpu"), cluster)
+        assert isinstance(outcome, Rejection)
+        attempts.append(outcome)
+        steps.append(cluster.cluster.costs.steps - before)
+
+    assert 2 < len(attempts) < 32
+    assert max(steps) < 1.5 * 2_000
+    assert set(attempts[:-1]) == {unfinished(SEARCHING)}
+    assert attempts[-1].code is Code.NO_DEVICES
+
+
+def test_a_pod_waits_for_its_selectors_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    expression = f'device.attributes["{DRIVER}"].uuid == "{UUIDS[-1]}"'.ljust(SIMPLE_LENGTH + 1)
+    cluster = with_selector(expression, 50_000, monkeypatch)
+    store = AnswerStore()
+
+    def attempt() -> tuple[Fits | NoDevicesNeeded | Rejection, Demand]:
+        engine = DeferringEngine(store)
+        with evaluating(engine=engine):
+            return find_nodes(pod("gpu"), cluster), engine.demand
+
+    def answer(demand: Demand) -> None:
+        for (text, environment), projections in demand.questions.items():
+            answered = workers.answers(Question(text, environment, tuple(projections), 60.0))
+            compiled, verdicts = answered
+            assert isinstance(compiled, Compiled)
+            assert isinstance(verdicts, Verdicts)
+            pairs = tuple(zip(projections, verdicts.verdicts, strict=True))
+            key = digest(text, environment)
+            store.add(key, compiled.names, pairs, tenant="", question=None)
+
+    outcome, to_compile = attempt()
+    assert outcome == unfinished(EVALUATING)
+    answer(to_compile)
+    outcome, to_evaluate = attempt()
+    assert outcome == unfinished(EVALUATING)
+    answer(to_evaluate)
+    outcome, nothing = attempt()
+
+    # The worker is asked twice, whatever the number of nodes: for the names, and for all devices.
+    assert [len(projections) for projections in to_evaluate.questions.values()] == [64]
+    assert names(outcome) == ["node-15"]
+    assert not nothing.questions
 
 
 def test_hard_claims_cost_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,15 +374,17 @@ def test_hard_claims_cost_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(decisions, "NODE_STEPS", 300)
     monkeypatch.setattr(decisions, "ANSWER_STEPS", 1_000)
 
-    outcomes: list[tuple[Verdict, Code]] = []
-    while not outcomes or outcomes[-1][0] is Verdict.ERROR:
+    outcomes: list[Rejection] = []
+    while not outcomes or outcomes[-1].is_unfinished:
         before = cluster.cluster.costs.steps
-        outcomes.append(rejected(find_nodes(pod("gpu"), cluster, limits=ONE_SEARCH)))
+        outcome = find_nodes(pod("gpu"), cluster, limits=ONE_SEARCH)
+        assert isinstance(outcome, Rejection)
+        outcomes.append(outcome)
         assert 0 < cluster.cluster.costs.steps - before < 1_500
 
     assert len(outcomes) > 2
-    assert set(outcomes[:-1]) == {(Verdict.ERROR, Code.BUDGET_EXHAUSTED)}
-    assert outcomes[-1] == (Verdict.UNRESOLVABLE, Code.BUDGET_EXHAUSTED)
+    assert set(outcomes[:-1]) == {unfinished(SEARCHING)}
+    assert rejected(outcomes[-1]) == (Verdict.UNRESOLVABLE, Code.BUDGET_EXHAUSTED)
 
 
 @pytest.mark.parametrize(

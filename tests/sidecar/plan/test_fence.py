@@ -1,5 +1,6 @@
 """What the sidecar reads of the fence: all of its parts, and each driver."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_the_fence_stands_for_the_drivers_in_its_text() -> None:
     # Neither another name, nor the beginning of one.
     assert not any(map(fence.keeps_others_from, (NIC, GPU[:-1], "")))
     assert not fence_of(parts()).keeps_others_from(GPU)
+
+
+def test_a_list_of_drivers_as_an_earlier_version_wrote_it_keeps_others_out() -> None:
+    """So that an upgrade stops no allocation until `drawbridge bridge own` has brought it up to date."""
+    policy = json.dumps(fence_documents([GPU])[0])
+    assert ".lowerAscii()" in policy
+    earlier_policy = kept(json.loads(policy.replace(".lowerAscii()", "")))
+
+    assert fence_of({**parts(GPU), Part.POLICY: earlier_policy}).keeps_others_from(GPU)
 
 
 @pytest.mark.parametrize("part", Part)

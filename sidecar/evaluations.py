@@ -1,0 +1,71 @@
+"""The evaluations that pods wait for, beside the decisions.
+
+A decision that needs verdicts of the worker ends without an answer. They are asked for here, for a
+moment while the scheduler waits, and after that while it goes on with other pods.
+"""
+
+import asyncio
+from typing import Protocol
+
+from allocator.model.selectors import release_verdicts
+from process.selectors.deferring import Demand
+from process.selectors.engine import Answered
+
+
+class Engine(Protocol):
+    """Has demands answered."""
+
+    def submit(
+        self, demand: Demand, *, tenant: str, question: str | None = None
+    ) -> asyncio.Future[Answered]:
+        """Have a demand answered; whoever cancels the future gives it up."""
+        ...
+
+    def release(self, question: str) -> None:
+        """Keep what a question needed no longer than the rest."""
+        ...
+
+
+class Evaluations:
+    """What has to be evaluated before pods can be decided about."""
+
+    def __init__(self, engine: Engine | None) -> None:
+        """Begin without an evaluation.
+
+        Args:
+            engine: None where everything is evaluated in place.
+        """
+        self._engine = engine
+        self._pending: dict[str, asyncio.Future[Answered]] = {}
+
+    def has(self, uid: str) -> bool:
+        """Return whether verdicts are kept for a pod until there is an answer about it."""
+        return uid in self._pending
+
+    def is_pending(self, uid: str) -> bool:
+        """Return whether a pod waits for evaluations."""
+        pending = self._pending.get(uid)
+        return pending is not None and not pending.done()
+
+    async def ask(self, uid: str, namespace: str, demand: Demand, wait_s: float) -> bool:
+        """Have a pod's demand answered; return whether it was within some seconds.
+
+        It goes on afterwards. A later demand of the pod replaces it: what was answered is kept.
+        """
+        if self._engine is None or not demand.questions:
+            return False
+        before = self._pending.pop(uid, None)
+        if before is not None:
+            before.cancel()
+        answered = self._engine.submit(demand, tenant=namespace, question=uid)
+        self._pending[uid] = answered
+        await asyncio.wait({answered}, timeout=max(0.0, wait_s))
+        return answered.done() and not answered.cancelled() and answered.result().is_complete
+
+    def forget(self, uid: str) -> None:
+        """Ask no longer for a pod: there is an answer about it, or it is gone."""
+        pending = self._pending.pop(uid, None)
+        if pending is not None and self._engine is not None:
+            pending.cancel()
+            self._engine.release(uid)
+            release_verdicts(uid)

@@ -1,0 +1,136 @@
+"""Which pods are decided about now."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kube.api.core import Pod
+from kube.api.meta import convert
+from process.turns import REST
+from sidecar.decision_turns import (
+    AGAIN_S,
+    GIVEN_UP,
+    LAST,
+    LAST_S,
+    MIN_REST_S,
+    OTHERS_S,
+    POLL_S,
+    RESTING,
+    DecisionTurns,
+)
+
+
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def pod(name: str, namespace: str = "team-a") -> Pod:
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+    return convert({"metadata": metadata, "spec": {}}, Pod)
+
+
+def nothing_pending(_uid: str) -> bool:
+    return False
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_namespace_rests_while_pods_of_others_come(clock: Clock) -> None:
+    turns = DecisionTurns(clock=clock)
+    turns.turn_away(pod("quiet", "team-b"))
+    assert turns.turn_away(pod("a")) is None
+    turns.end(pod("a"), 1.0)
+
+    assert turns.turn_away(pod("b")) is RESTING
+    assert turns.turn_away(pod("quiet", "team-b")) is None
+    clock.now_s += REST
+    assert turns.turn_away(pod("b")) is None
+
+
+def test_a_namespace_that_is_alone_does_not_rest(clock: Clock) -> None:
+    turns = DecisionTurns(clock=clock)
+    turns.turn_away(pod("quiet", "team-b"))
+    turns.end(pod("a"), 10.0)
+    clock.now_s += OTHERS_S
+
+    assert turns.turn_away(pod("a")) is None
+
+
+def test_quick_decisions_cost_no_rest(clock: Clock) -> None:
+    turns = DecisionTurns(clock=clock)
+    turns.turn_away(pod("quiet", "team-b"))
+    for number in range(10):
+        turns.end(pod(str(number)), MIN_REST_S / 100)
+
+    assert turns.turn_away(pod("next")) is None
+
+
+def test_one_unfinished_pod_of_a_namespace_is_tried_again_at_a_time(clock: Clock) -> None:
+    turns = DecisionTurns(clock=clock)
+    ready = turns.ready(
+        [pod("a"), pod("b"), pod("c", "team-b"), pod("d", "team-b")], nothing_pending
+    )
+
+    assert [found.metadata.name for found in ready.pods] == ["a", "c"]
+    assert ready.next_s == POLL_S
+
+
+@pytest.mark.parametrize(
+    ("is_pending", "rests", "next_s"),
+    [
+        (nothing_pending, False, OTHERS_S),
+        (lambda uid: True, False, POLL_S),
+        (nothing_pending, True, 1.0),
+    ],
+    ids=["it is ready", "it waits for evaluations", "its namespace rests"],
+)
+def test_the_scheduler_asks_again_when_a_pod_may_be_ready(
+    is_pending: Callable[[str], bool], rests: bool, next_s: float, clock: Clock
+) -> None:
+    turns = DecisionTurns(clock=clock)
+    turns.turn_away(pod("quiet", "team-b"))
+    if rests:
+        turns.end(pod("a"), 1.0 / REST)
+
+    ready = turns.ready([pod("a")], is_pending)
+
+    assert ready.next_s == next_s
+    assert bool(ready.pods) is (next_s == OTHERS_S)
+
+
+def test_a_pod_whose_decision_did_not_end_comes_last(clock: Clock) -> None:
+    poison = pod("poison")
+    turns = DecisionTurns({poison.metadata.uid: 1}, clock=clock)
+    turns.turn_away(pod("a", "team-b"))
+
+    assert turns.turn_away(poison) is LAST
+    assert not turns.ready([poison], nothing_pending).pods
+    clock.now_s += LAST_S
+    assert not turns.ready([poison], nothing_pending).pods
+    clock.now_s += AGAIN_S - 2 * LAST_S
+    turns.turn_away(pod("a", "team-b"))
+    clock.now_s += LAST_S
+    assert turns.ready([poison], nothing_pending).pods == (poison,)
+    assert turns.turn_away(poison) is None
+    turns.end(poison, 0.01)
+    assert not turns.undecided
+
+
+def test_a_pod_whose_decision_did_not_end_twice_is_given_up(clock: Clock) -> None:
+    poison = pod("poison")
+    turns = DecisionTurns({poison.metadata.uid: 1}, clock=clock)
+    turns.has_stuck(poison.metadata.uid)
+
+    assert turns.turn_away(poison) is GIVEN_UP
+    assert turns.undecided == {poison.metadata.uid: 2}
+    turns.begin([pod("other").metadata.uid])  # It was deleted.
+    assert not turns.undecided
