@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -157,7 +159,7 @@ func TestTheSidecarSaysWhichPodsAreTriedAgain(t *testing.T) {
 	}
 	s.sidecar.Say("wake", sidecartest.Reply{Body: map[string]any{"pods": []string{"ns/q", "ns/gone"}, "more": true}})
 
-	if more, _ := s.plugin.waker.wake(t.Context()); !more {
+	if answer := s.plugin.waker.wake(t.Context()); !answer.More {
 		t.Error("there are more pods, and they are not asked for")
 	}
 	if got := s.handle.activated; len(got) != 1 || got[0] != "q" {
@@ -168,11 +170,30 @@ func TestTheSidecarSaysWhichPodsAreTriedAgain(t *testing.T) {
 	}
 }
 
+func TestTheSidecarIsAskedAgainWhenItSays(t *testing.T) {
+	s := newStory(t)
+	s.sidecar.Say("wake", sidecartest.Reply{Body: map[string]any{"nextMillis": 1}}, sidecartest.Reply{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		s.plugin.waker.run(ctx, time.Hour)
+		close(ended)
+	}()
+
+	s.plugin.waker.soon()
+
+	for s.calls("wake") < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-ended
+}
+
 func TestNoPodIsWokenWhileTheSidecarIsNotUsable(t *testing.T) {
 	s := newStory(t)
 	s.sidecar.Say("wake", sidecartest.Reply{Status: 503})
 
-	if more, _ := s.plugin.waker.wake(t.Context()); more || len(s.handle.activated) > 0 {
+	if answer := s.plugin.waker.wake(t.Context()); answer.More || len(s.handle.activated) > 0 {
 		t.Errorf("activated: %v", s.handle.activated)
 	}
 }

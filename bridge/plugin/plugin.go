@@ -67,6 +67,8 @@ type placement struct {
 	complete bool             // No other node fits.
 	narrowed bool             // The scheduler looks at these nodes only.
 	lost     bool             // The sidecar did not answer.
+	// There is no answer yet; the waker asks when the pod is to be tried again.
+	unfinished bool
 }
 
 // cycle is the state of one attempt. The scheduler clones it per node in a dry run of preemption, so
@@ -128,7 +130,12 @@ func (pl *Drawbridge) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 		state.Write(stateKey, newCycle(place))
 		return nil, fwk.NewStatus(fwk.Unschedulable, answer.Message)
 	case sidecar.Unresolvable:
-		pl.wide.remove(pod.UID)
+		if answer.Unfinished {
+			place.unfinished = true
+			pl.waker.soon()
+		} else {
+			pl.wide.remove(pod.UID)
+		}
 		state.Write(stateKey, newCycle(place))
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, answer.Message)
 	case sidecar.Fits:
@@ -269,7 +276,8 @@ func (pl *Drawbridge) PostFilter(ctx context.Context, state fwk.CycleState, pod 
 	if cycle == nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	if cycle.lost {
+	if cycle.lost || cycle.unfinished {
+		// Nobody is evicted, and a nomination stays.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	if pl.asksInVain(cycle, pod) {

@@ -287,6 +287,24 @@ func TestVerdictsBecomeStatuses(t *testing.T) {
 	}
 }
 
+func TestForAPodWithoutAnAnswerYetNobodyIsEvictedAndTheSidecarIsAskedSoon(t *testing.T) {
+	s := newStory(t)
+	pod := devicePod("p")
+	body := map[string]any{"verdict": "unresolvable", "message": "being evaluated", "unfinished": true}
+	s.sidecar.Say("prefilter", sidecartest.Reply{Body: body})
+
+	_, status := s.begin(pod)
+
+	s.wants(status, fwk.UnschedulableAndUnresolvable, "being evaluated")
+	s.wants(s.postFilter(pod), fwk.UnschedulableAndUnresolvable, "")
+	if calls := s.calls("postfilter"); calls != 0 {
+		t.Errorf("%d calls of postfilter", calls)
+	}
+	if !s.asks() {
+		t.Error("the sidecar is not asked when the pod is to be tried again")
+	}
+}
+
 // With NodeNames of PreFilter, every other node is unresolvable for the scheduler.
 func TestAPodWhoseBestNodesLackCPUAsksForAllNodesAtOnce(t *testing.T) {
 	s := newStory(t)

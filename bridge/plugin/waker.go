@@ -46,33 +46,40 @@ func (w *waker) soon() {
 
 // run asks until the context ends.
 func (w *waker) run(ctx context.Context, interval time.Duration) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.pending:
-		case <-ticker.C:
+		case <-timer.C:
 		}
-		more, rest := w.wake(ctx)
-		for more {
-			more, rest = w.wake(ctx)
+		answer := w.wake(ctx)
+		for answer.More {
+			answer = w.wake(ctx)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(rest): // What happens meanwhile is planned together.
+		case <-time.After(millis(answer.RestMillis)): // What happens meanwhile is planned together.
 		}
+		next := interval
+		if answer.NextMillis > 0 {
+			next = min(next, millis(answer.NextMillis))
+		}
+		timer.Reset(next)
 	}
 }
 
-// wake asks once. It reports whether there are more pods to ask for, or else how long not to ask.
-func (w *waker) wake(ctx context.Context) (more bool, rest time.Duration) {
+func millis(number int64) time.Duration { return time.Duration(number) * time.Millisecond }
+
+// wake asks once, and has the pods of the answer tried again.
+func (w *waker) wake(ctx context.Context) *sidecar.WakeAnswer {
 	answer, err := w.client.Wake(ctx, &sidecar.WakeRequest{NewestClaimVersion: w.newest()})
 	if err != nil {
 		// When the sidecar is usable again, the timer asks.
 		klog.FromContext(ctx).V(2).Info("No pods are woken", "err", err)
-		return false, 0
+		return &sidecar.WakeAnswer{}
 	}
 	pods := map[string]*v1.Pod{}
 	for _, name := range answer.Pods {
@@ -85,5 +92,5 @@ func (w *waker) wake(ctx context.Context) (more bool, rest time.Duration) {
 	if len(pods) > 0 {
 		w.handle.Activate(klog.FromContext(ctx), pods)
 	}
-	return answer.More, time.Duration(answer.RestMillis) * time.Millisecond
+	return answer
 }

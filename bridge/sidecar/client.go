@@ -227,6 +227,9 @@ func (c *Client) address(header *Header) (times int, err error) {
 
 // post makes one request and returns the status of its answer.
 func (c *Client) post(ctx context.Context, point string, request request, answer answer) (int, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		request.header().DeadlineMillis = max(1, time.Until(deadline).Milliseconds())
+	}
 	body, err := json.Marshal(request)
 	if err != nil {
 		return 0, err

@@ -200,6 +200,22 @@ func TestASidecarThatHangsCostsOneTimeoutUntilItAnswersAGreeting(t *testing.T) {
 	}
 }
 
+func TestEachCallSaysHowLongItWaits(t *testing.T) {
+	server := sidecartest.Start(t)
+	client := greeted(t, server)
+	must(t, ask(t, client))
+	// Any call may be the first to carry a reservation, whose devices are chosen within its time.
+	_, err := client.PreBind(t.Context(), &sidecar.PodRequest{PodUID: "a"})
+	must(t, err)
+
+	for _, point := range []string{"hello", "prefilter", "prebind"} {
+		millis, _ := last(t, server, point).Body["deadlineMillis"].(float64)
+		if millis <= 0 || millis > float64(patience.Milliseconds()) {
+			t.Errorf("%s waits for %v ms, want at most %d", point, millis, patience.Milliseconds())
+		}
+	}
+}
+
 func TestACallThatWaitsForOthersSaysNothingAboutTheSidecar(t *testing.T) {
 	cases := map[string]func(*sidecar.Client) error{
 		"wake": func(client *sidecar.Client) error {

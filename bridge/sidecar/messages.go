@@ -38,6 +38,8 @@ type Header struct {
 	Instance     string        `json:"instance"`
 	Reservations []Reservation `json:"reservations,omitempty"`
 	Unreserved   []int64       `json:"unreserved,omitempty"`
+	// DeadlineMillis is how long the call waits for its answer: a decision ends with it.
+	DeadlineMillis int64 `json:"deadlineMillis,omitempty"`
 }
 
 // Answer is what every answer carries, also those with status 409 and 503.
@@ -94,6 +96,8 @@ type PreFilterAnswer struct {
 	Code     string       `json:"code"`
 	Nodes    []ScoredNode `json:"nodes"`
 	Complete *bool        `json:"complete"`
+	// Unfinished is set when there is no answer yet: wake names the pod when it is to be tried again.
+	Unfinished bool `json:"unfinished"`
 }
 
 // IsComplete reports whether no further node fits; an answer that does not say has all.
@@ -150,4 +154,6 @@ type WakeAnswer struct {
 	More bool `json:"more"`
 	// RestMillis is otherwise the time after which to ask again at the earliest, whatever happens.
 	RestMillis int64 `json:"restMillis"`
+	// NextMillis is otherwise the time after which to ask again at the latest; 0 if it does not matter.
+	NextMillis int64 `json:"nextMillis"`
 }
