@@ -35,6 +35,7 @@ from driver.plan.inventory import Inventory
 from driver.plan.slices import Publication
 from driver.preparer import Preparer
 from driver.publisher import Publisher
+from driver.recovery import StateRecovery
 from driver.settings import DriverSettings, Settings
 from driver.steps import StepHook, ignore_step
 from driver.sweep import ClaimSweep
@@ -49,7 +50,7 @@ from kube.runtime.stores import Key
 from process.command import Process
 from process.metrics import CacheCollector, process_registry
 from process.probes import ProbeServer
-from process.signals import run_until_signal
+from process.signals import run_forever, run_until_signal
 
 LOCK: Final = "lock"
 PUBLISHER_LOCK: Final = "publisher.lock"
@@ -165,6 +166,7 @@ class _Driver:
         registry.register(PreparedCollector(checkpoint.load, settings.node_name))
         self._publisher = self._build_publisher(publication, checkpoint)
         self._preparer = self._build_preparer(checkpoint, boot_id, at_step)
+        self._recovery = StateRecovery(self._preparer.recover)
         self._sweep = ClaimSweep(
             client,
             self._current,
@@ -172,7 +174,7 @@ class _Driver:
             self._preparer,
             period_s=settings.claim_check_period,
         )
-        self._status = DeviceStatus(client, settings.name, process.now)
+        self._status = DeviceStatus(client, settings.name, process.clock(client))
         failures = PrepareFailures()
         self._health_watch = self._build_health_watch((*sources.faults, failures), boot_id)
         self._kubelet = self._build_connection(failures)
@@ -240,23 +242,31 @@ class _Driver:
 
     async def run(self) -> None:
         """Run until a signal comes."""
-        await self._preparer.recover()
-        await run_until_signal(
-            [
-                self._probes.run,
-                self._informers.run,
-                self._publisher.run,
-                self._kubelet.run,
-                self._sweep.run,
-                self._status.run,
-                self._health_watch.run,
-                self._discover,
-                self._index_devices,
-            ]
+        await run_until_signal([self._probes.run, self._serve])
+
+    async def _serve(self) -> None:
+        """Serve the kubelet once it is known what is prepared."""
+        await self._recovery.run()
+        loops = (
+            self._informers.run,
+            self._publisher.run,
+            self._kubelet.run,
+            self._sweep.run,
+            self._status.run,
+            self._health_watch.run,
+            self._discover,
+            self._index_devices,
         )
+        async with asyncio.TaskGroup() as group:
+            for loop in loops:
+                group.create_task(run_forever(loop))
 
     def _checks(self) -> Mapping[str, Callable[[], str]]:
-        return {"kubelet": self._kubelet.problem, "slices": self._publisher.problem}
+        return {
+            "state": self._recovery.check,
+            "kubelet": self._kubelet.problem,
+            "slices": self._publisher.problem,
+        }
 
     async def _discover(self) -> None:
         async with asyncio.TaskGroup() as group:

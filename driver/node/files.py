@@ -68,9 +68,12 @@ def write_file(path: Path, content: bytes, *, before_rename: Callable[[], None])
         _write_new(temporary, content)
         before_rename()
         os.replace(temporary, name)  # noqa: PTH105 - see above
-    except OSError:
+    except OSError as error:
         with suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108 - see above
+        # A descriptor has no name, and people have to know which disk is full.
+        if error.errno is not None and error.filename is None:
+            error.filename = name
         raise
 
 

@@ -86,9 +86,10 @@ def test_a_full_disk_leaves_the_old_file_alone(path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "write", write_to_full_disk)
-        with pytest.raises(OSError, match="space"):
+        with pytest.raises(OSError, match="space") as failure:
             write_file(path, b"new", before_rename=nothing)
 
+    assert failure.value.filename == str(path)
     assert b"old" == path.read_bytes()
     assert [path] == list(path.parent.iterdir())
 

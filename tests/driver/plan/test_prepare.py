@@ -226,7 +226,7 @@ CASES = (
         allocated_claim(share("shared"), config=[configured_configuration(sharing={"timeSlice": "Long"})]),
         (allocated_claim(share("shared"), name="tenant", config=[configured_configuration(sharing={"timeSlice": "Short"})]),),
         Reason.CONFLICTING_SHARING_CONFIG,
-        "another tenant with a conflicting DeviceConfig",
+        "a co-tenant with a conflicting DeviceConfig",
     ),
     Case(
         "an unknown kind of parameters",
