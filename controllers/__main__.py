@@ -1,19 +1,21 @@
 """`python -m controllers`: the controllers, with a service account of their own; one replica leads."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from allocator.model.selectors import clear_selector_caches
 from clusterstate.autoscalers import ObjectName
 from clusterstate.evaluator import RuleEvaluator
+from clusterstate.mapping_evaluator import MappingEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
 from controllers.audit.controller import AuditController
 from controllers.audit.metrics import AuditMetrics
 from controllers.audit.policy_report_writer import PolicyReportWriter
 from controllers.audit.untranslated import UntranslatedPods
 from controllers.gates.controller import FeatureGateController
+from controllers.migration.metrics import MigrationMetrics
+from controllers.migration.progress import follow_waves
 from controllers.policies.controller import PolicyController
 from controllers.profiles.controller import ProfileController
 from controllers.settings import VARIABLES, Settings
@@ -48,7 +50,7 @@ async def control(process: Process[Settings]) -> None:
     files = settings.translation.load_profiles()
     options = settings.translation.checked_options(files, others_may_come=True)
     audit_metrics, count_event = AuditMetrics(registry), event_counter(registry)
-    template_metrics = TemplateMetrics(registry)
+    template_metrics, migration_metrics = TemplateMetrics(registry), MigrationMetrics(registry)
     engine = WorkerEngine(count_stopped=stopped_counter(registry))
     async with await process.client() as client:
 
@@ -58,7 +60,7 @@ async def control(process: Process[Settings]) -> None:
                 client,
                 controller=CONTROLLER_REPORTER,
                 instance=process.identity,
-                now=process.now,
+                now=process.clock(client),
                 count=count_event,
             )
             profiles = ProfileCache(
@@ -86,14 +88,14 @@ async def control(process: Process[Settings]) -> None:
                 files=files,
                 shipped=load_profiles(),
                 options=options,
-                now=process.now,
+                now=process.clock(client),
             )
             policies = PolicyController(
                 client,
                 informers,
                 recorder,
                 settings.controllers,
-                now=process.now,
+                now=process.clock(client),
                 validation=settings.validation,
             )
             evaluator = RuleEvaluator(
@@ -113,12 +115,22 @@ async def control(process: Process[Settings]) -> None:
                     client,
                     settings.controllers.audit_reports,
                     audit_metrics.show_reports,
-                    now=process.now,
+                    now=process.clock(client),
                 ),
                 drivers_of=lambda resource: serving_drivers(resource, options, profiles.profiles),
+                profiles=lambda: profiles.profiles,
+                options=options,
             )
             gates = FeatureGateController(client, informers, settings)
+            follow_waves(informers, settings.namespace, migration_metrics)
             shadows: Sequence[Controller[Any]] = ()
+            keep_asking = partial(engine.run_retries, evaluator.renew)
+            loops: list[Callable[[], Awaitable[None]]] = [
+                informers.run,
+                recorder.run,
+                evaluator.run,
+                keep_asking,
+            ]
             if options.mode is Mode.SHADOW:
                 # What ignores claims is not looked for: nothing of it concerns an event.
                 snapshots = SnapshotCache(
@@ -129,8 +141,12 @@ async def control(process: Process[Settings]) -> None:
                         CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
                     ),
                     features=settings.validation.features(),
+                    options=options,
                 )
+                mappings = MappingEvaluator(evaluator, snapshots, options)
                 profiles.on_change(snapshots.replace_profiles)
+                profiles.on_change(mappings.mark_changed)
+                loops.append(mappings.run)
                 shadow = ShadowController(
                     client,
                     recorder,
@@ -150,7 +166,7 @@ async def control(process: Process[Settings]) -> None:
             )
             return Work(
                 controllers=controllers,
-                loops=(informers.run, recorder.run, evaluator.run),
+                loops=tuple(loops),
                 collectors=(CacheCollector(informers), QueueCollector(controllers)),
             )
 
@@ -162,7 +178,7 @@ async def control(process: Process[Settings]) -> None:
             election=settings.controllers.leader_election,
             server=settings.controllers,
             registry=registry,
-            loops=(engine.run, partial(engine.run_retries, clear_selector_caches)),
+            loops=(engine.run,),
         )
 
 

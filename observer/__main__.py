@@ -34,7 +34,7 @@ async def observe(process: Process[Settings]) -> None:
             client,
             controller=OBSERVER_REPORTER,
             instance=process.identity,
-            now=process.now,
+            now=process.clock(client),
             count=event_counter(registry),
             settings=EventRecorderSettings(per_second=settings.events_per_second),
         )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
+from observer.device_states import DeviceState
 from process.metrics import SECONDS
 
 
@@ -28,7 +29,15 @@ class ObserverMetrics:
             buckets=SECONDS,
             registry=registry,
         )
+        self._devices = Gauge(
+            "drawbridge_devices",
+            "Devices of complete pools in the whole cluster, by driver and state: free, shared, allocated, "
+            "tainted.",
+            ("driver", "state"),
+            registry=registry,
+        )
         self._reasons: set[str] = set()
+        self._drivers: set[str] = set()
 
     def observe_explanation(self, seconds: float) -> None:
         """Count one explanation."""
@@ -42,3 +51,13 @@ class ObserverMetrics:
         for reason, pods in blocked_counts.items():
             self._blocked.labels(reason).set(pods)
         self._reasons |= blocked_counts.keys()
+
+    def show_devices(self, counts: Mapping[tuple[str, DeviceState], int]) -> None:
+        """Show the devices of the cluster; a driver that publishes none any more is no longer shown."""
+        drivers = {driver for driver, _ in counts}
+        for driver in self._drivers - drivers:
+            for state in DeviceState:
+                self._devices.remove(driver, state)
+        self._drivers = drivers
+        for (driver, state), number in counts.items():
+            self._devices.labels(driver, state).set(number)

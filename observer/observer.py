@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from allocator.model.outcome import Reason
 from allocator.pods.claims import Name
 from allocator.simulation import pending_pod
 from allocator.simulation.pending_pod import Explanation, PodProjection
@@ -26,19 +27,22 @@ from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.urls import PODS
 from kube.backoff import Backoff
-from kube.cel.engine import SelectorEngine, use_engine
+from kube.cel.scope import AnswerInterrupted, Meter, evaluating
+from kube.interleaving import interleave
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, EventResult
 from kube.runtime.informers import InformerFactory, Subscription
 from kube.runtime.stores import Handler
+from observer.device_states import count_devices
 from observer.duplicate_resources import duplicate_resource_events
 from observer.metrics import ObserverMetrics
 from observer.pods import WAITING_FIELDS, project_pod
 from observer.settings import ObserverSettings
 from observer.shared_devices import MAX_EVENTS, contradiction_events
+from process.selectors.engine import BlockingEngine, WorkerEngine
 
-OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
+OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY, Kind.OWNERSHIP})
 """Kinds that a cluster may not serve. Their first lists come before any pod is due."""
 
 INVENTORY: Final = (Kind.NODE, Kind.SLICE, Kind.CLASS)
@@ -47,6 +51,13 @@ INVENTORY: Final = (Kind.NODE, Kind.SLICE, Kind.CLASS)
 MAX_PAUSE_S: Final = 30.0
 BATCH_INTERVAL_S: Final = 0.1
 """Between two batches of changes at least."""
+MAX_STEPS: Final = 300_000
+"""Steps of one explanation, evaluations of selectors included: a second or two."""
+NOT_EVALUATED: Final = Explanation(
+    note="the selectors of its ResourceClaims take longer to evaluate than an explanation may",
+    reasons=(Reason.BUDGET_EXHAUSTED,),
+    kind=Reason.BUDGET_EXHAUSTED,
+)
 ALL_PODS: Final = "pods"
 """The one key of the queue: pods that are equal are evaluated together."""
 RESET_BACKOFF: Final = Backoff(initial_s=1.0, max_s=60.0)
@@ -81,7 +92,7 @@ class Observer:
         settings: ObserverSettings,
         metrics: ObserverMetrics,
         *,
-        engine: SelectorEngine | None = None,
+        engine: WorkerEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Subscribe to waiting pods, and to what decides about devices.
@@ -91,12 +102,13 @@ class Observer:
             clock: Monotonic seconds.
         """
         self._engine = engine
+        self._blocking_engine: BlockingEngine | None = None
         self._recorder = recorder
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
         self.history = EventHistory(settings.history())
-        self._caches = SchedulerCaches(settings.features(), settings.policy_aware_schedulers)
+        self._caches = SchedulerCaches(settings.features(), settings.scheduler_support())
         self._inspected_version = -1
         self._recorded_contradictions: frozenset[Event] = frozenset()
         self._has_new_inventory = True
@@ -107,8 +119,6 @@ class Observer:
                 RESOURCES[kind], PROJECTIONS[kind], handlers=[self._queue_changes(kind)]
             )
             for kind in Kind
-            if kind is not Kind.OWNERSHIP
-            and (kind is not Kind.POLICY or settings.policy_aware_schedulers)
         }
         self._pods = informers.subscribe(
             PODS, project_pod, field_selector=WAITING_FIELDS, handlers=[self._pod_changed]
@@ -130,7 +140,8 @@ class Observer:
 
     async def run(self) -> None:
         """Evaluate pods until cancelled."""
-        use_engine(self._engine)  # The threads of this task inherit it.
+        if self._engine is not None:
+            self._blocking_engine = self._engine.blocking()
         await self.controller.run()
 
     async def _reconcile(self, _pods: str) -> float | None:
@@ -147,7 +158,7 @@ class Observer:
     def _reset(self) -> None:
         """Drop the caches, which may be wrong after a bug, and apply everything again."""
         settings, version = self._settings, self._caches.version
-        self._caches = SchedulerCaches(settings.features(), settings.policy_aware_schedulers)
+        self._caches = SchedulerCaches(settings.features(), settings.scheduler_support())
         self._caches.version = version  # It only grows, so that pods are due again.
         self._changes = {
             kind: dict(subscription.store) for kind, subscription in self._kinds.items()
@@ -193,7 +204,7 @@ class Observer:
         names_by_key: dict[bytes, list[Name]] = {}
         for name, projection in projections.items():
             names_by_key.setdefault(projection.key, []).append(name)
-        for key, names in names_by_key.items():
+        for key, names in interleave(names_by_key.items(), lambda group: group[1][0][0]):
             is_new = any(map(self.history.is_new, names))
             waiting = {name: pod for name in names if (pod := self.history.pod(name)) is not None}
             changes = self._take_changes()
@@ -209,10 +220,12 @@ class Observer:
         self._metrics.show(len(self.history), self.history.pods_by_reason())
 
     async def _inspect_shared_devices(self) -> None:
-        """Record events about devices that are shared with contradicting configurations, once."""
+        """Count the devices, and record events about contradicting configurations of shared ones, once."""
         if self._inspected_version == self._caches.version:
             return
         self._inspected_version = self._caches.version
+        cluster = self._caches.without_policies.cluster
+        self._metrics.show_devices(await asyncio.to_thread(count_devices, cluster))
         events = await asyncio.to_thread(self._contradiction_events)
         for event in events - self._recorded_contradictions:
             self._recorder.record(event)
@@ -265,9 +278,17 @@ class Observer:
             projection = next(iter(projections.values()))
             cluster = self._caches.for_scheduler(projection.pod.spec.scheduler_name)
             resources = cluster.extended_resources
-            explanation = pending_pod.explain_pending_pod(
-                cluster.cluster, projection, cluster.classes, resources
-            )
+            with evaluating(
+                engine=self._blocking_engine,
+                tenant=projection.pod.metadata.namespace,
+                meter=Meter(MAX_STEPS),
+            ):
+                try:
+                    explanation = pending_pod.explain_pending_pod(
+                        cluster.cluster, projection, cluster.classes, resources
+                    )
+                except AnswerInterrupted:
+                    explanation = NOT_EVALUATED
         took_s = self._clock() - began
         return _Evaluation(tuple(projections), explanation, self._caches.version, took_s)
 

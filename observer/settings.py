@@ -5,6 +5,7 @@ from typing import Final
 
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
+from allocator.model.scheduler_support import SchedulerSupport
 from clusterstate.event_history import HistorySettings
 from kube.backoff import Backoff
 from kube.names import SCHEDULER_NAME
@@ -51,7 +52,10 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
 
     policy_aware_schedulers: tuple[str, ...] = ()
     """Names of schedulers that evaluate DeviceCompatibilityPolicies; their pods may wait because of
-    one. Empty: kube-scheduler ignores policies, so none is a reason why a pod waits."""
+    one. kube-scheduler ignores policies. The bridge evaluates them, and need not be listed."""
+
+    bridge_scheduler: str = SCHEDULER_NAME
+    """schedulerName of the bridge, as in `validation.bridgeScheduler`."""
 
     silent_for_schedulers: tuple[str, ...] = (SCHEDULER_NAME,)
     """Names of schedulers that explain their pending pods themselves; nothing is said of those pods."""
@@ -62,7 +66,7 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
 
     uniform_config_drivers: tuple[str, ...] = tuple(sorted(UNIFORM_CONFIG_DRIVERS))
     """Drivers that reject a pod if the sharing configuration of its device contradicts that of
-    another tenant."""
+    a co-tenant."""
 
     def __post_init__(self) -> None:
         """Refuse gates that allocation does not depend on."""
@@ -71,6 +75,13 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
     def features(self) -> Features:
         """Return the gates that are in force."""
         return features_of(self.feature_gates)
+
+    def scheduler_support(self) -> SchedulerSupport:
+        """Return the features that the schedulers evaluate by configuration."""
+        return SchedulerSupport(
+            policy_aware=frozenset(self.policy_aware_schedulers),
+            bridge_scheduler=self.bridge_scheduler,
+        )
 
     def history(self) -> HistorySettings:
         """Return when pods are explained, and when they get an event."""

@@ -1,4 +1,4 @@
-"""Stored quotas, LimitRanges and admission policies that name device keys, and so do not see claims."""
+"""Stored quotas, queues, LimitRanges and admission policies that name device keys, and so do not see claims."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,10 +8,12 @@ import msgspec
 
 from controllers.audit.policy_reports import ReportedFinding
 from controllers.audit.report import FindingKey
+from controllers.audit.unsearched_kinds import UnsearchedKinds
 from findings.finding import Finding
 from kube.api.meta import decode
 from kube.api.policy_reports import ReportSubject
 from kube.api.urls import (
+    FOREIGN_QUOTA_RESOURCES,
     LIMIT_RANGES,
     MUTATING_ADMISSION_POLICIES,
     RESOURCE_QUOTAS,
@@ -29,7 +31,12 @@ LISTED: Final[Mapping[str, Resource]] = {
     "MutatingAdmissionPolicy": MUTATING_ADMISSION_POLICIES,
     "ResourceQuota": RESOURCE_QUOTAS,
     "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
+    **{
+        f"{kind}.{resource.group}": resource
+        for (_, kind), resource in FOREIGN_QUOTA_RESOURCES.items()
+    },
 }
+"""Kind, of other schedulers with its group, to the resource; of two projects a kind is called Queue."""
 MAX_LOGGED: Final = 100
 """Objects in the log of one audit."""
 
@@ -46,11 +53,14 @@ class ClaimBlindObject(NamedTuple):
 
 
 async def list_claim_blind_objects(
-    client: Client, vocabularies: Mapping[str, Vocabulary]
+    client: Client, vocabularies: Mapping[str, Vocabulary], unsearched_kinds: UnsearchedKinds
 ) -> list[ClaimBlindObject]:
     """Return the stored objects that name device keys and do not see claims.
 
     Kinds that may not be listed, or do not exist, are left out.
+
+    Args:
+        unsearched_kinds: Those of the audits before; changed by this one.
 
     Raises:
         KubeError: The API server does not answer.
@@ -60,21 +70,24 @@ async def list_claim_blind_objects(
         try:
             async for page in client.pages(resource):
                 for raw in page.items:
-                    blind_objects += _findings(kind, bytes(raw), vocabularies)
+                    blind_objects += _findings(kind, resource, bytes(raw), vocabularies)
         except (Forbidden, NotFound) as fault:
-            log.info("claims.not_searched", kind=kind, error=str(fault))
+            unsearched_kinds.failed(kind, fault)
+        else:
+            unsearched_kinds.searched(kind)
     return blind_objects
 
 
 def _findings(
-    kind: str, raw: bytes, vocabularies: Mapping[str, Vocabulary]
+    kind: str, resource: Resource, raw: bytes, vocabularies: Mapping[str, Vocabulary]
 ) -> Iterator[ClaimBlindObject]:
     try:
         document: dict[str, Any] = decode(raw, dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         return
     metadata = document.get("metadata") or {}
-    for finding in find_unseen_claims({**document, "kind": kind}, vocabularies):
+    head = {"apiVersion": _api_version(resource), "kind": kind.partition(".")[0]}
+    for finding in find_unseen_claims({**document, **head}, vocabularies):
         yield ClaimBlindObject(
             kind, metadata.get("namespace", ""), metadata.get("name", ""), finding
         )
@@ -84,12 +97,16 @@ def report_claim_blind_object(blind: ClaimBlindObject) -> ReportedFinding:
     """Return an object as a report names it."""
     resource = LISTED[blind.kind]
     subject = ReportSubject(
-        api_version="/".join(filter(None, (resource.group, resource.version))),
-        kind=blind.kind,
+        api_version=_api_version(resource),
+        kind=blind.kind.partition(".")[0],
         namespace=blind.namespace,
         name=blind.name,
     )
     return ReportedFinding(subject, blind.finding)
+
+
+def _api_version(resource: Resource) -> str:
+    return "/".join(filter(None, (resource.group, resource.version)))
 
 
 def log_claim_blind_objects(objects: Iterable[ClaimBlindObject]) -> None:

@@ -18,10 +18,11 @@ from allocator.pods.duplicate_resources import (
     no_drivers,
 )
 from clusterstate.evaluator import RuleEvaluator
-from clusterstate.high_water_config_map import config_map_document, seen_patch
+from clusterstate.high_water_config_map import config_map_document, once_published, seen_patch
 from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
 from controllers.audit.claim_blind import (
+    ClaimBlindObject,
     count_claim_blind_objects,
     list_claim_blind_objects,
     log_claim_blind_objects,
@@ -39,17 +40,23 @@ from controllers.audit.report import (
     findings_of,
     tally,
 )
+from controllers.audit.uncounted_templates import list_evaded_quotas, summarize_templates
+from controllers.audit.unsearched_kinds import UnsearchedKinds
 from controllers.audit.untranslated import UntranslatedPods, count_findings
 from controllers.settings import Settings
-from findings.finding import Finding
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
 from kube.api.policy_reports import ReportSubject
 from kube.api.urls import CONFIG_MAPS
+from kube.cel.scope import AnswersPending, BudgetSpent, Meter, evaluating
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
+from translation.profiles.profile import Profile
+from translation.snapshot import TranslationOptions
 
 AUDIT: Final = "audit"
 HIGH_WATER_MARK: Final = "high-water-mark"
@@ -58,6 +65,13 @@ IDLE_FACTOR: Final = 4.0
 """Validation is followed by a pause of so many times what it took."""
 BATCH: Final = 16
 """Objects that are validated at a time; a Lease has to be renewed meanwhile."""
+MAX_STEPS: Final = 300_000
+"""Steps of one object, evaluations of its selectors included: a second or two."""
+NOT_EVALUATED: Final = warning(
+    Code.NOT_EVALUATED,
+    FieldPath.of("spec"),
+    "it was not validated: its selectors take longer than the audit evaluates those of one object",
+)
 MAX_LOGGED: Final = 100
 """Resources that nodes offer twice, in the log of one audit."""
 
@@ -85,6 +99,8 @@ class AuditController:
         pods: UntranslatedPods,
         reports: PolicyReportWriter,
         drivers_of: Callable[[str], Collection[str]] = no_drivers,
+        profiles: Callable[[], Mapping[str, Profile]] = dict,
+        options: TranslationOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Queue the first audit, and the first look at the inventory.
@@ -93,6 +109,8 @@ class AuditController:
             pods: The live pods with device keys that nothing translates.
             reports: Gets the findings about objects after each audit.
             drivers_of: Resource name to the drivers that serve it according to their profiles.
+            profiles: Returns driver to the profile in force.
+            options: Of the translation.
             clock: Monotonic seconds.
         """
         self._client = client
@@ -105,7 +123,10 @@ class AuditController:
         self._pods = pods
         self._reports = reports
         self._drivers_of = drivers_of
+        self._profiles = profiles
+        self._options = options or TranslationOptions()
         self._clock = clock
+        self._unsearched_kinds = UnsearchedKinds()
         controller: Controller[str] = Controller(
             "audit", self._reconcile, backoff=settings.controllers.backoff(), workers=2
         )
@@ -129,7 +150,7 @@ class AuditController:
             return
         self._evaluator.changed.clear()
         try:
-            stocks = await self._evaluator.query(RuleCache.stocks, timeout_s=None)
+            stocks = await self._evaluator.query(RuleCache.stocks)
             before = self._evaluator.high_water_marks.seen
             raised_mark = raise_mark(before, stocks)
             if raised_mark != before or not self._evaluator.has_high_water_marks:
@@ -163,7 +184,7 @@ class AuditController:
         results: list[tuple[str, tuple[Finding, ...]]] = []
         reported: list[ReportedFinding] = []
         for kind in AUDITED:
-            objects = await self._evaluator.query(partial(_stored_objects, kind), timeout_s=None)
+            objects = await self._evaluator.query(partial(_stored_objects, kind))
             for start in range(0, len(objects), BATCH):
                 batch = objects[start : start + BATCH]
                 for name, audited_name, findings in await self._validate(kind, batch):
@@ -173,15 +194,18 @@ class AuditController:
                     if remaining_events and event is not None and self._recorder.is_new(event):
                         remaining_events -= 1
                         self._recorder.record(event)
-        families = self._pods.summarize(
-            await self._evaluator.query(_mapped_resources, timeout_s=None)
-        )
+        families = self._pods.summarize(await self._evaluator.query(_mapped_resources))
         for family in families:
             log.info("device_keys.not_translated", **msgspec.structs.asdict(family))
-        duplicates = await self._evaluator.query(self._duplicate_resources, timeout_s=None)
+        duplicates = await self._evaluator.query(self._duplicate_resources)
         for duplicate in duplicates[:MAX_LOGGED]:
             log.warning("resource.offered_twice", **msgspec.to_builtins(duplicate, enc_hook=str))
-        blind = await list_claim_blind_objects(self._client, self._pods.vocabularies)
+        blind = [
+            *await list_claim_blind_objects(
+                self._client, self._pods.vocabularies, self._unsearched_kinds
+            ),
+            *await self._list_evaded_quotas(),
+        ]
         log_claim_blind_objects(blind)
         others = {
             **count_findings(families),
@@ -194,6 +218,12 @@ class AuditController:
         await self._reports.write(reported)
         log.info("audit.completed", objects=len(results), took_s=round(took_s, 3))
 
+    async def _list_evaded_quotas(self) -> list[ClaimBlindObject]:
+        marks = once_published(self._evaluator.high_water_marks.combined_mark)
+        summarize = partial(summarize_templates, profiles=self._profiles(), once_published=marks)
+        snapshot = await self._evaluator.query(summarize)
+        return await list_evaded_quotas(self._client, snapshot, self._options)
+
     def _duplicate_resources(self, cache: RuleCache) -> tuple[DuplicateResource, ...]:
         context = cache.context()
         cluster = context.current_cluster
@@ -204,17 +234,29 @@ class AuditController:
 
     async def _validate(self, kind: Kind, batch: tuple[Audited, ...]) -> list[Result]:
         facts = self._evaluator.facts()
+        meters = [Meter(MAX_STEPS) for _ in batch]
 
         def validate(cache: RuleCache) -> list[Result]:
             context = cache.context(facts)
-            return [
-                (AUDITED[kind], audited_object, findings_of(audited_object, context))
-                for audited_object in batch
-            ]
+            results: list[Result] = []
+            pending: AnswersPending | None = None
+            for audited_object, meter in zip(batch, meters, strict=True):
+                try:
+                    with evaluating(tenant=audited_object.metadata.namespace, meter=meter):
+                        findings = findings_of(audited_object, context)
+                except AnswersPending as error:
+                    pending = error  # So that the worker is asked for all of them at once.
+                except BudgetSpent:
+                    results.append((AUDITED[kind], audited_object, (NOT_EVALUATED,)))
+                else:
+                    results.append((AUDITED[kind], audited_object, findings))
+            if pending is not None:
+                raise pending
+            return results
 
         began_s = self._clock()
         try:
-            results = await self._evaluator.query(validate, timeout_s=None)
+            results = await self._evaluator.query(validate)
         except Exception:  # A bug that one object meets must not cost the others their audit.
             log.exception(
                 "audit.failed", objects=[audited_object.metadata.name for audited_object in batch]

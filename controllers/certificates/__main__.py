@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from controllers.certificates.controller import CertificateController
 from controllers.certificates.drift_watch import ConfigurationWatch
-from controllers.certificates.metrics import CertificateAuthorityCollector
+from controllers.certificates.metrics import CertificateAuthorityCollector, PathKeyCollector
 from controllers.certificates.settings import VARIABLES, Settings
 from controllers.certificates.signing_keys import SigningKeyController
 from kube.names import CERTIFICATES_REPORTER
@@ -39,7 +39,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
                 client,
                 controller=CERTIFICATES_REPORTER,
                 instance=process.identity,
-                now=process.now,
+                now=process.clock(client),
                 count=count_event,
             )
             profiles = ProfileCache(
@@ -69,7 +69,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
             )
             profiles.on_change(watch.profiles_changed)
             profiles.on_change(certificates.profiles_changed)
-            signing_keys = SigningKeyController(client, informers, settings, process.now)
+            signing_keys = SigningKeyController(client, informers, settings, process.clock(client))
             controllers: list[Controller[Any]] = [
                 *certificates.controllers,
                 *signing_keys.controllers,
@@ -88,6 +88,7 @@ async def keep_certificates(process: Process[Settings]) -> None:
                         certificates.clock_skew,
                         watch.is_current,
                     ),
+                    PathKeyCollector(certificates.path_keys),
                 ),
             )
 

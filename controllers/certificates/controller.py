@@ -9,9 +9,11 @@ The webhook that routes pods has rules only while the bridge owns a driver.
 The names of keys in the match conditions follow the profiles of the cluster.
 
 The configurations are watched, so that one that is applied again is repaired; none is created. The
-Secrets are read from time to time, so that one that was deleted or damaged is repaired.
+Secrets are read from time to time, so that one that was deleted or damaged is repaired; that of the
+paths is watched, too.
 """
 
+import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from cryptography import x509
 
 from admission.webhook_configuration import ROUTING_WEBHOOK, webhook_rules
 from certs.authority import BACKDATED, Authority, CertificateError
@@ -46,7 +49,7 @@ from controllers.certificates.patches import (
     serving_document,
     serving_patch,
 )
-from controllers.certificates.path_keys import authority_ids, choose_key, named_keys, path_patch
+from controllers.certificates.path_keys import path_patch
 from controllers.certificates.path_secret import PathSecret
 from controllers.certificates.serving import needs_renewal, seconds_to_check
 from controllers.certificates.settings import Settings
@@ -66,8 +69,10 @@ from process.certificates import (
     Secret,
     bundled_certificates,
     decode_serving_certificate,
+    project_digest,
     project_webhooks,
 )
+from process.webhook_paths import PathKeys
 
 KEY: Final = "authority"
 """The only key: all certificates are reconciled together."""
@@ -91,6 +96,7 @@ class CertificateController:
         check_endpoint: EndpointCheck = check_endpoint,
         *,
         conditions: Callable[[], Conditions] = dict,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Subscribe to the webhook configurations.
 
@@ -98,6 +104,7 @@ class CertificateController:
             now: The wall clock, with a time zone.
             check_endpoint: Whether a webhook answers.
             conditions: Returns the match conditions of the webhooks; none while they are not known.
+            clock: Monotonic seconds.
         """
         self._client = client
         self._settings = settings
@@ -108,7 +115,7 @@ class CertificateController:
         self._clock_skew = timedelta()
         self._authorities = Authorities()
         self._serving: ServingCertificate | None = None
-        self._path_secret = PathSecret(client, settings, now)
+        self._path_secret = PathSecret(client, settings, self._server_now, clock)
         self._published: tuple[bytes, datetime] | None = None
         self._waiting: list[str] = []
         self._webhooks: dict[tuple[Resource, str], tuple[RegisteredWebhook, ...]] = {}
@@ -127,6 +134,14 @@ class CertificateController:
             project_ownership,
             field_selector=f"metadata.name={OWNERSHIP}",
             handlers=[self._ownership_changed],
+        )
+        # Not waited for either: without it a request to rotate is only seen later.
+        informers.subscribe(
+            SECRETS,
+            project_digest,
+            namespace=settings.namespace,
+            field_selector=f"metadata.name={settings.certificates.path_secret}",
+            handlers=[self._path_secret_changed],
         )
         self._controller: Controller[str] = Controller(
             "certificates",
@@ -160,6 +175,10 @@ class CertificateController:
         """Return how many authorities are trusted; more than one during a rotation."""
         return len(self._authorities.trusted)
 
+    def path_keys(self) -> PathKeys:
+        """Return the valid keys of the paths, for metrics."""
+        return self._path_secret.keys
+
     def is_published(self) -> bool:
         """Return whether every caBundle, as far as known, is that of the trusted authorities."""
         ca_bundle = b64encode(self._authorities.ca_bundle).decode()
@@ -184,6 +203,9 @@ class CertificateController:
         self._controller.queue.add(KEY)
 
     def _ownership_changed(self, _key: object, _old: object, _new: object) -> None:
+        self._controller.queue.add(KEY)
+
+    def _path_secret_changed(self, _key: object, _old: object, _new: object) -> None:
         self._controller.queue.add(KEY)
 
     def _rules(self) -> Rules:
@@ -211,7 +233,7 @@ class CertificateController:
             else settings.certificate_controller.endpoint_check_period
         )
         fraction = settings.certificates.serving_renew_fraction
-        return seconds_to_check(self._serving, self._now(), fraction, period_s)
+        return seconds_to_check(self._serving, self._server_now(), fraction, period_s)
 
     async def _reconcile_authorities(self) -> None:
         """Take the steps of the rotation that are due."""
@@ -219,26 +241,31 @@ class CertificateController:
         secret = None
         with suppress(NotFound):
             secret = await self._client.get(SECRETS, name, Secret, namespace=namespace)
-        now = self._now()
-        if self._is_clock_wrong(now):
+        wall = self._now()
+        if self._is_clock_wrong(wall):
             # What this process would create, API servers would not accept; and what is good may
             # only look as if it had expired.
             if secret is None:
                 raise CertificateError("no authority is created while clocks disagree")
             self._authorities, _ = decode_authorities(secret.values())
         elif secret is None or secret.is_managed:
-            self._authorities = await self._rotate(secret, now)
+            await self._read_serving_certificate()
+            self._authorities = await self._rotate(secret, self._client.correct(wall))
         else:
             self._authorities = _foreign_authorities(secret)
 
-    def _is_clock_wrong(self, now: datetime) -> bool:
+    def _server_now(self) -> datetime:
+        """Return the time by which stored times are judged, which does not jump with this clock."""
+        return self._client.correct(self._now())
+
+    def _is_clock_wrong(self, wall: datetime) -> bool:
         """Return whether our and the API server's clock differ by more than the backdating.
 
         Args:
-            now: What is decided with afterwards, since the clock may be set meanwhile.
+            wall: What is decided with afterwards, since the clock may be set meanwhile.
         """
         server_time = self._client.server_time
-        self._clock_skew = now - server_time if server_time is not None else timedelta()
+        self._clock_skew = wall - server_time if server_time is not None else timedelta()
         is_wrong = abs(self._clock_skew) > BACKDATED
         if is_wrong:
             log.warning("clock.wrong", ahead_of_api_server_s=self._clock_skew.total_seconds())
@@ -282,18 +309,14 @@ class CertificateController:
 
     async def _reconcile_serving_certificate(self) -> None:
         """Sign a certificate for the webhook where the one that it has is not good for long."""
-        settings, namespace = self._settings.certificates, self._settings.namespace
+        settings = self._settings.certificates
         signer, names = self._authorities.signer, settings.names(self._settings.namespace)
-        secret = None
-        with suppress(NotFound):
-            secret = await self._client.get(
-                SECRETS, settings.serving_secret, Secret, namespace=namespace
-            )
-        self._serving = _readable_certificate(secret)
+        secret = await self._read_serving_certificate()
         is_foreign = secret is not None and not secret.is_managed
-        now = self._now()
-        if signer is None or is_foreign or self._is_clock_wrong(now):
+        wall = self._now()
+        if signer is None or is_foreign or self._is_clock_wrong(wall):
             return
+        now = self._client.correct(wall)
         if self._serving is not None and not needs_renewal(
             self._serving, signer, names, now, settings.serving_renew_fraction
         ):
@@ -303,6 +326,19 @@ class CertificateController:
         await self._hand_out(certificate, secret)
         self._serving = certificate
         log.info("certificate.issued", not_after=certificate.not_after.isoformat())
+
+    async def _read_serving_certificate(self) -> Secret | None:
+        """Return the Secret with the serving certificate, and note what can be read of it."""
+        secret = None
+        with suppress(NotFound):
+            secret = await self._client.get(
+                SECRETS,
+                self._settings.certificates.serving_secret,
+                Secret,
+                namespace=self._settings.namespace,
+            )
+        self._serving = _readable_certificate(secret)
+        return secret
 
     async def _hand_out(self, certificate: ServingCertificate, secret: Secret | None) -> None:
         name, namespace = self._settings.certificates.serving_secret, self._settings.namespace
@@ -327,6 +363,7 @@ class CertificateController:
             published_since=since if ca_bundle == authorities.ca_bundle else None,
             published=tuple(bundled_certificates(self._all_webhooks())),
             rotation_requested=rotation_requested,
+            serving_authority=_authority_of(self._serving),
         )
 
     def _create_authority(self, now: datetime) -> Authority:
@@ -341,23 +378,14 @@ class CertificateController:
         for (resource, name), webhooks in list(self._webhooks.items()):
             await self._patch(resource, name, ca_bundle_patch(webhooks, ca_bundle), "caBundle")
         if self._published is None or self._published[0] != ca_bundle:
-            self._published = ca_bundle, self._now()
+            self._published = ca_bundle, self._server_now()
 
     async def _write_paths(self) -> None:
-        """Write the paths whose key is not the one that they should have."""
-        authorities, keys_in_use = (
-            authority_ids(self._authorities),
-            named_keys(self._all_webhooks()),
-        )
-        keys = await self._path_secret.reconcile(authorities, keys_in_use)
-        # Replicas follow the Secret; the second period is the margin.
-        propagation = timedelta(seconds=2 * self._settings.certificates.resync_period)
-
-        def choose(present: str) -> str:
-            return choose_key(keys, authorities[-1], present, self._now(), propagation)
-
+        """Write the path keys that are due, and the paths that should have another one."""
+        await self._path_secret.reconcile(tuple(self._all_webhooks()))
         for (resource, name), webhooks in list(self._webhooks.items()):
-            await self._patch(resource, name, path_patch(webhooks, choose), "path")
+            operations = path_patch(webhooks, self._path_secret.choose)
+            await self._patch(resource, name, operations, "path")
 
     async def _write_conditions(self) -> None:
         """Write the keys of the profiles in force into the match conditions that have others."""
@@ -416,6 +444,10 @@ def _readable_certificate(secret: Secret | None) -> ServingCertificate | None:
     with suppress(CertificateError):
         return decode_serving_certificate(secret)
     return None
+
+
+def _authority_of(serving: ServingCertificate | None) -> x509.Certificate | None:
+    return None if serving is None else x509.load_pem_x509_certificates(serving.authority)[0]
 
 
 def rotation_timing(settings: CertificateSettings) -> Timing:

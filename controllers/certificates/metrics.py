@@ -1,11 +1,15 @@
-"""Metrics of the certificate authority."""
+"""Metrics of the certificate authority and of the path keys."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from process.webhook_paths import PathKeys
 
 
 class CertificateAuthorityCollector(Collector):
@@ -56,3 +60,35 @@ class CertificateAuthorityCollector(Collector):
         for kind, is_current in self._configurations().items():
             current.add_metric((kind,), float(is_current))
         yield current
+
+
+class PathKeyCollector(Collector):
+    """Shows how old the keys of the webhook's paths are."""
+
+    def __init__(self, path_keys: Callable[[], PathKeys]) -> None:
+        """Show keys.
+
+        Args:
+            path_keys: Returns all valid keys; none before the Secret was read.
+        """
+        self._path_keys = path_keys
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield two gauges."""
+        count = GaugeMetricFamily(
+            "drawbridge_path_keys",
+            "Valid keys of a path of the webhook; more than two during a rotation.",
+            labels=("path",),
+        )
+        created = GaugeMetricFamily(
+            "drawbridge_path_key_created_timestamp_seconds",
+            "Creation of the newest key of a path, Unix time. Each rotation creates one.",
+            labels=("path",),
+        )
+        by_path = attrgetter("path")
+        for path, keys in groupby(sorted(self._path_keys(), key=by_path), by_path):
+            times = [key.created.timestamp() for key in keys]
+            count.add_metric((path,), len(times))
+            created.add_metric((path,), max(times))
+        yield count
+        yield created

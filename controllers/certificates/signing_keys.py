@@ -5,7 +5,6 @@ Secret is watched, so that one that is lost or damaged is written again, with a 
 is to revoke every signature.
 """
 
-import hashlib
 import secrets
 from contextlib import suppress
 from datetime import datetime
@@ -19,7 +18,7 @@ from kube.errors import NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
-from process.certificates import Clock, Secret
+from process.certificates import Clock, Secret, project_digest
 from process.signing import KEYS
 from translation.signature import (
     SECRET_BYTES,
@@ -56,7 +55,7 @@ class SigningKeyController:
         self._now = now
         subscription = informers.subscribe(
             SECRETS,
-            _project_version,
+            project_digest,
             namespace=settings.namespace,
             field_selector=f"metadata.name={settings.signing.secret}",
             handlers=[lambda *_: self._controller.queue.add(KEY)],
@@ -110,8 +109,3 @@ def create_key(now: datetime) -> SigningKey:
     return SigningKey(
         id=secrets.token_hex(4), created=now, secret=secrets.token_bytes(SECRET_BYTES)
     )
-
-
-def _project_version(raw: bytes) -> bytes:
-    """Project a Secret to a hash of it, so that every change is seen and no copy is kept."""
-    return hashlib.sha256(raw).digest()

@@ -16,6 +16,7 @@ from admission.workloads import Workload, validate_workload
 from findings.finding import Finding, Severity
 from kube.api.core import Pod
 from kube.api.events import Event, ObjectReference
+from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.api.meta import ObjectHead, ObjectMeta, convert, decode
 from kube.api.workloads import VALIDATED_KINDS, pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION
@@ -59,7 +60,7 @@ class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
 
 def key_texts(vocabularies: Iterable[Vocabulary]) -> tuple[bytes, ...]:
     """Return texts of which the JSON of every object with device keys has at least one."""
-    texts: set[str] = set()
+    texts = {IMPLICIT_PREFIX}
     for vocabulary in vocabularies:
         texts |= {*vocabulary.keys, *vocabulary.key_prefixes, *vocabulary.requesting}
         if vocabulary.requesting_label is not None:
@@ -138,7 +139,13 @@ def evaluate_stored(
     if not path:
         return admit_created(template, pod, namespace=namespace, snapshot=snapshot, options=options)
     return validate_workload(
-        Workload(metadata=workload.metadata, path=path, template=template, pod=pod),
+        Workload(
+            metadata=workload.metadata,
+            path=path,
+            template=template,
+            pod=pod,
+            kind_name=workload.kind[1],
+        ),
         None,
         namespace=namespace,
         snapshot=snapshot,

@@ -26,6 +26,7 @@ from observer.settings import ObserverSettings
 from process.durations import PositiveDuration
 from process.metrics import event_counter
 from testing.allocation.builders import (
+    DRIVER,
     allocated_claim,
     applied_configuration,
     claim,
@@ -138,6 +139,11 @@ async def test_a_pod_gets_an_event_that_says_what_is_missing(server: FakeApiServ
         await until(lambda: observation.counted("created"))
         # The event may be there before the look that recorded it has ended.
         blocked = 'drawbridge_observer_blocked_pods{reason="allocated"} 1.0'
+        lines = [
+            f'drawbridge_devices{{driver="{DRIVER}",state="{state}"}} 1.0'
+            for state in ("allocated", "free")
+        ]
+        await until(lambda: all(line in observation.metrics for line in lines))
         await until(lambda: blocked in observation.metrics)
 
         (event,) = server.objects(EVENTS)

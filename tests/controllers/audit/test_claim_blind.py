@@ -11,8 +11,15 @@ from controllers.audit.claim_blind import (
     count_claim_blind_objects,
     list_claim_blind_objects,
     log_claim_blind_objects,
+    report_claim_blind_object,
 )
-from kube.api.urls import LIMIT_RANGES, RESOURCE_QUOTAS, VALIDATING_ADMISSION_POLICIES
+from controllers.audit.unsearched_kinds import UnsearchedKinds
+from kube.api.urls import (
+    FOREIGN_QUOTA_RESOURCES,
+    LIMIT_RANGES,
+    RESOURCE_QUOTAS,
+    VALIDATING_ADMISSION_POLICIES,
+)
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer
 from translation.arbiter import VOCABULARIES
@@ -40,7 +47,9 @@ async def test_the_audit_finds_what_does_not_see_claims(server: FakeApiServer) -
     server.put(VALIDATING_ADMISSION_POLICIES, named("no-gpus", validations=validations))
 
     async with server.client() as client:
-        claim_blind_objects = await list_claim_blind_objects(client, VOCABULARIES)
+        claim_blind_objects = await list_claim_blind_objects(
+            client, VOCABULARIES, UnsearchedKinds()
+        )
 
     assert [(blind.kind, blind.namespace, blind.name) for blind in claim_blind_objects] == [
         ("LimitRange", "team", "bounds"),
@@ -58,9 +67,35 @@ async def test_kinds_that_may_not_be_listed_are_left_out(server: FakeApiServer) 
     server.fail(403, times=10, matches=lambda call: "admissionpolicies" in call.path)
 
     async with server.client() as client:
-        claim_blind_objects = await list_claim_blind_objects(client, VOCABULARIES)
+        claim_blind_objects = await list_claim_blind_objects(
+            client, VOCABULARIES, UnsearchedKinds()
+        )
 
     assert [blind.name for blind in claim_blind_objects] == ["gpus"]
+
+
+async def test_a_kind_that_may_not_be_listed_is_logged_once_until_that_changes(
+    server: FakeApiServer,
+) -> None:
+    unsearched_kinds = UnsearchedKinds()
+
+    async def audit() -> list[tuple[str, str]]:
+        with capture_logs() as lines:
+            await list_claim_blind_objects(client, VOCABULARIES, unsearched_kinds)
+        return [
+            (line["event"], line["kind"]) for line in lines if line["event"].startswith("claims.")
+        ]
+
+    server.fail(403, times=2, matches=lambda call: "limitranges" in call.path)
+    async with server.client() as client:
+        audits = [await audit() for _ in range(4)]
+
+    assert audits == [
+        [("claims.not_searched", "LimitRange")],
+        [],
+        [("claims.searched_again", "LimitRange")],
+        [],
+    ]
 
 
 async def test_the_log_of_one_audit_is_bounded(server: FakeApiServer) -> None:
@@ -68,10 +103,30 @@ async def test_the_log_of_one_audit_is_bounded(server: FakeApiServer) -> None:
         server.put(RESOURCE_QUOTAS, named("gpus", f"n{number}", hard={f"requests.{GPU}": "4"}))
 
     async with server.client() as client:
-        claim_blind_objects = await list_claim_blind_objects(client, VOCABULARIES)
+        claim_blind_objects = await list_claim_blind_objects(
+            client, VOCABULARIES, UnsearchedKinds()
+        )
     with capture_logs() as lines:
         log_claim_blind_objects(claim_blind_objects)
 
     assert len(claim_blind_objects) == MAX_LOGGED + 10
     assert len(lines) == MAX_LOGGED
     assert lines[0]["object"].endswith("/gpus")
+
+
+async def test_queues_of_two_projects_are_told_apart(server: FakeApiServer) -> None:
+    volcano, kai = (
+        FOREIGN_QUOTA_RESOURCES[api_version, "Queue"]
+        for api_version in ("scheduling.volcano.sh/v1beta1", "scheduling.run.ai/v2")
+    )
+    server.put(volcano, named("research", capability={GPU: "4"}))
+    server.put(kai, named("research", resources={"gpu": {"quota": 4}}))
+
+    async with server.client() as client:
+        blind_objects = await list_claim_blind_objects(client, VOCABULARIES, UnsearchedKinds())
+
+    subjects = [report_claim_blind_object(blind).subject for blind in blind_objects]
+    assert {(subject.api_version, subject.kind) for subject in subjects} == {
+        ("scheduling.volcano.sh/v1beta1", "Queue"),
+        ("scheduling.run.ai/v2", "Queue"),
+    }

@@ -29,11 +29,13 @@ from kube.api.urls import (
     NODES,
     PODS,
     REPORTS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
 from process.durations import PositiveDuration
+from process.profile_files import load_profiles
 from testing.allocation.builders import (
     NAMESPACE,
     allocated_claim,
@@ -81,7 +83,7 @@ class Audited:
         """Wait until the inventory has so many devices."""
         devices = None
         while devices != [count]:
-            stocks = await self._evaluator.query(RuleCache.stocks, timeout_s=5.0)
+            stocks = await self._evaluator.query(RuleCache.stocks)
             devices = [stock.devices for stock in stocks["gpu"].values()]
             await asyncio.sleep(0.005)
 
@@ -99,6 +101,10 @@ class Audited:
 
     def counted(self, **labels: str) -> float:
         return self._registry.get_sample_value("drawbridge_audit_findings", labels) or 0.0
+
+    @property
+    def took_s(self) -> float:
+        return self._registry.get_sample_value("drawbridge_audit_duration_seconds") or 0.0
 
     def current_reports(self) -> float:
         labels = {"state": "current"}
@@ -128,6 +134,7 @@ async def auditing(
                 metrics.show_reports,
                 now=lambda: datetime(2026, 11, 20, tzinfo=UTC),
             ),
+            profiles=load_profiles,
         )
         async with running(
             informers.run,
@@ -307,6 +314,39 @@ async def test_findings_about_objects_are_reported_and_cured_ones_are_not(
         server.remove(RESOURCE_CLAIMS, "large", NAMESPACE)
         server.remove(RESOURCE_QUOTAS, "gpus", NAMESPACE)
         await until(lambda: server.objects(REPORTS) == [])
+
+
+async def test_a_quota_that_a_template_evades_is_reported_until_it_counts_the_class(
+    server: FakeApiServer,
+) -> None:
+    quota = {"name": "gpus", "namespace": NAMESPACE}
+    hard = {"requests.nvidia.com/gpu": "0"}
+    server.put(RESOURCE_QUOTAS, {"metadata": quota, "spec": {"hard": hard}})
+    any_device: Any = document(device_class())
+    any_device["spec"] = {}
+    server.put(DEVICE_CLASSES, any_device)
+    template = document(claim(request(count=1), name="kept"))
+    server.put(RESOURCE_CLAIM_TEMPLATES, {**template, "spec": {"spec": template["spec"]}})
+    settings = msgspec.structs.replace(FAST, audit_reports=ReportFormat.OPEN_REPORTS)
+    found = ("ResourceQuota", "templateNotCounted")
+
+    async with auditing(server, settings):
+        await until(lambda: any(found in rules_of(report) for report in server.objects(REPORTS)))
+
+        counted = {f"{device_class().metadata.name}.deviceclass.resource.k8s.io/devices": "0"}
+        server.put(RESOURCE_QUOTAS, {"metadata": quota, "spec": {"hard": {**hard, **counted}}})
+        await until(
+            lambda: not any(found in rules_of(report) for report in server.objects(REPORTS))
+        )
+
+
+async def test_quotas_that_may_not_be_listed_end_no_audit(server: FakeApiServer) -> None:
+    template = document(claim(request(count=1), name="kept"))
+    server.put(RESOURCE_CLAIM_TEMPLATES, {**template, "spec": {"spec": template["spec"]}})
+    server.fail(403, times=10, matches=lambda call: "resourcequotas" in call.path)
+
+    async with auditing(server) as audited:
+        await until(lambda: audited.took_s > 0)
 
 
 async def test_a_resource_that_a_node_offers_twice_is_in_the_report_of_the_cluster(

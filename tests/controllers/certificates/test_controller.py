@@ -36,7 +36,7 @@ from controllers.certificates.patches import (
     rules_patch,
     serving_document,
 )
-from controllers.certificates.path_keys import authority_ids
+from controllers.certificates.path_keys import PATHS
 from controllers.certificates.serving import needs_renewal, seconds_to_check
 from controllers.certificates.settings import CertificateControllerSettings, Settings
 from kube.api.urls import (
@@ -163,9 +163,11 @@ def put_serving(server: FakeApiServer, certificate: ServingCertificate, **fields
     server.put(SECRETS, document | fields)
 
 
-def put_path_key(server: FakeApiServer) -> None:
-    (authority,) = authority_ids(TRUST)
-    server.put(SECRETS, path_secret(PathKey(authority=authority, created=NOW, key="0" * 32)))
+def put_path_keys(server: FakeApiServer) -> None:
+    keys = (
+        PathKey(path=path, created=NOW, key=f"{number}" * 32) for path in PATHS for number in (0, 1)
+    )
+    server.put(SECRETS, path_secret(*keys))
 
 
 def put(server: FakeApiServer, trust: Authorities, **metadata: Any) -> None:
@@ -273,7 +275,7 @@ async def test_the_first_authority_signs_and_is_trusted_at_once(server: FakeApiS
 async def test_what_is_in_good_order_is_not_written(server: FakeApiServer) -> None:
     put(server, TRUST)
     put_serving(server, issued())
-    put_path_key(server)
+    put_path_keys(server)
     server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED, TRUSTED))
     async with keeping(server):
         await until(lambda: server.counts["GET"] > 10)
@@ -425,6 +427,25 @@ async def test_of_two_that_write_one_does(server: FakeApiServer) -> None:
     assert len(stored(server).trusted) == 1
 
 
+async def test_an_older_copy_of_the_secret_is_published_before_it_signs(
+    server: FakeApiServer,
+) -> None:
+    served = b64encode(OTHER.certificate_pem).decode()
+    put(server, TRUST)
+    put_serving(server, issued(OTHER))
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(served))
+    clock = Clock()
+    async with keeping(server, clock) as keeper:
+        await until(lambda: stored(server).trusted == (OTHER.certificate, AUTHORITY.certificate))
+        await until(keeper.is_published)
+        await wait_reconciled(server)
+        assert signer_of_webhook(server) == OTHER.certificate_pem
+
+        clock.now += timedelta(seconds=CERTIFICATES.authority_expedited_publish_period)
+        await until(lambda: signer_of_webhook(server) == AUTHORITY.certificate_pem)
+        assert OTHER.certificate in stored(server).trusted
+
+
 # --- clocks ---------------------------------------------------------------------------------------
 
 
@@ -463,6 +484,27 @@ async def test_a_leader_whose_clock_is_wrong_throws_nothing_away_until_it_is_rig
         await until(lambda: stored(server).successor is not None)
 
     assert AUTHORITY.certificate in stored(server).trusted
+
+
+async def test_a_jump_of_less_than_certificates_are_backdated_lets_no_successor_sign_early(
+    server: FakeApiServer,
+) -> None:
+    put(server, TRUST, annotations={ROTATE_ANNOTATION: ""})
+    put_serving(server, issued())
+    server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(TRUSTED))
+    clock = Clock()
+    async with keeping(server, clock, server_clock=now) as keeper:
+        await until(lambda: stored(server).successor is not None)
+        await until(keeper.is_published)
+        clock.now = NOW + timedelta(minutes=50)
+        await until(lambda: keeper.clock_skew() == timedelta(minutes=50))
+        await wait_reconciled(server)
+        await wait_reconciled(server)
+
+    signer = stored(server).signer
+    assert signer is not None
+    assert signer.certificate == AUTHORITY.certificate
+    assert signer_of_webhook(server) == AUTHORITY.certificate_pem
 
 
 async def test_a_clock_that_is_set_back_after_it_was_compared_decides_nothing(
@@ -752,7 +794,7 @@ async def test_what_the_watch_tells_before_a_write_is_answered_counts(
 
 async def test_a_configuration_that_comes_later_is_written(server: FakeApiServer) -> None:
     async with keeping(server):
-        await until(lambda: server.watching == len(WEBHOOK_CONFIGURATIONS) + 1)
+        await until(lambda: server.watching == len(WEBHOOK_CONFIGURATIONS) + 2)
         server.put(MUTATING_WEBHOOK_CONFIGURATIONS, configuration(None))
 
         await until(lambda: None not in bundles(written(server)))

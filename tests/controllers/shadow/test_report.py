@@ -13,9 +13,18 @@ from controllers.shadow.report import (
     stored_object,
 )
 from kube.api.events import Event
-from testing.builders import Document, container, gpus, pod, translation_snapshot, with_changes
+from testing.builders import (
+    HAMI,
+    Document,
+    container,
+    gpus,
+    pod,
+    translation_snapshot,
+    with_changes,
+)
 from testing.builders import workload as make_workload
 from translation.arbiter import VOCABULARIES
+from translation.quotas import Quota
 from translation.snapshot import Mode, TranslationOptions
 
 TEXTS = key_texts(VOCABULARIES.values())
@@ -33,11 +42,13 @@ def owner(api_version: str, kind: str) -> list[Document]:
     ]
 
 
-def event_about(document: Document, kind: tuple[str, str] = DEPLOYMENT) -> Event | None:
+def event_about(
+    document: Document, kind: tuple[str, str] = DEPLOYMENT, **cluster: Any
+) -> Event | None:
     stored = stored_object(msgspec.json.encode(document), kind, TEXTS)
     if stored is None:
         return None
-    answer = evaluate_stored(stored, translation_snapshot(), SHADOW)
+    answer = evaluate_stored(stored, translation_snapshot(**cluster), SHADOW)
     return None if answer is None else shadow_event(stored, answer)
 
 
@@ -107,6 +118,21 @@ def test_the_event_says_what_would_become_of_it(case: EventCase) -> None:
     assert (event.reason, event.type) == (case.reason, case.type)
     assert str(event.regarding) == case.regarding
     assert "In mode Shadow nothing is changed" in event.note
+
+
+def test_a_pod_that_evades_a_quota_would_be_rejected() -> None:
+    amounts = {f"deviceclass.resource.kubernetes.io/{HAMI}": "1"}
+    document = with_changes(
+        pod(container(resources={"limits": amounts})),
+        metadata={"name": "a", "namespace": "team", "uid": "u-2"},
+    )
+    quotas = {"team": {"q": Quota(names=frozenset({"requests.nvidia.com/gpu"}))}}
+
+    event = event_about(document, POD_KIND, quotas=quotas)
+
+    assert event is not None
+    assert (event.reason, event.type) == ("WouldBeRejected", "Warning")
+    assert event_about(document, POD_KIND) is None
 
 
 def test_the_event_names_the_class_and_the_fix() -> None:

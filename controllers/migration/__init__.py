@@ -1,0 +1,1 @@
+"""How far the waves of a migration are, as metrics."""
