@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import click
 
+from cli.inputs.standard_error import print_line
 from cli.output.completion import completion_for_kubectl
 from cli.output.help import program_name, unknown_command
-from cli.output.layout import inert_line
 from cli.output.progress import INTERRUPTED
-from findings.text import printable
+from findings.text import inert_line, printable
 from kube.errors import DrawbridgeError
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -29,6 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "plan": "Plan a migration in waves, and write the runbooks.",
     "settings": "Import the settings of HAMi and Koordinator.",
     "quota": "Print ResourceQuotas that count claims beside device keys.",
+    "rehearse": "Try a plan wave by wave on simulated nodes of this machine.",
     "simulate": "Show where pods and claims would be placed.",
     "snapshot": "Write the state of a cluster to one file.",
     "status": "Show whether Drawbridge is ready in a cluster.",
@@ -36,6 +37,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "translate": "Print manifests as the webhook would rewrite them.",
     "verify": "Check that no device is allocated twice.",
     "version": "Print the version.",
+    "wave": "Go through the waves of a plan, or take one back.",
     "why": "Explain where a pod or claim is, or why it is pending.",
 }
 """Each command and its line in the list; the module `cli.commands.<name>` has the command, with `_` for `-`."""
@@ -95,7 +97,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             # The status of click's own answer would be that of "something is wrong".
-            click.echo("interrupted", err=True)
+            print_line("interrupted")
             sys.exit(INTERRUPTED)
         except DrawbridgeError as error:
             raise _CallError(str(error)) from error
@@ -116,7 +118,7 @@ class _Group(click.Group):
 def main(context: click.Context) -> None:
     """Turn pods written for device plugins into pods with ResourceClaims.
 
-    Works on files, with or without the state of a cluster. Read-only, apart from `bridge` with --apply.
+    Works on files, with or without the state of a cluster. Read-only, apart from `bridge` with --apply and `wave`.
     """
     if os.environ.get("NO_COLOR"):
         context.color = False

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.routing import drivers_of_pod
 from allocator.pods.claims import allocation_of
 from cli.answers.fence_steps import (
     Step,
@@ -36,6 +35,7 @@ from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, HOLDER_FENCE, SCHEDULER_NA
 from rules.claim_drivers import drivers_of_class
 from rules.context import Context
 from rules.inventory import Inventory
+from rules.pod_scheduler import drivers_of_pod
 
 Document = Mapping[str, Any]
 
@@ -411,8 +411,8 @@ def _problems(
             f"the fence is not as this version of drawbridge writes it, in {', '.join(different_parts)}; "
             "`drawbridge bridge own` with the names of the owned drivers writes it"
             if different_parts
-            else f"the ValidatingAdmissionPolicy {FENCE} is not that of the owned drivers; "
-            "`drawbridge bridge own` with their names writes it"
+            else f"the ValidatingAdmissionPolicy {FENCE} is not as this version of drawbridge writes it for "
+            "the owned drivers; `drawbridge bridge own` with their names writes it"
         )
     if status.drivers and objects.is_read and not status.holder:
         last = f"{objects.holder} has not renewed the Lease" if objects.holder else ""

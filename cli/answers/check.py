@@ -15,10 +15,12 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
+from cli.answers.pod_checks import field_findings, routing_findings
 from cli.answers.quotas import check_quotas
 from cli.answers.translate import TEMPLATE_KIND, TranslatedObject, build_template, translate_objects
 from cli.answers.upgrade.kubernetes import SEPARATE_COUNTERS
 from cli.inputs.cluster_state import ClusterState, build_state
+from cli.inputs.feature_gates import apply_features
 from cli.inputs.findings import ObjectFinding, namespace_of
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.kubernetes_version import Version, parse_version
@@ -44,8 +46,11 @@ from rules.engine import VIEWS, Target, validate
 from translation.claim_blind_objects import find_unseen_claims
 from translation.claim_sources import locate_at_keys, match_claims, source_path
 from translation.claims import Claim
+from translation.preflight import wide_mapping_finding
 from translation.snapshot import vocabularies_in_force
+from translation.uncounted_templates import QuotaName, find_uncounted_templates
 
+_QUOTA: Final = "ResourceQuota"
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 
 
@@ -161,6 +166,7 @@ def check_objects(
         track: Yields the objects to be checked, and may end before all of them are.
         kubernetes: Version of the API server; None for that of the cluster, or for the newest.
     """
+    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
     results = translate_objects(
         inputs.manifests,
         snapshot=inputs.snapshot,
@@ -171,6 +177,7 @@ def check_objects(
     context = build_context(inputs, results, features, policy_aware_schedulers, version)
     vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
     quotas = check_quotas(inputs, results, version)
+    uncounted_templates = find_uncounted_templates(inputs.snapshot, inputs.options)
     manifest_templates = {
         (namespace_of(result.source, inputs.namespace), result.source.name)
         for result in results
@@ -182,16 +189,29 @@ def check_objects(
             reference=result.reference,
             findings=_errors_first(
                 (
+                    *field_findings(result, version),
                     *_translation_findings(result),
                     *_rule_findings(result, context, inputs.namespace, manifest_templates),
                     *quota_findings,
                     *_profile_findings(result.source, inputs),
+                    *_mapping_findings(result.source, inputs),
                     *find_unseen_claims(result.source.document, vocabularies),
+                    *_findings_on_quota(result.source, inputs.namespace, uncounted_templates),
                 )
             ),
         )
         for result, quota_findings in zip(track(results), quotas, strict=False)
     ]
+
+
+def _findings_on_quota(
+    source: SourceObject, namespace: str, uncounted_templates: Mapping[QuotaName, Finding]
+) -> Iterator[Finding]:
+    """Yield the finding on a ResourceQuota; none on an object of another kind."""
+    if source.kind == _QUOTA:
+        finding = uncounted_templates.get((namespace_of(source, namespace), source.name))
+        if finding is not None:
+            yield finding
 
 
 def build_context(
@@ -312,6 +332,14 @@ def _profile_findings(source: SourceObject, inputs: Inputs) -> tuple[Finding, ..
     return profile_findings(value, inputs.snapshot, inputs.options, inputs.shipped_drivers)
 
 
+def _mapping_findings(source: SourceObject, inputs: Inputs) -> Iterator[Finding]:
+    """Yield the finding on a DeviceClass that maps more than a resource name means."""
+    if source.kind == "DeviceClass":
+        for mapping in inputs.snapshot.wide_mappings.values():
+            if mapping.device_class == source.name:
+                yield wide_mapping_finding(mapping, FieldPath.of("spec", "extendedResourceName"))
+
+
 def _rule_findings(
     result: TranslatedObject, context: Context, namespace: str, manifest_templates: Collection[Name]
 ) -> Iterator[Finding]:
@@ -333,6 +361,7 @@ def _rule_findings(
         _at_keys(finding, target, result)
         for finding in original_paths(validate(target, context), result.source)
     ]
+    findings += routing_findings(target, context, result.claims)
     # A finding on all claims of a pod is not repeated for each; nor one of the translation.
     codes = {finding.code for finding in (*result.findings, *findings)}
     yield from findings

@@ -59,6 +59,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...]
     requested: tuple[str, ...]
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
+    fenced: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
     event: str | None
 
@@ -84,6 +85,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         simulation=_pending(status.simulation),
         event=status.event,
         held_back=status.held_back,
+        fenced=status.fenced,
         scheduler=status.scheduler,
         conflicts=status.conflicts,
         requested=status.requested,

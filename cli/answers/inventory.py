@@ -7,7 +7,7 @@ import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.devices import Pool, PoolId, PoolState, PublishedDevice, pool_of
-from allocator.model.gated_pools import find_gated_pools
+from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.pods.duplicate_resources import DuplicateResource, duplicate_resources
 from cli.answers.device_classes import (
     ClassInventory,
@@ -27,6 +27,7 @@ from cli.answers.devices import (
 )
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kube.quantity import ZERO, Quantity
+from translation.snapshot import WideMapping
 
 _UUID: Final = "uuid"
 _PARENT: Final = "parentUUID"
@@ -102,6 +103,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         unreachable: ResourceSlices with devices that no node can reach: their nodes do not exist, or
             a newer generation of the pool replaced them.
         duplicate_resources: Extended resources that device plugins and slices offer on one node.
+        wide_mappings: DeviceClasses that map a resource name, and give other devices than it means.
         devices: Every device; None where they were not asked for.
         idle_nodes: Nodes with devices of which no claim uses any; None where they were not asked for.
     """
@@ -112,6 +114,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     suggestions: tuple[Suggestion, ...]
     unreachable: tuple[str, ...]
     duplicate_resources: tuple[DuplicateResource, ...]
+    wide_mappings: tuple[WideMapping, ...] = ()
     devices: tuple[Device, ...] | None = None
     idle_nodes: tuple[IdleNode, ...] | None = None
 
@@ -121,6 +124,7 @@ def build_inventory(
     classes: Mapping[str, DeviceClass],
     slices: Sequence[ResourceSlice],
     drivers_of: Callable[[str], Collection[str]],
+    wide_mappings: Iterable[WideMapping] = (),
 ) -> Inventory:
     """Return the inventory of a cluster, without a list of its devices.
 
@@ -128,6 +132,7 @@ def build_inventory(
         classes: By name.
         slices: All that are published.
         drivers_of: Resource name to the drivers that serve it according to their profiles.
+        wide_mappings: As in the inventory.
     """
     pools = _pools(cluster)
     devices = published_devices(cluster)
@@ -142,6 +147,8 @@ def build_inventory(
     }
     for id_, cause in find_gated_pools(slices, cluster.options.features).items():
         unusable.setdefault(id_, (HIDDEN, cause))
+    for id_, cause in find_mixed_pools(slices, cluster.options.features).items():
+        unusable.setdefault(id_, (PoolState.INVALID.value, cause))
     return Inventory(
         drivers=tuple(_drivers(cluster, pools.values(), devices)),
         classes=tuple(
@@ -165,6 +172,7 @@ def build_inventory(
         duplicate_resources=duplicate_resources(
             cluster.nodes.values(), cluster.node_devices, classes, drivers_of
         ),
+        wide_mappings=tuple(sorted(wide_mappings, key=lambda mapping: mapping.resource)),
     )
 
 

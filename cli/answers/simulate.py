@@ -8,7 +8,7 @@ import msgspec
 
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_contradictions
 from allocator.model.feature_gates import Features
-from allocator.model.gated_pools import find_gated_pools
+from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
@@ -29,7 +29,6 @@ from cli.inputs.options import Inputs
 from findings.finding import Finding, has_errors
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
-from kube.api.policy import DeviceCompatibilityPolicy, Enforcement, effective_policies
 from kube.api.resource import ResourceClaim, ResourceSlice
 from kube.manifests.source import SourceObject
 
@@ -199,20 +198,12 @@ def _creates_pods(result: TranslatedObject) -> bool:
     return result.answer is not None and result.source.kind != "Pod"
 
 
-def policy_notes(policies: Iterable[DeviceCompatibilityPolicy]) -> Iterator[str]:
-    """Yield a note for each policy that decides about placements, which kube-scheduler ignores."""
-    for driver, policy in effective_policies(policies).items():
-        if policy.spec.enforcement is not Enforcement.AUDIT:
-            yield (
-                f"DeviceCompatibilityPolicy {policy.metadata.name} of driver {driver} is evaluated; "
-                "kube-scheduler ignores it"
-            )
-
-
 def gate_notes(slices: Iterable[ResourceSlice], features: Features) -> Iterator[str]:
-    """Yield a note for the pools of each driver that a disabled feature gate keeps from use."""
+    """Yield a note for the pools of each driver that a disabled gate or their layout keeps from use."""
     names: dict[tuple[str, str], list[str]] = {}
-    for pool, cause in find_gated_pools(slices, features).items():
+    slices = tuple(slices)
+    causes = {**find_mixed_pools(slices, features), **find_gated_pools(slices, features)}
+    for pool, cause in causes.items():
         names.setdefault((pool.driver, cause), []).append(pool.pool)
     for (driver, cause), pools in names.items():
         more = f" and {len(pools) - 1} more" if len(pools) > 1 else ""

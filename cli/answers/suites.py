@@ -10,6 +10,7 @@ from allocator.simulation.model import SimulationOptions, SimulationResult
 from allocator.simulation.simulate import simulate_in_order
 from cli.answers.check import CheckReport, build_report, check_objects
 from cli.answers.simulate import build_request
+from cli.answers.state_checks import check_state
 from cli.answers.translate import TranslatedObject, translate_objects
 from cli.inputs.options import Inputs
 from cli.inputs.suites import Expectation
@@ -48,7 +49,7 @@ def find_failures(expect: Expectation, inputs: Inputs, features: Features) -> tu
     """Find the differences from what is expected."""
     failures: list[str] = []
     if expect.check is not None or expect.codes or expect.absent_codes:
-        report = build_report(check_objects(inputs, features), inputs.faults)
+        report = build_report(check_objects(inputs, features), check_state(inputs))
         failures += _check_failures(expect, report)
     if expect.becomes or expect.classes:
         results = translate_objects(

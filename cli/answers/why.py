@@ -46,6 +46,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         conflicts: Conflicts of its devices with others in use, in sentences.
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
+        fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
         unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
             were none.
     """
@@ -64,6 +65,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
 
 

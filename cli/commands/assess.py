@@ -28,6 +28,8 @@ from cli.output.progress import LongRun
 
 CSV: Final = "csv"
 HTML: Final = "html"
+CONVERTED: Final = "converted"
+AS_THEY_ARE: Final = "as-they-are"
 
 _Answer = TypeVar("_Answer", AssessedCluster, Assessment, DetailedAssessment)
 
@@ -78,6 +80,7 @@ class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="came
     capacity: CapacityDocument
     blockers: tuple[Blocker, ...]
     readers: Mapping[str, tuple[str, ...]]
+    quotas_to_convert: tuple[str, ...] = ()
     residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -97,24 +100,48 @@ drawbridge assess --snapshot cluster.json.gz -o html > assessment.html
     is_flag=True,
     help="At the end of a migration, report what is left of legacy systems instead.",
 )
+@click.option(
+    "--quotas",
+    type=click.Choice([CONVERTED, AS_THEY_ARE]),
+    default=CONVERTED,
+    show_default=True,
+    help="Judge pods by the quotas as `drawbridge quota convert` prints them, or as they are.",
+)
 @text_or_document(csv="one line per workload", html="a page for a browser, in one file")
-def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool) -> None:
+def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, quotas: str) -> None:
     """Report what of a cluster would become claims, what would be lost, and what blocks it.
 
     Workloads are those of top-level owners; their pods count with them. Nodes without
     ResourceSlices get an assumed inventory, from what their device plugin, HAMi or Koordinator
-    says of them. Read-only.
+    says of them. Quotas that can be converted block nothing. Read-only.
 
     Exit status: 0 when nothing blocks a migration, 1 when something does (with --residue, when
     something is left), 2 when the call is wrong.
     """
     residue = _find_residue(documents) if reports_residue else None
     if output == HTML:
-        details = _assess(assess_in_detail, documents, unreadable=documents.unreadable)
+        details = _assess(
+            assess_in_detail,
+            documents,
+            unreadable=documents.unreadable,
+            converts_quotas=quotas == CONVERTED,
+        )
         assessment = details.assessment
-        click.echo(format_assess_page(details, documents.profiles, residue), nl=False)
+        page = format_assess_page(
+            details,
+            documents.profiles,
+            residue,
+            context=documents.context,
+            taken_at=documents.taken_at,
+        )
+        click.echo(page, nl=False)
         sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
-    assessment = _assess(assess_cluster, documents, unreadable=documents.unreadable)
+    assessment = _assess(
+        assess_cluster,
+        documents,
+        unreadable=documents.unreadable,
+        converts_quotas=quotas == CONVERTED,
+    )
     if output == Output.TEXT and residue is not None:
         click.echo(format_residue(residue, shutil.get_terminal_size().columns))
     elif output == Output.TEXT:
@@ -143,7 +170,7 @@ def _assess(
 
 
 def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
-    cluster = _assess(assess_nodes_and_workloads, documents)
+    cluster = _assess(assess_nodes_and_workloads, documents, converts_quotas=False)
     return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
 
 
@@ -192,5 +219,6 @@ def build_document(
         ),
         blockers=assessment.blockers,
         readers=assessment.readers,
+        quotas_to_convert=assessment.quotas_to_convert,
         residue=msgspec.UNSET if residue is None else tuple(residue),
     )

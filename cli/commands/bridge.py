@@ -9,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 
+from allocator.strategies.registry import IGNORES_CPU
 from cli.answers.bridge import (
     NOT_SERVED,
     BridgePlan,
@@ -23,6 +24,7 @@ from cli.inputs.cluster_state import build_state
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_live_cluster
+from cli.inputs.standard_error import print_line
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from findings.text import count_text, printable
@@ -89,7 +91,7 @@ def bridge(
     _check_call(action, drivers, applies=applies, is_dry_run=is_dry_run, is_live=is_live)
     views, faults = decode_objects(cluster_objects.objects, STATE_KINDS, cluster_objects.namespace)
     for fault in faults:
-        click.echo(fault.line(), err=True)
+        print_line(fault.line())
     state = build_state(views)
     objects = asyncio.run(read_bridge(kubeconfig, context)) if is_live else BridgeObjects()
     if action == "status":
@@ -109,12 +111,12 @@ def bridge(
             raise _Refused(refusal)
         plan = plan_change(state, objects, removed_drivers=drivers)
     if not is_live:
-        click.echo(
+        print_line(
             "note: a snapshot does not show the fence and whether there is an AllocatorOwnership; where there "
             "are none, create them first: "
-            "kubectl create -f manifests/bridge/fence.yaml -f manifests/bridge/ownership.yaml",
-            err=True,
+            "kubectl create -f manifests/bridge/fence.yaml -f manifests/bridge/ownership.yaml"
         )
+    _note_strategies(plan)
     if len(plan.drivers) > MAX_DRIVERS:
         raise _Refused(
             f"the bridge owns at most {MAX_DRIVERS} drivers, and it would own {len(plan.drivers)}"
@@ -126,6 +128,12 @@ def bridge(
         asyncio.run(_apply(plan.steps, kubeconfig, context))
     _print(plan, _plan_lines(plan, is_applied=applies), output)
     sys.exit(0)
+
+
+def _note_strategies(plan: BridgePlan) -> None:
+    """Say on standard error what the strategies of the bridge do not see."""
+    if plan.added:
+        print_line(f"note: of the strategies of the bridge, {IGNORES_CPU}; FirstFit is the default")
 
 
 def _check_call(
@@ -158,7 +166,7 @@ async def _apply(steps: Sequence[Step], kubeconfig: str | None, context: str | N
     resources = {resource.plural: resource for resource in _RESOURCES.values()}
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
         for number, step in enumerate(steps):
-            click.echo(f"{step.title} ...", err=True)
+            print_line(f"{step.title} ...")
             await asyncio.sleep(step.pause_seconds)
             try:
                 for document in step.documents:
@@ -172,9 +180,8 @@ async def _apply(steps: Sequence[Step], kubeconfig: str | None, context: str | N
                 done = ", ".join(
                     done_step.title for done_step in steps[:number] if done_step.resource
                 )
-                click.echo(
-                    f"Failed: {step.title}. Done before it, and left as it is: {done or 'nothing'}.",
-                    err=True,
+                print_line(
+                    f"Failed: {step.title}. Done before it, and left as it is: {done or 'nothing'}."
                 )
                 raise
 

@@ -10,6 +10,7 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from cli.answers.check import CheckReport, build_report, check_objects
+from cli.answers.state_checks import check_state
 from cli.inputs.completion import complete_from
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import FindingDocument
@@ -146,7 +147,7 @@ def check(
     """
     with LongRun("checked", len(inputs.manifests)) as run:
         results = check_objects(inputs, features, schedulers, run.track, kubernetes=kubernetes)
-    report = build_report(results, inputs.faults, ignored_codes, Severity(severity))
+    report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))
     match output:
         case Output.TEXT:
             for line in check_text.format_report(report, limit):

@@ -23,6 +23,7 @@ from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.flags import add_flags
 from cli.inputs.kubernetes_version import Version, VersionType
 from cli.inputs.settings import read_settings
+from cli.inputs.standard_error import print_line
 from cli.inputs.upgrade import UpgradeFacts, read_upgrade_facts
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
@@ -113,7 +114,7 @@ def check_upgrade(
     if is_live:
         facts = asyncio.run(read_upgrade_facts(kubeconfig, context))
         for what in facts.unreadable:
-            click.echo(f"note: {what} cannot be read, and is left out", err=True)
+            print_line(f"note: {what} cannot be read, and is left out")
     if problem:
         facts = msgspec.structs.replace(facts, settings_problem=problem)
     answer = find_consequences(

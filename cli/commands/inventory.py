@@ -10,10 +10,11 @@ from typing import Final
 import click
 import msgspec
 
+from admission.native_mappings import with_wide_mappings
 from allocator.model.feature_gates import Features
 from allocator.pods.duplicate_resources import DuplicateResource
 from cli.answers.device_classes import ClassInventory, Suggestion
-from cli.answers.devices import Device, DeviceState
+from cli.answers.devices import Device, DeviceState, published_devices
 from cli.answers.hints import hints
 from cli.answers.inventory import (
     Amount,
@@ -24,12 +25,14 @@ from cli.answers.inventory import (
     with_devices,
     with_idle_nodes,
 )
+from cli.inputs.cluster_settings import SettingsFlags, with_settings
 from cli.inputs.cluster_state import build_state
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_whole_cluster
-from cli.inputs.profiles import profiles_in_force
+from cli.inputs.standard_error import print_line
+from cli.inputs.translation_snapshot import build_snapshot
 from cli.output.formats import (
     Output,
     Report,
@@ -43,9 +46,7 @@ from cli.output.layout import NARROWEST, format_table
 from cli.output.simulate_text import node_names
 from findings.text import count_text, printable
 from kube.quantity import Quantity, format_amount, format_rounded
-from process.profile_files import load_profiles
 from translation.serving_drivers import serving_drivers
-from translation.snapshot import TranslationOptions
 
 WIDE: Final = "wide"
 HTML: Final = "html"
@@ -59,6 +60,7 @@ drawbridge inventory --snapshot cluster.json.gz -o html > devices.html
 
 
 @click.command("inventory", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@with_settings
 @with_whole_cluster
 @feature_gates
 @click.option(
@@ -80,6 +82,7 @@ def inventory(
     cluster_objects: ClusterObjects,
     features: Features,
     *,
+    settings_flags: SettingsFlags,
     devices: bool,
     idle: bool,
     all_amounts: bool,
@@ -97,14 +100,20 @@ def inventory(
         cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
     )
     for fault in faults:
-        click.echo(fault.line(), err=True)
+        print_line(fault.line())
     state = build_state(objects)
     for hint in hints(state.classes):
-        click.echo(f"hint: {hint}", err=True)
+        print_line(f"hint: {hint}")
     cluster = state.cluster(features)
-    in_force = profiles_in_force(load_profiles(), cluster_objects.objects)
-    drivers_of = partial(serving_drivers, options=TranslationOptions(), profiles=in_force.profiles)
-    answer = build_inventory(cluster, state.classes, state.slices, drivers_of)
+    options, in_force = settings_flags.read(
+        cluster_objects.objects, is_live=cluster_objects.is_live
+    )
+    drivers_of = partial(serving_drivers, options=options, profiles=in_force.profiles)
+    snapshot, _ = build_snapshot(in_force.profiles, (), cluster_objects.objects)
+    wide = with_wide_mappings(
+        snapshot, options, state.classes, published_devices(cluster)
+    ).wide_mappings.values()
+    answer = build_inventory(cluster, state.classes, state.slices, drivers_of, wide)
     if devices or output in (WIDE, HTML):
         answer = with_devices(answer, cluster, state.claims)
     if idle or output in (WIDE, HTML):
@@ -141,6 +150,13 @@ def format_inventory(inventory: Inventory, width: int, *, all_amounts: bool) -> 
         (
             "Resources that a device plugin and ResourceSlices offer on the same node",
             _duplicates(inventory.duplicate_resources),
+        ),
+        (
+            "DeviceClasses that give other devices than the resource name means",
+            (
+                f"{mapping.device_class} maps {mapping.resource}, and {mapping.reason}"
+                for mapping in inventory.wide_mappings
+            ),
         ),
         ("Devices", _devices(inventory.devices or ())),
         ("Nodes without a consumer", _idle_nodes(inventory.idle_nodes)),

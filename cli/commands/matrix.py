@@ -26,6 +26,7 @@ from cli.inputs.feature_gates import feature_gates
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_whole_cluster
+from cli.inputs.standard_error import print_line
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from findings.text import printable
@@ -72,7 +73,7 @@ def matrix(
         cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
     )
     for fault in faults:
-        click.echo(fault.line(), err=True)
+        print_line(fault.line())
     state = build_state(objects)
     cluster = state.cluster(
         # Groups are shown also where the cluster's feature gate is off.
@@ -85,7 +86,7 @@ def matrix(
         )
     ]
     if not drivers:
-        click.echo("note: no driver has a policy, and no slice declares groups", err=True)
+        print_line("note: no driver has a policy, and no slice declares groups")
     if output != Output.TEXT:
         answer = (
             GroupsAnswer(drivers=tuple(map(equivalent_groups, drivers)))

@@ -12,6 +12,7 @@ from cli.inputs.flags import with_live_kubeconfig
 from cli.inputs.legacy_settings import LegacyDocument, documents_of, values_of
 from cli.inputs.plugin import is_plugin
 from cli.inputs.settings import settings_of
+from cli.inputs.standard_error import print_line
 from cli.output.help import Command
 from findings.text import printable
 from kube.errors import ConfigError, Forbidden
@@ -80,7 +81,7 @@ def settings(
     documents += [_read_values(path) for path in values_files]
     imported_settings = import_settings(documents)
     if not imported_settings.sources:
-        click.echo("no settings of HAMi or Koordinator are there", err=True)
+        print_line("no settings of HAMi or Koordinator are there")
         raise SystemExit(1)
     text = _to_text(imported_settings)
     # What is printed is what the processes read.

@@ -3,7 +3,6 @@
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Final
 
 import click
@@ -20,17 +19,19 @@ from allocator.strategies.strategy import Strategy
 from cli.answers.documents import simulation_answer
 from cli.answers.hints import hints
 from cli.answers.removal import RemovedPod, remove_pods
+from cli.answers.scheduler_views import build_views, routed_pods, scheduler_support
 from cli.answers.simulate import (
     SimulationRequest,
     build_request,
     contradiction_notes,
     gate_notes,
-    policy_notes,
 )
 from cli.inputs.cluster_state import ClusterState
-from cli.inputs.feature_gates import feature_gates
+from cli.inputs.feature_gates import apply_features, feature_gates
 from cli.inputs.findings import has_errors
 from cli.inputs.options import NO_CLUSTER, Inputs, with_allocation_inputs
+from cli.inputs.schedulers import policy_aware_schedulers
+from cli.inputs.standard_error import print_line
 from cli.output import simulate_text
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
@@ -48,6 +49,8 @@ TRACED: Final = 10
 CLOSEST_FITS: Final = 3
 """Failures whose closest fit is computed by default; each may take a second."""
 
+STRATEGIES_NOTE: Final = "CPU and memory are not modelled, so a cluster that is short of them may rank strategies the other way round."
+
 EXAMPLES: Final = """\
 drawbridge simulate -f pod.yaml --snapshot cluster.json.gz
 drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
@@ -59,6 +62,7 @@ drawbridge simulate -f pod.yaml --live --without pod/team/notebook
 @click.command("simulate", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_allocation_inputs
 @feature_gates
+@policy_aware_schedulers
 @click.option(
     "--node",
     metavar="NAME",
@@ -90,6 +94,7 @@ def simulate(
     inputs: Inputs,
     features: Features,
     *,
+    schedulers: tuple[str, ...],
     node: str | None,
     strategy: str | None,
     removed_names: tuple[str, ...],
@@ -99,12 +104,14 @@ def simulate(
     """Show where pods and claims would be placed, or why they would not.
 
     The unbound pods and unallocated claims of -f are placed one after the other, pods first. A
-    workload of -f stands for its pods. Pods with device keys are translated first. The snapshot is
-    state only. Read-only.
+    workload of -f stands for its pods. Pods with device keys are translated first. A pod is placed as
+    its scheduler would: the bridge, with policies, where it owns the drivers of its claims. The
+    snapshot is state only. Read-only.
 
     Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong, 130
     when ^C ended it before everything was tried; what was tried is printed.
     """
+    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
     request = build_request(inputs)
     if not (inputs.knows_cluster or request.state.nodes):
         raise click.UsageError(NO_CLUSTER)
@@ -114,11 +121,17 @@ def simulate(
     request = msgspec.structs.replace(
         request,
         state=state,
-        question=msgspec.structs.replace(request.question, known=state.claims),
+        question=msgspec.structs.replace(
+            request.question, known=state.claims, pods=routed_pods(request.question.pods, state)
+        ),
     )
     # With --node the answer is that of one call of upstream's allocator.
     drivers = UNIFORM_CONFIG_DRIVERS if node is None else ()
-    cluster = request.state.cluster(features, drivers)
+    support = scheduler_support(state, features, schedulers)
+    views = build_views(
+        state, request.question, features, support, drivers, is_joint=node is not None
+    )
+    cluster = views.cluster
     before = cluster.usage
     total = len(request.question.pods) + len(request.question.claims)
     with LongRun("tried", total) as run:
@@ -132,7 +145,9 @@ def simulate(
             stops=run.stops,
         )
         if node is None:
-            answer = simulation.simulate_in_order(cluster, request.question, options)
+            answer = simulation.simulate_in_order(
+                cluster, request.question, options, views.other_views
+            )
         else:
             answer = simulation.simulate_together(
                 cluster, request.question, options, _known_node(cluster, node)
@@ -141,10 +156,15 @@ def simulate(
     state = request.state
     notes = (
         *gate_notes(state.slices, features),
-        *policy_notes(state.policies),
+        *views.notes,
         *contradiction_notes(cluster.usage),
     )
     _print_notes(request, answer, (*notes, *_removal_notes(removed_pods)))
+    if strategy is not None:
+        if output == Output.TEXT:
+            click.echo(f"{STRATEGIES_NOTE}\n")  # Above what people compare.
+        else:
+            print_line(f"note: {STRATEGIES_NOTE}")
     if output != Output.TEXT:
         click.echo(as_document(answer, output, removed_pods))
     else:
@@ -235,23 +255,24 @@ def _with_rejected(answer: SimulationResult, request: SimulationRequest) -> Simu
 
 def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Iterable[str]) -> None:
     """Print on standard error what is not part of the answer."""
-    echo = partial(click.echo, err=True)
     for entry in request.findings:
         if entry.finding.severity is not Severity.INFO:
-            echo(entry.line())
+            print_line(entry.line())
     state = request.state
     for hint in hints(state.classes, request.question.claims, state.templates.values()):
-        echo(f"hint: {hint}")
+        print_line(f"hint: {hint}")
     for note in (*answer.notes, *request.workload_notes, *more):
-        echo(f"note: {note}")
+        print_line(f"note: {note}")
     if not state.nodes:
-        echo("note: the given state of the cluster has neither nodes nor ResourceSlices")
+        print_line("note: the given state of the cluster has neither nodes nor ResourceSlices")
     elif not state.has_nodes:
-        echo("note: no Node objects are given; the nodes that ResourceSlices name have no labels")
+        print_line(
+            "note: no Node objects are given; the nodes that ResourceSlices name have no labels"
+        )
     if request.workloads:
         names = ", ".join(request.workloads[:3])
         more = f" and {len(request.workloads) - 3} more" if len(request.workloads) > 3 else ""
-        echo(
+        print_line(
             f"note: no pods of {names}{more} are placed, since their number is not known; "
             "drawbridge check tells whether those could ever be placed"
         )

@@ -17,6 +17,7 @@ from cli.inputs.flags import with_kubeconfig
 from cli.inputs.kinds import API_VERSION
 from cli.inputs.live_snapshot import LiveSnapshot, read_snapshot
 from cli.inputs.snapshot_origin import SNAPSHOT
+from cli.inputs.standard_error import print_line
 from cli.output.files import write_whole
 from cli.output.help import Command
 from cli.output.progress import LongRun
@@ -58,11 +59,10 @@ def snapshot(output: str, kubeconfig: str | None, context: str | None) -> None:
         click.echo(text, nl=False)
     else:
         write_whole(Path(output), gzip.compress(text, mtime=0) if _is_gzip(output) else text)
-        click.echo(
+        print_line(
             f"wrote {printable(output)}: {count_text(len(state.items), 'object')} of Kubernetes "
             f"{printable(state.version)}, {taken_at}; next: drawbridge assess --snapshot "
-            f"{printable(shlex.quote(output))}",
-            err=True,
+            f"{printable(shlex.quote(output))}"
         )
     print_unreadable(state)
     sys.exit(0)
@@ -79,7 +79,9 @@ def encode_snapshot(state: LiveSnapshot, taken_at: str) -> bytes:
         "kind": SNAPSHOT,
         "metadata": {"name": "cluster"},
         "takenAt": taken_at,
+        **({"context": state.context} if state.context else {}),
         "kubernetesVersion": state.version,
+        "server": state.server,
         "unreadable": [missing.resource for missing in state.unreadable],
     }
     head = {"apiVersion": API_VERSION, "kind": SNAPSHOT_LIST}

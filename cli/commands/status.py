@@ -16,6 +16,7 @@ from cli.answers.status.build import build_status
 from cli.answers.status.model import State, StatusAnswer
 from cli.inputs.durations import DurationType
 from cli.inputs.flags import with_kubeconfig
+from cli.inputs.standard_error import print_line
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.status_text import format_status
@@ -112,7 +113,7 @@ def wait_until_ready(
             )
         if waiting_for != last_message:
             remaining_s = max(0, round(end - clock()))
-            click.echo(f"waiting for {waiting_for} ({remaining_s} s left)", err=True)
+            print_line(f"waiting for {waiting_for} ({remaining_s} s left)")
             last_message = waiting_for
         sleep(POLL_S)
 

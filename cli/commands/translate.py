@@ -28,6 +28,7 @@ from cli.inputs.findings import (
     namespace_of,
 )
 from cli.inputs.options import Inputs, with_inputs
+from cli.inputs.standard_error import print_line
 from cli.output import diff, formats
 from cli.output import translate_text as text
 from cli.output.files import rewrite
@@ -165,12 +166,11 @@ def _print_results(
             click.echo(text.format_results(results, inputs.snapshot.profiles, columns))
     if output in (Output.YAML, Output.DIFF):
         for finding in findings:
-            click.echo(finding.line(), err=True)
+            print_line(finding.line())
     if output == Output.YAML and choice is None and has_errors(findings):
-        click.echo(
+        print_line(
             "note: nothing is printed because of the errors above; --on-refusal=skip leaves such "
-            "objects out, --on-refusal=keep prints them as they were given",
-            err=True,
+            "objects out, --on-refusal=keep prints them as they were given"
         )
 
 
@@ -201,12 +201,12 @@ def _translate_in_place(
         DrawbridgeError: A file cannot be edited or written. If it cannot be edited, no file is written.
     """
     for finding in findings:
-        click.echo(finding.line(), err=True)
+        print_line(finding.line())
     if has_errors(findings) and choice is not OnRefusal.KEEP:
         note = (
             "nothing is rewritten because of the errors above; --on-refusal=keep rewrites the rest"
         )
-        click.echo(f"note: {note}", err=True)
+        print_line(f"note: {note}")
         return
     edited_files = _edit_files(results)
     for edited_file in edited_files:
@@ -224,7 +224,7 @@ def _translate_in_place(
         objects = count_text(edited_file.changed, "object")
         click.echo(printable(f"{edited_file.path}: {objects} translated{templates}"))
     if not edited_files:
-        click.echo("no file changes", err=True)
+        print_line("no file changes")
 
 
 def _edit_files(results: Sequence[TranslatedObject]) -> list[EditedFile]:

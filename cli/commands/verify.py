@@ -12,12 +12,12 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from cli.answers.assessment.assumed import whole_device_keys
+from cli.answers.plan.before import check_before, check_work
 from cli.answers.plan.build import PlanQuestion, misfit_of
 from cli.answers.plan.checks import (
     Check,
     State,
     WaveAnswer,
-    check_before,
     check_node,
     check_wave,
     view_cluster,
@@ -51,18 +51,18 @@ from cli.inputs.objects import decode_objects
 from cli.inputs.options import (
     ClusterFlags,
     ClusterObjects,
-    print_notes,
     read_cluster,
     with_unread_cluster,
 )
 from cli.inputs.snapshot_kinds import KINDS
+from cli.inputs.standard_error import print_line, print_notes
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.layout import format_table
+from cli.output.plan_folder import find_plan, read_plan
 from cli.output.progress import LongRun
 from findings.text import count_text, printable, reference_text
 from kube.errors import ConfigError, KubeError
-from kube.manifests.reader import read_paths
 from process.durations import Duration
 
 EXAMPLES: Final = """\
@@ -79,10 +79,10 @@ NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
 """Resources without which nothing can be said about allocations."""
 
 
-PLAN: Final = "plan.yaml"
 _NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
 """What a check of one node is about; a large cluster has much more."""
+WORK_KINDS: Final = ("Node", "Pod", "Job", "PersistentVolumeClaim", "PersistentVolume")
 FIRST_POLL_S: Final = 0.5
 POLL_S: Final = 5.0
 """The most seconds between two looks at a cluster; each pause is twice as long as the one before."""
@@ -127,7 +127,11 @@ def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
     help="Check that a wave of drawbridge plan is done: its folder, or its number in the plan of this "
     "folder or of the folder plan.",
 )
-@click.option("--before", is_flag=True, help="With --wave, check that the wave may begin.")
+@click.option(
+    "--before",
+    is_flag=True,
+    help="With --wave, check that the wave may begin; with --node, that no pod of it would lose its work.",
+)
 @click.option(
     "--node", metavar="NAME", help="Check that a node has DRA devices, and no device plugin."
 )
@@ -158,7 +162,7 @@ def verify(
     wait: Duration | None,
     output: str,
 ) -> None:
-    """Check that no device is allocated twice, over its capacity, or to tenants that exclude each other.
+    """Check that no device is allocated twice, over its capacity, or to co-tenants that exclude each other.
 
     Also that no claim is reserved for a pod that does not exist. With --wave or --node, check instead
     whether a cluster is what a plan expects, before a wave or after it. Read-only.
@@ -168,15 +172,18 @@ def verify(
     """
     questions = [
         question
-        for question in (_ask_wave(wave, before=before), _ask_node(node, expect_devices))
+        for question in (
+            _ask_wave(wave, before=before),
+            _ask_node(node, expect_devices, before=before),
+        )
         if question
     ]
     if len(questions) > 1 or (questions and (audit_log or cluster_flags.files)):
         raise click.UsageError("--wave, --node, --audit-log and -f are mutually exclusive.")
-    if before and wave is None:
-        raise click.UsageError("--before requires --wave.")
-    if expect_devices is not None and node is None:
-        raise click.UsageError("--expect-devices requires --node.")
+    if before and not questions:
+        raise click.UsageError("--before requires --wave or --node.")
+    if expect_devices is not None and (node is None or before):
+        raise click.UsageError("--expect-devices requires --node, and not --before.")
     if wait is not None and (not questions or cluster_flags.snapshots):
         raise click.UsageError("--wait requires --wave or --node, and a live cluster.")
     if not questions:
@@ -206,7 +213,7 @@ def _verify_allocations(
         answer = verify_state(state, features)
         if has_orphans(answer) and cluster_objects.is_live:
             # Pods and claims were not listed at one moment, and reservations end after their pods.
-            click.echo(f"note: reading again after {SETTLE_S} s", err=True)
+            print_line(f"note: reading again after {SETTLE_S} s")
             time.sleep(SETTLE_S)
             answer = confirm_orphans(answer, verify_state(_state(read_cluster(flags)), features))
     else:
@@ -259,7 +266,7 @@ def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) 
                 return answer
             message = _waiting_for(answer.checks)
         if message != last_message:
-            click.echo(f"{message} ({max(0, round(end - time.monotonic()))} s left)", err=True)
+            print_line(f"{message} ({max(0, round(end - time.monotonic()))} s left)")
             last_message = message
         time.sleep(pause)
         pause = min(2 * pause, POLL_S)
@@ -293,7 +300,7 @@ def _check_planned(
 ) -> WaveAnswer:
     view = view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
     if not before:
-        return check_wave(wave, view)
+        return check_wave(plan, wave, view)
     question = PlanQuestion(
         objects=documents.objects,
         profiles=documents.profiles,
@@ -305,10 +312,17 @@ def _check_planned(
     return check_before(plan, wave, view, lambda nodes: misfit_of(question, nodes, plan.keep_free))
 
 
-def _ask_node(node: str | None, expected: int | None) -> Question | None:
+def _ask_node(node: str | None, expected: int | None, *, before: bool) -> Question | None:
     """Return the question about a node; None without one."""
     if node is None:
         return None
+    if before:
+        return Question(
+            WORK_KINDS,
+            lambda documents: check_work(
+                node, view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
+            ),
+        )
     return Question(
         NODE_KINDS,
         lambda documents: check_node(
@@ -324,22 +338,14 @@ def _read_plan(wave: str) -> tuple[Plan, int]:
     """Return the plan of a wave, and the wave's number.
 
     Raises:
-        ConfigError: There is no plan, or it cannot be read.
+        ConfigError: There is no plan, or it cannot be read, or it is not complete.
     """
     is_number = wave.isascii() and wave.isdigit()
     text = wave if is_number else Path(wave).resolve().name.removeprefix("wave-")
     if not (text.isascii() and text.isdigit()):
         raise ConfigError(f"{wave} is neither a number nor a folder wave-N of a plan")
-    folders = [Path(), Path("plan")] if is_number else [Path(wave).resolve().parent]
-    path = next((folder / PLAN for folder in folders if (folder / PLAN).is_file()), None)
-    if path is None:
-        places = " or ".join(str(folder / PLAN) for folder in folders)
-        raise ConfigError(f"there is no {places}; drawbridge plan -o DIR writes one")
-    documents = [source.document for source in read_paths([str(path)])]
-    try:
-        return msgspec.convert(documents[0] if documents else {}, Plan), int(text[:9])
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path} is not a plan: {error}") from error
+    folder = find_plan(None if is_number else Path(wave).resolve().parent)
+    return read_plan(folder), int(text[:9])
 
 
 def _format_checks(answer: WaveAnswer) -> str:
@@ -367,7 +373,7 @@ def _state(cluster_objects: ClusterObjects) -> ClusterState:
         cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
     )
     for fault in faults:
-        click.echo(fault.line(), err=True)
+        print_line(fault.line())
     return build_state(objects)
 
 

@@ -12,13 +12,13 @@ from click.shell_completion import CompletionItem
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
-from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name
 from cli.answers.conflicts import describe_conflicts
 from cli.answers.documents import why_answer
 from cli.answers.held_back import held_devices
 from cli.answers.hints import hints, legacy_hints
+from cli.answers.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
 from cli.answers.simulate import gate_notes
 from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
 from cli.inputs.cluster_state import ClusterState, build_state
@@ -28,6 +28,7 @@ from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
 from cli.inputs.options import ClusterObjects, with_cluster
 from cli.inputs.schedulers import policy_aware_schedulers
+from cli.inputs.standard_error import print_line
 from cli.output import simulate_text
 from cli.output.device_map import device_map
 from cli.output.formats import Output, format_document, text_or_document
@@ -103,37 +104,38 @@ def why(
         cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
     )
     for fault in faults:
-        click.echo(fault.line(), err=True)
+        print_line(fault.line())
     state = build_state(objects)
     place = (cluster_objects.namespace, name)
     target_object: Pod | ResourceClaim = (
         _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
     )
-    is_aware = scheduler_of(target_object, state) in schedulers
-    cluster = state.cluster(features, with_policies=is_aware)
+    support = scheduler_support(state, features, schedulers)
+    scheduler = scheduler_of(target_object, state)
+    if isinstance(target_object, ResourceClaim):
+        scheduler = scheduler or claim_scheduler(target_object, state)
+    cluster = state.cluster(features, with_policies=support.evaluates_policies(scheduler))
     before = cluster.usage
     if isinstance(target_object, Pod):
         status = pod_status(target_object, state, cluster)
     else:
         status = claim_status(target_object, state, cluster)
-    support = SchedulerSupport(
-        policy_aware=frozenset(schedulers), compatibility_groups=features.compatibility_groups
-    )
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
     sentences = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
     status = msgspec.structs.replace(
         status,
         conflicts=conflicts,
         held_back=tuple(sentences),
+        fenced=tuple(sorted(fenced_drivers(scheduler, status.simulation, support))),
         unreadable=tuple(sorted(cluster_objects.unread)),
         # The observer's event would say that the cluster has no nodes.
         event=None if _lacks_nodes(cluster_objects.unread, state) else status.event,
     )
     for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
-        click.echo(f"hint: {hint}", err=True)
+        print_line(f"hint: {hint}")
     if status.condition is Condition.PENDING:
         for note in gate_notes(state.slices, features):
-            click.echo(f"note: {note}", err=True)
+            print_line(f"note: {note}")
     if output != Output.TEXT:
         click.echo(format_document(output, encode(why_answer(status))))
     else:
@@ -260,6 +262,11 @@ def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
 
 def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
     answer = status.simulation
+    if status.fenced:
+        return (
+            f"pending: the bridge owns {', '.join(status.fenced)}, and the scheduler that the pod names may "
+            "not allocate its devices; create the pod again, and the webhook gives it the bridge's"
+        )
     if answer is not None and answer.all_placed:
         return (
             "pending, although a node has the devices: the scheduler has not come to it yet, or"

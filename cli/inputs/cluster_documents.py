@@ -18,8 +18,8 @@ from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import SharedSettings, read_settings_text, settings_of
 from cli.inputs.snapshot_kinds import KINDS
 from cli.inputs.snapshot_origin import find_origin, unread_kinds
+from cli.inputs.standard_error import print_line
 from cli.inputs.unread import unread_notes
-from findings.text import printable
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
@@ -39,8 +39,11 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
         unreadable: Resources that could not be read.
         profiles: Driver to profile.
         gates: Feature gates that the settings name, which the cluster has so.
+        server: The address of the API server; empty when it is not known.
         settings: Content of the settings file; None without one.
         profile_directory: The directory of profile files; None without one.
+        context: The kubeconfig's context of the cluster; empty where it is not known.
+        taken_at: The time of its state in RFC 3339; empty where it is not known.
     """
 
     objects: tuple[SourceObject, ...]
@@ -49,8 +52,11 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Mapping[str, Profile]
     options: TranslationOptions
     gates: Mapping[str, bool] = {}
+    server: str = ""
     settings: bytes | None = None
     profile_directory: Path | None = None
+    context: str = ""
+    taken_at: str = ""
 
 
 class DocumentFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +162,7 @@ def read_documents(
         documents = _of_files(flags.snapshots, files, options)
     in_force = profiles_in_force(files, documents.objects)
     for note in in_force.notes:
-        click.echo(f"note: {note}", err=True)
+        print_line(f"note: {note}")
     return msgspec.structs.replace(
         documents,
         profiles=in_force.profiles,
@@ -193,11 +199,11 @@ def print_unreadable(state: LiveSnapshot) -> None:
     if len(missing) > _MOST_NOTES:
         names = ", ".join(entry.resource for entry in missing)
         note = f"note: {len(missing)} resources cannot be read, and are left out: {names}: {missing[0].reason}"
-        click.echo(printable(note), err=True)
+        print_line(note)
         return
     for entry in missing:
         note = f"note: {entry.resource} cannot be read, and are left out: {entry.reason}"
-        click.echo(printable(note), err=True)
+        print_line(note)
 
 
 def _of_cluster(
@@ -209,9 +215,12 @@ def _of_cluster(
             SourceObject(document=dict(item), source="the cluster", line=0) for item in state.items
         ),
         version=state.version,
+        server=state.server,
         unreadable=tuple(missing.resource for missing in state.unreadable),
         profiles=profiles,
         options=options,
+        context=state.context,
+        taken_at=state.read_at,
     )
 
 
@@ -223,11 +232,14 @@ def _of_files(
     origin = find_origin(objects)
     missing = unread_kinds(origin, objects, [("", kind) for kind in KINDS])
     for note in unread_notes(missing):
-        click.echo(printable(f"note: {note}"), err=True)
+        print_line(f"note: {note}")
     return ClusterDocuments(
         objects=tuple(objects),
         version=origin.kubernetes_version,
+        server=origin.server,
         unreadable=origin.unreadable,
         profiles=profiles,
         options=options,
+        context=origin.context,
+        taken_at=origin.taken_at,
     )

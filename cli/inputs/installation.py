@@ -12,15 +12,21 @@ import msgspec
 from allocator.model.gate_metrics import parse_gates
 from cli.inputs.component_pods import read_component_pods, troubles_of
 from cli.inputs.live import live_settings
+from cli.inputs.profiles import stored_profiles_in_force
 from cli.inputs.settings import SharedSettings
+from cli.inputs.translation_snapshot import find_wide_mappings
+from cli.inputs.wave_cluster import ConfigMapData
+from clusterstate.wave_record import WAVE_RECORD
 from kube.api.core import Pod
 from kube.api.meta import ApiStruct, ObjectMeta, decode_pruned
 from kube.api.ownership import AllocatorOwnership, not_serving, owned_drivers
 from kube.api.policy import Condition, DeviceCompatibilityPolicy
-from kube.api.resource import ResourceSlice
+from kube.api.resource import DeviceClass, ResourceSlice
 from kube.api.translation_profile import DeviceTranslationProfile
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
+    CONFIG_MAPS,
+    DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
     DEVICE_TRANSLATION_PROFILES,
     NAMESPACES,
@@ -42,6 +48,8 @@ from kube.names import (
     TRANSLATE_LABEL,
 )
 from kube.runtime.leader import LEASES, Lease, LeaseSpec
+from process.profile_files import load_profiles
+from translation.snapshot import WideMapping
 
 CONTROLLER_LEASE: Final = f"{NAME}-controller"
 CERTIFICATES_LEASE: Final = f"{NAME}-certificates"
@@ -147,8 +155,10 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         opted: Namespace to its label `drawbridge.internal/translate`.
         pods: See `TranslatedPods`.
         slices: All ResourceSlices.
+        wide_mappings: DeviceClasses that map a resource name, and give other devices than it means.
         owned: Drivers that the bridge owns.
         not_serving: Why it allocates nothing, as it reports; None if it does, or reports nothing.
+        migration: The data of the ConfigMap of `drawbridge wave`; None without one.
         unreadable: What the user may not read.
     """
 
@@ -163,10 +173,12 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     opted: Mapping[str, str] = {}
     pods: TranslatedPods = TranslatedPods()
     slices: tuple[ResourceSlice, ...] = ()
+    wide_mappings: tuple[WideMapping, ...] = ()
     policies: tuple[DeviceCompatibilityPolicy, ...] = ()
     profiles: tuple[DeviceTranslationProfile, ...] = ()
     owned: tuple[str, ...] = ()
     not_serving: Condition | None = None
+    migration: Mapping[str, str] | None = None
     unreadable: tuple[str, ...] = ()
 
 
@@ -236,8 +248,12 @@ async def read_installation(client: Client, namespace: str | None = None) -> Ins
     settings, notes = await live_settings(client, home)
     reader.unreadable += ["configmaps"] if notes else []
     ownerships = await reader.list(ALLOCATOR_OWNERSHIPS, AllocatorOwnership)
+    slices = tuple(await reader.list(RESOURCE_SLICES, ResourceSlice))
+    profiles = tuple(await reader.list(DEVICE_TRANSLATION_PROFILES, DeviceTranslationProfile))
+    record = await reader.get(CONFIG_MAPS, WAVE_RECORD, ConfigMapData, namespace=home)
     return Installation(
         namespace=home,
+        migration=None if record is None else record.data or {},
         kubernetes=await client.version(),
         gates={**settings.validation.feature_gates, **await _gates(client)},
         components=tuple([await _with_troubles(client, component) for component in components]),
@@ -246,9 +262,15 @@ async def read_installation(client: Client, namespace: str | None = None) -> Ins
         settings=settings,
         opted=await _opted(reader),
         pods=await _translated_pods(reader),
-        slices=tuple(await reader.list(RESOURCE_SLICES, ResourceSlice)),
+        slices=slices,
+        wide_mappings=find_wide_mappings(
+            await reader.list(DEVICE_CLASSES, DeviceClass),
+            slices,
+            settings.translation.options(),
+            stored_profiles_in_force(load_profiles(), profiles).profiles,
+        ),
         policies=tuple(await reader.list(DEVICE_COMPATIBILITY_POLICIES, DeviceCompatibilityPolicy)),
-        profiles=tuple(await reader.list(DEVICE_TRANSLATION_PROFILES, DeviceTranslationProfile)),
+        profiles=profiles,
         owned=tuple(sorted(owned_drivers(ownerships))),
         not_serving=not_serving(ownerships),
         unreadable=tuple(dict.fromkeys(reader.unreadable)),

@@ -11,6 +11,7 @@ from kube.api import (
     translation_profile,
 )
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
+from kube.api.foreign_quotas import LIMITING, ForeignQuotaObject
 from kube.api.meta import ApiStruct
 from kube.api.resource import (
     DeviceClass,
@@ -26,6 +27,10 @@ API_VERSION: Final = f"cli.{GROUP}/v1"
 Kinds = Mapping[tuple[str, str], type[ApiStruct]]
 """(apiVersion, kind) to view."""
 
+FOREIGN_QUOTA_KINDS: Final[Kinds] = {
+    (quota.api_version, quota.kind): ForeignQuotaObject for quota in LIMITING
+}
+"""The quotas of other schedulers that limit a namespace."""
 KINDS: Final[Kinds] = {
     (policy.API_VERSION, "DeviceCompatibilityPolicy"): policy.DeviceCompatibilityPolicy,
     (
@@ -47,6 +52,7 @@ KINDS: Final[Kinds] = {
         network_attachments.KIND,
     ): network_attachments.NetworkAttachmentDefinition,
     (tensor_fusion.API_VERSION, tensor_fusion.KIND): tensor_fusion.WorkloadProfile,
+    **FOREIGN_QUOTA_KINDS,
 }
 """Kinds that a translation depends on, beside the pods that it translates."""
 

@@ -17,6 +17,7 @@ from kube.api.urls import (
     DEVICE_CLASSES,
     DEVICE_TRANSLATION_PROFILES,
     LIMIT_RANGES,
+    NAMESPACE_QUOTA_RESOURCES,
     NAMESPACES,
     NETWORK_ATTACHMENTS,
     PODS,
@@ -74,6 +75,10 @@ _NAMESPACED: Final = (
     _Listed(kind="NetworkAttachmentDefinition", resource=NETWORK_ATTACHMENTS),
     _Listed(kind="WorkloadProfile", resource=WORKLOAD_PROFILES),
 )
+_FOREIGN_QUOTAS: Final = tuple(
+    _Listed(kind=kind, resource=resource)
+    for (_, kind), resource in NAMESPACE_QUOTA_RESOURCES.items()
+)
 _NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
 _ALLOCATION: Final = (
     _Listed(kind="Node", resource=Resource(version="v1", plural="nodes", namespaced=False)),
@@ -130,6 +135,46 @@ async def cluster_state(
             unread.append(UnreadKind("labels", str(refusal), namespace))
         else:
             objects.append(_NAMESPACE.object(bytes(raw)))
+    for kind_listed in _FOREIGN_QUOTAS if namespaces else ():
+        quotas, refused = await _foreign_quotas(client, kind_listed, namespaces)
+        objects += quotas
+        unread += refused
+    return objects, unread
+
+
+async def _has_group(client: Client, group: str) -> bool:
+    try:
+        await client.metrics(f"/apis/{group}")
+    except NotFound:
+        return False
+    return True
+
+
+async def _foreign_quotas(
+    client: Client, kind_listed: _Listed, namespaces: Collection[str]
+) -> tuple[list[SourceObject], list[UnreadKind]]:
+    """Return the quotas of another scheduler of all namespaces, else those of the manifests' own.
+
+    One of another namespace may name these. Where the API server has no such kind it refuses to list it
+    all the same, to whoever has no right to.
+    """
+    objects: list[SourceObject] = []
+    unread: list[UnreadKind] = []
+    resource = kind_listed.resource
+    for place in ("", *sorted(namespaces)):
+        try:
+            async for page in client.pages(resource, namespace=place):
+                objects += [kind_listed.object(bytes(raw)) for raw in page.items]
+        except NotFound:
+            return [], []
+        except Forbidden as refusal:
+            if not place and not await _has_group(client, resource.group):
+                return [], []
+            if place:
+                unread.append(UnreadKind(resource.plural, str(refusal), place))
+            continue
+        if not place:
+            break
     return objects, unread
 
 

@@ -8,6 +8,7 @@ import msgspec
 from cli.inputs.redaction import redact
 from cli.inputs.snapshot_kinds import KINDS
 from kube.api.meta import decode_pruned
+from kube.api.timestamps import rfc3339
 from kube.api.urls import Resource
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
@@ -25,11 +26,17 @@ class LiveSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: Of the API server, such as `v1.37.1`.
+        server: The address of the API server.
+        read_at: The API server's time in RFC 3339; empty where it does not tell.
+        context: The name of the kubeconfig's context; empty without one.
     """
 
     version: str
     items: tuple[Mapping[str, Any], ...]
     unreadable: tuple[Unreadable, ...]
+    server: str
+    read_at: str = ""
+    context: str = ""
 
 
 async def read_snapshot(
@@ -56,8 +63,14 @@ async def read_snapshot(
             continue  # The cluster does not have this kind.
         except Forbidden as refusal:
             unreadable.append(Unreadable(resource=resource.plural, reason=str(refusal)))
+    version = await client.version()
     return LiveSnapshot(
-        version=await client.version(), items=tuple(items), unreadable=tuple(unreadable)
+        version=version,
+        items=tuple(items),
+        unreadable=tuple(unreadable),
+        server=client.server,
+        read_at=rfc3339(client.server_time) if client.server_time is not None else "",
+        context=client.context,
     )
 
 
@@ -68,4 +81,6 @@ def _documents(
     group = f"{resource.group}/" if resource.group else ""
     for raw in page:
         document: dict[str, Any] = decode_pruned(bytes(raw), dict[str, Any])
-        yield redact({"apiVersion": f"{group}{resource.version}", "kind": kind, **document})
+        yield redact(
+            {"apiVersion": f"{group}{resource.version}", "kind": kind.partition(".")[0], **document}
+        )

@@ -26,7 +26,8 @@ from cli.inputs.plugin import has_kubeconfig, is_plugin
 from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import CONFIG_MAP, SharedSettings, read_settings
 from cli.inputs.snapshot_origin import read_snapshots, unread_kinds
-from cli.inputs.translation_snapshot import build_snapshot
+from cli.inputs.standard_error import print_notes
+from cli.inputs.translation_snapshot import build_snapshot, evaluate_mappings
 from cli.inputs.unread import UnreadKind, unread_notes
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
@@ -277,12 +278,6 @@ def _pop_flags(kind: type[F], values: dict[str, Any]) -> F:
     return kind(**{name: values.pop(name) for name in own})
 
 
-def print_notes(notes: Iterable[str]) -> None:
-    """Print on standard error which kinds could not be read."""
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
-
-
 def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Scope) -> Inputs:
     """Read the objects that the flags name.
 
@@ -304,10 +299,10 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     read = _read_state(cluster, manifests, scope)
     namespace, state = read.namespace, read.objects
     notes = unread_notes(read.unread)
+    is_whole = cluster.live and not any(kind.is_essential for kind in read.unread)
     if cluster.live and settings is None:
         settings, note = asyncio.run(_read_live_settings(cluster))
-        notes = [*notes, *note]
-    is_whole = cluster.live and not notes
+        notes, is_whole = [*notes, *note], is_whole and not note
     notes = [*default_notes, *notes]
     settings = settings or SharedSettings()
     if settings.translation.profiles_directory is not None and not translation.profile_directory:
@@ -327,6 +322,8 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
         is_whole=is_whole,
         consumable_capacity=settings.validation.features().consumable_capacity,
     )
+    everything = merge_objects(state or (), manifests, namespace)
+    snapshot = evaluate_mappings(snapshot, options, everything, namespace)
     if options.mode is Mode.SHADOW:
         notes = [
             *notes,

@@ -36,9 +36,18 @@ def profiles_in_force(files: Mapping[str, Profile], objects: Iterable[InputObjec
         files: Driver to profile, of the package and of files.
         objects: Of any kind; of namesakes the last counts.
     """
-    profile_objects = {
-        object_.name: object_ for object_ in map(_read, objects) if object_ is not None
-    }
+    return _in_force(files, map(_read, objects))
+
+
+def stored_profiles_in_force(
+    files: Mapping[str, Profile], stored_profiles: Iterable[DeviceTranslationProfile]
+) -> InForce:
+    """Return the profiles of files and of a cluster's objects."""
+    return _in_force(files, map(read_object, stored_profiles))
+
+
+def _in_force(files: Mapping[str, Profile], objects: Iterable[ProfileObject | None]) -> InForce:
+    profile_objects = {object_.name: object_ for object_ in objects if object_ is not None}
     plan = plan_profiles(profile_objects.values())
     notes = tuple(
         printable(f"{KIND} {name} is not in force: {verdict.message}")

@@ -8,12 +8,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kube.api.workloads import pod_path, replace_at, resolve_path
+from kube.names import FIELD_MANAGERS
 from translation.legacy_pod import READ_VARIABLES
 
 _ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _CONTAINER_FIELDS: Final = ("name", "image", "resources", "securityContext", "restartPolicy")
 _CONTAINERS: Final = ("initContainers", "containers")
-_LEFT_OUT_OF_PODS: Final = frozenset({"ephemeralContainers", "volumes", "imagePullSecrets"})
+_LEFT_OUT_OF_PODS: Final = frozenset({"ephemeralContainers", "imagePullSecrets"})
+_STORAGE: Final = ("name", "emptyDir", "persistentVolumeClaim")
+"""The fields of a volume that tell what a pod leaves on its node."""
+KUBELET_DIRECTORIES: Final = ("/plugins_registry", "/kubelet")
+"""Ends of the directories of the kubelet that DRA drivers mount to register, wherever a distribution has them."""
+_PERSISTENT: Final = frozenset(
+    {"claimRef", "local", "hostPath", "nodeAffinity", "volumeName", "storageClassName"}
+)
 
 
 def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -23,6 +31,9 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
         document: As an API server returned it, with apiVersion and kind.
     """
     kept_fields = {**document, "metadata": _metadata(document.get("metadata") or {})}
+    if document["kind"] in {"PersistentVolume", "PersistentVolumeClaim"}:
+        spec = document.get("spec") or {}
+        return {**kept_fields, "spec": {key: spec[key] for key in sorted(_PERSISTENT & set(spec))}}
     path = pod_path(document["apiVersion"], document["kind"])
     if path is None:
         return kept_fields
@@ -32,6 +43,9 @@ def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     kept_fields = {field: value for field, value in metadata.items() if field != "managedFields"}
+    managers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
+    if names := sorted(managers & FIELD_MANAGERS.keys()):
+        kept_fields["managedFields"] = [{"manager": name} for name in names]
     if metadata.get("annotations"):
         kept_fields["annotations"] = _without(metadata["annotations"], _ANNOTATIONS)
     return kept_fields
@@ -39,12 +53,22 @@ def _metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _pod(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = _without(pod.get("spec") or {}, _LEFT_OUT_OF_PODS)
+    if spec.get("volumes"):
+        spec["volumes"] = [_volume(volume) for volume in spec["volumes"]]
     for field in _CONTAINERS:
         if spec.get(field):
             spec[field] = [_container(container) for container in spec[field]]
     metadata = {"metadata": _metadata(pod["metadata"])} if pod.get("metadata") else {}
     status = {"status": _status(pod["status"])} if pod.get("status") else {}
     return {**pod, **metadata, "spec": spec, **status}
+
+
+def _volume(volume: Mapping[str, Any]) -> Mapping[str, Any]:
+    kept_fields = {field: volume[field] for field in _STORAGE if field in volume}
+    path = str((volume.get("hostPath") or {}).get("path", ""))
+    if path.rstrip("/").endswith(KUBELET_DIRECTORIES):
+        kept_fields["hostPath"] = {"path": path}  # By it a plan knows a DRA driver.
+    return kept_fields
 
 
 def _container(container: Mapping[str, Any]) -> Mapping[str, Any]:

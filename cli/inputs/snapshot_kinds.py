@@ -9,6 +9,7 @@ from kube.api.urls import (
     DEVICE_COMPATIBILITY_POLICIES,
     DEVICE_TAINT_RULES,
     DEVICE_TRANSLATION_PROFILES,
+    FOREIGN_QUOTA_RESOURCES,
     LIMIT_RANGES,
     NAMESPACES,
     NETWORK_ATTACHMENTS,
@@ -35,6 +36,8 @@ KINDS: Final[Mapping[str, Resource]] = {
     "CronJob": Resource(group="batch", version="v1", plural="cronjobs"),
     "ReplicationController": Resource(version="v1", plural="replicationcontrollers"),
     "Pod": PODS,
+    "PersistentVolumeClaim": Resource(version="v1", plural="persistentvolumeclaims"),
+    "PersistentVolume": Resource(version="v1", plural="persistentvolumes", namespaced=False),
     "PodDisruptionBudget": Resource(group="policy", version="v1", plural="poddisruptionbudgets"),
     "DeviceClass": DEVICE_CLASSES,
     "ResourceSlice": RESOURCE_SLICES,
@@ -50,5 +53,10 @@ KINDS: Final[Mapping[str, Resource]] = {
     "Device": Resource(
         group="scheduling.koordinator.sh", version="v1alpha1", plural="devices", namespaced=False
     ),
+    # Of two projects a kind is called Queue.
+    **{
+        f"{kind}.{resource.group}": resource
+        for (_, kind), resource in FOREIGN_QUOTA_RESOURCES.items()
+    },
 }
-"""Kind to resource; owners before what they own. Secrets and ConfigMaps are not among them."""
+"""Kind, of other schedulers' quotas with its group, to resource; owners before what they own. Secrets and ConfigMaps are not among them."""

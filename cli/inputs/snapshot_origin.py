@@ -22,11 +22,17 @@ class SnapshotOrigin(ApiStruct, frozen=True, kw_only=True):
     Attributes:
         kubernetes_version: Of its API server, such as `v1.37.1`; empty where it is not known.
         unreadable: Resources that could not be read.
+        server: The address of its API server; empty where it is not known.
+        taken_at: The time in RFC 3339; empty where it is not known.
+        context: The kubeconfig's context that it was read by; empty where it is not known.
     """
 
     metadata: ObjectMeta = ObjectMeta()
     kubernetes_version: str = ""
     unreadable: tuple[str, ...] = ()
+    server: str = ""
+    taken_at: str = ""
+    context: str = ""
 
 
 def read_snapshots(paths: Iterable[str], kinds: Kinds) -> tuple[list[InputObject], SnapshotOrigin]:
@@ -53,18 +59,24 @@ def unread_kinds(
         kinds: Those that the command depends on.
     """
     present = {object_.kind for object_ in objects}
-    resources = {KINDS[kind].plural for _, kind in kinds if kind in KINDS and kind not in present}
+    resources = {
+        KINDS[name].plural
+        for api_version, kind in kinds
+        # Of two projects a kind has one name, so the group stands behind it.
+        for name in (kind, f"{kind}.{api_version.partition('/')[0]}")
+        if name in KINDS and kind not in present
+    }
     return [
         UnreadKind(resource, _REFUSAL) for resource in origin.unreadable if resource in resources
     ]
 
 
 def find_origin(objects: Iterable[InputObject]) -> SnapshotOrigin:
-    """Return where the objects of files were read; of several snapshots the version of the last.
+    """Return where the objects of files were read; of several snapshots version and server of the last.
 
     Files may have been edited, so a value of a wrong type tells nothing.
     """
-    version = ""
+    version = server = taken_at = context = ""
     unreadable: list[str] = []
     for object_ in objects:
         if object_.kind != SNAPSHOT:
@@ -72,11 +84,23 @@ def find_origin(objects: Iterable[InputObject]) -> SnapshotOrigin:
         if isinstance(object_, ViewedObject):
             if isinstance(object_.value, SnapshotOrigin):
                 version = object_.value.kubernetes_version or version
+                server = object_.value.server or server
+                taken_at = object_.value.taken_at or taken_at
+                context = object_.value.context or context
                 unreadable += object_.value.unreadable
         else:
             version = _text(object_.document.get("kubernetesVersion")) or version
+            server = _text(object_.document.get("server")) or server
+            taken_at = _text(object_.document.get("takenAt")) or taken_at
+            context = _text(object_.document.get("context")) or context
             unreadable += _texts(object_.document.get("unreadable"))
-    return SnapshotOrigin(kubernetes_version=version, unreadable=tuple(dict.fromkeys(unreadable)))
+    return SnapshotOrigin(
+        kubernetes_version=version,
+        unreadable=tuple(dict.fromkeys(unreadable)),
+        server=server,
+        taken_at=taken_at,
+        context=context,
+    )
 
 
 def _text(value: object) -> str:

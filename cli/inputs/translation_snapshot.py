@@ -1,21 +1,33 @@
-"""The snapshot that a translation depends on, of objects of files or of a cluster. Pure."""
+"""The snapshot that a translation depends on, of objects of files or of a cluster."""
 
 from collections.abc import Mapping, Sequence
 
+from admission import native_mappings
+from admission.native_mappings import wide_mappings, with_wide_mappings
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding
 from cli.inputs.kinds import KINDS
 from cli.inputs.objects import InputObject, decode_objects, merge_objects, of_kind
 from kube.api.core import LimitRange, Namespace, ResourceQuota
 from kube.api.extended_resources import extended_resources
+from kube.api.foreign_quotas import ForeignQuotaObject
 from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
+from kube.cel.comparisons import drivers_named_by_class
+from rules.inventory import Inventory
 from translation.claims import config_drivers, template_classes, template_digest
 from translation.device_facts import facts_by_driver, summary
+from translation.foreign_quotas import by_namespace, summarize_foreign_quota
 from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota, quota_of
-from translation.snapshot import TemplateSummary, TranslationSnapshot, summarize_network
+from translation.snapshot import (
+    TemplateSummary,
+    TranslationOptions,
+    TranslationSnapshot,
+    WideMapping,
+    summarize_network,
+)
 from translation.workload_profiles import summarize_profile
 
 
@@ -60,6 +72,7 @@ def build_snapshot(
         if has_classes
         else None,
         extended_resources=extended_resources(classes),
+        class_drivers={class_.metadata.name: drivers_named_by_class(class_) for class_ in classes},
         class_configs={
             class_.metadata.name: drivers
             for class_ in classes
@@ -73,6 +86,11 @@ def build_snapshot(
         },
         quotas=quotas,
         limit_ranges=limit_ranges,
+        foreign_quotas=by_namespace(
+            (place, foreign_summary)
+            for place, foreign_quota in of_kind(views, ForeignQuotaObject)
+            if (foreign_summary := summarize_foreign_quota(foreign_quota)) is not None
+        ),
         namespaces={
             namespace_.metadata.name: namespace_.metadata.labels or {}
             for _, namespace_ in of_kind(views, Namespace)
@@ -88,3 +106,44 @@ def build_snapshot(
         consumable_capacity=consumable_capacity,
     )
     return snapshot, faults
+
+
+def evaluate_mappings(
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    objects: Sequence[InputObject],
+    namespace: str,
+) -> TranslationSnapshot:
+    """Return a snapshot with the DeviceClasses that map more than a resource name means.
+
+    Args:
+        objects: All that the snapshot is of.
+        namespace: Of objects that name none.
+    """
+    views, _ = decode_objects(objects, KINDS, namespace)
+    classes = {
+        device_class.metadata.name: device_class for _, device_class in of_kind(views, DeviceClass)
+    }
+    slices = [slice_ for _, slice_ in of_kind(views, ResourceSlice)]
+    return with_wide_mappings(snapshot, options, classes, Inventory(slices).devices)
+
+
+def find_wide_mappings(
+    classes: Sequence[DeviceClass],
+    slices: Sequence[ResourceSlice],
+    options: TranslationOptions,
+    profiles: Mapping[str, Profile],
+) -> tuple[WideMapping, ...]:
+    """Return the DeviceClasses that map more than a resource name means.
+
+    Args:
+        profiles: Driver to profile.
+    """
+    snapshot = TranslationSnapshot(
+        profiles=profiles, extended_resources=extended_resources(classes)
+    )
+    by_name = {device_class.metadata.name: device_class for device_class in classes}
+    verdicts = native_mappings.evaluate_mappings(
+        by_name, snapshot, options, Inventory(slices).devices
+    )
+    return tuple(wide_mappings(verdicts).values())

@@ -1,7 +1,12 @@
 """The kinds of a cluster that the user, or whoever took its snapshot, may not list, and the note about them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from kube.api.foreign_quotas import FOREIGN_QUOTAS
+
+_WARNED_OF: Final = frozenset(quota.plural for quota in FOREIGN_QUOTAS)
+"""Resources without which only warnings are missing."""
 
 
 class UnreadKind(NamedTuple):
@@ -16,6 +21,11 @@ class UnreadKind(NamedTuple):
     resource: str
     refusal: str
     namespace: str = ""
+
+    @property
+    def is_essential(self) -> bool:
+        """Return whether a translation may be another one without the kind."""
+        return self.resource not in _WARNED_OF
 
     @property
     def place(self) -> str:

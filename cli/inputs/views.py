@@ -59,7 +59,12 @@ def _finding(fault: TypeFault) -> Finding:
             "write a number, such as 1 or 500m or 8Gi",
         )
     fix = ""
-    if fault.expected_type == "a string" and isinstance(fault.value, bool):
+    if fault.expected_type == "an object" and "attributes" in fault.path.steps[-2:-1]:
+        kind = {bool: "bool", int: "int", str: "string"}.get(type(fault.value))
+        fix = f"write {{{kind}: {_as_json(fault.value)}}}" if kind is not None else ""
+    elif fault.expected_type == "an object" and "capacity" in fault.path.steps[-2:-1]:
+        fix = f"write {{value: {_as_json(fault.value)}}}"
+    elif fault.expected_type == "a string" and isinstance(fault.value, bool):
         fix = "put it in quotes; without them n, no and off are false, and y, yes and on are true"
     elif fault.expected_type == "a string" and isinstance(fault.value, int | float):
         fix = "put it in quotes"

@@ -11,6 +11,7 @@ from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from findings.text import count_text, printable, reference_text
+from translation.component_statements import NATIVE_COSTS as NATIVE_STATEMENTS
 
 SHOWN: Final = 5
 """Objects of a blocker or a loss that the text names."""
@@ -24,6 +25,15 @@ _MEANINGS: Final = {
 }
 
 
+NATIVE_COSTS: Final = (
+    "; ".join(statement.sentence for statement in NATIVE_STATEMENTS)
+    + "; translation.native: translate gives them claims of a translation"
+)
+"""What pods lose that Kubernetes serves by a mapped resource name, beside pods with claims of their own."""
+QUOTAS_STEP: Final = (
+    "`drawbridge quota convert` prints them, the runbooks of `drawbridge plan` apply them, and the "
+    "outcomes are as if they were applied (--quotas as-they-are: as they are)"
+)
 _NEXT: Final = "drawbridge plan -o FOLDER, with the same --snapshot or --live"
 _NEXT_BLOCKED: Final = "remove what blocks, and assess a new snapshot; drawbridge plan -o FOLDER names what is held until then"
 
@@ -70,18 +80,11 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
     if assessment.unreadable:
         yield Row(label="not read", text=", ".join(assessment.unreadable))
     yield from _nodes(assessment)
-    totals = assessment.totals()
-    number = len(assessment.workloads)
-    pods = sum(workload.pods for workload in assessment.workloads)
-    yield Row(
-        label="workloads",
-        text=f"{count_text(number, 'workload')} with devices, {count_text(pods, 'pod')}",
-    )
-    for outcome in Outcome:
-        if totals[outcome.value]:
-            text = f"{totals[outcome.value]} {outcome.value}: {_MEANINGS[outcome]}"
-            yield Row(label="workloads", text=text)
+    yield from _outcomes(assessment)
     yield from _losses(assessment.workloads)
+    if quotas := assessment.quotas_to_convert:
+        text = f"{count_text(len(quotas), 'quota')} to convert: {_some_names(quotas)}"
+        yield Row(label="quotas", text=f"{text}; {QUOTAS_STEP}")
     yield from _readers(assessment)
     yield from _capacity(assessment)
     for blocker in assessment.blockers:
@@ -95,6 +98,22 @@ def _rows(assessment: Assessment) -> Iterator[Row]:
         yield Row(label="blockers", text="none")
     if step := next_step(assessment):
         yield Row(label="next", text=step)
+
+
+def _outcomes(assessment: Assessment) -> Iterator[Row]:
+    totals = assessment.totals()
+    number = len(assessment.workloads)
+    pods = sum(workload.pods for workload in assessment.workloads)
+    yield Row(
+        label="workloads",
+        text=f"{count_text(number, 'workload')} with devices, {count_text(pods, 'pod')}",
+    )
+    for outcome in Outcome:
+        if totals[outcome.value]:
+            text = f"{totals[outcome.value]} {outcome.value}: {_MEANINGS[outcome]}"
+            yield Row(label="workloads", text=text)
+    if totals[Outcome.NATIVE.value]:
+        yield Row(label="native", text=NATIVE_COSTS)
 
 
 def next_step(assessment: Assessment) -> str:

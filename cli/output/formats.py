@@ -32,11 +32,13 @@ class Report(StrEnum):
     MATRIX = "MatrixReport"
     PLAN = "PlanReport"
     QUOTA = "QuotaReport"
+    REHEARSE = "RehearseReport"
     SIMULATE = "SimulateReport"
     STATUS = "StatusReport"
     TEST = "TestReport"
     TRANSLATE = "TranslateReport"
     VERIFY = "VerifyReport"
+    WAVE = "WaveReport"
 
 
 def text_or_document(text: str = "to read", **more: str) -> Callable[[Any], Any]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from findings.text import printable
+from findings.text import inert_line, printable
 
 MARGIN: Final = 12
 """Columns before a row's text, which hold its label."""
@@ -85,15 +85,6 @@ def format_rows(rows: Iterable[Row], width: int) -> str:
             style = _STYLES.get(label)
             lines.append(margin + (click.style(line, **style) if style else line))
     return "\n".join(line.rstrip() for line in lines)
-
-
-def inert_line(line: str) -> str:
-    r"""Return a line that GitHub Actions does not take for a workflow command.
-
-    >>> print(inert_line("  ::error::of a name"))
-      \x3a:error::of a name
-    """
-    return line.replace(":", r"\x3a", 1) if line.lstrip().startswith("::") else line
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

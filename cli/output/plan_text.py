@@ -11,7 +11,10 @@ _SHOWN = 3
 
 def format_plan(plan: Plan, width: int) -> str:
     """Return the waves as a table, and below it what has none."""
-    head = ("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "MOVED PODS", "FREE DEVICES")
+    head = (
+        *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "MOVED PODS"),
+        *("FREE FOR KEYS", "FREE FOR CLAIMS"),
+    )
     table = format_table(head, map(_cells, plan.waves)) if plan.waves else ""
     waves_of: dict[str, list[str]] = {}
     for wave in plan.waves:
@@ -24,8 +27,11 @@ def format_plan(plan: Plan, width: int) -> str:
     rows += _held_rows(plan.held)
     if not plan.waves:
         nothing = "there is nothing to move; drawbridge assess --residue tells what is left"
-        text = "no wave fits" if plan.held else nothing
+        text = "no wave fits" if plan.held or not plan.complete else nothing
         rows.insert(0, Row(label="waves", text=text))
+    if not plan.complete:
+        text = "the search for waves was interrupted: the scripts refuse to run; plan again"
+        rows.append(Row(label="incomplete", text=text))
     nodes = sum(len(wave.nodes) for wave in plan.waves)
     rows.append(
         Row(
@@ -54,10 +60,25 @@ def _cells(wave: Wave) -> tuple[object, ...]:
     return (
         wave.wave,
         _join_names(tuple(node.name for node in wave.nodes)),
-        _join_names(wave.namespaces),
+        _join_names(namespace_texts(wave)),
         len(wave.workloads),
         wave.moved_pods,
-        f"{wave.free_before} -> {wave.free_after}",
+        f"{wave.free_for_keys.before} -> {wave.free_for_keys.after}",
+        f"{wave.free_for_claims.before} -> {wave.free_for_claims.after}",
+    )
+
+
+def namespace_texts(wave: Wave) -> tuple[str, ...]:
+    """Return the namespaces of a wave, with what of them moves where that is a part."""
+    return (
+        *(
+            f"{name} (the rest)" if name in wave.formerly_selective else name
+            for name in wave.namespaces
+        ),
+        *(
+            f"{entry.namespace} ({count_text(len(entry.workloads), 'workload')})"
+            for entry in wave.partial_namespaces
+        ),
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any, Final, Self, TypeVar
 
 import click
 
+from cli.inputs.standard_error import print_line
+
 SILENT_S: Final = 2.0
 """Seconds before the first sign of progress, and between two lines; a run that ends sooner has none."""
 BAR_STEPS: Final = 500
@@ -71,9 +73,8 @@ class LongRun:
         if self._bar is not None:
             self._bar.render_finish()
         if self.is_interrupted:
-            click.echo(
-                f"interrupted: {self._verb} {self._done_text()}; the others are not part of the answer",
-                err=True,
+            print_line(
+                f"interrupted: {self._verb} {self._done_text()}; the others are not part of the answer"
             )
 
     def track(self, objects: Sequence[T]) -> Iterator[T]:
@@ -83,6 +84,10 @@ class LongRun:
                 return
             yield value
             self(number)
+
+    def expect(self, total: int) -> None:
+        """Take the number of objects, where it is not known when the run begins."""
+        self._total = total
 
     def stops(self) -> bool:
         """Return whether the run is to end before the next object."""
@@ -106,7 +111,7 @@ class LongRun:
 
     def _show(self, now: float) -> None:
         if self._total is None:
-            click.echo(f"{self._verb}: {self._done_text()}, {self._rate(now)}", err=True)
+            print_line(f"{self._verb}: {self._done_text()}, {self._rate(now)}")
         elif sys.stderr.isatty():
             self._bar = click.progressbar(
                 length=self._total,
@@ -120,7 +125,7 @@ class LongRun:
             )
             self._bar.update(self._done_count)
         else:
-            click.echo(f"{self._verb}: {self._done_text()}, {self._pace(now)}", err=True)
+            print_line(f"{self._verb}: {self._done_text()}, {self._pace(now)}")
 
     def _done_text(self) -> str:
         return f"{self._done_count}{'' if self._total is None else f' of {self._total}'}"

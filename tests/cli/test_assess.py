@@ -533,13 +533,51 @@ def test_a_quota_that_would_not_count_is_a_blocker_and_a_reader(tmp_path: Path) 
     assert answer["readers"] == {"ResourceQuota/team/gpus": ["nvidia.com/gpumem"]}
 
 
+def gpu_quota(hard: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": hard},
+    }
+
+
+def test_pods_are_judged_as_if_quotas_that_can_be_converted_were(tmp_path: Path) -> None:
+    quota, share = gpu_quota({f"requests.{GPU}": "8"}), workload("Deployment", "share", SHARE)
+    objects = (hami_node("hami-0"), quota, share)
+
+    result = assess(tmp_path, *objects)
+    answer = json.loads(result.stdout)
+    file = tmp_path / "cluster.yaml"
+    as_they_are = drawbridge("assess", "--snapshot", file, "-o", "json", "--quotas", "as-they-are")
+
+    assert result.exit_code == 0
+    assert outcomes(answer) == {"Deployment/team/share": ("translated", 1)}
+    assert answer["quotasToConvert"] == ["ResourceQuota/team/gpus"]
+    assert as_they_are.exit_code == 1
+    assert outcomes(json.loads(as_they_are.stdout)) == {"Deployment/team/share": ("refused", 1)}
+
+
+def test_a_quota_on_memory_blocks_also_where_one_on_devices_is_converted(tmp_path: Path) -> None:
+    quota = gpu_quota({f"requests.{GPU}": "8", "requests.nvidia.com/gpumem": "30000"})
+
+    result = assess(tmp_path, hami_node("a"), quota, workload("Deployment", "share", SHARE))
+    answer = json.loads(result.stdout)
+
+    assert result.exit_code == 1
+    assert outcomes(answer) == {"Deployment/team/share": ("refused", 1)}
+    (blocker,) = answer["blockers"]
+    assert "translation.quota: warn" in blocker["fix"]
+    assert "plan` holds these namespaces" in blocker["fix"]
+
+
 def test_the_text_says_what_to_do_next_and_names_equal_readers_once(tmp_path: Path) -> None:
     quotas = [
         {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
             "metadata": {"name": "gpus", "namespace": f"team-{number}"},
-            "spec": {"hard": {"requests.nvidia.com/gpumem": "480000"}},
+            "spec": {"hard": {"requests.nvidia.com/gpumem": "480000", f"requests.{GPU}": "8"}},
         }
         for number in range(7)
     ]
@@ -554,8 +592,10 @@ def test_the_text_says_what_to_do_next_and_names_equal_readers_once(tmp_path: Pa
         )
     )
 
-    assert "ResourceQuota/team-4/gpus and 2 more count nvidia.com/gpumem" in text
+    assert "ResourceQuota/team-4/gpus and 2 more count nvidia.com/gpu, nvidia.com/gpumem" in text
+    assert "7 quotas to convert: ResourceQuota/team-0/gpus" in text
     assert "`drawbridge quota convert` prints" in text
+    assert "translation.quota: warn admits the pods, and gives this limit up" in text
     assert "next remove what blocks, and assess a new snapshot" in text
     assert "next drawbridge plan -o FOLDER, with the same" in free
 
@@ -653,3 +693,56 @@ def test_a_plugin_of_kubectl_assesses_the_cluster_of_the_context(tmp_path: Path)
     assert [result.exit_code for result in results] == [2, 2]
     assert "no kubeconfig at" in results[0].stderr
     assert "--live" in results[1].stderr
+
+
+# --- names that a class would serve with other devices --------------------------------------------
+
+MIG = "nvidia.com/mig-3g.40gb"
+
+
+def mig_node(name: str, profile: str) -> dict[str, Any]:
+    return node(name, {f"nvidia.com/mig-{profile}": "2"}, {"nvidia.com/cuda.driver.major": "580"})
+
+
+def test_a_mig_profile_is_translated_since_the_class_has_all_of_them(tmp_path: Path) -> None:
+    answer = assessed(
+        tmp_path,
+        mig_node("a", "1g.10gb"),
+        mig_node("b", "3g.40gb"),
+        workload("Deployment", "small", {"nvidia.com/mig-1g.10gb": "1"}),
+        workload("Deployment", "large", {MIG: "1"}),
+    )
+
+    assert outcomes(answer) == {
+        "Deployment/team/large": ("translated", 1),
+        "Deployment/team/small": ("translated", 1),
+    }
+    assert not any("extendedResourceName" in row["fix"] for row in answer["workloads"])
+
+
+def mig_class(name: str, expression: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": MIG},
+    }
+
+
+@pytest.mark.parametrize(
+    ("profile", "outcome"), [("profile == '3g.40gb'", "native"), ("type == 'mig'", "translated")]
+)
+def test_a_class_of_one_profile_keeps_its_pods_as_they_are(
+    profile: str, outcome: str, tmp_path: Path
+) -> None:
+    expression = f"device.attributes['gpu.nvidia.com'].{profile}"
+
+    answer = assessed(
+        tmp_path,
+        mig_node("a", "1g.10gb"),
+        mig_node("b", "3g.40gb"),
+        mig_class("mig-3g.40gb", expression),
+        workload("Deployment", "large", {MIG: "1"}),
+    )
+
+    assert outcomes(answer) == {"Deployment/team/large": (outcome, 1)}

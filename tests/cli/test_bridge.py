@@ -13,7 +13,7 @@ import yaml
 from click.testing import Result
 from msgspec.structs import replace
 
-from admission.fence import OPEN_PATCH, fence_documents, part_patch
+from admission.fence import OPEN_PATCH, fence_documents, fence_patch, part_patch
 from cli.answers.bridge import bridge_status, plan_change
 from cli.answers.fence_steps import Step
 from cli.inputs.bridge import BridgeObjects
@@ -232,6 +232,24 @@ def test_a_part_of_the_fence_with_the_text_of_an_earlier_version_is_brought_up_t
     assert plan_change(owned, current, added_drivers=[DRIVER]).steps == ()
 
 
+def test_a_list_of_drivers_as_an_earlier_version_wrote_it_is_brought_up_to_date() -> None:
+    """It had a name of an owned driver in lower case only."""
+    fence, *_ = fence_documents([DRIVER])
+    text = json.dumps(fence)
+    assert ".lowerAscii()" in text
+    earlier_fence = json.loads(text.replace(".lowerAscii()", ""))
+    objects = replace(stored(DRIVER), holder="a", fence=earlier_fence)
+    owned = state(*CLUSTER[:4], ownership(DRIVER))
+
+    steps = plan_change(owned, objects, added_drivers=[DRIVER]).steps
+    status = bridge_status(owned, objects)
+
+    assert "validatingadmissionpolicies" == kinds(steps)[0]
+    assert steps[0].patch == fence_patch([DRIVER])
+    (problem,) = status.problems
+    assert (status.fence, "this version of drawbridge" in problem) == ("different", True)
+
+
 @pytest.mark.parametrize(
     ("part", "restriction"),
     [
@@ -409,7 +427,7 @@ def test_what_the_cluster_refuses_is_one_line_without_usage(
         ("nothing is owned and nothing is there", CLUSTER, BridgeObjects(is_read=True), ""),
         ("a driver without a fence", (*CLUSTER[:4], ownership(DRIVER)),
          BridgeObjects(is_read=True, has_ownership=True, holder="a"), "there is no Validating"),
-        ("the fence of another driver", (*CLUSTER[:4], ownership(DRIVER)), stored(OTHER), "is not that of"),
+        ("the fence of another driver", (*CLUSTER[:4], ownership(DRIVER)), stored(OTHER), "as this version of drawbridge writes it for the owned drivers"),
         ("no leader", (*CLUSTER[:4], ownership(DRIVER)), stored(DRIVER), "no bridge holds the Lease"),
         ("a leader that is gone", (*CLUSTER[:4], ownership(DRIVER)),
          replace(stored(DRIVER), holder="a", renewed="2026-01-01T00:00:00.000000Z", lease_duration_s=15,

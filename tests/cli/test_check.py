@@ -16,7 +16,7 @@ from cli.inputs.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases
-from testing.builders import gpus, pod
+from testing.builders import container, gpus, pod
 from testing.command import CLUSTER, ROOT, drawbridge, finding_lines, translate
 from testing.migration import namespace, origin
 from testing.slice_cases import MIXED_LAYOUT
@@ -67,6 +67,80 @@ def test_devices_beside_counters_are_the_layout_of_1_34(
     )
 
     assert expected == (result.exit_code, finding["severity"])
+
+
+def test_the_implicit_name_of_a_class_evades_no_quota(tmp_path: Path) -> None:
+    """The class is no profile's, so its selectors tell whose devices it has."""
+    cluster = snapshot_file(
+        tmp_path,
+        others=(
+            quota_document({"requests.nvidia.com/gpu": "0"}),
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceClass",
+                "metadata": {"name": "mine"},
+                "spec": {
+                    "selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]
+                },
+            },
+        ),
+    )
+    amounts = {"deviceclass.resource.kubernetes.io/mine": "1"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **pod(container(resources={"limits": amounts})),
+    }
+
+    findings = answer(document, options=("--snapshot", cluster, "-n", "team"))["findings"]
+
+    (finding,) = (finding for finding in findings if finding["code"] == "quotaNotCounted")
+    assert finding["severity"] == "error"
+    assert finding["path"] == (
+        "spec.containers[0].resources.limits[deviceclass.resource.kubernetes.io/mine]"
+    )
+
+
+def uncounted_templates(*documents: Document, options: Iterable[object]) -> list[tuple[str, bool]]:
+    """Return the objects with this finding, and whether they are of a file."""
+    return [
+        (finding["object"], finding["file"] is not None)
+        for finding in answer(*documents, options=options)["findings"]
+        if finding["code"] == "templateNotCounted"
+    ]
+
+
+def test_a_quota_and_a_template_that_it_does_not_count_are_told_where_they_meet(
+    tmp_path: Path,
+) -> None:
+    """A pod without rights to claims keeps the template alive, and every pod that names it gets devices."""
+    hard = {"requests.nvidia.com/gpu": "0"}
+    kept = {**cases.template(cases.exactly()), "metadata": {"name": "kept", "namespace": "team"}}
+    stored = ("--snapshot", snapshot_file(tmp_path, others=(quota_document(hard), kept)))
+    elsewhere = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+
+    # Of the cluster, where something of the namespace is looked at.
+    assert uncounted_templates(elsewhere, options=(*stored, "-n", "team")) == [
+        ("ResourceQuota/team/gpus", False)
+    ]
+    assert uncounted_templates(elsewhere, options=(*stored, "-n", "other")) == []
+    # Of a file, once.
+    assert uncounted_templates(quota_document(hard), options=(*stored, "-n", "team")) == [
+        ("ResourceQuota/team/gpus", True)
+    ]
+    counted = quota_document({**hard, "gpu.nvidia.com.deviceclass.resource.k8s.io/devices": "0"})
+    assert uncounted_templates(counted, options=(*stored, "-n", "team")) == []
+
+
+def quota_document(hard: Document) -> Document:
+    """Return a ResourceQuota of the namespace `team`."""
+    metadata = {"name": "gpus", "namespace": "team"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": hard},
+    }
 
 
 def as_json_list(*items: Document) -> str:

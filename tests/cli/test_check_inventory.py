@@ -212,3 +212,24 @@ def test_what_is_in_use_is_a_warning() -> None:
     assert check(CLASS, SLICE, holder, asking(count=2)) == [
         "warning doesNotFitNow ResourceClaim/default/judged spec.devices"
     ]
+
+
+def test_a_class_that_maps_more_than_a_name_means_is_warned_about_with_its_pods() -> None:
+    driver, key = "gpu.nvidia.com", "nvidia.com/mig-3g.40gb"
+    mapping = cases.device_class(f'device.driver == "{driver}"')
+    mapping["metadata"]["name"] = "mig.nvidia.com"
+    mapping["spec"]["extendedResourceName"] = key
+    container = {"name": "c", "image": "a", "resources": {"limits": {key: "1"}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [container]},
+    }
+
+    lines = check(mapping, pod)
+
+    assert [line.split(":")[0] for line in lines if "mappingTooWide" in line] == [
+        "warning mappingTooWide DeviceClass//mig.nvidia.com spec.extendedResourceName",
+        f"warning mappingTooWide Pod/default/p spec.containers[0].resources.limits[{key}]",
+    ]

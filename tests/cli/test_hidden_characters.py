@@ -5,8 +5,11 @@ import json
 import pytest
 import yaml
 
+from kube.manifests.dump import dump_yaml
+from kube.names import STRATEGY_ANNOTATION
 from testing.builders import Document, container, gpus, pod
 from testing.command import CLUSTER, drawbridge
+from tests.cli.test_simulate import claim
 
 HIDDEN = "\x1b[2J\x07\x7f\x9b31m\u202egnp\u2066\u200b\u2028\ufeff\U000e0041\n::error::"
 
@@ -44,3 +47,23 @@ def test_they_are_still_there_for_who_reads_the_document(output: str, load: obje
     (translated,) = [document for document in documents if document["kind"] == "Pod"]
     assert translated["metadata"]["annotations"]["text"] == HIDDEN
     assert translated["metadata"]["labels"] == {"a": HIDDEN}
+
+
+def test_no_note_begins_a_line_of_its_own() -> None:
+    """An unknown strategy of a class is quoted in a note on standard error."""
+    objects = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "a", "annotations": {STRATEGY_ANNOTATION: f"x{HIDDEN}pwned"}},
+            "spec": {},
+        },
+        claim("c", deviceClassName="a"),
+    ]
+    result = drawbridge("simulate", "-f", "-", "--snapshot", CLUSTER, stdin=dump_yaml(objects))
+
+    assert "is not a strategy" in result.stderr
+    lines = (result.stdout + result.stderr).split("\n")
+    assert [
+        line for line in lines if not line.isprintable() or line.lstrip().startswith("::")
+    ] == []

@@ -8,9 +8,12 @@ from tempfile import mkdtemp
 
 import pytest
 
+from cli.output.html.rehearse_page import format_rehearsal_page
 from testing.browser import Browser, browser, find_browser
 from testing.command import EXAMPLES, drawbridge
 from testing.html_pages import HOSTILE, cluster, large_cluster
+from testing.migration_fleet import FleetSize, fleet
+from testing.rehearsals import FAILED
 
 PROGRAM = find_browser()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
@@ -28,9 +31,13 @@ def chromium() -> Iterator[Browser]:
 
 
 def write_page(folder: Path, command: str, snapshot: Path) -> Path:
+    page = folder / f"{command}.html"
+    if command == "plan":
+        result = drawbridge("plan", "--snapshot", snapshot, "--page", page)
+        assert result.exit_code in {0, 1}, result.stderr
+        return page
     result = drawbridge(command, "--snapshot", snapshot, "-o", "html")
     assert result.exit_code in {0, 1}, result.stderr
-    page = folder / f"{command}.html"
     page.write_text(result.stdout, encoding="utf-8")
     return page
 
@@ -52,7 +59,7 @@ def shown_rows(chromium: Browser) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("command", ["assess", "inventory"])
+@pytest.mark.parametrize("command", ["assess", "inventory", "plan"])
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_names_run_and_fetch_nothing(
     chromium: Browser, command: str, text: str, tmp_path: Path
@@ -85,7 +92,7 @@ def test_a_script_that_is_not_the_pages_own_does_not_run(
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("command", ["assess", "inventory"])
+@pytest.mark.parametrize("command", ["assess", "inventory", "plan"])
 def test_a_page_is_accessible(
     chromium: Browser, command: str, tmp_path: Path, *, dark: bool
 ) -> None:
@@ -174,6 +181,52 @@ def test_colours_follow_the_system_and_a_button(chromium: Browser, migration_pag
 
     light, dark_ = "rgb(255, 255, 255)", "rgb(13, 17, 23)"
     assert shown == [light, dark_, dark_, light]
+
+
+@pytest.fixture(scope="module")
+def plan_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plan")
+    snapshot = folder / "cluster.json"
+    objects = fleet(FleetSize(nodes=10, workloads=30, used_percent=47))
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return write_page(folder, "plan", snapshot)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_of_a_plan_is_accessible_and_fits_its_window(
+    chromium: Browser, plan_page: Path, width: int, *, dark: bool
+) -> None:
+    chromium.open(plan_page, dark=dark, width=width)
+    chromium.evaluate(
+        "for (const folded of document.querySelectorAll('details')) folded.open = true"
+    )
+
+    assert chromium.accessibility_violations() == []
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    assert chromium.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_of_a_rehearsal_is_accessible_and_fits_its_window(
+    chromium: Browser, tmp_path: Path, width: int, *, dark: bool
+) -> None:
+    page = tmp_path / "rehearse.html"
+    page.write_text(format_rehearsal_page(FAILED), encoding="utf-8")
+
+    chromium.open(page, dark=dark, width=width)
+
+    assert chromium.accessibility_violations() == []
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    assert chromium.complaints() == []
+
+
+def test_the_timeline_leads_to_the_devices_of_a_wave(chromium: Browser, plan_page: Path) -> None:
+    chromium.open(plan_page)
+    chromium.evaluate("document.querySelector('a[href=\"#wave-2\"]').click()")
+
+    assert chromium.evaluate("document.querySelector(':target').textContent") == "Wave 2"
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -9,16 +9,21 @@ from pathlib import Path
 import pytest
 
 from cli.output.html.elements import element, join, raw_text_element
+from cli.output.html.page import with_code
 from findings.text import printable
 from testing.command import EXAMPLES, drawbridge
 from testing.html_pages import HIDDEN, HOSTILE, Outline, cluster
 
-COMMANDS = ("assess", "inventory")
+COMMANDS = ("assess", "inventory", "plan")
 
 
 def page(command: str, tmp_path: Path, text: str = "plain") -> str:
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*cluster(text)]}))
+    if command == "plan":
+        result = drawbridge("plan", "--snapshot", file, "--page", tmp_path / "plan.html")
+        assert result.exit_code in {0, 1}, result.stderr
+        return (tmp_path / "plan.html").read_text()
     result = drawbridge(command, "--snapshot", file, "-o", "html")
     assert result.exit_code in {0, 1}, result.stderr
     return result.stdout
@@ -53,7 +58,7 @@ def test_a_page_runs_and_fetches_nothing_but_itself(command: str, tmp_path: Path
     assert [tag for tag, _ in outline.elements].count("script") == 1
     assert not {name for name in names if name.startswith("on")}
     assert not names & {"src", "style", "srcset", "action", "formaction"}
-    assert all(value is not None and value.startswith("#node-") for value in links)
+    assert all(value is not None and value.startswith(("#node-", "#wave-")) for value in links)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -217,3 +222,58 @@ def test_devices_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     result = drawbridge("inventory", "--snapshot", file, "-o", "html")
 
     assert "gpu-0 to gpu-11, 12 devices" in result.stdout
+
+
+def test_an_assessment_begins_with_its_cluster_and_the_outcomes_of_namespaces(
+    tmp_path: Path,
+) -> None:
+    origin = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "kubernetesVersion": "v1.37.1",
+        "takenAt": "2026-11-23T10:00:00Z",
+        "context": "production<b>",
+    }
+    file = tmp_path / "origin.yaml"
+    file.write_text(json.dumps(origin))
+    cluster = EXAMPLES / "migration/cluster.yaml"
+
+    html = drawbridge("assess", "--snapshot", file, "--snapshot", cluster, "-o", "html").stdout
+    headings = re.findall("<h2>(.*?)</h2>", html)
+    by_name = {cells[0]: cells for cells in rows(html)}
+
+    assert "context production&lt;b&gt;, Kubernetes v1.37.1, as of 2026-11-23T10:00:00Z" in html
+    assert headings.index("Namespaces") == 0
+    assert headings.index("Fixes") < headings.index("Workloads")
+    assert by_name["team-a"] == ["team-a", "5", "-", "1", "1"]
+    assert by_name["team-b"] == ["team-b", "2", "1", "-", "-"]
+
+
+def test_a_fix_stands_once_with_its_workloads(tmp_path: Path) -> None:
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"p{number}", "namespace": "team"},
+            "spec": {
+                "containers": [
+                    {"name": "c", "image": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+                ]
+            },
+        }
+        for number in range(3)
+    ]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+
+    html = drawbridge("assess", "--snapshot", file, "-o", "html").stdout
+
+    fix = "add extendedResourceName: nvidia.com/gpu to DeviceClass gpu.nvidia.com"
+    assert html.count(fix) == 1
+    (cells,) = (cells for cells in rows(html) if cells[0] == fix)
+    assert cells[1] == "3"
+
+
+def test_commands_between_backticks_are_code() -> None:
+    assert with_code("run `a b`, then `c").html == "run <code>a b</code>, then c"

@@ -377,3 +377,44 @@ def test_a_profile_connects_a_plugins_resource_with_a_driver() -> None:
     (duplicate,) = inventory_answer(plugged("node-a"), slice_)["duplicateResources"]
 
     assert ("gpu.nvidia.com", "") == (duplicate["drivers"][0], duplicate["deviceClass"])
+
+
+def test_a_class_that_maps_more_than_a_name_means_is_listed() -> None:
+    driver = "gpu.nvidia.com"
+    mig = {"type": {"string": "mig"}, "profile": {"string": "1g.5gb"}}
+    slice_ = slice_of("node-a", {"name": "mig-0", "attributes": mig})
+    slice_["spec"]["driver"] = driver
+    mapping = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "mig.nvidia.com"},
+        "spec": {
+            "selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}],
+            "extendedResourceName": "nvidia.com/mig-3g.40gb",
+        },
+    }
+
+    (wide,) = inventory_answer(node("node-a"), slice_, mapping)["wideMappings"]
+    text = inventory(node("node-a"), slice_, mapping).stdout
+
+    assert (wide["resource"], wide["deviceClass"]) == ("nvidia.com/mig-3g.40gb", "mig.nvidia.com")
+    assert "DeviceClasses that give other devices than the resource name means" in text
+
+
+def test_an_inventory_without_wide_mappings_says_nothing_of_them() -> None:
+    assert "wideMappings" not in inventory_answer(device_class(), node("node-a"))
+
+
+def test_the_settings_of_the_cluster_say_which_driver_serves_a_name(tmp_path: Path) -> None:
+    """A person chose gpu.example.com, so a plugin beside it hands out the same devices twice."""
+    slice_ = slice_of("node-a", gpu("gpu-0"))
+    slice_["spec"]["driver"] = "gpu.example.com"
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("translation: {profiles: {nvidia: gpu.example.com}}\n")
+    state = (plugged("node-a"), slice_)
+
+    default = inventory_answer(*state)["duplicateResources"]
+    result = inventory(*state, options=("-o", "json", "--settings", str(settings)))
+
+    (duplicate,) = json.loads(result.stdout)["duplicateResources"]
+    assert ([], ["gpu.example.com"]) == (default, duplicate["drivers"])

@@ -32,6 +32,7 @@ from testing import fake_api_server
 from testing.builders import NVIDIA, gpus, pod
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer
+from testing.kubeconfig import kubeconfig_of
 from testing.slice_cases import MIXED_LAYOUT
 
 
@@ -105,29 +106,6 @@ async def test_a_cluster_that_does_not_answer_ends_the_call(server: FakeApiServe
     async with server.client() as client:
         with pytest.raises(KubeError):
             await cluster_state(client, {"team"})
-
-
-def kubeconfig_of(server: FakeApiServer, folder: Path) -> Path:
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "elsewhere",
-                "contexts": [
-                    {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
-                    {"name": "elsewhere", "context": {"cluster": "none", "user": "u"}},
-                ],
-                "clusters": [
-                    {"name": "c", "cluster": {"server": server.url}},
-                    {"name": "none", "cluster": {"server": "http://127.0.0.1:1"}},
-                ],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
-    return kubeconfig
 
 
 async def translated(server: FakeApiServer, folder: Path, *options: str) -> tuple[int, Any, str]:

@@ -1,52 +1,23 @@
 """`drawbridge plan`: waves that fit, what is held, and runbooks that people can run."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import ROOT, drawbridge
 from testing.migration import GPU, SHARE, budget, hami_node, node, origin, plugin_node, workload
+from testing.plan import call, document, held_objects, planned, script, waves
 
 FULL_SHARE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
-
-Objects = Sequence[Mapping[str, Any]]
-
-
-def call(tmp_path: Path, objects: Objects, *options: object, folder: str = "plan") -> Result:
-    file = tmp_path / "cluster.yaml"
-    file.write_text(dump_yaml(objects))
-    return drawbridge("plan", "--snapshot", file, "-o", tmp_path / folder, *options)
-
-
-def document(tmp_path: Path, folder: str = "plan") -> dict[str, Any]:
-    (source,) = read_paths([str(tmp_path / folder / "plan.yaml")])
-    return source.document
-
-
-def planned(tmp_path: Path, objects: Objects, *options: object) -> dict[str, Any]:
-    result = call(tmp_path, objects, *options)
-    assert result.exit_code in (0, 1), result.stderr
-    return document(tmp_path)
-
-
-def waves(plan: Mapping[str, Any]) -> list[tuple[list[str], list[str]]]:
-    return [
-        ([node["name"] for node in wave["nodes"]], wave["namespaces"]) for wave in plan["waves"]
-    ]
-
-
-def held_objects(plan: Mapping[str, Any]) -> dict[str, str]:
-    return {entry["object"]: entry["reason"] for entry in plan["held"]}
-
 
 # --- waves ----------------------------------------------------------------------------------------
 
@@ -188,7 +159,9 @@ def test_pods_without_claims_stay_on_nodes_of_their_system(tmp_path: Path) -> No
 
     plan = planned(tmp_path, [*nodes, *refused, *shares], "--wave-nodes", 1)
 
-    assert [(["hami-1"], [])] == waves(plan)
+    # hami-1 could be switched, and then nobody could use it: its pods are not opted in.
+    assert [] == waves(plan)
+    assert "no pod with claims would use its devices" in held_objects(plan)["Node//hami-1"]
     assert "2 pods have no devices" in held_objects(plan)["Node//hami-0"]
     assert "Deployment/team/bad" in held_objects(plan)["Namespace//team"]
 
@@ -419,8 +392,8 @@ def test_scripts_print_the_bare_pods_that_no_command_creates_again(tmp_path: Pat
 
     by_hand = "echo 'by hand: delete Pod/team/web-0, and apply its manifest again'"
     switch, rollback = script(tmp_path, "switch"), script(tmp_path, "rollback")
-    assert switch.splitlines()[-3] == by_hand
-    lines = rollback.splitlines()
+    assert commands(switch)[-2] == by_hand
+    lines = commands(rollback)
     drains = [line for line in lines if line.startswith("kubectl drain")]
     assert lines.index(by_hand) < lines.index(drains[0])
 
@@ -430,17 +403,13 @@ def test_scripts_print_the_bare_pods_that_no_command_creates_again(tmp_path: Pat
 PHASES: Final = ("preflight", "switch", "verify", "rollback")
 
 
-def script(tmp_path: Path, phase: str, wave: int = 1, folder: str = "plan") -> str:
-    return (tmp_path / folder / f"wave-{wave}" / f"{phase}.sh").read_text()
-
-
 def said_at_the_end(script: Path) -> list[str]:
     """Return what the last line of a script says after a colon, as a shell would read it."""
     lines = script.read_text().splitlines()
     here = next(line for line in lines if line.startswith("here="))
     # The folder has to be found from the script, wherever that lies.
     last = script.with_name("last.sh")
-    last.write_text(f"{here}\n{lines[-1]}\n")
+    last.write_text(f'{here}\nsay_next() {{ printf "$@"; }}\n{lines[-1]}\n')
     said = subprocess.run(["bash", last], capture_output=True, text=True, check=True).stdout
     last.unlink()
     return shlex.split(said.partition(": ")[2])
@@ -471,8 +440,10 @@ def test_each_script_says_which_comes_next(tmp_path: Path) -> None:
 
 
 def commands(text: str) -> list[str]:
-    lines = text.replace(" \\\n  ", " ").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+    lines = (line.strip() for line in re.sub(r" \\\n +", " ", text).splitlines())
+    return [
+        line for line in lines if line not in {"", "fi"} and not line.startswith(("#", "if step "))
+    ]
 
 
 HAMI_DRIVER: Final = "drawbridge.internal/dra-driver=hami-core-gpu.project-hami.io"
@@ -494,8 +465,9 @@ def test_a_switch_drains_labels_waits_and_opts_in(tmp_path: Path) -> None:
     switch = commands(script(tmp_path, "switch", folder="hami"))
 
     begin = switch.index("kubectl cordon hami-1")
-    assert switch[begin : begin + 6] == [
+    assert switch[begin : begin + 7] == [
         "kubectl cordon hami-1",
+        "finish_work hami-1",
         "kubectl drain hami-1 --ignore-daemonsets --delete-emptydir-data --timeout=30m",
         f"kubectl label node hami-1 --overwrite {HAMI_DRIVER} gpu=off",
         "drawbridge verify --live --node=hami-1 --expect-devices=2 --wait=10m",
@@ -527,7 +499,7 @@ def wave_questions(tmp_path: Path) -> list[str]:
         line
         for phase in PHASES
         for wave in (1, 2)
-        for line in script(tmp_path, phase, wave).splitlines()
+        for line in commands(script(tmp_path, phase, wave))
         if line.startswith("drawbridge verify") and ("--wave" in line or "--node" in line)
     ]
 
@@ -644,7 +616,7 @@ def operator(version: str) -> dict[str, Any]:
 def test_the_plugin_is_switched_off_as_the_operators_version_wants(
     tmp_path: Path, version: str, label: str, *, has_note: bool
 ) -> None:
-    planned(tmp_path, [plugin_node("gpu-0"), operator(version)])
+    planned(tmp_path, [plugin_node("gpu-0"), operator(version)], "--gpu-operator", version)
 
     switch = script(tmp_path, "switch")
 
@@ -730,13 +702,13 @@ def test_the_driver_is_installed_by_the_name_that_its_chart_has_now(tmp_path: Pa
         pytest.param(
             driver_daemon_set("nvidia-dra-driver-gpu-25.12.0", "ncr/k8s-dra-driver-gpu:1", WAITING),
             "helm upgrade by-label nvidia/nvidia-dra-driver-gpu --namespace=nvidia-dra-driver-gpu "
-            "--version=25.12.0 --reuse-values ",
+            "--version=25.12.0 --reset-values ",
             id="by its old name, with a version of the calendar",
         ),
         pytest.param(
             driver_daemon_set("dra-driver-nvidia-gpu-0.4.1", "dra-driver-nvidia-gpu", WAITING),
             "helm upgrade by-label nvidia/dra-driver-nvidia-gpu --namespace=nvidia-dra-driver-gpu "
-            "--version=0.4.1 --reuse-values ",
+            "--version=0.4.1 --reset-values ",
             id="by its new name",
         ),
         pytest.param(
@@ -750,13 +722,13 @@ def test_the_driver_is_installed_by_the_name_that_its_chart_has_now(tmp_path: Pa
                 },
             ),
             "helm upgrade gpus nvidia/dra-driver-nvidia-gpu --namespace=drivers "
-            "--version=0.5.0-rc.1 --reuse-values ",
+            "--version=0.5.0-rc.1 --reset-values ",
             id="upgraded to the new chart with nameOverride, with Helm's annotations",
         ),
         pytest.param(
             driver_daemon_set("gpus-25.8.1", "local/k8s-dra-driver-gpu:v25.8.1", WAITING),
             "helm upgrade by-label nvidia/nvidia-dra-driver-gpu --namespace=nvidia-dra-driver-gpu "
-            "--version=25.8.1 --reuse-values ",
+            "--version=25.8.1 --reset-values ",
             id="with another nameOverride, known by its image",
         ),
     ],
@@ -764,7 +736,10 @@ def test_the_driver_is_installed_by_the_name_that_its_chart_has_now(tmp_path: Pa
 def test_a_release_of_the_driver_keeps_its_name_and_its_version(
     tmp_path: Path, daemon_set: Mapping[str, Any], command: str
 ) -> None:
-    planned(tmp_path, [plugin_node("gpu-0"), operator("v26.7.0"), daemon_set])
+    words = command.split()
+    release = f"{words[4].removeprefix('--namespace=')}/{words[2]}"
+    objects = [plugin_node("gpu-0"), operator("v26.7.0"), daemon_set]
+    planned(tmp_path, objects, "--gpu-operator", "v26.7.0", "--driver-release", release)
 
     prepare = (tmp_path / "plan" / "prepare.sh").read_text()
 
@@ -779,7 +754,8 @@ def test_a_release_of_the_driver_keeps_its_name_and_its_version(
 def test_a_release_that_runs_on_all_nodes_is_told_before_it_leaves_them(tmp_path: Path) -> None:
     release = driver_daemon_set("dra-driver-nvidia-gpu-0.4.1", "dra-driver-nvidia-gpu", {})
 
-    planned(tmp_path, [plugin_node("gpu-0"), release])
+    name = "nvidia-dra-driver-gpu/by-label"
+    planned(tmp_path, [plugin_node("gpu-0"), release], "--driver-release", name)
 
     assert "BEWARE" in (tmp_path / "plan" / "prepare.sh").read_text()
 
@@ -881,7 +857,7 @@ def test_a_hostile_name_never_becomes_a_command(tmp_path: Path, name: str) -> No
         *workload(name, SHARE, ["hami-1"], namespace="hostile"),
         *workload("web", SHARE, ["hami-1"], namespace=name),
     ]
-    call(tmp_path, objects, "--wave-nodes", 1)
+    call(tmp_path, objects, "--wave-nodes", 1, "--gpu-operator", "v26.3.1")
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for command in ("kubectl", "helm", "drawbridge"):

@@ -9,7 +9,10 @@ import jsonschema
 import pytest
 from click.testing import Result
 
+from cli.answers.plan.driver_daemon_sets import find_waiting
+from cli.inputs.redaction import redact
 from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
 from testing.command import ROOT, drawbridge
 from testing.migration import (
     GPU,
@@ -30,7 +33,10 @@ SCHEMA: Final = json.loads((ROOT / "docs/reference/schemas/verify.json").read_te
 
 HAMI: Final = "hami-core-gpu.project-hami.io"
 DRIVER_LABEL: Final = "drawbridge.internal/dra-driver"
-HAMI_DRIVER: Final = daemon_set("hami-dra-driver", nodeSelector={DRIVER_LABEL: HAMI})
+REGISTRY: Final = [{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}]
+HAMI_DRIVER: Final = daemon_set(
+    "hami-dra-driver", nodeSelector={DRIVER_LABEL: HAMI}, volumes=REGISTRY
+)
 BEFORE: Final = (
     *(hami_node("hami-0"), hami_node("hami-1"), plugin_node("gpu-0")),
     namespace("team"),
@@ -300,13 +306,52 @@ def affinity(operator: str, *values: str) -> dict[str, Any]:
 )
 def test_a_driver_may_choose_its_nodes_by_affinity(tmp_path: Path, spec: dict[str, Any]) -> None:
     plan = planned(tmp_path)
-    driver = daemon_set("hami-dra-driver", affinity=spec)
+    driver = daemon_set("hami-dra-driver", affinity=spec, volumes=REGISTRY)
     objects = [driver if object_ is HAMI_DRIVER else object_ for object_ in BEFORE]
 
     result = verify(tmp_path, objects, "--wave", plan / "wave-1", "--before")
 
     assert 0 == result.exit_code, result.stdout
     assert f"a DaemonSet waits for {DRIVER_LABEL}={HAMI}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "volumes", "status", "message"),
+    [
+        ("exporter", [], 1, "only kube-system/exporter waits for"),
+        (
+            "device-plugin",
+            [{"name": "p", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+            1,
+            "which is not the driver: install that, see prepare.sh",
+        ),
+        ("hami-dra-driver", [], 0, "see that it is the driver"),
+        ("gpus", [{"name": "r", "hostPath": {"path": "/data/kubelet/"}}], 0, "kube-system/gpus"),
+    ],
+    ids=["an exporter", "a device plugin", "one that is called so", "the kubelet's directory"],
+)
+def test_only_a_daemon_set_that_registers_with_the_kubelet_is_a_driver(
+    tmp_path: Path, name: str, volumes: list[dict[str, Any]], status: int, message: str
+) -> None:
+    plan = planned(tmp_path)
+    other = daemon_set(name, nodeSelector={DRIVER_LABEL: HAMI}, volumes=volumes)
+    objects = [other if object_ is HAMI_DRIVER else object_ for object_ in BEFORE]
+
+    result = verify(tmp_path, objects, "--wave", plan / "wave-1", "--before")
+
+    assert status == result.exit_code, result.stdout
+    assert message in " ".join(result.stdout.split())
+
+
+def test_the_driver_of_a_confirmed_release_is_in_its_namespace() -> None:
+    label = "nvidia.com/dra-kubelet-plugin=true"
+    driver = daemon_set(
+        "driver", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"}, volumes=REGISTRY
+    )
+    source = SourceObject(document=driver, source="", line=0)
+
+    assert ("kube-system/driver",) == find_waiting([source], label, "kube-system").drivers
+    assert ("kube-system/driver",) == find_waiting([source], label, "nvidia").others
 
 
 def _published_elsewhere() -> dict[str, Any]:
@@ -339,7 +384,10 @@ def test_a_class_has_to_map_the_name_first(tmp_path: Path) -> None:
         plugin_node("b"),
         namespace("team"),
         *workload("web", {GPU: "1"}, ["a"]),
-        daemon_set("driver", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"}),
+        daemon_set("nvidia-device-plugin"),
+        daemon_set(
+            "driver", nodeSelector={"nvidia.com/dra-kubelet-plugin": "true"}, volumes=REGISTRY
+        ),
     ]
     plan = planned(tmp_path, objects)
     class_: dict[str, Any] = {
@@ -405,3 +453,19 @@ def test_a_plan_that_is_none_is_an_error(tmp_path: Path) -> None:
     result = verify(tmp_path, BEFORE, "--wave", tmp_path / "wave-1")
 
     assert (2, True) == (result.exit_code, "is not a plan" in result.stderr)
+
+
+def test_a_snapshot_keeps_by_what_a_driver_is_known() -> None:
+    paths = ("/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/", "/etc/secret", "/kubelet/x")
+    volumes = [{"name": f"v{n}", "hostPath": {"path": path}} for n, path in enumerate(paths)]
+    template = {"metadata": {}, "spec": {"volumes": volumes, "containers": []}}
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "d"},
+        "spec": {"template": template},
+    }
+
+    kept = redact(document)["spec"]["template"]["spec"]["volumes"]
+
+    assert [volume.get("hostPath", {}).get("path") for volume in kept] == [*paths[:2], None, None]

@@ -6,14 +6,24 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from cli.inputs.profiles import stored_profiles_in_force
 from cli.inputs.snapshot_kinds import KINDS
-from testing.command import EXAMPLES, drawbridge, finding_lines
+from cli.inputs.translation_snapshot import find_wide_mappings
+from kube.api.meta import convert
+from kube.api.resource import DeviceClass
+from kube.api.translation_profile import DeviceTranslationProfile
+from process.profile_files import load_profiles
+from testing.builders import driver_slice
+from testing.command import EXAMPLES, ROOT, drawbridge, finding_lines
+from translation.snapshot import TranslationOptions
 
 FOLDER = EXAMPLES / "profile"
 PROFILE = FOLDER / "profile.yaml"
 POD = FOLDER / "pod.yaml"
 CLUSTER = FOLDER / "cluster.yaml"
 """The files of the example."""
+PROFILES = ROOT / "translation" / "profiles"
+"""The shipped profiles."""
 
 
 def test_the_example_is_translated_by_the_profile_of_the_cluster() -> None:
@@ -95,3 +105,29 @@ def test_inventory_and_assess_read_profiles() -> None:
 def test_a_snapshot_holds_profiles() -> None:
     assert KINDS["DeviceTranslationProfile"].plural == "devicetranslationprofiles"
     assert msgspec.to_builtins(KINDS["DeviceTranslationProfile"])["namespaced"] is False
+
+
+def test_the_mappings_of_a_cluster_are_judged_by_its_profiles() -> None:
+    """`status` knew only the shipped profiles, and so said nothing of a class of another driver."""
+    spec = yaml.safe_load((PROFILES / "gpu.example.com.yaml").read_text())
+    stored = convert(
+        {"metadata": {"name": "gpu.acme.example"}, "spec": {**spec, "driver": "gpu.acme.example"}},
+        DeviceTranslationProfile,
+    )
+    selector = {"cel": {"expression": "device.driver == 'gpu.acme.example'"}}
+    document = {
+        "metadata": {"name": "acme"},
+        "spec": {"selectors": [selector], "extendedResourceName": "nvidia.com/gpu"},
+    }
+    files = load_profiles()
+    arguments = (
+        [convert(document, DeviceClass)],
+        [driver_slice("gpu.acme.example", {"attributes": {"partition": {"string": "half"}}})],
+        TranslationOptions(),
+    )
+
+    profiles = stored_profiles_in_force(files, [stored]).profiles
+
+    assert () == find_wide_mappings(*arguments, files)
+    (wide,) = find_wide_mappings(*arguments, profiles)
+    assert ("nvidia.com/gpu", "acme") == (wide.resource, wide.device_class)

@@ -15,6 +15,7 @@ from testing.command import drawbridge
 SUFFIX = ".deviceclass.resource.k8s.io/devices"
 HAMI = f"hami-core-gpu.project-hami.io{SUFFIX}"
 NVIDIA = f"gpu.nvidia.com{SUFFIX}"
+IMPLICIT = "requests.deviceclass.resource.kubernetes.io/"
 MIG = f"mig.nvidia.com{SUFFIX}"
 
 
@@ -47,6 +48,8 @@ def convert(
         ),
         ({"requests.amd.com/gpu": "8"}, {f"gpu.amd.com{SUFFIX}": "8"}),
         ({"requests.nvidia.com/gpu": "64", NVIDIA: "5"}, {HAMI: "64"}),
+        ({f"{IMPLICIT}a.example.com": "3"}, {f"a.example.com{SUFFIX}": "3"}),
+        ({f"{IMPLICIT}mig.nvidia.com": "3", "requests.nvidia.com/mig-1g.5gb": "7"}, {MIG: "10"}),
     ],
 )
 def test_numbers_of_devices_become_devices_of_classes(
@@ -84,8 +87,13 @@ def test_quotas_are_converted_before_their_namespace_is_opted_in(tmp_path: Path)
             "requests.nvidia.com/gpu",
             "scopes counts no claims",
         ),
+        (
+            quota({f"{IMPLICIT}gpu.nvidia.com": "4"}, scopes=["NotTerminating"]),
+            f"{IMPLICIT}gpu.nvidia.com",
+            "scopes counts no claims",
+        ),
     ],
-    ids=["share", "scope"],
+    ids=["share", "scope", "implicit name"],
 )
 def test_what_no_quota_can_express_is_named(
     subject: Mapping[str, Any], line: str, reason: str, tmp_path: Path
@@ -112,6 +120,7 @@ def test_the_yaml_can_be_applied_again(tmp_path: Path) -> None:
     "document",
     [
         quota({"pods": "10"}),
+        quota({IMPLICIT: "10"}),
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"}, "spec": 7},
         {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"}},
         quota({"requests.nvidia.com/gpu": "many", "requests.nvidia.com/gpumem": {"a": 1}}),
@@ -139,3 +148,87 @@ def test_quotas_that_a_snapshot_could_not_read_are_named(tmp_path: Path) -> None
         in result.stderr
     )
     assert "\x1b" not in result.stderr
+
+
+def deployment(name: str, amounts: Mapping[str, str], replicas: int) -> dict[str, Any]:
+    container = {"name": "c", "image": "a", "resources": {"limits": amounts}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+    }
+
+
+WHOLE = {"nvidia.com/gpu": "2"}
+SHARE = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}
+
+
+@pytest.mark.parametrize(
+    ("workloads", "added"),
+    [
+        ((deployment("a", WHOLE, 3), deployment("b", SHARE, 2)), {NVIDIA: "34", HAMI: "30"}),
+        ((deployment("a", SHARE, 1),), {NVIDIA: "31", HAMI: "33"}),
+        ((), {NVIDIA: "32", HAMI: "32"}),
+        ((deployment("a", WHOLE, 48), deployment("b", SHARE, 32)), {NVIDIA: "48", HAMI: "16"}),
+    ],
+    ids=["both", "one class", "nothing", "more than the line allows"],
+)
+def test_a_split_by_use_allows_no_more_than_the_old_line(
+    workloads: Sequence[Mapping[str, Any]], added: Mapping[str, str], tmp_path: Path
+) -> None:
+    subject = quota({"requests.nvidia.com/gpu": "64"})
+
+    result = convert(tmp_path, subject, *workloads, flags=("--split", "used"))
+
+    (converted,) = json.loads(result.stdout)["quotas"]
+    assert converted["added"] == added
+    assert "pods with the key 64, claims 64" in result.stderr
+
+
+def test_amounts_are_divided_by_todays_use_wherever_it_is_known(tmp_path: Path) -> None:
+    subject = quota({"requests.nvidia.com/gpu": "64"})
+
+    result = convert(tmp_path, subject, deployment("a", WHOLE, 3), deployment("b", SHARE, 2))
+
+    document = json.loads(result.stdout)
+    assert document["split"] == "used"
+    assert document["quotas"][0]["added"] == {NVIDIA: "34", HAMI: "30"}
+    assert "note: --split used: each class has what the namespace uses of it today" in result.stderr
+
+
+def test_without_pods_each_class_has_the_whole_amount_and_it_is_told(tmp_path: Path) -> None:
+    subject = quota({"requests.nvidia.com/gpu": "64"})
+
+    result = convert(tmp_path, subject)
+
+    assert json.loads(result.stdout)["split"] == "whole"
+    assert "what namespaces use today is not known, since no pods were read" in result.stderr
+
+
+def test_pods_that_could_not_be_read_show_no_use(tmp_path: Path) -> None:
+    snapshot = {
+        "apiVersion": "cli.drawbridge.internal/v1",
+        "kind": "Snapshot",
+        "metadata": {"name": "cluster"},
+        "unreadable": ["pods"],
+    }
+    subject = quota({"requests.nvidia.com/gpu": "64"})
+
+    result = convert(tmp_path, snapshot, subject, deployment("a", WHOLE, 3))
+
+    assert json.loads(result.stdout)["split"] == "whole"
+
+
+def test_what_whole_amounts_allow_together_is_told(tmp_path: Path) -> None:
+    result = convert(tmp_path, quota({"requests.nvidia.com/gpu": "64"}))
+
+    assert "requests.nvidia.com/gpu now allows pods with the key 64, claims 128" in result.stderr
+
+
+def test_a_percentage_is_no_number_of_devices(tmp_path: Path) -> None:
+    result = convert(tmp_path, quota({"requests.koordinator.sh/rdma": "800"}))
+
+    (converted,) = json.loads(result.stdout)["quotas"]
+    assert converted["added"] == {}
+    assert result.exit_code == 1

@@ -1012,7 +1012,7 @@ def test_contradicting_time_slices_are_not_placed_on_one_device() -> None:
     assert ["a node-a", "b None", "c node-a"] == placements(answer_)
     (reason,) = answer_["nodes"][0]["reasons"]
     assert reason["code"] == "conflictingSharingConfig"
-    assert reason["message"].endswith("have another tenant with a conflicting GpuConfig")
+    assert reason["message"].endswith("have a co-tenant with a conflicting GpuConfig")
 
 
 def test_configurations_of_other_drivers_are_not_compared() -> None:

@@ -47,7 +47,7 @@ from process.durations import Duration
 from process.translation import TranslationSettings
 from testing.command import ROOT, drawbridge
 from testing.fake_api_server import FakeApiServer
-from translation.snapshot import Mode
+from translation.snapshot import Mode, NativePolicy, WideMapping
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 VERSION = "0.1.0"
@@ -393,6 +393,14 @@ def test_nothing_installed_is_not_ready() -> None:
             },
             "",
         ),
+        (
+            {
+                "settings": opt_in_settings(),
+                "configurations": opt_in_configurations(),
+                "opted": {"team": "selected"},
+            },
+            "",
+        ),
     ],
 )
 def test_the_next_step_leads_to_claims(fields: Mapping[str, Any], words: str) -> None:
@@ -408,6 +416,41 @@ def test_who_may_read_nothing_is_told_so() -> None:
 
     assert not answer.ready
     assert "may not read" in answer.checks[0].message
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "words"),
+    [
+        ({}, "ok", "wave 3 of 12, 14 of 40 nodes, 71 of 200 workloads: step 7 of 18, drain/gpu-14"),
+        ({"wave": "$(reboot)"}, "unknown", "ConfigMap drawbridge-wave is not of drawbridge wave"),
+    ],
+)
+def test_a_migration_says_how_far_it_is(change: dict[str, str], state: str, words: str) -> None:
+    record = {
+        "digest": f"sha256:{'a' * 64}",
+        "direction": "next",
+        "wave": "3",
+        "step": "drain/gpu-14",
+        "node": "gpu-14",
+        "number": "7",
+        "steps": "18",
+        "reached": "7",
+        "state": "begun",
+        "who": "ada",
+        "when": "2026-11-24T09:31:04Z",
+        "waves": "12",
+        "nodes": "14",
+        "nodesTotal": "40",
+        "workloads": "71",
+        "workloadsTotal": "200",
+    }
+
+    answer = status(migration={**record, **change})
+
+    (check,) = [check for check in answer.checks if check.name == "migration"]
+    assert state == check.state
+    assert words in check.message
+    assert answer.ready
 
 
 def test_what_may_not_be_read_is_unknown_and_not_failed() -> None:
@@ -722,3 +765,20 @@ async def test_a_cluster_that_does_not_answer_ends_with_two(tmp_path: Path) -> N
     result = await asyncio.to_thread(drawbridge, "status", "--kubeconfig", path)
 
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("native", "state"), [(NativePolicy.EXACT, "ok"), (NativePolicy.MAPPED, "failed")]
+)
+def test_a_class_that_maps_more_than_a_name_means_is_told(native: NativePolicy, state: str) -> None:
+    mapping = WideMapping(
+        resource="nvidia.com/mig-3g.40gb", device_class="mig.nvidia.com", reason="selects more"
+    )
+    settings = SharedSettings(translation=TranslationSettings(native=native))
+
+    answer = status(wide_mappings=(mapping,), settings=settings)
+
+    (check,) = [check for check in answer.checks if check.name == "mapping"]
+    assert check.state.value == state
+    assert "mappingTooWide" in check.message
+    assert answer.ready == (state == "ok")

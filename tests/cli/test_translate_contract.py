@@ -216,6 +216,21 @@ def test_a_namespace_that_opts_out() -> None:
     assert kinds(answer_) == ["Pod a", "template", "Pod b"]
 
 
+def test_a_namespace_that_leaves_it_to_its_pods() -> None:
+    labels = {"drawbridge.internal/translate": "selected"}
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "old", "labels": labels},
+    }
+    chosen = named(SHARE, "b", "old")
+    chosen["metadata"]["labels"] = {"drawbridge.internal/translate": "true"}
+
+    answer_ = answer(named(SHARE, "a", "old"), chosen, snapshot=[namespace])
+
+    assert kinds(answer_) == ["Pod a", "template", "Pod b"]
+
+
 def test_a_quota_that_would_stop_counting_refuses() -> None:
     quota = {
         "apiVersion": "v1",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from admission.native_mappings import MappableNames
 from allocator.cluster.cluster import Cluster
 from allocator.explain.trace import PlacementTrace
 from allocator.model.feature_gates import Features
@@ -20,6 +21,7 @@ from cli.answers.assessment.what_if import trace_first_pods
 from cli.answers.assessment.workloads import group_workloads
 from cli.answers.device_classes import select_devices
 from cli.answers.devices import Device, list_devices, published_devices
+from cli.answers.quota_conversion import convert_quotas, with_converted_quotas
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import reference
 from cli.inputs.kinds import STATE_KINDS
@@ -29,6 +31,8 @@ from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.core import Node
 from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_LABEL
+from rules.inventory import Inventory
 from translation.claim_blind_objects import find_named_keys
 from translation.intents import Vocabulary
 from translation.profiles.profile import Profile
@@ -44,12 +48,15 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Those with devices.
         state: With assumed slices of nodes that publish none, and the classes that these need.
         version: Of the API server; empty when it is not known.
+        quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are judged by as if
+            they were converted.
     """
 
     workloads: tuple[AssessedWorkload, ...]
     nodes: tuple[NodeDevices, ...]
     state: ClusterState
     version: str = ""
+    quotas_to_convert: tuple[str, ...] = ()
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +68,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
             the keys.
         version: Of the API server; empty when it is not known.
         unreadable: Resources that could not be read.
+        quotas_to_convert: As of `AssessedCluster`.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -70,6 +78,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     readers: Mapping[str, tuple[str, ...]]
     version: str
     unreadable: tuple[str, ...]
+    quotas_to_convert: tuple[str, ...] = ()
 
     def totals(self) -> dict[str, int]:
         """Return the number of workloads of each outcome."""
@@ -100,6 +109,7 @@ def assess(
     version: str = "",
     gates: Mapping[str, bool] = {},
     unreadable: tuple[str, ...] = (),
+    converts_quotas: bool = True,
 ) -> Assessment:
     """Return the assessment of a cluster, of which `objects` is the state.
 
@@ -107,9 +117,16 @@ def assess(
         profiles: Driver to profile.
         namespace: Of objects that name none.
         gates: As of `has_gate`.
+        converts_quotas: As of `assess_cluster`.
     """
     cluster = assess_cluster(
-        objects, profiles, options, namespace=namespace, version=version, gates=gates
+        objects,
+        profiles,
+        options,
+        namespace=namespace,
+        version=version,
+        gates=gates,
+        converts_quotas=converts_quotas,
     )
     return complete_assessment(
         cluster,
@@ -128,10 +145,17 @@ def assess_in_detail(
     version: str = "",
     gates: Mapping[str, bool] = {},
     unreadable: tuple[str, ...] = (),
+    converts_quotas: bool = True,
 ) -> DetailedAssessment:
     """Return the assessment of a cluster with its devices and placements; arguments as of `assess`."""
     cluster = assess_cluster(
-        objects, profiles, options, namespace=namespace, version=version, gates=gates
+        objects,
+        profiles,
+        options,
+        namespace=namespace,
+        version=version,
+        gates=gates,
+        converts_quotas=converts_quotas,
     )
     allocator = _build_allocator(cluster)
     classes = cluster.state.classes
@@ -186,6 +210,7 @@ def complete_assessment(
         readers=readers,
         version=cluster.version,
         unreadable=unreadable,
+        quotas_to_convert=cluster.quotas_to_convert,
     )
 
 
@@ -209,6 +234,7 @@ def assess_cluster(
     namespace: str,
     version: str = "",
     gates: Mapping[str, bool] = {},
+    converts_quotas: bool = True,
 ) -> AssessedCluster:
     """Return the workloads and the nodes of a cluster, with an inventory for all of them.
 
@@ -217,7 +243,10 @@ def assess_cluster(
         namespace: Of objects that name none.
         version: As of `AssessedCluster`.
         gates: As of `has_gate`.
+        converts_quotas: Judge pods as if the lines of `quota convert` were applied.
     """
+    quotas = convert_quotas(objects, profiles, options, namespace) if converts_quotas else []
+    objects = with_converted_quotas(objects, quotas, namespace)
     views, _ = decode_objects(objects, STATE_KINDS, namespace)
     state = build_state(views)
     nodes = read_nodes(
@@ -242,23 +271,44 @@ def assess_cluster(
         if has_gate(EXTENDED_RESOURCE, objects, version, gates)
         else None
     )
+    assumed_views, _ = decode_objects(assumed_inventory, STATE_KINDS, namespace)
+    assumed_state = build_state([*views, *assumed_views])
+    mappable_names = MappableNames(
+        assumed_state.classes, snapshot, options, Inventory(assumed_state.slices).devices
+    )
     # Without mapped names every pod is translated, so that all can be placed by their claims; the
     # drivers are still to be installed.
-    snapshot = msgspec.structs.replace(snapshot, extended_resources={}, classes=None)
+    snapshot = msgspec.structs.replace(
+        snapshot,
+        extended_resources={},
+        classes=None,
+        # Of a namespace that moves in parts the other pods are to follow.
+        namespaces={
+            name: {**labels, TRANSLATE_LABEL: "true"} if snapshot.is_selective(name) else labels
+            for name, labels in snapshot.namespaces.items()
+        },
+    )
     workloads = tuple(
         assessed_workload
         for workload in group_workloads(objects, namespace)
         for assessed_workload in [
-            assess_workload(workload, snapshot, options, namespace, mapped_resources)
+            assess_workload(
+                workload,
+                snapshot,
+                options,
+                namespace,
+                mapped_resources,
+                mappable_names=mappable_names,
+            )
         ]
         if assessed_workload is not None
     )
-    assumed_views, _ = decode_objects(assumed_inventory, STATE_KINDS, namespace)
     return AssessedCluster(
         workloads=workloads,
         nodes=tuple(nodes),
-        state=build_state([*views, *assumed_views]),
+        state=assumed_state,
         version=version,
+        quotas_to_convert=tuple(quota.object for quota in quotas if quota.added),
     )
 
 

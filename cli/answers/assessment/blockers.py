@@ -123,8 +123,7 @@ def nvidia_driver(labels: Mapping[str, str]) -> int | None:
 
 
 _MORE_FIXES: Final = {
-    Code.QUOTA_NOT_COUNTED.value: "; `drawbridge quota convert` prints the quotas with it, and the "
-    "runbooks of `drawbridge plan` apply them",
+    Code.QUOTA_NOT_COUNTED.value: "; `drawbridge plan` holds these namespaces",
     Code.SHARES_NOT_SUPPORTED.value: "; if it is on already, say so in validation.featureGates of the file "
     "that --settings names",
 }

@@ -1,12 +1,14 @@
 """The outcome of the translation for each workload."""
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
+from admission.native_mappings import MappableNames
 from admission.pods import Decision
 from admission.recorded_pods import restored_document
 from cli.answers.assessment.workloads import OwnerKey, Workload
@@ -34,6 +36,7 @@ _OF_THE_CLUSTER: Final = frozenset(
         Code.CLASS_CONFIG_MISSING,
         Code.DEVICE_CLASS_MISSING,
         Code.FOREIGN_SCHEDULER,
+        Code.MAPPING_TOO_WIDE,
         Code.SCHEDULER_REPLACED,
     }
 )
@@ -98,6 +101,8 @@ def assess_workload(
     options: TranslationOptions,
     namespace: str,
     mapped_resources: Mapping[str, str] | None,
+    *,
+    mappable_names: MappableNames,
 ) -> AssessedWorkload | None:
     """Return the outcome of a workload; None when it requests no devices.
 
@@ -105,6 +110,7 @@ def assess_workload(
         snapshot: Without resource names that classes map, so that each pod is translated.
         namespace: Of objects that name none.
         mapped_resources: Resource name to the DeviceClass that maps it; None where classes cannot.
+        mappable_names: The names that classes serve exactly, or could.
     """
     owner = workload.owner
     has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
@@ -121,6 +127,7 @@ def assess_workload(
         and legacy is not None
         and mapped_resources is not None
         and _is_native_once_mapped(legacy, snapshot, options)
+        and all(map(mappable_names.has, sorted(legacy.keys())))
         and not _has_other_scheduler(workload.pods, options)
     )
     result = _translate(
@@ -275,3 +282,22 @@ def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
         return None
     _, pod = resolve_path(result.document, path)
     return pod if isinstance(pod, Mapping) else None
+
+
+def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str]]:
+    """Return namespace to DeviceClass to the devices that claims of all pods request of it.
+
+    Of alternatives the largest counts.
+    """
+    usage: dict[str, Counter[str]] = {}
+    for workload in workloads:
+        counts = usage.setdefault(workload.key.namespace, Counter())
+        for claim in workload.result.claims if workload.result is not None else ():
+            for request in claim.spec["spec"]["devices"]["requests"]:
+                largest: Counter[str] = Counter()
+                for alternative in request.get("firstAvailable") or [request["exactly"]]:
+                    name = alternative["deviceClassName"]
+                    largest[name] = max(largest[name], alternative.get("count") or 1)
+                for name, count in largest.items():
+                    counts[name] += count * workload.pods
+    return usage

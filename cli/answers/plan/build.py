@@ -1,6 +1,6 @@
 """The plan of a migration, from the objects of a cluster. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,23 +17,43 @@ from cli.answers.assessment.blockers import (
 )
 from cli.answers.assessment.gates import check_shares
 from cli.answers.assessment.node_devices import NodeDevices, Source
-from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
+from cli.answers.assessment.outcomes import AssessedWorkload, Outcome, used_devices
 from cli.answers.assessment.workloads import Workload, group_workloads
-from cli.answers.plan.driver_release import find_driver_release
-from cli.answers.plan.evidence import Evidence, mapping_at, read_evidence, text_map
-from cli.answers.plan.model import Held, Plan, PlannedNode, is_name, is_namespace
+from cli.answers.plan.attempts import Candidate, Policy
+from cli.answers.plan.confirmed import Confirmation, read_releases
+from cli.answers.plan.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
+from cli.answers.plan.device_map import WaveDetails
+from cli.answers.plan.environment import guard_annotations, pool_of, with_environment
+from cli.answers.plan.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
+from cli.answers.plan.model import (
+    ClusterIdentity,
+    Held,
+    Plan,
+    PlannedNode,
+    PlannedWork,
+    Wave,
+    is_name,
+    is_namespace,
+)
 from cli.answers.plan.placement import Placer, Stage
+from cli.answers.plan.quota_files import quota_documents, quota_effects, quota_files
 from cli.answers.plan.vendors import (
+    NVIDIA,
     driver_label,
-    gpu_operator_version,
     node_notes,
     plugin_daemon_sets,
     switch_labels,
 )
-from cli.answers.plan.waves import Candidate, Planner, Policy, Waves
-from cli.answers.quota_conversion import ConvertedQuota, convert_quotas
+from cli.answers.plan.waves import Planner, PlanProgress, Waves
+from cli.answers.plan.work import read_work
+from cli.answers.quota_conversion import (
+    ConvertedQuota,
+    convert_quotas,
+    knows_use,
+    with_converted_quotas,
+)
 from kube.manifests.source import SourceObject
-from kube.names import TRANSLATE_LABEL
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from translation.profiles.profile import Profile
 from translation.snapshot import TranslationOptions
 
@@ -50,6 +70,10 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
         version: Of the API server; empty when it is not known.
         gates: As of `has_gate`.
         unreadable: Resources that could not be read.
+        confirmation: What a person said of Helm releases.
+        server: The address of the API server; empty when it is not known.
+        plugin_label: As of the plan.
+        form: As `format` of the plan.
     """
 
     objects: tuple[SourceObject, ...]
@@ -59,13 +83,18 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     gates: Mapping[str, bool] = {}
     unreadable: tuple[str, ...] = ()
+    confirmation: Confirmation = Confirmation()
+    server: str = ""
+    plugin_label: str = ""
+    form: str = ""
 
 
 class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan with the quotas that are written beside it, by file name."""
+    """A plan with the quotas that are written beside it, by file name, and the details of its waves."""
 
     plan: Plan
     quotas: Mapping[str, Mapping[str, Any]]
+    details: tuple[WaveDetails, ...] = ()
 
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +110,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
         """Return the planner of the cluster."""
         references = [workload.key.reference for workload in self.cluster.workloads]
         nodes = {reference: _nodes_of(self.groups[reference]) for reference in references}
-        return Planner(self.cluster, self.evidence, nodes, Placer(self.cluster), policy)
+        return Planner(self.cluster, nodes, Placer(self.cluster), policy)
 
     def stage(self) -> Stage:
         """Return the stage of the cluster as it is."""
@@ -89,29 +118,34 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
             switched=frozenset(
                 node.node for node in self.cluster.nodes if node.source is Source.DRA
             ),
-            opted_in=_opted_in(self.objects),
+            opted_in=_labelled_namespaces(self.objects, "true"),
+            selected=_selected(self.groups.values(), self.objects),
             labels={},
         )
 
 
-def build_plan(
-    question: PlanQuestion, policy: Policy, progress: Callable[[int], None]
-) -> BuiltPlan:
+def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -> BuiltPlan:
     """Return the plan of a cluster's migration.
 
     Args:
         question: The cluster.
         policy: The sizes of waves.
-        progress: Called with the number of nodes that have a wave.
+        progress: Follows the search for waves, and may end it.
+
+    Raises:
+        ConfigError: A release was confirmed that the cluster does not have.
     """
     prepared = _prepare(question)
-    operator = gpu_operator_version(prepared.objects)
+    releases = read_releases(prepared.objects, question.confirmation)
+    operator = releases.gpu_operator
     stage = prepared.stage()
     candidates, blocked = _candidates(prepared, question, operator)
     blocked += _held_by_evidence(candidates, prepared)
+    blocked += held_by_daemon_sets(candidates)
     names = {entry.object for entry in blocked}
+    work = read_work(prepared.objects, question.namespace)
     candidates = [
-        _with_bare_pods(entry, prepared.evidence)
+        _with_work(_with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()))
         for entry in candidates
         if f"Node//{entry.node.name}" not in names
     ]
@@ -134,8 +168,14 @@ def build_plan(
         kubernetes_version=question.version,
         wave_nodes=policy.wave_nodes,
         keep_free=policy.keep_free,
+        spare_nodes=policy.spare_nodes,
+        complete=waves.complete,
         gpu_operator=operator,
-        driver_release=find_driver_release(prepared.objects),
+        driver_release=releases.driver,
+        proposals=releases.proposals,
+        cluster=ClusterIdentity(uid=cluster_uid(prepared.objects), server=question.server),
+        format=question.form,
+        plugin_label=question.plugin_label,
         drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
         mapped_classes=_mapped_classes(prepared.cluster.workloads),
         plugins=tuple(
@@ -143,11 +183,13 @@ def build_plan(
             for plugin in plugin_daemon_sets(prepared.objects, operator)
             if is_namespace(plugin.namespace) and is_name(plugin.name)
         ),
-        waves=waves.waves,
-        held=(*blocked, *waves.held),
-        quotas=_quota_files(prepared.quotas),
+        waves=tuple(_wave_with_work(wave, work) for wave in waves.waves),
+        held=(*releases.held_steps(), *blocked, *waves.held),
+        quotas=quota_files(prepared.quotas),
+        quota_effects=quota_effects(prepared.quotas),
     )
-    return BuiltPlan(plan=plan, quotas=_quota_documents(prepared.quotas))
+    plan = with_environment(plan, question.objects)
+    return BuiltPlan(plan=plan, quotas=quota_documents(prepared.quotas), details=waves.details)
 
 
 def misfit_of(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> str:
@@ -158,22 +200,30 @@ def misfit_of(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> s
 
 
 def _prepare(question: PlanQuestion) -> _Prepared:
-    quotas = tuple(
-        convert_quotas(question.objects, question.profiles, question.options, question.namespace)
+    # Quotas are applied before a namespace is opted in, so its pods are judged as if they were.
+    cluster = assess_cluster(
+        question.objects,
+        question.profiles,
+        question.options,
+        namespace=question.namespace,
+        version=question.version,
+        gates=question.gates,
     )
-    # Quotas are applied before a namespace is opted in, so that its pods are not rejected for them.
-    objects = tuple(_converted(source, quotas, question.namespace) for source in question.objects)
+    is_known = knows_use(question.objects, question.unreadable)
+    quotas = tuple(
+        convert_quotas(
+            question.objects,
+            question.profiles,
+            question.options,
+            question.namespace,
+            used_devices(cluster.workloads) if is_known else None,
+        )
+    )
+    objects = with_converted_quotas(question.objects, quotas, question.namespace)
     return _Prepared(
         objects=objects,
         quotas=quotas,
-        cluster=assess_cluster(
-            objects,
-            question.profiles,
-            question.options,
-            namespace=question.namespace,
-            version=question.version,
-            gates=question.gates,
-        ),
+        cluster=cluster,
         evidence=read_evidence(objects, question.namespace),
         groups={
             group.key.reference: group for group in group_workloads(objects, question.namespace)
@@ -190,11 +240,17 @@ def _candidates(
     """Return the nodes of legacy systems, and those of them that cannot be switched."""
     target_of = partial(find_target, profiles=question.profiles, drivers=question.options.profiles)
     labels = {node.metadata.name: node.labels for node in prepared.cluster.state.nodes}
-    allocatable = {
-        source.name: text_map(source.document, "status", "allocatable")
+    documents = {
+        source.name: source.document
         for source in prepared.objects
         if (source.api_version, source.kind) == ("v1", "Node")
     }
+    allocatable = {
+        name: text_map(document, "status", "allocatable") for name, document in documents.items()
+    }
+    daemon_sets = daemon_sets_by_node(
+        prepared.groups[workload.key.reference] for workload in prepared.cluster.workloads
+    )
     candidates: list[Candidate] = []
     blocked: list[Held] = []
     for node in prepared.cluster.nodes:
@@ -216,6 +272,10 @@ def _candidates(
             blocked.append(Held(object=reference, reason=reason, fix=fix))
         else:
             switched = switch_labels(own, node.source, devices, operator)
+            if question.plugin_label and node.source is Source.DEVICE_PLUGIN and NVIDIA in devices:
+                key, _, value = question.plugin_label.partition("=")
+                switched[key] = value
+            document = documents.get(node.node, {})
             keys = {device.key for device in node.legacy}
             candidates.append(
                 Candidate(
@@ -235,6 +295,9 @@ def _candidates(
                         ),
                         labels=switched,
                         former_labels={label: own.get(label) for label in switched},
+                        pool=pool_of(own),
+                        annotations=guard_annotations(document),
+                        daemon_sets=tuple(daemon_sets.get(node.node, ())),
                     ),
                     notes=tuple(node_notes(own, node.source, devices, operator)),
                 )
@@ -300,6 +363,24 @@ def _with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
     return msgspec.structs.replace(entry, notes=(*entry.notes, note))
 
 
+def _with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
+    """Return a node with a note on pods whose work its switch waits for; such nodes come last."""
+    names = [item.pod.partition("/")[2] for item in work if item.waits]
+    if not names:
+        return entry
+    pods = "1 pod" if len(names) == 1 else f"{len(names)} pods"
+    note = (
+        f"node {entry.node.name}: {pods} would lose work: {_join_names(names)}; switch.sh waits for them, or "
+        "asks, see work in plan.yaml"
+    )
+    return msgspec.structs.replace(entry, notes=(*entry.notes, note), has_work=True)
+
+
+def _wave_with_work(wave: Wave, work: Mapping[str, Sequence[PlannedWork]]) -> Wave:
+    of_wave = tuple(item for node in wave.nodes for item in work.get(node.name, ()))
+    return msgspec.structs.replace(wave, work=of_wave)
+
+
 # --- namespaces and workloads ---------------------------------------------------------------------
 
 
@@ -344,12 +425,25 @@ def _namespaces(
     return namespaces, blocked
 
 
-def _opted_in(objects: Iterable[SourceObject]) -> frozenset[str]:
+def _selected(groups: Iterable[Workload], objects: Iterable[SourceObject]) -> frozenset[str]:
+    """Return the workloads that have claims in namespaces that move in parts."""
+    selective = _labelled_namespaces(objects, TRANSLATE_SELECTED)
+    labels = ("spec", "template", "metadata", "labels")
+    return frozenset(
+        group.key.reference
+        for group in groups
+        if group.key.namespace in selective
+        and group.owner is not None
+        and mapping_at(group.owner.document, *labels).get(TRANSLATE_LABEL) == "true"
+    )
+
+
+def _labelled_namespaces(objects: Iterable[SourceObject], value: str) -> frozenset[str]:
     return frozenset(
         source.name
         for source in objects
         if (source.api_version, source.kind) == ("v1", "Namespace")
-        and mapping_at(source.document, "metadata", "labels").get(TRANSLATE_LABEL) == "true"
+        and mapping_at(source.document, "metadata", "labels").get(TRANSLATE_LABEL) == value
     )
 
 
@@ -376,45 +470,6 @@ def _invalid(reference: str) -> Held:
         reason="the name is none that Kubernetes allows, so no command has it",
         fix="correct the snapshot",
     )
-
-
-# --- quotas ---------------------------------------------------------------------------------------
-
-
-def _converted(
-    source: SourceObject, quotas: Iterable[ConvertedQuota], namespace: str
-) -> SourceObject:
-    """Return an object, a quota with the lines that it gets."""
-    if source.kind != "ResourceQuota":
-        return source
-    reference = f"ResourceQuota/{source.namespace or namespace}/{source.name}"
-    document = next(
-        (quota.document for quota in quotas if quota.object == reference and quota.document), None
-    )
-    return source if document is None else msgspec.structs.replace(source, document=dict(document))
-
-
-def _quota_files(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]]:
-    files: dict[str, list[str]] = {}
-    for namespace, name, _ in _named_quotas(quotas):
-        files.setdefault(namespace, []).append(f"{namespace}.{name}.yaml")
-    return {namespace: tuple(sorted(names)) for namespace, names in sorted(files.items())}
-
-
-def _quota_documents(quotas: Iterable[ConvertedQuota]) -> dict[str, Mapping[str, Any]]:
-    return {
-        f"{namespace}.{name}.yaml": document for namespace, name, document in _named_quotas(quotas)
-    }
-
-
-def _named_quotas(
-    quotas: Iterable[ConvertedQuota],
-) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield namespace, name and document of the quotas that are extended."""
-    for quota in quotas:
-        _, namespace, name = quota.object.split("/", 2)
-        if quota.document is not None and is_namespace(namespace) and is_name(name):
-            yield namespace, name, quota.document
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -6,22 +6,24 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.answers.assessment.blockers import (
-    OLDEST_NVIDIA_DRIVER,
-    check_readable,
-    nvidia_driver,
-)
 from cli.answers.assessment.workloads import Workload, group_workloads
-from cli.answers.plan.evidence import Evidence, list_at, mapping_at, read_evidence, text_map
-from cli.answers.plan.model import Plan, PlannedNode, PlannedWorkload, Wave
+from cli.answers.plan.evidence import (
+    Evidence,
+    cluster_uid,
+    list_at,
+    mapping_at,
+    read_evidence,
+    text_map,
+)
+from cli.answers.plan.model import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
+from cli.answers.plan.work import read_work
 from cli.answers.quotas import pods_at_a_time
 from kube.manifests.source import SourceObject
-from kube.names import TRANSLATE_LABEL
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 
 _RUN_OUT: Final = frozenset({"Job", "CronJob"})
 """Kinds whose pods of before a wave stay until they end."""
 _SHOWN: Final = 3
-DAEMON_SETS: Final = "daemonsets"
 
 
 class State(StrEnum):
@@ -64,6 +66,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         unreadable: Resources that could not be read.
+        work: Node to the pods that lose something when they are evicted.
     """
 
     objects: tuple[SourceObject, ...]
@@ -72,6 +75,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, Workload]
     evidence: Evidence
     unreadable: frozenset[str]
+    work: Mapping[str, Sequence[PlannedWork]]
 
     def find(self, kind: str, name: str, namespace: str = "") -> Mapping[str, Any] | None:
         """Return an object; None where there is none."""
@@ -100,21 +104,35 @@ def view_cluster(
         groups={group.key.reference: group for group in group_workloads(objects, namespace)},
         evidence=read_evidence(objects, namespace),
         unreadable=frozenset(unreadable),
+        work=read_work(objects, namespace),
     )
 
 
 _CLUSTER_SCOPED: Final = frozenset({"DeviceClass", "Namespace", "Node", "ResourceSlice"})
 
 
+def check_cluster(plan: Plan, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for another cluster than that of the plan."""
+    uid = cluster_uid(view.objects)
+    if plan.cluster.uid and uid != plan.cluster.uid:
+        yield failed_check(
+            "Cluster//",
+            f"its kube-system has the uid {uid or 'that could not be read'}, and the plan is for "
+            f"{plan.cluster.uid}: choose another --context",
+        )
+
+
 # --- after a wave ---------------------------------------------------------------------------------
 
 
-def check_wave(wave: Wave, view: ClusterView) -> WaveAnswer:
-    """Return whether a wave is what was planned."""
+def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
+    """Return whether a wave of a plan is what was planned."""
     checks = [
+        *check_cluster(plan, view),
         *(check_switched(node, view) for node in wave.nodes),
         *(_check_schedulable(node, view) for node in wave.nodes),
         *(_check_opted_in(namespace, view) for namespace in wave.namespaces),
+        *(_check_selective(part.namespace, view) for part in wave.partial_namespaces),
         *(_check_workload(workload, view) for workload in wave.workloads),
     ]
     return WaveAnswer(wave=wave.wave, checks=tuple(checks))
@@ -139,9 +157,9 @@ def check_node(name: str, expected: int, resources: Sequence[str], view: Cluster
     if offered:
         check = _still_offered(reference, offered)
     elif device_count < expected:
-        check = _waiting(reference, f"{device_count} of {expected} devices are published")
+        check = waiting_check(reference, f"{device_count} of {expected} devices are published")
     else:
-        check = _ok(
+        check = ok_check(
             reference, f"{device_count} devices are published, and no device plugin is left"
         )
     return WaveAnswer(wave=None, checks=(check,))
@@ -152,7 +170,7 @@ def check_switched(node: PlannedNode, view: ClusterView) -> Check:
     reference = f"Node//{node.name}"
     document = view.find("Node", node.name)
     if document is None:
-        return _failed(reference, "there is no such node")
+        return failed_check(reference, "there is no such node")
     offered = _offered(document, node.resources.__contains__)
     if offered:
         return _still_offered(reference, offered)
@@ -160,7 +178,7 @@ def check_switched(node: PlannedNode, view: ClusterView) -> Check:
     for driver, expected in node.devices.items():
         device_count = len(by_driver.get(driver, ()))
         if device_count < expected:
-            return _waiting(
+            return waiting_check(
                 reference, f"{device_count} of {expected} devices of {driver} are published"
             )
     uuids = {
@@ -171,32 +189,42 @@ def check_switched(node: PlannedNode, view: ClusterView) -> Check:
     }
     missing = [uuid for uuid in node.uuids if uuid not in uuids]
     if missing:
-        return _failed(
-            reference, f"no device has the uuid {_join_names(missing)}, which it had before"
+        return failed_check(
+            reference, f"no device has the uuid {join_names(missing)}, which it had before"
         )
     total = sum(map(len, by_driver.values()))
-    return _ok(reference, f"{total} devices are published, and no device plugin is left")
+    return ok_check(reference, f"{total} devices are published, and no device plugin is left")
 
 
 def _check_schedulable(node: PlannedNode, view: ClusterView) -> Check:
     reference = f"Node//{node.name}"
     document = view.find("Node", node.name)
     if mapping_at(document, "spec").get("unschedulable") is True:
-        return _failed(reference, "it is cordoned: kubectl uncordon it")
-    if document is not None and not _is_ready(document):
-        return _waiting(reference, "it is not ready")
-    return _ok(reference, "takes pods")
+        return failed_check(reference, "it is cordoned: kubectl uncordon it")
+    if document is not None and not is_ready(document):
+        return waiting_check(reference, "it is not ready")
+    return ok_check(reference, "takes pods")
 
 
 def _check_opted_in(namespace: str, view: ClusterView) -> Check:
     reference = f"Namespace//{namespace}"
     document = view.find("Namespace", namespace)
     if document is None:
-        return _failed(reference, "there is no such namespace")
+        return failed_check(reference, "there is no such namespace")
     value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
     if value != "true":
-        return _failed(reference, f"label {TRANSLATE_LABEL} is {value or 'missing'}, not true")
-    return _ok(reference, "new pods get claims")
+        return failed_check(reference, f"label {TRANSLATE_LABEL} is {value or 'missing'}, not true")
+    return ok_check(reference, "new pods get claims")
+
+
+def _check_selective(namespace: str, view: ClusterView) -> Check:
+    """Return whether pods with the label of their own get claims; later waves opt in the whole namespace."""
+    reference = f"Namespace//{namespace}"
+    value = text_map(view.find("Namespace", namespace), "metadata", "labels").get(TRANSLATE_LABEL)
+    if value not in {TRANSLATE_SELECTED, "true"}:
+        text = f"label {TRANSLATE_LABEL} is {value or 'missing'}, not {TRANSLATE_SELECTED}"
+        return failed_check(reference, text)
+    return ok_check(reference, "new pods with the label get claims")
 
 
 def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
@@ -205,164 +233,21 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
     group = view.groups.get(workload.object)
     if group is None or not (group.pods or group.owner):
         if kind in _RUN_OUT or kind == "Pod":
-            return _note(workload.object, "it is gone")
-        return _failed(workload.object, "there is no such workload")
+            return note_check(workload.object, "it is gone")
+        return failed_check(workload.object, "there is no such workload")
     expected_count = _wanted_pods(group)
     running = [pod for pod in group.pods if _runs(pod)]
     without = [pod.name for pod in running if not _has_claims(pod)]
     if workload.is_translated and without and kind not in _RUN_OUT:
-        return _waiting(
+        return waiting_check(
             workload.object,
             f"{len(without)} of {len(running)} pods have no claims, and were created before the "
-            f"namespace was opted in: {_join_names(without)}",
+            f"namespace or the workload was opted in: {join_names(without)}",
         )
     if len(running) < expected_count:
-        return _waiting(workload.object, f"{len(running)} of {expected_count} pods run")
+        return waiting_check(workload.object, f"{len(running)} of {expected_count} pods run")
     claims = "with claims" if workload.is_translated and not without else "with device keys"
-    return _ok(workload.object, f"{len(running)} of {expected_count} pods run, {claims}")
-
-
-# --- before a wave --------------------------------------------------------------------------------
-
-
-def check_before(
-    plan: Plan, wave: Wave, view: ClusterView, misfit: Callable[[Sequence[str]], str]
-) -> WaveAnswer:
-    """Return whether a wave may begin.
-
-    Args:
-        plan: The whole plan.
-        wave: The wave.
-        view: The cluster.
-        misfit: Returns why the pods of nodes find no devices elsewhere; empty where they do.
-    """
-    checks = [
-        *(_failed("Cluster//", blocker.message) for blocker in check_readable(view.unreadable)),
-        *(
-            check_switched(node, view)
-            for earlier in plan.waves
-            if earlier.wave < wave.wave
-            for node in earlier.nodes
-        ),
-        *(_check_unswitched(node, view) for node in wave.nodes),
-        *(check for node in wave.nodes for check in _check_drain(node.name, view)),
-        *_check_classes(plan, view),
-        *_check_drivers(plan, wave, view),
-        *_check_namespaces(wave, view),
-    ]
-    if not any(check.state is State.FAILED for check in checks) and wave.nodes:
-        reason = misfit([node.name for node in wave.nodes])
-        capacity = f"Wave//{wave.wave}"
-        checks.append(
-            _failed(capacity, f"{reason}: plan again from a new snapshot")
-            if reason
-            else _ok(capacity, "all pods have devices while its nodes are drained")
-        )
-    return WaveAnswer(wave=wave.wave, checks=tuple(checks))
-
-
-def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
-    reference = f"Node//{node.name}"
-    document = view.find("Node", node.name)
-    if document is None:
-        return _failed(reference, "there is no such node: plan again from a new snapshot")
-    if not _is_ready(document):
-        return _failed(reference, "it is not ready")
-    driver = nvidia_driver(text_map(document, "metadata", "labels"))
-    if driver is not None and driver < OLDEST_NVIDIA_DRIVER:
-        return _failed(reference, f"NVIDIA's driver is {driver}, below {OLDEST_NVIDIA_DRIVER}")
-    allocatable = text_map(document, "status", "allocatable")
-    changed = [key for key, amount in node.resources.items() if allocatable.get(key) != amount]
-    if changed:
-        now = ", ".join(f"{key} {allocatable.get(key, '0')}" for key in changed)
-        return _failed(
-            reference, f"it offers {now} and not what was planned: plan again from a new snapshot"
-        )
-    return _ok(reference, "is as planned")
-
-
-def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield what would stop a drain."""
-    reference = f"Node//{node}"
-    for budget, pod in view.evidence.blocking_budgets(node):
-        name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
-        yield _failed(reference, f"{name} never allows the eviction of pod {pod.name}")
-    for budget, pod in view.evidence.exhausted_budgets(node):
-        if budget.allowed > 0:
-            name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
-            yield _waiting(reference, f"{name} allows no eviction of pod {pod.name} now")
-    bare = [f"{pod.namespace}/{pod.name}" for pod in view.evidence.bare_pods(node)]
-    if bare:
-        yield _failed(
-            reference,
-            f"nothing creates {_join_names(bare)} again, and kubectl drain stops at such pods",
-        )
-
-
-def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
-    for resource, name in plan.mapped_classes.items():
-        document = view.find("DeviceClass", name)
-        reference = f"DeviceClass//{name}"
-        if document is None:
-            yield _failed(reference, "there is none: install its DRA driver, see prepare.sh")
-        elif mapping_at(document, "spec").get("extendedResourceName") != resource:
-            yield _failed(reference, f"it does not map {resource}: run prepare.sh")
-        else:
-            yield _ok(reference, f"maps {resource}")
-
-
-def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
-    """Yield whether each driver that a wave needs will come to its nodes.
-
-    Without the driver a node has no devices after its drain, and stays cordoned.
-    """
-    daemon_sets = [source.document for source in view.objects if source.kind == "DaemonSet"]
-    publishing = {driver for devices in view.devices.values() for driver in devices}
-    for driver in sorted({driver for node in wave.nodes for driver in node.devices}):
-        reference = f"Driver//{driver}"
-        label = plan.drivers.get(driver, "")
-        missing = f"no DaemonSet has the node selector {label}"
-        if any(_waits_for(document, label) for document in daemon_sets):
-            yield _ok(reference, f"a DaemonSet waits for {label}")
-        elif DAEMON_SETS in view.unreadable:
-            yield _note(reference, f"{DAEMON_SETS} cannot be read: see that one waits for {label}")
-        elif driver in publishing:
-            yield _note(
-                reference, f"it has devices on other nodes, and {missing}: see that it comes here"
-            )
-        else:
-            yield _failed(reference, f"{missing}: install the driver, see prepare.sh")
-
-
-def _waits_for(daemon_set: Mapping[str, Any], label: str) -> bool:
-    """Return whether a DaemonSet requires a label of its nodes, by selector or by affinity."""
-    key, _, value = label.partition("=")
-    pod = mapping_at(daemon_set, "spec", "template", "spec")
-    if text_map(pod, "nodeSelector").get(key) == value:
-        return True
-    required = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
-    return any(
-        mapping_at(entry).get("key") == key and _takes(mapping_at(entry), value)
-        for term in list_at(pod, "affinity", *required, "nodeSelectorTerms")
-        for entry in list_at(term, "matchExpressions")
-    )
-
-
-def _takes(requirement: Mapping[str, Any], value: str) -> bool:
-    operator = requirement.get("operator")
-    return operator == "Exists" or (operator == "In" and value in list_at(requirement, "values"))
-
-
-def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:
-    for name in wave.namespaces:
-        reference = f"Namespace//{name}"
-        document = view.find("Namespace", name)
-        if document is None:
-            yield _failed(reference, "there is no such namespace")
-        elif "deletionTimestamp" in mapping_at(document, "metadata"):
-            yield _failed(reference, "it is being deleted")
-        else:
-            yield _ok(reference, "exists")
+    return ok_check(workload.object, f"{len(running)} of {expected_count} pods run, {claims}")
 
 
 # --- parts of objects -----------------------------------------------------------------------------
@@ -418,7 +303,7 @@ def _matches(key: str, names: Sequence[str]) -> bool:
     return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in names)
 
 
-def _is_ready(node: Mapping[str, Any]) -> bool:
+def is_ready(node: Mapping[str, Any]) -> bool:
     """Return whether a node is ready; one without conditions, as in a short snapshot, is."""
     conditions = [
         entry for entry in list_at(node, "status", "conditions") if isinstance(entry, dict)
@@ -451,25 +336,30 @@ def _wanted_pods(group: Workload) -> int:
 
 def _still_offered(reference: str, offered: Mapping[str, str]) -> Check:
     amounts = ", ".join(f"{key} {amount}" for key, amount in sorted(offered.items()))
-    return _waiting(reference, f"its device plugin still offers {amounts}")
+    return waiting_check(reference, f"its device plugin still offers {amounts}")
 
 
-def _ok(reference: str, message: str) -> Check:
+def ok_check(reference: str, message: str) -> Check:
+    """Return a check that is right."""
     return Check(object=reference, state=State.OK, message=message)
 
 
-def _note(reference: str, message: str) -> Check:
+def note_check(reference: str, message: str) -> Check:
+    """Return a check that stops no wave, and is to be looked at."""
     return Check(object=reference, state=State.NOTE, message=message)
 
 
-def _waiting(reference: str, message: str) -> Check:
+def waiting_check(reference: str, message: str) -> Check:
+    """Return a check that may become right by itself."""
     return Check(object=reference, state=State.WAITING, message=message)
 
 
-def _failed(reference: str, message: str) -> Check:
+def failed_check(reference: str, message: str) -> Check:
+    """Return a check that is wrong."""
     return Check(object=reference, state=State.FAILED, message=message)
 
 
-def _join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"

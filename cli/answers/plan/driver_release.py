@@ -5,6 +5,9 @@ Its chart is called `nvidia-dra-driver-gpu` up to 25.12.0, with versions of the 
 
 Source: kubernetes-sigs/dra-driver-nvidia-gpu, site/content/docs/upgrade.md and, of the chart,
 templates/_helpers.tpl: the label `helm.sh/chart` has `nameOverride` in place of the chart's name.
+
+Whoever may write a DaemonSet in a namespace can write these labels, and whoever may write a Secret there
+can write the values of a release. What is here proposes a release, and a person confirms it.
 """
 
 import re
@@ -28,16 +31,16 @@ _CHART_LABEL: Final = re.compile(
 )
 
 
-def find_driver_release(objects: Iterable[SourceObject]) -> DriverRelease | None:
-    """Return the first release, by namespace and name; None where Helm installed no such driver."""
-    releases = [
-        release
+def propose_driver_releases(objects: Iterable[SourceObject]) -> dict[str, DriverRelease]:
+    """Return DaemonSet, as `Kind/namespace/name`, to the release that its labels name."""
+    releases = {
+        f"DaemonSet/{source.namespace or 'default'}/{source.name}": release
         for source in objects
         if source.kind == "DaemonSet"
         for release in [_read_release(source)]
         if release is not None
-    ]
-    return min(releases, key=lambda release: (release.namespace, release.name), default=None)
+    }
+    return dict(sorted(releases.items()))
 
 
 def _read_release(source: SourceObject) -> DriverRelease | None:

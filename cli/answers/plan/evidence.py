@@ -18,6 +18,7 @@ from kube.api.node_selector import (
 from kube.manifests.source import SourceObject
 
 _PERCENT: Final = re.compile("([0-9]{1,3})%")
+_ENDING: Final = frozenset({"Never", "OnFailure"})
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
@@ -27,6 +28,7 @@ class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         controller: Kind of its controller; empty for a pod that nothing creates again.
         is_mirror: It is of a file on its node, and stays there.
+        ends: It runs to its end.
     """
 
     namespace: str
@@ -35,6 +37,7 @@ class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     controller: str
     is_mirror: bool
+    ends: bool = False
 
     @property
     def stays(self) -> bool:
@@ -94,8 +97,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
                 yield budget, pod
 
     def bare_pods(self, node: str) -> list[RunningPod]:
-        """Return the pods that nothing creates again, on which `kubectl drain` stops."""
-        return [pod for pod in self.leaving(node) if not pod.controller]
+        """Return the pods that nothing creates again, on which `kubectl drain` stops.
+
+        Those that run to their end are waited for, and no drain stops at one that has ended.
+        """
+        return [pod for pod in self.leaving(node) if not pod.controller and not pod.ends]
 
 
 def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
@@ -115,6 +121,15 @@ def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
         for node, members in sorted(pods.items())
     }
     return Evidence(pods=by_node, budgets=tuple(_budgets(objects, by_node, namespace)))
+
+
+def cluster_uid(objects: Iterable[SourceObject]) -> str:
+    """Return the uid of the namespace kube-system, which no two clusters share; empty without it."""
+    for source in objects:
+        if (source.kind, source.name) == ("Namespace", "kube-system"):
+            uid = mapping_at(source.document, "metadata").get("uid")
+            return uid if isinstance(uid, str) else ""
+    return ""
 
 
 def mapping_at(document: object, *path: str) -> Mapping[str, Any]:
@@ -158,6 +173,7 @@ def _running_pod(source: SourceObject, namespace: str) -> RunningPod | None:
         labels=text_map(source.document, "metadata", "labels"),
         controller=controller_kind(source.document),
         is_mirror=_MIRROR in mapping_at(source.document, "metadata", "annotations"),
+        ends=str(mapping_at(source.document, "spec").get("restartPolicy")) in _ENDING,
     )
 
 

@@ -26,6 +26,18 @@ def is_namespace(text: str) -> bool:
     return _NAMESPACE.fullmatch(text) is not None
 
 
+class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A DaemonSet with devices, whose pods stay on their node during a drain.
+
+    Attributes:
+        selector: The labels of its pods, as kubectl takes them.
+    """
+
+    namespace: str
+    name: str
+    selector: str
+
+
 class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A node of a wave.
 
@@ -36,6 +48,9 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         uuids: Of the devices, where the legacy system registers them.
         labels: To be set when it is switched.
         former_labels: The values that these labels have today; null for a label that is not there.
+        pool: The label of the pool that an autoscaler or a cloud grows, as `key=value`; empty without.
+        annotations: That are true while the node is drained, so that no autoscaler removes it.
+        daemon_sets: Those with devices that have pods there, which are deleted when the node has changed.
     """
 
     name: str
@@ -45,14 +60,22 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uuids: tuple[str, ...]
     labels: Mapping[str, str]
     former_labels: Mapping[str, str | None]
+    pool: str = ""
+    annotations: tuple[str, ...] = ()
+    daemon_sets: tuple[PlannedDaemonSet, ...] = ()
 
 
 class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload of a namespace that is opted in with a wave; `object` is `Kind/namespace/name`."""
+    """A workload whose pods change with a wave; `object` is `Kind/namespace/name`.
+
+    Attributes:
+        labelled: The template of its pods gets the label, since its namespace moves in parts.
+    """
 
     object: str
     pods: int
     outcome: str
+    labelled: bool = False
 
     @property
     def is_translated(self) -> bool:
@@ -60,16 +83,60 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome != "native"
 
 
+class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that loses something when it is evicted.
+
+    Attributes:
+        pod: `Pod/namespace/name`.
+        node: That it runs on.
+        owner: Its controller as `Kind/namespace/name`; empty without one.
+        since: When it began, in RFC 3339; empty where that is not known.
+        backoff_limit: Of its Job; null without one.
+        pod_failure_policy: What the policy of its Job does about an eviction; empty without a rule.
+        reasons: What it would lose, and who says so.
+        waits: A runbook waits for its end. Others are evicted.
+    """
+
+    pod: str
+    node: str
+    owner: str
+    since: str
+    backoff_limit: int | None
+    pod_failure_policy: str
+    reasons: tuple[str, ...]
+    waits: bool
+
+
+class PartialNamespace(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace of which some workloads get claims with a wave, as `Kind/namespace/name`."""
+
+    namespace: str
+    workloads: tuple[str, ...]
+
+
+class FreeDevicesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of devices without a consumer before and after a wave."""
+
+    before: int = 0
+    after: int = 0
+
+
 class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Nodes that are switched together, and then the namespaces that are opted in.
 
     Attributes:
-        workloads: Of the namespaces.
+        namespaces: Those that are opted in as a whole, or of which the rest is.
+        partial_namespaces: Those of which some workloads are.
+        formerly_selective: Of both, those of which an earlier wave has opted in workloads.
+        workloads: Of the namespaces, without those that have claims already.
         moved_pods: Pods with devices that leave the nodes.
         free_before: Devices without a consumer, of all nodes.
         free_after: As above, when the wave is done.
+        free_for_keys: Of them, those of device plugins, for pods with device keys.
+        free_for_claims: Of them, those of DRA drivers, for pods with claims.
         split: It has fewer nodes than were asked for, since more did not fit.
         notes: What a person has to know.
+        work: Pods of its nodes that lose something when they are evicted.
     """
 
     wave: int
@@ -81,6 +148,16 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     free_after: int
     split: bool
     notes: tuple[str, ...]
+    work: tuple[PlannedWork, ...] = ()
+    partial_namespaces: tuple[PartialNamespace, ...] = ()
+    formerly_selective: tuple[str, ...] = ()
+    free_for_keys: FreeDevicesReport = FreeDevicesReport()
+    free_for_claims: FreeDevicesReport = FreeDevicesReport()
+
+    @property
+    def opted_in(self) -> tuple[str, ...]:
+        """Return all namespaces whose label the wave sets."""
+        return (*self.namespaces, *(entry.namespace for entry in self.partial_namespaces))
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,17 +195,58 @@ class DriverRelease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waits_for_label: bool
 
 
+class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that a snapshot shows, and only a person can confirm: tenants write such objects, too.
+
+    Attributes:
+        subject: `Driver//name` or `Operator//name`, whose preparation is held.
+        source: The object that shows it, as `Kind/namespace/name`.
+        flag: The flag of `drawbridge plan` that confirms it.
+        value: What the flag would get.
+        namespace: Of the Helm release.
+        release: Its name.
+    """
+
+    subject: str
+    source: str
+    flag: str
+    value: str
+    namespace: str
+    release: str
+
+
+class ClusterIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster of a snapshot.
+
+    Attributes:
+        uid: Of the namespace kube-system; empty where it is not known.
+        server: The address of its API server; empty where it is not known.
+    """
+
+    uid: str = ""
+    server: str = ""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The document of `drawbridge plan`.
 
     Attributes:
-        gpu_operator: Its version; empty where there is none.
-        driver_release: Of NVIDIA's DRA driver; null where Helm has installed none.
+        gpu_operator: Its version; empty where there is none. While `proposals` has one, it is only
+            assumed.
+        driver_release: Of NVIDIA's DRA driver, as a person confirmed it; null for a new one.
         drivers: DRA driver to the node label that has to choose the nodes of its DaemonSet.
         mapped_classes: DeviceClass to the resource name that it has to map before the first wave.
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
-        held: Nodes and namespaces without a wave.
+        quota_effects: File below `quotas/` to what its lines allow together.
+        held: Nodes and namespaces without a wave, and preparations that nobody confirmed.
+        cluster: That it is for.
+        format: `kustomize` if objects are changed by a repository; empty if by kubectl.
+        plugin_label: That keeps the device plugin from a node, as `key=value`; empty without one.
+        managed: Object that is changed, as `Kind/namespace/name`, to what manages it.
+        proposals: What a person has to confirm before anything is run.
+        spare_nodes: Of each side, those that may be lost after a wave.
+        complete: The search for waves was not interrupted; a plan that is not may not be run.
     """
 
     kubernetes_version: str
@@ -142,3 +260,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     held: tuple[Held, ...]
     quotas: Mapping[str, tuple[str, ...]]
     driver_release: DriverRelease | None = None
+    proposals: tuple[Proposal, ...] = ()
+    cluster: ClusterIdentity = ClusterIdentity()
+    format: str = ""
+    plugin_label: str = ""
+    managed: Mapping[str, str] = {}
+    spare_nodes: int = 0
+    complete: bool = True
+    quota_effects: Mapping[str, tuple[str, ...]] = {}

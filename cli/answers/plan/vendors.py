@@ -35,7 +35,8 @@ _PLUGINS: Final = ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plug
 _DISCOVERY: Final = "feature-discovery"
 """In the name of the DaemonSet that the plugin's chart starts from the same image, and whose labels pods
 select nodes by: it stays."""
-_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})")
+_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:-[0-9A-Za-z.-]{1,20})?")
+UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
 
 
@@ -53,8 +54,18 @@ def driver_label(driver: str) -> tuple[str, str]:
     return _OWN_LABELS.get(driver, (DRIVER_LABEL, driver[:_MAX_TEXT]))
 
 
-def gpu_operator_version(objects: Iterable[SourceObject]) -> str:
-    """Return the version of NVIDIA's GPU Operator; `unknown` if it does not tell, empty without one."""
+def is_operator_version(text: str) -> bool:
+    """Return whether a text is a version of the GPU Operator, such as `v26.3.1`."""
+    return _VERSION.fullmatch(text) is not None
+
+
+def propose_gpu_operators(objects: Iterable[SourceObject]) -> dict[str, str]:
+    """Return Deployment, as `Kind/namespace/name`, to the version of the GPU Operator that it shows.
+
+    Whoever may write a Deployment in a namespace can write such a one, so a person confirms it. The
+    version is `unknown` where it shows none.
+    """
+    versions = {}
     for source in objects:
         labels = text_map(source.document, "metadata", "labels")
         is_named = source.name == "gpu-operator" or labels.get("app.kubernetes.io/name") == (
@@ -62,8 +73,9 @@ def gpu_operator_version(objects: Iterable[SourceObject]) -> str:
         )
         if source.kind == "Deployment" and is_named:
             texts = [labels.get("app.kubernetes.io/version", ""), *_image_tags(source)]
-            return next((text for text in texts if _VERSION.match(text)), "unknown")[:_MAX_TEXT]
-    return ""
+            version = next(filter(is_operator_version, texts), UNKNOWN_VERSION)
+            versions[f"Deployment/{source.namespace or 'default'}/{source.name}"] = version
+    return dict(sorted(versions.items()))
 
 
 def switch_labels(
@@ -108,7 +120,8 @@ def node_notes(
 def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[PluginDaemonSet]:
     """Return NVIDIA's device plugins that do not stay away from switched nodes by themselves.
 
-    Those of the GPU Operator and of HAMi follow labels of their own.
+    Those of the GPU Operator and of HAMi follow labels of their own, and what a cloud manages is put
+    back as it was.
 
     Args:
         operator: Version of NVIDIA's GPU Operator; empty without one.
@@ -122,7 +135,7 @@ def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[P
             node_selector_terms=terms,
         )
         for source in objects
-        if source.kind == "DaemonSet" and _is_plugin(source)
+        if source.kind == "DaemonSet" and is_plugin(source) and not is_managed(source)
         for terms in [_terms_without_switched(source)]
         if terms is not None
     ]
@@ -149,7 +162,8 @@ def _image_tags(source: SourceObject) -> Iterator[str]:
             yield image.partition("@")[0].rpartition(":")[2]
 
 
-def _is_plugin(source: SourceObject) -> bool:
+def is_plugin(source: SourceObject) -> bool:
+    """Return whether a DaemonSet is a device plugin of NVIDIA, by its name or an image."""
     images = (
         str(mapping_at(container).get("image", ""))
         for container in list_at(source.document, "spec", "template", "spec", "containers")
@@ -158,6 +172,13 @@ def _is_plugin(source: SourceObject) -> bool:
     if _DISCOVERY in source.name:
         return False
     return any(plugin in text for plugin in _PLUGINS for text in texts)
+
+
+def is_managed(source: SourceObject) -> bool:
+    """Return whether a cloud's own manager puts a DaemonSet back as it was: GKE's, or that of AKS."""
+    labels = text_map(source.document, "metadata", "labels")
+    is_of_gke = labels.get("addonmanager.kubernetes.io/mode") == "Reconcile"
+    return is_of_gke or labels.get("kubernetes.azure.com/managedby") == "aks"
 
 
 def _terms_without_switched(source: SourceObject) -> tuple[Mapping[str, Any], ...] | None:

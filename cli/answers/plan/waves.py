@@ -2,62 +2,81 @@
 
 A wave fits if all pods have devices while its nodes are drained, and when its nodes have DRA drivers
 and its namespaces are opted in. Pods that have no devices before the first wave count for nothing.
+
+Namespaces move as a whole where they can. Only those that do not fit are divided into their workloads. A
+node is switched only if its devices are of use to somebody afterwards.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, Protocol
 
 import msgspec
 
 from cli.answers.assessment.assess import AssessedCluster
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
-from cli.answers.plan.evidence import Evidence
-from cli.answers.plan.model import Held, PlannedNode, PlannedWorkload, Wave
+from cli.answers.plan.attempts import Attempt, Candidate, Moment, Obstacle, Policy, WaveSearch
+from cli.answers.plan.device_map import WaveDetails, wave_details
+from cli.answers.plan.model import FreeDevicesReport, Held, PartialNamespace, PlannedWorkload, Wave
+from cli.answers.plan.parts import Part, divide, whole_namespaces
 from cli.answers.plan.placement import Placement, Placer, PodKey, Stage
 
-_TRIED_ALONE = 32
-"""Nodes that are tried one by one where the first ones do not fit."""
-_SHOWN = 3
-"""Objects that a reason names."""
-_FREE_DEVICES = (
-    "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
-    "from a new snapshot"
+_IN_VAIN: Final = (
+    "no pod with claims would use its devices, and pods with device keys would lack them"
 )
-_KEEP_LESS = "plan with a lower --keep-free, or free devices first"
+_NO_SPARE: Final = (
+    "after it no node to spare of those with {}: were the largest one lost, pods would have no devices; "
+    "--spare-nodes 1 plans with one"
+)
+_MOVE_FIRST: Final = "solve what holds the namespaces, then plan again from a new snapshot"
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that can be switched, and what has to be known of it."""
+class PlanProgress(Protocol):
+    """Follows the search for waves, and may end it."""
 
-    node: PlannedNode
-    notes: tuple[str, ...]
+    def expect(self, total: int) -> None:
+        """Take the number of nodes that get a wave at best."""
 
+    def __call__(self, done_count: int) -> None:
+        """Take the number of nodes that have a wave."""
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes of waves.
-
-    Attributes:
-        wave_nodes: The most nodes of a wave.
-        keep_free: Percentage of devices that stay without a consumer.
-    """
-
-    wave_nodes: int
-    keep_free: int
+    def stops(self) -> bool:
+        """Return whether to end with the waves that there are."""
 
 
 class Waves(msgspec.Struct, frozen=True, kw_only=True):
-    """The waves, and what has none."""
+    """The waves, and what has none.
+
+    Attributes:
+        complete: The search was not ended before all nodes and namespaces were tried.
+        details: Of each wave.
+    """
 
     waves: tuple[Wave, ...]
     held: tuple[Held, ...]
+    complete: bool = True
+    details: tuple[WaveDetails, ...] = ()
 
 
-class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A wave that fits."""
+class _Search(msgspec.Struct, frozen=True, kw_only=True):
+    """The waves of one search, each with the moment before it.
 
-    nodes: tuple[Candidate, ...]
-    namespaces: tuple[str, ...]
-    after: Placement
+    Attributes:
+        end: The moment after the last wave.
+        obstacle: To the next one; None where all have a wave.
+    """
+
+    waves: tuple[tuple[Moment, Attempt], ...]
+    end: Moment
+    obstacle: Obstacle | None
+
+    def switched(self) -> frozenset[str]:
+        """Return the nodes of all waves."""
+        return frozenset(entry.node.name for _, attempt in self.waves for entry in attempt.nodes)
+
+    def begin_parts(self) -> tuple[Part, ...]:
+        """Return the parts before the first wave."""
+        return self.waves[0][0].parts if self.waves else self.end.parts
 
 
 class Planner:
@@ -66,7 +85,6 @@ class Planner:
     def __init__(
         self,
         cluster: AssessedCluster,
-        evidence: Evidence,
         live_nodes: Mapping[str, Sequence[str]],
         placer: Placer,
         policy: Policy,
@@ -75,30 +93,28 @@ class Planner:
 
         Args:
             cluster: With the inventory of all nodes.
-            evidence: The pods and budgets.
             live_nodes: Workload to the nodes of its pods, in the order of their numbers.
             placer: Places the pods.
             policy: The sizes of waves.
         """
         self._workloads = cluster.workloads
-        self._evidence = evidence
         self._placer = placer
         self._policy = policy
-        self._located = {
-            PodKey(reference, number): node
-            for reference, nodes in live_nodes.items()
-            for number, node in enumerate(nodes)
-            if node
-        }
-        self._pending_before: frozenset[PodKey] = frozenset()
-        self._reason = self._fix = ""
+        self._live = Placement(
+            nodes={
+                PodKey(reference, number): node
+                for reference, nodes in live_nodes.items()
+                for number, node in enumerate(nodes)
+                if node
+            }
+        )
 
     def plan(
         self,
         candidates: Sequence[Candidate],
         namespaces: Sequence[str],
         start: Stage,
-        progress: Callable[[int], None],
+        progress: PlanProgress,
     ) -> Waves:
         """Return the waves.
 
@@ -106,220 +122,214 @@ class Planner:
             candidates: Nodes to be switched.
             namespaces: To be opted in.
             start: What is switched and opted in already.
-            progress: Called with the number of nodes that have a wave.
+            progress: Follows the search.
         """
         labels = {entry.node.name: entry.node.labels for entry in candidates}
+        progress.expect(len(candidates))
+        parts = whole_namespaces(namespaces, self._workloads)
         stage = msgspec.structs.replace(start, labels={**start.labels, **labels})
-        before = self._placer.place(stage, self._located)
-        self._pending_before = before.unplaced
-        self._located = dict(before.nodes)
-        remaining, pending = list(candidates), self._in_order(namespaces)
-        total = len(remaining)
-        waves: list[Wave] = []
-        while remaining or pending:
-            attempt = self._next(stage, remaining, pending)
-            if attempt is None:
-                break
-            waves.append(self._wave(len(waves) + 1, attempt, before, remaining))
-            names = {entry.node.name for entry in attempt.nodes}
-            remaining = [entry for entry in remaining if entry.node.name not in names]
-            pending = [name for name in pending if name not in attempt.namespaces]
-            stage = msgspec.structs.replace(
-                stage,
-                switched=stage.switched | names,
-                opted_in=stage.opted_in | set(attempt.namespaces),
-            )
-            before = attempt.after
-            self._located = dict(before.nodes)
-            progress(total - len(remaining))
-        return Waves(waves=tuple(waves), held=tuple(self._unplanned(remaining, pending)))
+        begin = self._begin(stage, candidates, parts)
+        search = self._search(begin, progress)
+        waiting = {part.namespace for part in search.end.parts}
+        divided = divide(parts, waiting, self._workloads, start.selected)
+        if len(divided) > len(parts) and not progress.stops():
+            in_parts = self._search(msgspec.structs.replace(begin, parts=divided), progress)
+            search = self._better(search, in_parts)
+        useful = self._without_useless_nodes(begin, search, progress)
+        return Waves(
+            waves=tuple(
+                self._wave(number, moment, attempt)
+                for number, (moment, attempt) in enumerate(useful.waves, start=1)
+            ),
+            held=()
+            if progress.stops()
+            else tuple(_held_objects(begin, useful, in_vain=search.switched() - useful.switched())),
+            complete=not progress.stops(),
+            details=tuple(
+                wave_details(moment, attempt, self._placer.device_counts())
+                for moment, attempt in useful.waves
+            ),
+        )
 
     def misfit(self, stage: Stage, draining: frozenset[str]) -> str:
         """Explain why pods find no devices while nodes are drained; empty where all do."""
-        before = self._placer.place(stage, self._located)
-        self._pending_before = before.unplaced
-        during = self._placer.place(
-            msgspec.structs.replace(stage, draining=draining), {**self._located, **before.nodes}
+        search = WaveSearch(self._placer, self._policy, lambda: False)
+        obstacle = search.check_drain(self._begin(stage, (), ()), draining)
+        return obstacle.reason if obstacle is not None else ""
+
+    def _begin(
+        self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
+    ) -> Moment:
+        placement = self._placer.place(stage, self._live)
+        return Moment(
+            stage=stage,
+            placement=placement,
+            pending=placement.unplaced,
+            nodes=tuple(candidates),
+            parts=parts,
         )
-        is_fit = self._fits(during, f"while draining {_join_names(sorted(draining))}")
-        return "" if is_fit else self._reason
 
-    def _in_order(self, namespaces: Sequence[str]) -> list[str]:
-        """Return the namespaces with the fewest pods that get claims first."""
-        pods = Counter[str]()
+    def _search(self, moment: Moment, progress: PlanProgress) -> _Search:
+        search = WaveSearch(self._placer, self._policy, progress.stops)
+        total = len(moment.nodes)
+        waves: list[tuple[Moment, Attempt]] = []
+        while (moment.nodes or moment.parts) and not progress.stops():
+            attempt = search.find(moment)
+            if attempt is None:
+                return _Search(waves=tuple(waves), end=moment, obstacle=search.obstacle)
+            waves.append((moment, attempt))
+            moment = moment.following(attempt)
+            if attempt.nodes:
+                progress(total - len(moment.nodes))
+        return _Search(waves=tuple(waves), end=moment, obstacle=None)
+
+    def _better(self, whole: _Search, in_parts: _Search) -> _Search:
+        """Return the search that leaves fewer pods without claims, then that with more nodes."""
+
+        def rank(search: _Search) -> tuple[int, int]:
+            left = sum(workload.pods for workload in self._left_behind(search.end.stage))
+            return -left, len(search.switched())
+
+        return in_parts if rank(in_parts) > rank(whole) else whole
+
+    # --- nodes in vain ----------------------------------------------------------------------------
+
+    def _without_useless_nodes(
+        self, begin: Moment, search: _Search, progress: PlanProgress
+    ) -> _Search:
+        """Return the waves without nodes that are of use to nobody.
+
+        Once all pods have claims, every node is of use. Until then a node is taken from the pods that
+        are left behind, for pods that have to be there.
+        """
+        useless = self._useless_nodes(begin, search)
+        if not useless & search.switched() or progress.stops():
+            return search
+        rest = msgspec.structs.replace(
+            begin,
+            nodes=tuple(entry for entry in begin.nodes if entry.node.name not in useless),
+            parts=search.begin_parts(),
+        )
+        again = self._search(rest, progress)
+        again = msgspec.structs.replace(again, obstacle=search.obstacle or again.obstacle)
+        is_useful = not self._useless_nodes(begin, again) & again.switched()
+        if is_useful and len(again.end.parts) <= len(search.end.parts):
+            return again
+        # Fewer nodes do not do, so only the waves are left out after which nothing moves any more.
+        last = max(
+            (number for number, (_, attempt) in enumerate(search.waves, start=1) if attempt.parts),
+            default=0,
+        )
+        end = search.waves[last][0] if last < len(search.waves) else search.end
+        return msgspec.structs.replace(search, waves=search.waves[:last], end=end)
+
+    def _useless_nodes(self, begin: Moment, search: _Search) -> frozenset[str]:
+        """Return the nodes that pods left behind could use, and no pod does that has claims."""
+        left_behind = list(self._left_behind(search.end.stage))
+        needed = frozenset[str]().union(*map(self._placer.serving_nodes, left_behind))
+        keys = frozenset[str]().union(
+            *(workload.keys for workload in left_behind if workload.result is None)
+        )
+        used = search.end.stage.switched & frozenset(search.end.placement.nodes.values())
+        return frozenset(
+            entry.node.name
+            for entry in begin.nodes
+            if entry.node.name not in used
+            and (entry.node.name in needed or keys & entry.node.resources.keys())
+        )
+
+    def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:
+        """Yield the workloads with pods that need what a device plugin offers."""
         for workload in self._workloads:
-            if workload.outcome is not Outcome.NATIVE:
-                pods[workload.key.namespace] += workload.pods
-        return sorted(namespaces, key=lambda name: (pods[name], name))
-
-    def _next(
-        self,
-        stage: Stage,
-        remaining: Sequence[Candidate],
-        pending: Sequence[str],
-    ) -> _Attempt | None:
-        """Return the largest wave that fits; the reason of the last that does not is kept."""
-        self._reason = self._fix = ""
-        if not remaining:
-            return self._try(stage, (), pending, len(pending))
-        occupied = Counter(self._located.values())
-        ordered = sorted(remaining, key=lambda entry: (occupied[entry.node.name], entry.node.name))
-        size = too_large = min(self._policy.wave_nodes, len(ordered))
-        attempt = self._try_size(stage, ordered, size, pending)
-        while attempt is None and size > 1:
-            size, too_large = size // 2, size
-            attempt = self._try_size(stage, ordered, size, pending)
-        while attempt is not None and too_large - size > 1:
-            middle = (size + too_large) // 2
-            larger = self._try_size(stage, ordered, middle, pending)
-            if larger is None:
-                too_large = middle
+            has_claims = (
+                workload.key.namespace in stage.opted_in or workload.key.reference in stage.selected
+            )
+            if workload.result is None:
+                is_served = self._runs_on(workload, stage.switched)
             else:
-                attempt, size = larger, middle
-        return attempt
+                is_served = workload.outcome is Outcome.NATIVE or has_claims
+            if not is_served and workload.pods:
+                yield workload
 
-    def _try_size(
-        self, stage: Stage, ordered: Sequence[Candidate], size: int, pending: Sequence[str]
-    ) -> _Attempt | None:
-        """Return the wave of the first nodes; where a single one does not fit, that of another one."""
-        share = _share(len(pending), size, len(ordered))
-        for first in range(min(len(ordered), _TRIED_ALONE) if size == 1 else 1):
-            attempt = self._try(stage, tuple(ordered[first : first + size]), pending, share)
-            if attempt is not None:
-                return attempt
-        return None
+    def _runs_on(self, workload: AssessedWorkload, nodes: Collection[str]) -> bool:
+        """Return whether all pods of a workload run on some nodes now."""
+        keys = (PodKey(workload.key.reference, number) for number in range(workload.pods))
+        return all(self._live.nodes.get(key) in nodes for key in keys)
 
-    def _try(
-        self, stage: Stage, nodes: tuple[Candidate, ...], pending: Sequence[str], share: int
-    ) -> _Attempt | None:
-        """Return the wave of some nodes with as many namespaces as its share, or as fit."""
-        names = frozenset(entry.node.name for entry in nodes)
-        located: Mapping[PodKey, str] = self._located
-        if nodes:
-            during = self._placer.place(
-                msgspec.structs.replace(stage, draining=names), self._located
-            )
-            if not self._fits(during, f"while draining {_join_names(sorted(names))}"):
-                return None
-            located = {**self._located, **during.nodes}
-        switched = msgspec.structs.replace(stage, switched=stage.switched | names)
-        for number in _numbers(share, len(pending)):
-            if not (nodes or number):
-                continue
-            chosen = tuple(pending[:number])
-            after = self._placer.place(
-                msgspec.structs.replace(switched, opted_in=stage.opted_in | set(chosen)), located
-            )
-            what = f" and {_join_names(chosen)} opted in" if chosen else ""
-            if self._fits(
-                after, f"with {_join_names(sorted(names)) or 'all nodes'} switched{what}"
-            ):
-                return _Attempt(nodes=nodes, namespaces=chosen, after=after)
-        return None
+    # --- what is reported -------------------------------------------------------------------------
 
-    def _fits(self, placement: Placement, moment: str) -> bool:
-        missing = placement.unplaced - self._pending_before
-        if missing:
-            workloads = Counter(key.workload for key in missing)
-            texts = [f"{count} of {name}" for name, count in sorted(workloads.items())]
-            pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
-            self._reason = f"{moment}, {pods} no devices: {_join_names(texts)}"
-            self._fix = _FREE_DEVICES
-            return False
-        minimum = -(-placement.devices * self._policy.keep_free // 100)
-        if placement.free < minimum:
-            self._reason = (
-                f"{moment}, {placement.free} of {placement.devices} devices are free, and "
-                f"--keep-free {self._policy.keep_free} asks for {minimum}"
-            )
-            self._fix = _KEEP_LESS
-            return False
-        return True
-
-    def _wave(
-        self, number: int, attempt: _Attempt, before: Placement, remaining: Sequence[Candidate]
-    ) -> Wave:
+    def _wave(self, number: int, moment: Moment, attempt: Attempt) -> Wave:
         nodes = tuple(entry.node for entry in attempt.nodes)
         names = {node.name for node in nodes}
-        is_split = 0 < len(nodes) < min(self._policy.wave_nodes, len(remaining))
+        namespaces = tuple(part.namespace for part in attempt.parts if part.completes)
+        partial = tuple(_partial_namespaces(attempt.parts, namespaces))
+        labelled = {name for part in attempt.parts for name in part.workloads}
+        selective = {reference.split("/")[1] for reference in moment.stage.selected}
+        touched = {*namespaces, *(entry.namespace for entry in partial)}
         return Wave(
             wave=number,
             nodes=nodes,
-            namespaces=attempt.namespaces,
-            workloads=tuple(_planned(self._workloads, attempt.namespaces)),
-            moved_pods=sum(node in names for node in self._located.values()),
-            free_before=before.free,
-            free_after=attempt.after.free,
-            split=is_split,
+            namespaces=namespaces,
+            partial_namespaces=partial,
+            formerly_selective=tuple(sorted(touched & selective)),
+            workloads=tuple(self._planned(namespaces, labelled, moment.stage.selected)),
+            moved_pods=sum(node in names for node in moment.placement.nodes.values()),
+            free_before=sum(moment.placement.free),
+            free_after=sum(attempt.after.free),
+            free_for_keys=FreeDevicesReport(
+                before=moment.placement.free.for_keys, after=attempt.after.free.for_keys
+            ),
+            free_for_claims=FreeDevicesReport(
+                before=moment.placement.free.for_claims, after=attempt.after.free.for_claims
+            ),
+            split=0 < len(nodes) < min(self._policy.wave_nodes, len(moment.nodes)),
             notes=tuple(
                 dict.fromkeys(
                     (
-                        *((self._reason,) if is_split and self._reason else ()),
+                        *(obstacle.note for obstacle in attempt.obstacles),
+                        *(_NO_SPARE.format(side) for side in attempt.without_spare),
                         *(note for entry in attempt.nodes for note in entry.notes),
                     )
                 )
             ),
         )
 
-    def _unplanned(self, remaining: Sequence[Candidate], pending: Sequence[str]) -> Iterator[Held]:
-        for entry in sorted(remaining, key=lambda entry: entry.node.name):
-            yield Held(object=f"Node//{entry.node.name}", reason=self._reason, fix=self._fix)
-        for name in pending:
-            yield Held(object=f"Namespace//{name}", reason=self._reason, fix=self._fix)
+    def _planned(
+        self, namespaces: Collection[str], labelled: Collection[str], selected: Collection[str]
+    ) -> Iterator[PlannedWorkload]:
+        """Yield the workloads whose pods change: those with a label, and the rest of namespaces."""
+        for workload in self._workloads:
+            reference = workload.key.reference
+            is_labelled = reference in labelled and workload.key.namespace not in namespaces
+            is_rest = workload.key.namespace in namespaces and reference not in selected
+            if workload.result is not None and (is_labelled or is_rest):
+                yield PlannedWorkload(
+                    object=reference,
+                    pods=workload.pods,
+                    outcome=workload.outcome.value,
+                    labelled=is_labelled,
+                )
 
 
-def _share(namespaces: int, size: int, nodes: int) -> int:
-    """Return how many namespaces a wave should opt in.
-
-    The last wave should have none: pods that are not opted in fit no switched node, so as long as there
-    are such pods the last nodes of their system cannot be drained together.
-
-    Args:
-        namespaces: That are not opted in.
-        size: Nodes of this wave, and of each wave after it but the last.
-        nodes: That are not switched, those of this wave among them.
-
-    >>> [_share(12, 14, nodes) for nodes in (40, 26, 14, 12)]
-    [6, 12, 12, 12]
-    """
-    left = nodes - size
-    if left <= 0:
-        return namespaces
-    of_last_wave = (left - 1) % size + 1
-    return -(-namespaces * size // (nodes - of_last_wave))
+def _partial_namespaces(
+    parts: Iterable[Part], whole: Collection[str]
+) -> Iterator[PartialNamespace]:
+    """Yield the namespaces of which a wave moves workloads, and not all that are left."""
+    chosen = [part for part in parts if part.namespace not in whole]
+    for namespace, members in groupby(chosen, key=lambda part: part.namespace):
+        workloads = tuple(name for part in members for name in part.workloads)
+        yield PartialNamespace(namespace=namespace, workloads=workloads)
 
 
-def _numbers(share: int, most: int) -> Iterator[int]:
-    """Yield how many namespaces are tried: the share, more up to all, then fewer.
-
-    >>> list(_numbers(2, 6)), list(_numbers(0, 0))
-    ([2, 3, 5, 6, 1, 0], [0])
-    """
-    yield share
-    step, number = 1, share
-    while number < most:
-        number = min(number + step, most)
-        yield number
-        step *= 2
-    step, number = 1, share
-    while number > 0:
-        number = max(number - step, 0)
-        yield number
-        step *= 2
-
-
-def _planned(
-    workloads: Iterable[AssessedWorkload], namespaces: Sequence[str]
-) -> Iterator[PlannedWorkload]:
-    for workload in workloads:
-        if workload.key.namespace in namespaces and workload.result is not None:
-            yield PlannedWorkload(
-                object=workload.key.reference,
-                pods=workload.pods,
-                outcome=workload.outcome.value,
-            )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+def _held_objects(begin: Moment, search: _Search, *, in_vain: frozenset[str]) -> Iterator[Held]:
+    """Yield what has no wave: what did not fit, and nodes that would be switched in vain."""
+    obstacle = search.obstacle
+    reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
+    because = f": {reason}" if reason else ""
+    switched = search.switched()
+    for name in sorted(entry.node.name for entry in begin.nodes):
+        if name not in switched:
+            text = f"{_IN_VAIN}{because}" if name in in_vain else reason
+            yield Held(object=f"Node//{name}", reason=text, fix=fix)
+    for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
+        yield Held(object=f"Namespace//{namespace}", reason=reason, fix=fix)

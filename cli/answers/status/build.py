@@ -16,6 +16,8 @@ from cli.answers.status.configurations import (
     labelled,
     mode_of,
 )
+from cli.answers.status.mappings import check_mappings
+from cli.answers.status.migration import check_migration
 from cli.answers.status.model import (
     ComponentStatus,
     DriverStatus,
@@ -35,7 +37,7 @@ from cli.inputs.installation import (
 )
 from findings.text import count_text
 from kube.api.policy import Condition
-from kube.names import TRANSLATE_LABEL
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from translation.arbiter import VOCABULARIES
 from translation.snapshot import Mode
 
@@ -76,7 +78,9 @@ def build_status(installation: Installation, *, client_version: str, now: dateti
         ),
         drivers=_drivers(installation),
         namespaces=NamespaceStatus(
-            opted_in=labelled(installation, "true"), opted_out=labelled(installation, "false")
+            opted_in=labelled(installation, "true"),
+            opted_out=labelled(installation, "false"),
+            selective=labelled(installation, TRANSLATE_SELECTED),
         ),
         vocabularies=VocabularyStatus(
             on=tuple(name for name in VOCABULARIES if name in chosen),
@@ -138,6 +142,8 @@ def _checks(
         required=("Accepted",),
     )
     yield _check_devices(installation)
+    yield from check_mappings(installation)
+    yield from check_migration(installation)
 
 
 def _is_installed(installation: Installation) -> bool:
@@ -313,6 +319,9 @@ def _next_step(installation: Installation, checks: Iterable[StatusCheck]) -> str
             "install a DRA driver, for nodes with a device plugin by the runbooks of drawbridge plan: "
             "translated pods wait until one publishes devices"
         )
-    if mode_of(installation) is Mode.OPT_IN and not labelled(installation, "true"):
+    labels = ("true", TRANSLATE_SELECTED)
+    if mode_of(installation) is Mode.OPT_IN and not any(
+        labelled(installation, label) for label in labels
+    ):
         return f"kubectl label namespace NAME {TRANSLATE_LABEL}=true translates the pods of a first one"
     return ""

@@ -14,7 +14,7 @@ from cli.inputs.installation import Installation, webhooks_in, webhooks_of
 from cli.inputs.kubernetes_version import parse_version
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from findings.text import count_text
-from kube.names import TRANSLATE_LABEL
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from translation.snapshot import Mode
 
 SOON: Final = timedelta(days=30)
@@ -129,6 +129,8 @@ def check_mode(installation: Installation) -> StatusCheck:
     mode, configured = mode_of(installation), mode_of_configuration(installation)
     opted_in = len(labelled(installation, "true"))
     opted_out = len(labelled(installation, "false"))
+    selective = len(labelled(installation, TRANSLATE_SELECTED))
+    in_part = f", {selective} in part" if selective else ""
     if "configmaps" in installation.unreadable and configured is not None:
         mode = configured
     if configured not in {None, mode}:
@@ -140,8 +142,8 @@ def check_mode(installation: Installation) -> StatusCheck:
         )
     message = {
         Mode.SHADOW: "Shadow: nothing is changed or rejected",
-        Mode.OPT_IN: f"OptIn: {count_text(opted_in, 'namespace')} opted in",
-        Mode.OPT_OUT: f"OptOut: all namespaces; {opted_out or 'none'} opted out",
+        Mode.OPT_IN: f"OptIn: {count_text(opted_in, 'namespace')} opted in{in_part}",
+        Mode.OPT_OUT: f"OptOut: all namespaces; {opted_out or 'none'} opted out{in_part}",
     }[mode]
     return StatusCheck(name="mode", state=State.OK, message=message)
 

@@ -61,10 +61,15 @@ class VocabularyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The namespaces with a label that says whether their pods are translated."""
+    """The namespaces with a label that says whether their pods are translated.
+
+    Attributes:
+        selective: Those of which pods with a label of their own are translated.
+    """
 
     opted_in: tuple[str, ...]
     opted_out: tuple[str, ...]
+    selective: tuple[str, ...] = ()
 
 
 class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,5 +1,6 @@
 """The page of `drawbridge assess`: workloads today and after, nodes with the devices they would hold."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.node_devices import NodeDevices
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.answers.devices import DeviceConsumer
-from cli.output.assess_text import next_step
+from cli.output.assess_text import NATIVE_COSTS, QUOTAS_STEP, next_step
 from cli.output.html.elements import Child, Markup, element, join
 from cli.output.html.nodes import NodeCard, anchors, by_node, cards
 from cli.output.html.page import (
@@ -21,8 +22,10 @@ from cli.output.html.page import (
     names,
     row,
     section,
+    summary_row,
     table,
     tiles,
+    with_code,
 )
 from cli.output.translate_text import result_paragraph
 from findings.text import count_text, reference_text
@@ -44,6 +47,9 @@ def format_assess_page(
     details: DetailedAssessment,
     profiles: Mapping[str, Profile],
     residue: Sequence[Blocker] | None = None,
+    *,
+    context: str = "",
+    taken_at: str = "",
 ) -> str:
     """Return the page.
 
@@ -51,16 +57,23 @@ def format_assess_page(
         details: The assessment, its devices and placements.
         profiles: Driver to profile.
         residue: What is left of legacy systems; None where it was not asked for.
+        context: The kubeconfig's context of the cluster; empty where it is not known.
+        taken_at: The time of its state in RFC 3339; empty where it is not known.
     """
     assessment = details.assessment
     devices = by_node(details.devices)
     node_names = dict.fromkeys([*(node.node for node in assessment.nodes), *devices])
     ids = anchors(node_names)
-    version = f"Kubernetes {assessment.version}" if assessment.version else ""
+    subtitle = (
+        *([f"context {context}"] if context else []),
+        *([f"Kubernetes {assessment.version}"] if assessment.version else []),
+        *([f"as of {taken_at}"] if taken_at else []),
+    )
     return build_page(
         "Assessment of a cluster",
-        version,
+        ", ".join(subtitle),
         tiles(_tiles(details)),
+        section("Namespaces", _namespaces(assessment.workloads)) if assessment.workloads else None,
         section("Left of legacy systems", _blockers(residue, "Nothing: legacy systems can go."))
         if residue is not None
         else None,
@@ -69,6 +82,11 @@ def format_assess_page(
             _blockers(assessment.blockers, "None."),
             element("p", f"Next: {step}") if (step := next_step(assessment)) else None,
         ),
+        _quotas(assessment.quotas_to_convert),
+        _fixes(assessment.workloads),
+        section("What native costs", element("p", with_code(f"{NATIVE_COSTS}.")))
+        if assessment.totals()[Outcome.NATIVE.value]
+        else None,
         section("Workloads", _workloads(details, profiles, ids)),
         section("Nodes", _nodes(details, ids), note=_nodes_note(details)),
         _readers(assessment.readers),
@@ -99,12 +117,69 @@ def _blockers(blockers: Sequence[Blocker], none: str) -> Markup:
         (
             row(
                 blocker.code,
-                blocker.message,
-                blocker.fix or "-",
+                with_code(blocker.message),
+                with_code(blocker.fix or "-"),
                 # Of what has no namespace, a reference has an empty one.
                 names([reference_text(name) for name in blocker.objects]),
             )
             for blocker in blockers
+        ),
+    )
+
+
+def _namespaces(workloads: Sequence[AssessedWorkload]) -> Markup:
+    """Return the number of workloads of each outcome by namespace."""
+    counts: dict[str, Counter[Outcome]] = {}
+    pods: Counter[str] = Counter()
+    for workload in workloads:
+        counts.setdefault(workload.key.namespace, Counter())[workload.outcome] += 1
+        pods[workload.key.namespace] += workload.pods
+    outcomes = [outcome for outcome in Outcome if any(count[outcome] for count in counts.values())]
+    return table(
+        "Workloads of each namespace by outcome",
+        ("Namespace", "All pods", *(outcome.value for outcome in outcomes)),
+        (
+            summary_row(
+                namespace,
+                pods[namespace],
+                *(
+                    badge(str(counts[namespace][outcome]), _KINDS[outcome])
+                    if counts[namespace][outcome]
+                    else "-"
+                    for outcome in outcomes
+                ),
+            )
+            for namespace in sorted(counts)
+        ),
+    )
+
+
+def _quotas(quotas: Sequence[str]) -> Markup | None:
+    if not quotas:
+        return None
+    note = element("p", with_code(f"{count_text(len(quotas), 'quota')} to convert: {QUOTAS_STEP}."))
+    return section("Quotas", note, names(quotas))
+
+
+def _fixes(workloads: Sequence[AssessedWorkload]) -> Markup | None:
+    """Return each fix once, with the workloads that it is for."""
+    names_by_fix: dict[str, list[str]] = {}
+    for workload in workloads:
+        if workload.fix:
+            names_by_fix.setdefault(workload.fix, []).append(workload.key.reference)
+    if not names_by_fix:
+        return None
+    return section(
+        "Fixes",
+        table(
+            "What to do for workloads",
+            ("Fix", "Workloads", "Which"),
+            (
+                summary_row(with_code(fix), len(workload_names), names(workload_names))
+                for fix, workload_names in sorted(
+                    names_by_fix.items(), key=lambda entry: (-len(entry[1]), entry[0])
+                )
+            ),
         ),
     )
 
@@ -169,9 +244,7 @@ def _today_and_after(
 
 def _losses(workload: AssessedWorkload) -> Iterator[Child]:
     for finding in workload.findings:
-        yield f"{finding.message} [{finding.code.value}]"
-    if workload.fix:
-        yield element("em", f"fix: {workload.fix}")
+        yield with_code(f"{finding.message} [{finding.code.value}]")
 
 
 def _placement(

@@ -123,6 +123,11 @@ def row(name: Child, *cells: Child, value: str | None = None) -> Markup:
     )
 
 
+def summary_row(name: Child, *cells: Child) -> Markup:
+    """Return a row that sums up entries, so that the search neither counts nor hides it."""
+    return element("tr", element("th", name, scope="row"), (element("td", cell) for cell in cells))
+
+
 def tiles(entries: Iterable[tuple[str, Child]]) -> Markup:
     """Return numbers with their names."""
     return element(
@@ -146,6 +151,15 @@ def names(texts: Sequence[str]) -> Markup:
     """Return the first names below each other, and how many more there are."""
     more = len(texts) - MAX_NAMES
     return lines([*texts[:MAX_NAMES], *([f"and {more} more"] if more > 0 else [])])
+
+
+def with_code(text: str) -> Markup:
+    """Return text whose parts between backticks are code."""
+    parts = text.split("`")
+    return join(
+        element("code", part) if index % 2 and index < len(parts) - 1 else part
+        for index, part in enumerate(parts)
+    )
 
 
 def _toolbar(choice: Filter | None) -> Markup:

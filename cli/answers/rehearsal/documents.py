@@ -1,0 +1,150 @@
+"""The objects of a cluster as a control plane of simulated nodes gets them. Pure.
+
+Only fields that decide where a pod runs, how it ends and what it asks for are taken over. Nothing is that
+could act or hold a secret: no Secret, no webhook, no controller of others.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+IMAGE: Final = "registry.internal/app:1"
+"""Of containers without one; nobody pulls it."""
+SELECTOR: Final = "rehearsed-workload"
+"""The label by which a workload finds its pods, since a snapshot may lack what the cluster had."""
+ENDS_LABEL: Final = ("ends", "cordoned")
+"""Of pods of Jobs: their work ends soon after their node is cordoned."""
+_POD_FIELDS: Final = (
+    "affinity",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priorityClassName",
+    "resourceClaims",
+    "restartPolicy",
+    "schedulerName",
+    "tolerations",
+    "topologySpreadConstraints",
+)
+_CONTAINER_FIELDS: Final = ("name", "image", "resources", "restartPolicy")
+_WORKLOAD_FIELDS: Final = {
+    "Deployment": ("replicas", "strategy"),
+    "StatefulSet": ("replicas", "podManagementPolicy"),
+    "ReplicaSet": ("replicas",),
+    "DaemonSet": (),
+    "Job": ("parallelism", "completions", "backoffLimit", "podFailurePolicy"),
+    "CronJob": (),
+}
+KINDS: Final = tuple(_WORKLOAD_FIELDS)
+"""Kinds of workloads that kube-controller-manager runs."""
+_UNSTARTED_TAINTS: Final = "node.kubernetes.io/"
+"""Prefix of taints that Kubernetes itself sets and removes."""
+_ROOM: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "500"}
+
+
+def plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object as it would be created: without status, owners, finalizers and who wrote it."""
+    metadata = document.get("metadata") or {}
+    fields = {
+        field: metadata[field]
+        for field in ("name", "namespace", "labels", "annotations")
+        if metadata.get(field)
+    }
+    return {
+        **{key: value for key, value in document.items() if key not in {"metadata", "status"}},
+        "metadata": fields,
+    }
+
+
+def node(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node that kwok plays, with the devices that it offers."""
+    created = plain(document)
+    created["metadata"].setdefault("annotations", {})
+    created["metadata"]["annotations"] |= {"kwok.x-k8s.io/node": "fake"}
+    labels = created["metadata"].setdefault("labels", {})
+    labels.setdefault("kubernetes.io/hostname", created["metadata"]["name"])
+    labels.setdefault("kubernetes.io/os", "linux")
+    spec = document.get("spec") or {}
+    taints = [
+        taint
+        for taint in spec.get("taints") or ()
+        if not str(taint.get("key", "")).startswith(_UNSTARTED_TAINTS)
+    ]
+    created["spec"] = {"taints": taints} if taints else {}
+    if spec.get("unschedulable"):
+        created["spec"]["unschedulable"] = True
+    room = {**_ROOM, **((document.get("status") or {}).get("allocatable") or {})}
+    created["status"] = {"capacity": room, "allocatable": room}
+    return created
+
+
+def workload(document: Mapping[str, Any], known_priorities: frozenset[str]) -> dict[str, Any]:
+    """Return a workload whose pods ask for the same, in the same places.
+
+    Args:
+        document: Of one of `KINDS`.
+        known_priorities: PriorityClasses of the cluster.
+    """
+    kind = str(document["kind"])
+    created = plain(document)
+    spec = document.get("spec") or {}
+    fields: dict[str, Any] = {
+        field: spec[field] for field in _WORKLOAD_FIELDS[kind] if spec.get(field) is not None
+    }
+    name = created["metadata"]["name"]
+    if kind == "CronJob":
+        inside = (spec.get("jobTemplate") or {}).get("spec") or {}
+        template = pod_template(inside.get("template") or {}, known_priorities, kind)
+        job = {"template": template}
+        created["spec"] = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": job}}
+        return created
+    template = pod_template(spec.get("template") or {}, known_priorities, kind)
+    labels = template["metadata"].setdefault("labels", {})
+    if kind == "Job":
+        labels |= dict([ENDS_LABEL])
+    else:
+        # A name may be longer than a label's value.
+        value = hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:16]
+        labels[SELECTOR] = value
+        fields["selector"] = {"matchLabels": {SELECTOR: value}}
+    if kind == "StatefulSet":
+        fields["serviceName"] = name[:63]
+    created["spec"] = {**fields, "template": template}
+    return created
+
+
+def pod_template(
+    template: Mapping[str, Any], known_priorities: frozenset[str], kind: str
+) -> dict[str, Any]:
+    """Return a pod template with what decides about devices and places."""
+    spec = template.get("spec") or {}
+    fields = {field: spec[field] for field in _POD_FIELDS if spec.get(field) is not None}
+    if fields.get("priorityClassName") not in known_priorities:
+        fields.pop("priorityClassName", None)
+    if kind in {"Job", "CronJob"}:
+        fields.setdefault("restartPolicy", "Never")
+    volumes = [volume for volume in spec.get("volumes") or () if "emptyDir" in volume]
+    metadata = template.get("metadata") or {}
+    return {
+        "metadata": {
+            field: dict(metadata[field])
+            for field in ("labels", "annotations")
+            if metadata.get(field)
+        },
+        "spec": {
+            **fields,
+            **({"volumes": volumes} if volumes else {}),
+            **{
+                field: [_container(entry) for entry in spec[field]]
+                for field in ("initContainers", "containers")
+                if spec.get(field)
+            },
+            # Nothing runs that would have to be waited for.
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
+def _container(container: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {field: container[field] for field in _CONTAINER_FIELDS if container.get(field)}
+    return {"image": IMAGE, **fields}

@@ -1,0 +1,1 @@
+"""How far a cluster is in its plan, and what comes next. Pure."""

@@ -1,0 +1,74 @@
+"""What audits found with commands: each of these gave another answer once."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.builders import gpus, pod
+from testing.migration import GPU, daemon_set, hami_node, namespace, node, workload
+from testing.plan import call, document, planned
+from tests.cli.test_check import answer
+
+SMALL: Final = "nvidia.com/mig-1g.10gb"
+LARGE: Final = "nvidia.com/mig-3g.40gb"
+
+
+def _mig_node(name: str, profile: str) -> dict[str, Any]:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/cuda.driver.major": "580"}
+    return node(name, {f"nvidia.com/mig-{profile}": "2"}, labels, {})
+
+
+def test_no_script_maps_two_profiles_by_the_class_of_all_mig_devices(tmp_path: Path) -> None:
+    """The pod that asked for 3g.40gb got a 1g.5gb: of two mappings of one class the last wins."""
+    nodes = [_mig_node(f"small-{number}", "1g.10gb") for number in range(3)]
+    nodes += [_mig_node(f"large-{number}", "3g.40gb") for number in range(3)]
+    teams = [
+        *workload("small", {SMALL: "1"}, ["small-0"]),
+        *workload("large", {LARGE: "1"}, ["large-0"]),
+    ]
+    plugin = daemon_set("nvidia-device-plugin")
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), plugin, *teams], "--wave-nodes", 2)
+
+    assert {} == plan["mappedClasses"]
+    assert "extendedResourceName" not in (tmp_path / "plan" / "prepare.sh").read_text()
+
+
+def test_three_nodes_of_one_namespace_are_never_held_with_one_switched(tmp_path: Path) -> None:
+    """The only free node was switched, the others were held, and nobody could use it."""
+    nodes = [hami_node(name, 1) for name in ("h0", "h1", "h2")]
+    full = {GPU: "1", "nvidia.com/gpumem": "40960"}
+    teams = [*workload("a", full, ["h0"]), *workload("b", full, ["h1"])]
+
+    call(tmp_path, [*nodes, namespace("team"), *teams], "--wave-nodes", 1)
+
+    waves = document(tmp_path)["waves"]
+    users = [wave["namespaces"] or wave["partialNamespaces"] for wave in waves]
+    assert not waves or any(users), "no node is switched for nobody"
+
+
+@pytest.mark.parametrize(
+    ("flags", "codes"),
+    [
+        ((), set()),
+        (("--feature-gates", "DRAConsumableCapacity=false"), {"sharesNotSupported"}),
+    ],
+    ids=["on", "off"],
+)
+def test_check_knows_the_gate_without_which_shares_are_whole_devices(
+    flags: tuple[str, ...], codes: set[str]
+) -> None:
+    findings = answer(pod(gpus(1, mem=3000)), options=flags)["findings"]
+
+    assert codes == {entry["code"] for entry in findings if entry["severity"] == "error"}
+
+
+def test_check_tells_of_a_field_that_pods_do_not_have() -> None:
+    """`limit` for `limits` asks for no GPU at all, and check had no finding."""
+    legacy = pod({})
+    legacy["spec"]["containers"][0]["resources"] = {"limit": {"nvidia.com/gpumem": "3000"}}
+
+    (finding,) = [entry for entry in answer(legacy)["findings"] if entry["code"] == "unknownField"]
+
+    assert "limits" in finding["fix"] + finding["message"]

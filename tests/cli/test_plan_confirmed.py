@@ -1,0 +1,193 @@
+"""`drawbridge plan`: what a tenant can write proposes, and only a person decides."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import Result
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from testing.command import drawbridge
+from testing.migration import daemon_set, plugin_node
+
+WAITING: Final = {"nvidia.com/dra-kubelet-plugin": "true"}
+PLUGIN: Final = daemon_set("nvidia-device-plugin")
+SCRIPTS: Final = ("prepare.sh", "wave-1/preflight.sh", "wave-1/switch.sh")
+
+Objects = Sequence[Mapping[str, Any]]
+
+
+def driver(namespace: str, name: str = "gpus") -> dict[str, Any]:
+    """Return a DaemonSet with the labels of a release of the DRA driver."""
+    document = daemon_set("kubelet-plugin", nodeSelector=WAITING)
+    document["metadata"] |= {
+        "namespace": namespace,
+        "labels": {
+            "helm.sh/chart": "nvidia-dra-driver-gpu-25.3.0",
+            "app.kubernetes.io/instance": name,
+        },
+    }
+    return document
+
+
+def operator(namespace: str, version: str = "v26.7.0") -> dict[str, Any]:
+    """Return a Deployment that looks like the GPU Operator."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "gpu-operator",
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/version": version},
+        },
+        "spec": {"replicas": 0, "template": {"spec": {"containers": []}}},
+    }
+
+
+def call(tmp_path: Path, objects: Objects, *options: object) -> Result:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([plugin_node("gpu-0"), PLUGIN, *objects]))
+    return drawbridge("plan", "--snapshot", file, "-o", tmp_path / "plan", *options)
+
+
+def text(tmp_path: Path, name: str) -> str:
+    return (tmp_path / "plan" / name).read_text()
+
+
+def document(tmp_path: Path) -> dict[str, Any]:
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+    return source.document
+
+
+def run(tmp_path: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with commands that only note that they were called."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    for program in ("kubectl", "helm", "drawbridge"):
+        (folder / program).write_text(f'#!/bin/sh\necho {program} "$@" >> {tmp_path}/calls\n')
+        (folder / program).chmod(0o755)
+    return subprocess.run(
+        [tmp_path / "plan" / name],
+        env={"PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def calls(tmp_path: Path) -> list[str]:
+    path = tmp_path / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("objects", "subject", "flag"),
+    [
+        ([driver("ai-team")], "Driver//gpu.nvidia.com", "--driver-release ai-team/gpus"),
+        ([operator("ai-team")], "Operator//gpu-operator", "--gpu-operator v26.7.0"),
+        (
+            [operator("ai-team", "v26.7.0;reboot")],
+            "Operator//gpu-operator",
+            "--gpu-operator VERSION",
+        ),
+    ],
+    ids=["a DaemonSet", "a Deployment", "a Deployment with a hostile version"],
+)
+def test_what_a_tenant_wrote_runs_nothing(
+    tmp_path: Path, objects: Objects, subject: str, flag: str
+) -> None:
+    result = call(tmp_path, objects)
+
+    assert 1 == result.exit_code
+    (held,) = [entry for entry in document(tmp_path)["held"] if entry["object"] == subject]
+    assert "helm get values" in held["fix"]
+    assert flag in held["fix"]
+    assert "none" in held["fix"]
+    for name in SCRIPTS:
+        ran = run(tmp_path, name)
+        assert 1 == ran.returncode
+        assert f"held: {subject.replace('//', '/')}" in ran.stderr
+        assert "helm get values" in ran.stderr
+    assert [] == calls(tmp_path)
+    before = drawbridge(
+        *("verify", "--snapshot", tmp_path / "cluster.yaml", "--before"),
+        *("--wave", tmp_path / "plan" / "wave-1"),
+    )
+    assert 1 == before.exit_code
+    assert "is not confirmed: plan again with" in before.stdout
+
+
+def test_all_candidates_are_proposed(tmp_path: Path) -> None:
+    """The first namespace of the alphabet is not the one that is true."""
+    call(tmp_path, [driver("ai-team"), driver("nvidia-dra-driver-gpu")])
+
+    (held,) = document(tmp_path)["held"]
+    assert "DaemonSet/ai-team/kubelet-plugin" in held["reason"]
+    assert "--driver-release ai-team/gpus" in held["fix"]
+    assert "--driver-release nvidia-dra-driver-gpu/gpus" in held["fix"]
+
+
+def test_the_confirmed_release_is_upgraded_with_values_that_a_person_saved(tmp_path: Path) -> None:
+    objects = [driver("ai-team"), driver("nvidia-dra-driver-gpu")]
+
+    result = call(tmp_path, objects, "--driver-release", "nvidia-dra-driver-gpu/gpus")
+
+    assert 0 == result.exit_code, result.stdout
+    assert "ai-team" not in text(tmp_path, "prepare.sh")
+    held = run(tmp_path, "prepare.sh")
+    assert 1 == held.returncode
+    assert ["helm get values gpus --namespace=nvidia-dra-driver-gpu --output=yaml"] == [
+        line for line in calls(tmp_path) if line.startswith("helm")
+    ]
+    values = tmp_path / "plan" / "driver-values.yaml"
+    values.write_text("image: mine\n")
+    ran = run(tmp_path, "prepare.sh")
+    assert 0 == ran.returncode, ran.stderr
+    (upgrade,) = [line for line in calls(tmp_path) if line.startswith("helm upgrade")]
+    assert upgrade.startswith("helm upgrade gpus nvidia/nvidia-dra-driver-gpu ")
+    assert upgrade.endswith(f" --values={values}")
+    assert "--reset-values" in upgrade
+    # A plan that is made again keeps what a person wrote.
+    call(tmp_path, objects, "--driver-release", "nvidia-dra-driver-gpu/gpus")
+    assert "image: mine\n" == values.read_text()
+
+
+def test_with_none_a_release_is_installed_and_the_plugin_is_kept_away(tmp_path: Path) -> None:
+    flags = ("--driver-release", "none", "--gpu-operator", "none")
+    plugin = daemon_set("nvidia-device-plugin-daemonset")
+
+    result = call(tmp_path, [driver("ai-team"), operator("ai-team"), plugin], *flags)
+
+    assert 0 == result.exit_code, result.stdout
+    prepare = text(tmp_path, "prepare.sh")
+    assert "helm upgrade --install dra-driver-nvidia-gpu" in prepare
+    assert "kubectl patch daemonset nvidia-device-plugin-daemonset" in prepare
+    assert "gpu.deploy.operands" not in text(tmp_path, "wave-1/switch.sh")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--driver-release", "team/gpus"), "it shows ai-team/gpus"),
+        (("--driver-release", "$(reboot)"), "is NAMESPACE/NAME or none"),
+        (("--gpu-operator", "latest"), "is a version such as v26.3.1"),
+    ],
+)
+def test_a_flag_that_confirms_nothing_is_refused(
+    tmp_path: Path, flags: tuple[str, str], message: str
+) -> None:
+    result = call(tmp_path, [driver("ai-team")], *flags)
+
+    assert 2 == result.exit_code
+    assert message in result.stderr
+
+
+def test_no_script_reuses_values(tmp_path: Path) -> None:
+    call(tmp_path, [driver("gpus")], "--driver-release", "gpus/gpus")
+
+    for path in (tmp_path / "plan").rglob("*.sh"):
+        assert "--reuse-values" not in path.read_text()

@@ -1,0 +1,353 @@
+"""`drawbridge plan` and `verify --before`: plugins that nobody sees, autoscalers, and GitOps."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from cli.answers.plan.model import Plan
+from cli.inputs.redaction import redact
+from cli.output.kustomize import kustomize_files
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from testing.command import drawbridge
+from testing.migration import (
+    GPU,
+    SHARE,
+    daemon_set,
+    hami_node,
+    namespace,
+    origin,
+    plugin_node,
+    workload,
+)
+from translation.component_statements import Component, Topic, statements_about
+
+Objects = Sequence[Mapping[str, Any]]
+PLUGIN: Final = daemon_set("nvidia-device-plugin")
+MANAGED_PLUGIN: Final = daemon_set("nvidia-gpu-device-plugin")
+MANAGED_PLUGIN["metadata"]["labels"] = {"addonmanager.kubernetes.io/mode": "Reconcile"}
+QUOTA: Final[dict[str, Any]] = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "gpus", "namespace": "team"},
+    "spec": {"hard": {f"requests.{GPU}": "8"}},
+}
+
+
+def planned(tmp_path: Path, objects: Objects, *options: object) -> dict[str, Any]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    result = drawbridge("plan", "--snapshot", file, "-o", tmp_path / "plan", *options)
+    assert result.exit_code in (0, 1), result.stderr
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+    return source.document
+
+
+def before(tmp_path: Path, objects: Objects) -> list[tuple[str, str, str]]:
+    """State, object and message of each check before the first wave."""
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(objects))
+    wave = tmp_path / "plan" / "wave-1"
+    result = drawbridge("verify", "--snapshot", file, "--wave", wave, "--before", "-o", "json")
+    checks = json.loads(result.stdout)["checks"]
+    return [(check["state"], check["object"], check["message"]) for check in checks]
+
+
+def notes(plan: Mapping[str, Any]) -> str:
+    return "\n".join(note for wave in plan["waves"] for note in wave["notes"])
+
+
+def script(tmp_path: Path, name: str) -> str:
+    return (tmp_path / "plan" / name).read_text()
+
+
+# --- plugins --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        ([], "no DaemonSet of its device plugin"),
+        ([MANAGED_PLUGIN], "nvidia-gpu-device-plugin is managed by the cloud"),
+    ],
+    ids=["a plugin that nobody sees", "a plugin of the cloud"],
+)
+def test_a_plugin_that_would_stay_stops_the_wave(
+    tmp_path: Path, objects: Objects, message: str
+) -> None:
+    cluster = [plugin_node("gpu-0"), *objects]
+
+    plan = planned(tmp_path, cluster)
+
+    assert message in notes(plan)
+    assert [] == plan["plugins"]
+    checks = before(tmp_path, cluster)
+    assert any(state == "failed" and message in text for state, _, text in checks)
+
+
+def test_a_label_keeps_such_a_plugin_away(tmp_path: Path) -> None:
+    cluster = [plugin_node("gpu-0"), MANAGED_PLUGIN]
+
+    plan = planned(tmp_path, cluster, "--plugin-label", "example.com/no-plugin=true")
+
+    assert "managed by the cloud" not in notes(plan)
+    label = [
+        line for line in script(tmp_path, "wave-1/switch.sh").splitlines() if " label " in line
+    ]
+    assert "example.com/no-plugin=true" in label[0]
+    assert "example.com/no-plugin-" in script(tmp_path, "wave-1/rollback.sh")
+    assert not any("managed by" in text for _, _, text in before(tmp_path, cluster))
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        [plugin_node("gpu-0"), PLUGIN],
+        [plugin_node("gpu-0", 4, **{"nvidia.com/gpu.deploy.device-plugin": "true"})],
+        [hami_node("hami-0")],
+    ],
+    ids=["a DaemonSet", "the Operator", "HAMi"],
+)
+def test_a_plugin_that_leaves_is_no_news(tmp_path: Path, cluster: Objects) -> None:
+    plan = planned(tmp_path, cluster)
+
+    assert "device plugin is in the cluster" not in notes(plan)
+    assert not any("is in the cluster" in text for _, _, text in before(tmp_path, cluster))
+
+
+def test_where_daemon_sets_cannot_be_read_a_plugin_may_be_there(tmp_path: Path) -> None:
+    cluster = [plugin_node("gpu-0"), origin("daemonsets")]
+    planned(tmp_path, cluster)
+
+    states = [state for state, _, text in before(tmp_path, cluster) if "device plugin" in text]
+
+    assert ["note"] == states
+
+
+@pytest.mark.parametrize("label", ["$(reboot)", "key", "=value", "a=b c"])
+def test_a_plugin_label_is_a_label(tmp_path: Path, label: str) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([plugin_node("gpu-0")]))
+
+    result = drawbridge(
+        *("plan", "--snapshot", file, "-o", tmp_path / "plan", "--plugin-label", label)
+    )
+
+    assert 2 == result.exit_code
+    assert "--plugin-label is KEY=VALUE" in result.stderr
+
+
+# --- autoscalers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pool", "annotation"),
+    [
+        ("karpenter.sh/nodepool", "karpenter.sh/do-not-disrupt"),
+        ("cloud.google.com/gke-nodepool", "cluster-autoscaler.kubernetes.io/scale-down-disabled"),
+        ("eks.amazonaws.com/nodegroup", "cluster-autoscaler.kubernetes.io/scale-down-disabled"),
+    ],
+)
+def test_a_node_of_a_pool_is_kept_while_it_is_empty(
+    tmp_path: Path, pool: str, annotation: str
+) -> None:
+    plan = planned(tmp_path, [plugin_node("gpu-0", 4, **{pool: "a100"}), PLUGIN])
+
+    assert f"node pool {pool}=a100: new nodes come with the device plugin" in notes(plan)
+    assert "nvidia.com/dra-kubelet-plugin=true in the pool" in notes(plan)
+    for name in ("switch", "rollback"):
+        lines = [line.strip() for line in script(tmp_path, f"wave-1/{name}.sh").splitlines()]
+        begin = lines.index(f"kubectl annotate node gpu-0 --overwrite {annotation}=true")
+        end = lines.index(f"kubectl annotate node gpu-0 {annotation}-")
+        assert begin < lines.index("kubectl cordon gpu-0")
+        assert lines.index("kubectl uncordon gpu-0") < end
+
+
+def test_an_annotation_of_somebody_else_stays(tmp_path: Path) -> None:
+    node = plugin_node("gpu-0", 4, **{"karpenter.sh/nodepool": "a100"})
+    node["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+
+    planned(tmp_path, [node, PLUGIN])
+
+    assert "annotate" not in script(tmp_path, "wave-1/switch.sh")
+
+
+def test_a_node_of_no_pool_is_not_annotated(tmp_path: Path) -> None:
+    plan = planned(tmp_path, [plugin_node("gpu-0"), PLUGIN])
+
+    assert "node pool" not in notes(plan)
+    assert "annotate" not in script(tmp_path, "wave-1/switch.sh")
+
+
+# --- GitOps ---------------------------------------------------------------------------------------
+
+MANAGED: Final[tuple[tuple[dict[str, Any], str, str], ...]] = (
+    ({"annotations": {"argocd.argoproj.io/tracking-id": "a:b"}}, "Argo CD", "failed"),
+    ({"labels": {"kustomize.toolkit.fluxcd.io/name": "apps"}}, "Flux", "failed"),
+    ({"labels": {"helm.toolkit.fluxcd.io/name": "apps"}}, "Flux", "failed"),
+    ({"managedFields": [{"manager": "argocd-controller"}]}, "Argo CD", "failed"),
+    ({"annotations": {"meta.helm.sh/release-name": "apps"}}, "Helm", "note"),
+)
+
+
+def cluster_of(metadata: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A cluster whose namespace and quota have such metadata."""
+    team = namespace("team")
+    team["metadata"] |= metadata
+    quota = {**QUOTA, "metadata": {**QUOTA["metadata"], **metadata}}
+    return [
+        hami_node("hami-0"),
+        hami_node("hami-1"),
+        team,
+        quota,
+        *workload("web", SHARE, ["hami-0"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "manager", "state"), MANAGED, ids=lambda value: str(value)[:60]
+)
+def test_what_gitops_would_take_back_is_named(
+    tmp_path: Path, metadata: Mapping[str, Any], manager: str, state: str
+) -> None:
+    cluster = cluster_of(metadata)
+
+    plan = planned(tmp_path, cluster)
+
+    references = {"Namespace//team": manager, "ResourceQuota/team/gpus": manager}
+    assert references == plan["managed"]
+    assert f"Namespace/team is managed by {manager}" in notes(plan)
+    states = {name: state for state, name, text in before(tmp_path, cluster) if manager in text}
+    assert dict.fromkeys(references, state) == states
+
+
+def test_an_object_of_nobody_is_no_news(tmp_path: Path) -> None:
+    cluster = cluster_of({"managedFields": [{"manager": "kubectl"}]})
+
+    plan = planned(tmp_path, cluster)
+
+    assert {} == plan["managed"]
+    assert not any("managed by" in text for _, _, text in before(tmp_path, cluster))
+
+
+def test_the_managers_are_in_a_snapshot_and_nothing_else_of_their_fields() -> None:
+    fields = [
+        {"manager": "kubectl", "fieldsV1": {}},
+        {"manager": "kustomize-controller", "fieldsV1": {"f:metadata": {}}},
+    ]
+    team = redact({**namespace("team"), "metadata": {"name": "team", "managedFields": fields}})
+
+    assert [{"manager": "kustomize-controller"}] == team["metadata"]["managedFields"]
+
+
+def test_patches_for_a_repository_take_the_place_of_kubectl(tmp_path: Path) -> None:
+    cluster = [
+        *cluster_of(MANAGED[0][0]),
+        *(plugin_node("gpu-0"), plugin_node("gpu-1"), PLUGIN, namespace("research")),
+        *workload("train", {GPU: "1"}, ["gpu-0"], namespace="research"),
+    ]
+
+    plan = planned(tmp_path, cluster, "--format", "kustomize", "--wave-nodes", 1)
+
+    folder = tmp_path / "plan" / "kustomize"
+    patches = {
+        (source.kind, source.name): source.document
+        for path in sorted(folder.rglob("*.yaml"))
+        for source in read_paths([str(path)])
+        if source.kind != "Component"
+    }
+    (component,) = read_paths([str(folder / "prepare" / "kustomization.yaml")])
+    targets = {entry["path"]: entry["target"] for entry in component.document["patches"]}
+    assert {
+        "resourcequota.team.gpus.yaml": {
+            "kind": "ResourceQuota",
+            "name": "gpus",
+            "namespace": "team",
+        },
+        "daemonset.kube-system.nvidia-device-plugin.yaml": {
+            "kind": "DaemonSet",
+            "name": "nvidia-device-plugin",
+            "namespace": "kube-system",
+        },
+        "deviceclass.gpu.nvidia.com.yaml": {
+            "kind": "DeviceClass",
+            "name": r"gpu\.nvidia\.com",
+        },
+    } == targets
+    label = {"drawbridge.internal/translate": "true"}
+    assert label == patches["Namespace", "team"]["metadata"]["labels"]
+    assert "deviceclass" in " ".join(patches["ResourceQuota", "gpus"]["spec"]["hard"])
+    assert "affinity" in patches["DaemonSet", "nvidia-device-plugin"]["spec"]["template"]["spec"]
+    # A quota counts claims before the first pod has one; a label comes after its wave's nodes.
+    assert (folder / "prepare" / "resourcequota.team.gpus.yaml").is_file()
+    number = next(wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    assert (folder / f"wave-{number}" / "namespace.team.yaml").is_file()
+    switch = script(tmp_path, f"wave-{number}/switch.sh")
+    assert "kubectl label namespace" not in switch
+    assert "kubectl apply" not in switch
+    wait = r"'--for=jsonpath={.metadata.labels.drawbridge\.internal/translate}=true'"
+    assert f"kubectl wait namespace/team --timeout=1h {wait}" in switch
+    assert "kubectl patch" not in script(tmp_path, "prepare.sh")
+    assert "kubectl label namespace" not in script(tmp_path, f"wave-{number}/rollback.sh")
+    rollback = script(tmp_path, f"wave-{number}/rollback.sh")
+    assert (
+        'labelled="$(kubectl get namespaces --selector=kubernetes.io/metadata.name=team,'
+        in rollback
+    )
+    assert "failed" not in {
+        state for state, name, _ in before(tmp_path, cluster) if name.startswith("Namespace")
+    }
+    # Such a plan may be made again.
+    planned(tmp_path, cluster, "--wave-nodes", 1)
+    assert not folder.exists()
+
+
+def test_a_class_with_a_hostile_name_is_in_no_path(tmp_path: Path) -> None:
+    document = planned(tmp_path, [plugin_node("gpu-0"), PLUGIN], "--format", "kustomize")
+    classes = {GPU: "../../../escaped", "nvidia.com/mig-1g.5gb": "mig"}
+    plan = msgspec.structs.replace(msgspec.convert(document, Plan), mapped_classes=classes)
+
+    files = kustomize_files(plan, {})
+
+    assert "kustomize/prepare/deviceclass.mig.yaml" in files
+    assert not any(".." in path for path in files)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck_finds_nothing_in_the_scripts_of_a_repository(tmp_path: Path) -> None:
+    node = plugin_node("gpu-0", 4, **{"karpenter.sh/nodepool": "a100"})
+    planned(tmp_path, [*cluster_of(MANAGED[0][0]), node, PLUGIN], "--format", "kustomize")
+
+    paths = list((tmp_path / "plan").rglob("*.sh"))
+    checked = subprocess.run(
+        ["shellcheck", "-x", *paths], capture_output=True, text=True, check=False
+    )
+
+    assert "" == checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("pool", "component"),
+    [
+        ("karpenter.sh/nodepool", Component.KARPENTER),
+        ("cloud.google.com/gke-nodepool", Component.CLUSTER_AUTOSCALER),
+    ],
+)
+def test_what_an_autoscaler_does_with_claims_is_told_once(
+    tmp_path: Path, pool: str, component: Component
+) -> None:
+    nodes = [plugin_node(name, 4, **{pool: "a100"}) for name in ("gpu-0", "gpu-1")]
+
+    plan = planned(tmp_path, [*nodes, PLUGIN], "--wave-nodes", 1)
+
+    first, second = plan["waves"]
+    for statement in statements_about(component, Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO):
+        note = f"{statement.sentence} [{statement.source}]"
+        assert note in first["notes"]
+        assert note not in second["notes"]

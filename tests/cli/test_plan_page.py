@@ -1,0 +1,96 @@
+"""The page of `drawbridge plan` for the meeting that decides."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.html_pages import Outline
+from testing.migration import GPU, plugin_node, workload
+from testing.plan import call, document
+
+CLUSTER = [
+    *(plugin_node(f"gpu-{number}") for number in range(3)),
+    *workload("web", {GPU: "2"}, ["gpu-0", "gpu-1"]),
+]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    result = call(tmp_path, CLUSTER, "--wave-nodes", 2, "--page", tmp_path / "meeting.html")
+    assert 0 == result.exit_code, result.stderr
+    return (tmp_path / "meeting.html").read_text()
+
+
+def shown(text: str) -> str:
+    return " ".join(" ".join(Outline(text).texts).split())
+
+
+def test_the_folder_has_the_page_too(tmp_path: Path, page: str) -> None:
+    assert page == (tmp_path / "plan" / "plan.html").read_text()
+    # A plan replaces an older one with its page.
+    assert 0 == call(tmp_path, CLUSTER).exit_code
+
+
+def test_the_page_alone_is_all_that_is_written(tmp_path: Path) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml(CLUSTER))
+
+    result = drawbridge("plan", "--snapshot", snapshot, "--page", tmp_path / "meeting.html")
+
+    assert 0 == result.exit_code, result.stderr
+    assert {"cluster.yaml", "meeting.html"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_without_a_place_to_write_to_the_call_is_wrong(tmp_path: Path) -> None:
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(dump_yaml(CLUSTER))
+
+    result = drawbridge("plan", "--snapshot", snapshot)
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert "--page" in result.stderr
+
+
+def test_each_wave_has_its_devices_before_during_and_after(tmp_path: Path, page: str) -> None:
+    (first, *_) = document(tmp_path)["waves"]
+    names = [node["name"] for node in first["nodes"]]
+    section = page[page.index('id="wave-1"') :].partition("</section>")[0]
+    cells = {
+        name: [
+            " ".join(" ".join(Outline(cell).texts).split())
+            for cell in re.findall(r"<td>(.*?)</td>", rest)
+        ]
+        for name, rest in re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', section)
+    }
+
+    assert set(names) <= cells.keys()
+    for name in names:
+        before, during, after = cells[name]
+        assert before.startswith("device plugin")
+        assert "drained" == during
+        assert after.startswith("DRA driver")
+    assert any(before.endswith("2 of 4 in use") for before, _, _ in cells.values())
+
+
+def test_evicted_pods_are_named(tmp_path: Path, page: str) -> None:
+    evicting = [wave for wave in document(tmp_path)["waves"] if wave["movedPods"]]
+
+    assert evicting
+    for wave in evicting:
+        section = page[page.index(f'id="wave-{wave["wave"]}"') :].partition("</section>")[0]
+        assert f"Deployment/team/web: {wave['movedPods']} pod" in shown(section)
+
+
+def test_risks_and_what_is_held_are_told(tmp_path: Path) -> None:
+    full = [plugin_node("gpu-0"), *workload("web", {GPU: "4"}, ["gpu-0"])]
+
+    result = call(tmp_path, full, "--page", tmp_path / "page.html")
+
+    text = shown((tmp_path / "page.html").read_text())
+    assert 1 == result.exit_code
+    assert "Node/gpu-0" in text
+    assert "1 pod has no devices: 1 of Deployment/team/web" in text
+    assert "There is no wave." in text

@@ -1,0 +1,199 @@
+"""`drawbridge plan`: namespaces that move in parts, nodes in vain, and nodes to spare."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.plan import Objects, call, document, held_objects, planned, script, waves
+
+WHOLE: Final = {GPU: "1", "nvidia.com/gpumem": "40960"}
+"""A share that nothing fits beside."""
+LABEL: Final = "drawbridge.internal/translate"
+
+
+def one_namespace(nodes: int, gpus: int, workloads: int, kind: str = "Deployment") -> Objects:
+    """HAMi's nodes, of which the first ones are full of the workloads of one namespace."""
+    return [
+        *(hami_node(f"h{number:02}", gpus) for number in range(nodes)),
+        *itertools.chain.from_iterable(
+            workload(
+                f"web-{number:02}", WHOLE, [f"h{number // gpus:02}"], namespace="ml", kind=kind
+            )
+            for number in range(workloads)
+        ),
+    ]
+
+
+def moved_workloads(wave: Mapping[str, Any]) -> list[str]:
+    return [entry["object"] for entry in wave["workloads"]]
+
+
+# --- nodes in vain --------------------------------------------------------------------------------
+
+
+def test_one_namespace_with_sixty_percent_of_the_devices_moves_in_parts(tmp_path: Path) -> None:
+    plan = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
+
+    assert {} == held_objects(plan)
+    assert 16 == sum(len(wave["nodes"]) for wave in plan["waves"])
+    moved = [moved_workloads(wave) for wave in plan["waves"]]
+    assert 38 == len(set().union(*moved)) == sum(map(len, moved))
+    # The devices of the first wave are of use at once.
+    assert moved[0]
+    assert ["ml"] == [name for wave in plan["waves"] for name in wave["namespaces"]]
+
+
+def test_a_namespace_that_cannot_be_divided_converts_no_node(tmp_path: Path) -> None:
+    nodes = [hami_node(f"h{number:02}", 4) for number in range(16)]
+    on_nodes = [f"h{number // 4:02}" for number in range(38)]
+
+    result = call(tmp_path, [*nodes, *workload("web", WHOLE, on_nodes)], "--wave-nodes", 4)
+
+    held = held_objects(document(tmp_path))
+    assert (1, []) == (result.exit_code, waves(document(tmp_path)))
+    assert {*(f"Node//h{number:02}" for number in range(16)), "Namespace//team"} == held.keys()
+    assert "no pod with claims would use its devices" in held["Node//h15"]
+
+
+def test_nodes_of_another_system_are_not_in_vain(tmp_path: Path) -> None:
+    """No pod of HAMi could use them, and those of the plugin find them before and after."""
+    full = [hami_node("hami-0"), *workload("web", WHOLE, ["hami-0", "hami-0"])]
+
+    plan = planned(tmp_path, [plugin_node("gpu-0"), *full])
+
+    assert [(["gpu-0"], [])] == waves(plan)
+    assert "Node//hami-0" in held_objects(plan)
+
+
+@pytest.mark.parametrize("kind", ["Job", "DaemonSet"])
+def test_what_has_no_rollout_moves_with_the_rest(tmp_path: Path, kind: str) -> None:
+    objects = [*one_namespace(6, 2, 6), *workload("other", SHARE, ["h03"], namespace="ml")]
+    objects[-2]["kind"] = kind  # type: ignore[index]
+    for entry in objects:
+        for owner in entry.get("metadata", {}).get("ownerReferences", ()):
+            owner["kind"] = kind if owner["name"] == "other" else owner["kind"]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2)
+
+    for wave in plan["waves"]:
+        for part in wave["partialNamespaces"]:
+            assert not [name for name in part["workloads"] if name.startswith(kind)]
+
+
+# --- namespaces that move in parts ----------------------------------------------------------------
+
+
+def test_the_scripts_of_a_part_label_templates_and_take_the_labels_back(tmp_path: Path) -> None:
+    plan = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
+    first, second, *_ = plan["waves"]
+    (part,) = first["partialNamespaces"]
+    name = part["workloads"][0].split("/")[2]
+
+    switch, rollback = script(tmp_path, "switch"), script(tmp_path, "rollback")
+
+    assert f"kubectl label namespace ml {LABEL}=selected --overwrite" in switch
+    patch = f'{{"spec": {{"template": {{"metadata": {{"labels": {{"{LABEL}": %s}}}}}}}}}}'
+    patched = f"kubectl patch deployment/{name} --namespace=ml --type=merge '--patch={patch}'"
+    assert patched % '"true"' in switch
+    # The patch is the rollout.
+    assert "rollout restart" not in switch
+    assert f"kubectl label namespace ml {LABEL}-" in rollback
+    assert rollback.index(patched % "null") < rollback.index("kubectl drain")
+    # The second part leaves the label of the first one.
+    assert ["ml"] == second["formerlySelective"]
+    assert f"{LABEL}=selected --overwrite" in script(tmp_path, "rollback", 2)
+
+
+def test_a_repository_gets_the_labels_of_parts(tmp_path: Path) -> None:
+    objects = one_namespace(16, 4, 38)
+    plan = planned(tmp_path, objects, "--wave-nodes", 4, "--format", "kustomize")
+
+    (part,) = plan["waves"][0]["partialNamespaces"]
+    _, namespace_name, name = part["workloads"][0].split("/")
+    step = tmp_path / "plan" / "kustomize" / "wave-1"
+    path = ".metadata.labels.drawbridge\\.internal/translate"
+    switch, rollback = script(tmp_path, "switch", 1), script(tmp_path, "rollback", 1)
+    assert f"{LABEL}: selected" in (step / f"namespace.{namespace_name}.yaml").read_text()
+    template = (step / f"deployment.{namespace_name}.{name}.yaml").read_text()
+    assert f'{LABEL}: "true"' in template
+    assert f"'--for=jsonpath={{{path}}}=selected'" in switch
+    assert f"'--for=jsonpath={{.spec.template{path}}}=true'" in switch
+    assert f"'--output=jsonpath={{.spec.template{path}}}'" in rollback
+    assert "kubectl label namespace" not in switch + rollback
+    assert "kubectl patch" not in switch + rollback
+
+
+def test_the_last_part_opts_the_namespace_in(tmp_path: Path) -> None:
+    plan = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
+    number, last = next(
+        (wave["wave"], wave) for wave in plan["waves"] if wave["namespaces"] == ["ml"]
+    )
+
+    switch, rollback = script(tmp_path, "switch", number), script(tmp_path, "rollback", number)
+
+    assert f"kubectl label namespace ml {LABEL}=true --overwrite" in switch
+    assert "kubectl rollout restart --namespace=ml" in switch
+    assert f"kubectl label namespace ml {LABEL}=selected --overwrite" in rollback
+    earlier = {
+        name
+        for wave in plan["waves"][: number - 1]
+        for part in wave["partialNamespaces"]
+        for name in part["workloads"]
+    }
+    assert not earlier & set(moved_workloads(last))
+
+
+def test_a_plan_goes_on_where_a_namespace_has_moved_in_part(tmp_path: Path) -> None:
+    """The first half has claims already, on nodes that are switched."""
+    objects = [*one_namespace(4, 2, 4), namespace("ml", {LABEL: "selected"})]
+    for entry in objects:
+        if entry["kind"] == "Deployment" and entry["metadata"]["name"] in {"web-00", "web-01"}:
+            entry["spec"]["template"]["metadata"]["labels"][LABEL] = "true"
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 2)
+
+    assert {} == held_objects(plan)
+    moved = {name for wave in plan["waves"] for name in moved_workloads(wave)}
+    assert {"Deployment/ml/web-02", "Deployment/ml/web-03"} == moved
+
+
+def test_the_table_says_who_may_use_what_is_free(tmp_path: Path) -> None:
+    result = call(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4)
+
+    head, first, *_ = result.stdout.splitlines()
+    (*_, free_keys, free_claims) = head.partition("MOVED PODS  ")[2].split("  ")
+    assert ["FREE FOR KEYS", "FREE FOR CLAIMS"] == [free_keys, free_claims]
+    assert "ml (13 workloads)" in first
+    assert "26 -> 23" in first
+    assert "0 -> 3" in first
+
+
+# --- nodes to spare -------------------------------------------------------------------------------
+
+
+def test_each_side_can_lose_its_largest_node(tmp_path: Path) -> None:
+    plan = planned(tmp_path, one_namespace(16, 4, 38), "--wave-nodes", 4, "--spare-nodes", 1)
+
+    assert {} == held_objects(plan)
+    assert 1 == plan["spareNodes"]
+    switched, moved = 0, 0
+    for wave in plan["waves"]:
+        switched += len(wave["nodes"])
+        moved += len(wave["workloads"])
+        # All nodes are equal, and a pod has a whole device.
+        for nodes, pods in ((switched, moved), (16 - switched, 38 - moved)):
+            assert not pods or pods <= (nodes - 1) * 4, wave["wave"]
+
+
+def test_without_a_node_to_spare_it_is_held_and_says_how_to_do_without(tmp_path: Path) -> None:
+    tight = [hami_node("h00"), hami_node("h01"), *workload("web", WHOLE, ["h00", "h00"])]
+
+    plan = planned(tmp_path, tight, "--wave-nodes", 1, "--spare-nodes", 1)
+
+    assert [] == plan["waves"]
+    assert all("--spare-nodes 0" in entry["fix"] for entry in plan["held"])
+    assert [2] == [len(planned(tmp_path, tight, "--wave-nodes", 1, "--spare-nodes", 0)["waves"])]

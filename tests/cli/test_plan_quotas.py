@@ -1,0 +1,38 @@
+"""The ResourceQuotas of `drawbridge plan`: what they allow after a wave, and what its script says of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kube.manifests.reader import read_paths
+from testing.migration import GPU, SHARE, hami_node, workload
+from testing.plan import planned, script
+
+_NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+_HAMI: Final = "hami-core-gpu.project-hami.io.deviceclass.resource.k8s.io/devices"
+
+
+def _quota() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": {f"requests.{GPU}": "8"}},
+    }
+
+
+def _wave_of(plan: Mapping[str, Any], namespace: str) -> int:
+    return int(next(wave["wave"] for wave in plan["waves"] if namespace in wave["namespaces"]))
+
+
+def test_claims_of_a_namespace_may_have_no_more_than_its_old_line(tmp_path: Path) -> None:
+    nodes = [hami_node("hami-0"), hami_node("hami-1")]
+
+    plan = planned(tmp_path, [*nodes, _quota(), *workload("web", SHARE, ["hami-0"] * 2)])
+
+    (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
+    hard = source.document["spec"]["hard"]
+    assert ("3", "5") == (hard[_NVIDIA], hard[_HAMI])
+    switch = script(tmp_path, "switch", _wave_of(plan, "team"))
+    assert "limits hold for both" not in switch
+    assert f"# requests.{GPU}: pods with the key 8, claims 8 (3 of class" in switch

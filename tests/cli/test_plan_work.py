@@ -1,0 +1,369 @@
+"""`drawbridge plan` and `verify --before`: work that an eviction would destroy is waited for."""
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cli.inputs.redaction import redact
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_paths
+from testing.command import drawbridge
+from testing.migration import GPU, namespace, plugin_node, workload
+
+Objects = Sequence[Mapping[str, Any]]
+SINCE: Final = "2026-11-20T10:00:00Z"
+NODES: Final = tuple(plugin_node(f"gpu-{number}") for number in range(3))
+IGNORED: Final = {
+    "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+}
+EXIT_CODES: Final = {
+    "rules": [
+        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [42]}},
+        *IGNORED["rules"],
+    ]
+}
+
+
+def job(node: str = "gpu-0", restart: str = "Never", **spec: Any) -> list[dict[str, Any]]:
+    """A Job with a pod that runs, and what its spec has."""
+    owner, pod = workload("train", {GPU: "1"}, [node], kind="Job", restartPolicy=restart)
+    owner["apiVersion"] = pod["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    del owner["spec"]["replicas"]
+    owner["spec"] |= spec
+    pod["status"] = {"phase": "Running", "startTime": SINCE}
+    return [owner, pod]
+
+
+def service(
+    notes: Mapping[str, str] | None = None, kind: str = "Deployment", **spec: Any
+) -> list[dict[str, Any]]:
+    """A workload with a pod that runs on gpu-0."""
+    owner, pod = workload("web", {GPU: "1"}, ["gpu-0"], kind=kind, **spec)
+    pod["metadata"]["annotations"] = dict(notes or {})
+    return [owner, pod]
+
+
+def planned(tmp_path: Path, objects: Objects, *options: object) -> Mapping[str, Any]:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml([*NODES, namespace("team"), *objects]))
+    result = drawbridge(
+        "plan", "--snapshot", file, "--wave-nodes", 1, "-o", tmp_path / "plan", *options
+    )
+    assert result.exit_code in (0, 1), result.stderr
+    (source,) = read_paths([str(tmp_path / "plan" / "plan.yaml")])
+    return source.document
+
+
+def works(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [work for wave in plan["waves"] for work in wave["work"]]
+
+
+def before(tmp_path: Path, objects: Objects, node: str = "gpu-0") -> tuple[int, list[str]]:
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml([*NODES, *objects]))
+    result = drawbridge("verify", "--snapshot", file, "--node", node, "--before", "-o", "json")
+    checks = json.loads(result.stdout)["checks"]
+    return result.exit_code, [f"{check['object']}: {check['message']}" for check in checks]
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        (job(backoffLimit=0), "it runs to its end (restartPolicy Never)"),
+        (job(restart="OnFailure"), "it runs to its end (restartPolicy OnFailure)"),
+        (job(podFailurePolicy=EXIT_CODES), "it runs to its end (restartPolicy Never)"),
+        (
+            workload("step", {}, ["gpu-0"], kind="Workflow", restartPolicy="Never")[1:],
+            "it runs to its end",
+        ),
+        (
+            service({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}),
+            "cluster-autoscaler.kubernetes.io/safe-to-evict is false",
+        ),
+        (service({"karpenter.sh/do-not-disrupt": "true"}), "karpenter.sh/do-not-disrupt is true"),
+    ],
+    ids=[
+        "a Job that fails at the first eviction",
+        "a Job whose containers restart",
+        "a Job whose policy counts the exit code first",
+        "a pod of another controller that ends",
+        "a pod that the autoscaler has to leave",
+        "a pod that Karpenter has to leave",
+    ],
+)
+def test_work_is_waited_for_and_its_node_comes_last(
+    tmp_path: Path, objects: Objects, reason: str
+) -> None:
+    plan = planned(tmp_path, objects)
+
+    (work,) = works(plan)
+    assert (True, "gpu-0") == (work["waits"], work["node"])
+    assert work["reasons"][0].startswith(reason)
+    assert ["gpu-0"] == [node["name"] for node in plan["waves"][-1]["nodes"]]
+    assert any("would lose work" in note for note in plan["waves"][-1]["notes"])
+    number = len(plan["waves"])
+    for name in ("switch", "rollback"):
+        script = (tmp_path / "plan" / f"wave-{number}" / f"{name}.sh").read_text()
+        assert script.index("finish_work gpu-0") < script.index("kubectl drain gpu-0")
+        assert script.index("kubectl cordon gpu-0") < script.index("finish_work gpu-0")
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert f"- wave {number}, waited for: {work['pod']} of " in page
+    status, checks = before(tmp_path, objects)
+    assert 1 == status
+    assert reason in checks[0]
+
+
+def test_a_job_is_named_with_age_limit_and_policy(tmp_path: Path) -> None:
+    (work,) = works(planned(tmp_path, job(backoffLimit=0, podFailurePolicy=EXIT_CODES)))
+
+    assert (SINCE, 0, "may count an exit code", "Job/team/train") == (
+        work["since"],
+        work["backoffLimit"],
+        work["podFailurePolicy"],
+        work["owner"],
+    )
+    page = (tmp_path / "plan" / "README.md").read_text()
+    assert f"since {SINCE}, backoffLimit 0, podFailurePolicy may count an exit code" in page
+
+
+def bound_volume() -> list[dict[str, Any]]:
+    """A claim whose volume is on one node."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In"}]}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": "team"},
+            "spec": {"volumeName": "disk-0"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "disk-0"},
+            "spec": {"csi": {}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        (job(podFailurePolicy=IGNORED), "it runs to its end (restartPolicy Never)"),
+        (
+            service(volumes=[{"name": "cache", "emptyDir": {}}]),
+            "what is in its emptyDir cache is lost",
+        ),
+        (
+            [
+                *service(volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]),
+                *bound_volume(),
+            ],
+            "its PersistentVolume disk-0 stays on the node, so it waits until that is back",
+        ),
+    ],
+    ids=["a Job that ignores disruptions", "an emptyDir", "a volume of the node"],
+)
+def test_what_is_lost_without_a_wait_is_listed(
+    tmp_path: Path, objects: Objects, reason: str
+) -> None:
+    plan = planned(tmp_path, objects)
+
+    (work,) = works(plan)
+    assert (False, [reason]) == (work["waits"], work["reasons"])
+    assert (0, ["Node//gpu-0: no pod would lose its work"]) == before(tmp_path, objects)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        service(),
+        service(volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}]),
+        service(kind="DaemonSet", restartPolicy="Never"),
+        [job()[0], {**job()[1], "status": {"phase": "Succeeded"}}],
+    ],
+    ids=["a Deployment", "memory", "a DaemonSet", "a Job that has ended"],
+)
+def test_what_loses_nothing_is_not_listed(tmp_path: Path, objects: Objects) -> None:
+    assert [] == works(planned(tmp_path, objects))
+    assert 0 == before(tmp_path, objects)[0]
+
+
+def test_a_bare_pod_that_ends_is_waited_for(tmp_path: Path) -> None:
+    _, pod = job()
+    del pod["metadata"]["ownerReferences"]
+
+    plan = planned(tmp_path, [pod])
+
+    (work,) = works(plan)
+    assert ("", True) == (work["owner"], work["waits"])
+    assert not any("kubectl drain stops" in note for note in plan["waves"][-1]["notes"])
+
+
+def test_the_checks_before_a_wave_name_its_work(tmp_path: Path) -> None:
+    plan = planned(tmp_path, job())
+    wave = tmp_path / "plan" / f"wave-{len(plan['waves'])}"
+
+    result = drawbridge(
+        *("verify", "--snapshot", tmp_path / "cluster.yaml", "--wave", wave, "--before"),
+        *("-o", "json"),
+    )
+
+    checks = json.loads(result.stdout)["checks"]
+    (check,) = [check for check in checks if check["object"] == "Pod/team/train-0"]
+    assert "note" == check["state"]
+    assert "switch.sh waits for it: of Job/team/train on gpu-0" in check["message"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--before",), ("--node", "a", "--before", "--expect-devices", 1)],
+)
+def test_before_is_about_a_wave_or_a_node(tmp_path: Path, flags: tuple[object, ...]) -> None:
+    file = tmp_path / "now.yaml"
+    file.write_text(dump_yaml(NODES))
+
+    assert 2 == drawbridge("verify", "--snapshot", file, *flags).exit_code
+
+
+def test_a_snapshot_has_of_volumes_what_a_plan_reads() -> None:
+    volumes = [
+        {"name": "cache", "emptyDir": {"sizeLimit": "1Gi"}},
+        {"name": "password", "secret": {"secretName": "s"}},
+    ]
+    pod = redact({**service(volumes=volumes)[1]})
+    volume = redact(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "disk"},
+            "spec": {"csi": {"volumeAttributes": {"password": "p"}}, "local": {"path": "/a"}},
+        }
+    )
+
+    assert [volumes[0], {"name": "password"}] == pod["spec"]["volumes"]
+    assert {"local": {"path": "/a"}} == volume["spec"]
+
+
+# --- the scripts ----------------------------------------------------------------------------------
+
+
+class Runbook:
+    """The switch of a wave of two nodes, with commands that note how they were called."""
+
+    def __init__(self, tmp_path: Path, answers: Sequence[int]) -> None:
+        planned(tmp_path, job("gpu-1"), "--wave-nodes", 2)
+        self.calls = tmp_path / "calls"
+        self.script = tmp_path / "plan" / "wave-2" / "switch.sh"
+        self.bin = tmp_path / "bin"
+        self.bin.mkdir()
+        (tmp_path / "answers").write_text("".join(f"{answer}\n" for answer in answers))
+        for program in ("kubectl", "helm"):
+            self._write(program, "")
+        # Each question about work is answered by the next line; later ones find no work.
+        self._write(
+            "drawbridge",
+            'case "$*" in *--before*)\n'
+            f"status=$(head -n 1 {tmp_path}/answers)\n"
+            f"sed -i 1d {tmp_path}/answers\n"
+            'exit "${status:-0}";; esac\n',
+        )
+
+    def _write(self, program: str, rest: str) -> None:
+        text = f'#!/bin/sh\necho {program} "$@" >> {self.calls}\n{rest}'
+        (self.bin / program).write_text(text)
+        (self.bin / program).chmod(0o755)
+
+    def run(self, *arguments: str, typed: str | None = None) -> tuple[int, str]:
+        """Return the status and what was printed; what is typed comes from a terminal."""
+        environment = {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+        if typed is None:
+            ran = subprocess.run(
+                [self.script, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            return ran.returncode, ran.stdout + ran.stderr
+        terminal, end = pty.openpty()
+        os.write(terminal, typed.encode())
+        ran = subprocess.run(
+            [self.script, *arguments],
+            env=environment,
+            stdin=end,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        os.close(terminal)
+        os.close(end)
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def lines(self, *starts: str) -> list[str]:
+        return [
+            line
+            for line in self.calls.read_text().splitlines()
+            if line.startswith(tuple(starts)) and "current-context" not in line
+        ]
+
+
+def test_without_an_answer_the_nodes_are_uncordoned_and_none_is_drained(tmp_path: Path) -> None:
+    runbook = Runbook(tmp_path, [1])
+
+    status, text = runbook.run()
+
+    assert 1 == status
+    assert "--job-timeout DURATION waits for them, --evict-jobs evicts them" in text
+    assert "given up; uncordoned: gpu-1" in text
+    assert [] == runbook.lines("kubectl drain", "kubectl label")
+    assert ["kubectl cordon gpu-1", "kubectl uncordon gpu-1"] == runbook.lines("kubectl")
+    assert ["drawbridge verify --live --node=gpu-1 --before"] == runbook.lines("drawbridge")
+
+
+@pytest.mark.parametrize("status", [2, 127])
+def test_work_that_cannot_be_read_is_not_evicted(tmp_path: Path, status: int) -> None:
+    runbook = Runbook(tmp_path, [status])
+
+    assert 1 == runbook.run(typed="e\n")[0]
+    assert [] == runbook.lines("kubectl drain")
+
+
+def test_a_timeout_waits_for_the_work(tmp_path: Path) -> None:
+    runbook = Runbook(tmp_path, [0])
+
+    status, text = runbook.run("--job-timeout", "6h")
+
+    assert 0 == status, text
+    question = "drawbridge verify --live --node=gpu-1 --before --wait=6h"
+    assert question in runbook.lines("drawbridge")
+    assert 1 == len(runbook.lines("kubectl drain"))
+
+
+def test_a_person_may_wait_and_then_evict(tmp_path: Path) -> None:
+    runbook = Runbook(tmp_path, [1, 1])
+
+    status, text = runbook.run(typed="w\ne\n")
+
+    assert 0 == status, text
+    assert runbook.lines("drawbridge")[:2] == [
+        "drawbridge verify --live --node=gpu-1 --before",
+        "drawbridge verify --live --node=gpu-1 --before --wait=30m",
+    ]
+    assert 1 == len(runbook.lines("kubectl drain"))
+
+
+def test_jobs_are_evicted_on_demand(tmp_path: Path) -> None:
+    runbook = Runbook(tmp_path, [1])
+
+    status, text = runbook.run("--evict-jobs")
+
+    assert 0 == status, text
+    assert not any("--before" in line for line in runbook.lines("drawbridge"))
+    assert 1 == len(runbook.lines("kubectl drain"))

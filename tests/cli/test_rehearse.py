@@ -1,0 +1,134 @@
+"""`drawbridge rehearse`, up to the control plane: what it takes over of a cluster, and what it prints."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+
+from cli.answers.rehearsal.documents import node, pod_template, workload
+from cli.commands import rehearse
+from cli.output.formats import Report, format_document
+from cli.output.html.rehearse_page import format_rehearsal_page
+from cli.output.rehearse_text import format_rehearsal
+from testing.command import EXAMPLES, ROOT, drawbridge
+from testing.rehearsals import FAILED
+
+FLEET = EXAMPLES / "migration" / "fleet.yaml"
+
+
+def test_a_pod_keeps_what_decides_about_devices_and_places_and_nothing_else() -> None:
+    template = {
+        "metadata": {"labels": {"app": "web"}, "annotations": {"note": "x"}, "name": "web"},
+        "spec": {
+            "nodeSelector": {"gpu": "on"},
+            "serviceAccountName": "admin",
+            "priorityClassName": "unknown",
+            "volumes": [
+                {"name": "s", "secret": {"secretName": "key"}},
+                {"name": "e", "emptyDir": {}},
+            ],
+            "containers": [
+                {"name": "c", "env": [{"name": "KEY", "value": "secret"}], "resources": {}}
+            ],
+        },
+    }
+
+    created = pod_template(template, frozenset(), "Deployment")
+
+    assert {"labels": {"app": "web"}, "annotations": {"note": "x"}} == created["metadata"]
+    assert "secret" not in msgspec.json.encode(created).decode()
+    assert {
+        "nodeSelector": {"gpu": "on"},
+        "volumes": [{"name": "e", "emptyDir": {}}],
+        "containers": [{"name": "c", "image": "registry.internal/app:1"}],
+        "terminationGracePeriodSeconds": 0,
+    } == created["spec"]
+
+
+def test_a_workload_selects_its_pods_by_a_label_of_the_rehearsal() -> None:
+    spec = {"replicas": 2, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {}}}
+    document = {"kind": "Deployment", "metadata": {"name": "web", "uid": "u"}, "spec": spec}
+
+    created = workload(document, frozenset())
+
+    labels = created["spec"]["template"]["metadata"]["labels"]
+    assert labels.items() >= created["spec"]["selector"]["matchLabels"].items()
+    assert ({"name": "web"}, 2) == (created["metadata"], created["spec"]["replicas"])
+
+
+def test_the_work_of_a_job_goes_on_until_its_node_is_cordoned() -> None:
+    spec = {"backoffLimit": 0, "template": {"spec": {}}}
+    document = {"kind": "Job", "metadata": {"name": "train"}, "spec": spec}
+
+    created = workload(document, frozenset())["spec"]
+
+    assert (0, "Never") == (created["backoffLimit"], created["template"]["spec"]["restartPolicy"])
+    assert {"ends": "cordoned"} == created["template"]["metadata"]["labels"]
+
+
+def test_a_node_is_played_by_kwok_and_offers_the_same_devices() -> None:
+    taints = [{"key": "node.kubernetes.io/not-ready"}, {"key": "gpu", "effect": "NoSchedule"}]
+    document = {
+        "metadata": {"name": "n", "resourceVersion": "1"},
+        "spec": {"taints": taints, "podCIDR": "10.0.0.0/24"},
+        "status": {"allocatable": {"nvidia.com/gpu": "8"}, "addresses": []},
+    }
+
+    created = node(document)
+
+    assert {"kwok.x-k8s.io/node": "fake"} == created["metadata"]["annotations"]
+    assert {"taints": [taints[1]]} == created["spec"]
+    assert "8" == created["status"]["allocatable"]["nvidia.com/gpu"]
+
+
+def test_without_a_checkout_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearse, "_PROGRAM", Path("nowhere", "rehearse.py"))
+
+    result = drawbridge("rehearse", "--snapshot", FLEET)
+
+    assert 2 == result.exit_code
+    assert "" == result.stdout
+    assert "Run it from a checkout" in result.stderr
+    assert "--binaries DIR" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--snapshot", FLEET]])
+def test_a_call_that_cannot_be_rehearsed_is_wrong(flags: list[object]) -> None:
+    """Without a snapshot, and with a plan whose scripts would stop for a person."""
+    result = drawbridge("rehearse", *flags)
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert ("--gpu-operator" if flags else "--snapshot") in result.stderr
+
+
+def test_the_text_names_where_it_stopped_and_what_it_broke() -> None:
+    text = format_rehearsal(FAILED, 100)
+
+    assert "wave-2/switch.sh ended with status 1" in text
+    assert "after 12 s a/train: killed on n" in text
+    assert "helm upgrade nvidia: a chart of others" in text
+    assert "1 of 2 waves done in 61 s on 5 simulated nodes, 6 pods; 1 broken rule" in text
+
+
+def test_the_page_escapes_what_scripts_said() -> None:
+    text = format_rehearsal_page(FAILED)
+
+    assert "stopped at: x &lt;b&gt;" in text
+    assert "not as it should be" in text
+
+
+def test_an_answer_has_its_schema() -> None:
+    text = format_document("json", msgspec.json.encode(FAILED), Report.REHEARSE)
+    schema = json.loads((ROOT / "docs" / "reference" / "schemas" / "rehearse.json").read_text())
+
+    jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+
+def test_a_good_rehearsal_says_so() -> None:
+    good = msgspec.structs.replace(FAILED, waves_done=2, findings=(), scripts=FAILED.scripts[:1])
+
+    assert good.is_good
+    assert "no rule broken" in format_rehearsal(good, 100)
+    assert "every wave was done" in format_rehearsal_page(good)

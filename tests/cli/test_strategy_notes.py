@@ -1,0 +1,78 @@
+"""What packing does not see is said before strategies are compared, and docs/critiques.md is true."""
+
+import json
+
+import pytest
+
+from allocator.pods.node_eligibility import NOT_MODELLED
+from allocator.strategies.registry import IGNORES_CPU
+from cli.answers.workload_pods import MAX_PODS
+from cli.commands.simulate import STRATEGIES_NOTE
+from kube.manifests.dump import dump_yaml
+from kube.names import STRATEGY_ANNOTATION
+from testing.builders import gpus, pod
+from testing.command import ROOT, drawbridge
+from tests.cli.test_check import answer as check_answer
+from tests.cli.test_simulate import claim, device_class, simulate
+
+
+def test_simulate_says_first_what_is_not_modelled() -> None:
+    compared = simulate(claim("a"), options=("--strategy", "CompactFirst"))
+    plain = simulate(claim("a"))
+
+    assert compared.stdout.splitlines()[0] == STRATEGIES_NOTE
+    assert STRATEGIES_NOTE not in plain.stdout
+
+
+def test_json_has_no_line_before_it() -> None:
+    compared = simulate(claim("a"), options=("--strategy", "BestFit", "-o", "json"))
+
+    assert compared.stdout.startswith("{")
+    assert STRATEGIES_NOTE in compared.stderr
+
+
+def test_check_says_what_a_packing_strategy_does_not_see() -> None:
+    packing = device_class("packing", annotations={STRATEGY_ANNOTATION: "CompactFirst"})
+    upstream = device_class("upstream", annotations={STRATEGY_ANNOTATION: "FirstFit"})
+
+    findings = check_answer(packing, upstream)["findings"]
+
+    assert [
+        (entry["object"], entry["severity"], entry["message"])
+        for entry in findings
+        if entry["code"] == "strategyIgnoresCpu"
+    ] == [("DeviceClass//packing", "info", IGNORES_CPU)]
+
+
+def test_the_limitations_name_all_that_is_not_modelled() -> None:
+    text = " ".join((ROOT / "docs" / "critiques.md").read_text().split())
+
+    assert f"({', '.join(NOT_MODELLED)})" in text
+
+
+@pytest.mark.parametrize(
+    ("offered", "is_placed"), [({}, False), ({"nvidia.com/gpu": "1"}, True)], ids=["none", "some"]
+)
+def test_of_a_plugin_only_whether_it_offers_a_resource_is_known(
+    offered: dict[str, str], is_placed: bool
+) -> None:
+    """docs/critiques.md says so: four are placed where one is offered."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a"},
+        "status": {"allocatable": {"cpu": "8", **offered}},
+    }
+    legacy = pod(gpus(4))
+    legacy["metadata"]["labels"] = {"drawbridge.internal/translate": "false"}
+
+    result = drawbridge(*("simulate", "-f", "-", "-o", "json"), stdin=dump_yaml([node, legacy]))
+
+    (placed,) = json.loads(result.stdout)["pods"]
+    assert is_placed == (placed["node"] == "a")
+
+
+def test_the_limitations_say_how_many_pods_of_a_workload_are_placed() -> None:
+    text = (ROOT / "docs" / "critiques.md").read_text()
+
+    assert f"Of a workload `simulate` places at most {MAX_PODS} pods" in text
