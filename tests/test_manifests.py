@@ -125,6 +125,8 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "devicecompatibilitypolicies": FOLLOW,
         "mutatingwebhookconfigurations": FOLLOW,
         "devicetaintrules": FOLLOW,
+        "elasticquotas": FOLLOW,
+        "gpuresourcequotas": FOLLOW,
         "limitranges": FOLLOW,
         "namespaces": FOLLOW,
         "network-attachment-definitions": FOLLOW,
@@ -159,6 +161,10 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "workloadprofiles": FOLLOW,
         "mutatingadmissionpolicies": ("list",),
         "resourcequotas": FOLLOW,
+        "elasticquotas": FOLLOW,
+        "elasticquotaprofiles": ("list",),
+        "gpuresourcequotas": FOLLOW,
+        "queues": ("list",),
         "validatingadmissionpolicies": ("list",),
         **{
             kind.resource.plural: ("list", "create", "patch", "delete")

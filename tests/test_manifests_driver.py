@@ -161,23 +161,52 @@ def test_it_may_do_what_it_does_and_nothing_else() -> None:
     assert [DRIVER_NAME] == names
 
 
-def test_the_restriction_is_of_its_account_and_denies() -> None:
-    (policy,) = of_kind("ValidatingAdmissionPolicy")
-    (binding,) = of_kind("ValidatingAdmissionPolicyBinding")
+POLICIES: Final = {
+    policy["metadata"]["name"]: policy for policy in of_kind("ValidatingAdmissionPolicy")
+}
+OF_THE_ACCOUNT: Final = "drawbridge-driver-node"
+OF_EVERYBODY_ELSE: Final = "drawbridge-driver-pools"
+
+
+def test_of_two_restrictions_one_is_of_its_account_and_one_of_everybody_else() -> None:
     (account,) = of_kind("ServiceAccount")
     metadata = account["metadata"]
-
     name = f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}"
-    (condition,) = policy["spec"]["matchConditions"]
-    assert f'== "{name}"' in condition["expression"]
-    assert "Fail" == policy["spec"]["failurePolicy"]
-    assert policy["metadata"]["name"] == binding["spec"]["policyName"]
-    assert ["Deny"] == binding["spec"]["validationActions"]
+
+    assert {OF_THE_ACCOUNT, OF_EVERYBODY_ELSE} == POLICIES.keys()
+    for policy, comparison in ((OF_THE_ACCOUNT, "=="), (OF_EVERYBODY_ELSE, "!=")):
+        conditions = POLICIES[policy]["spec"]["matchConditions"]
+        assert f'{comparison} "{name}"' in conditions[0]["expression"]
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_restriction_denies(name: str) -> None:
+    bindings = {
+        binding["spec"]["policyName"]: binding["spec"]["validationActions"]
+        for binding in of_kind("ValidatingAdmissionPolicyBinding")
+    }
+
+    assert ["Deny"] == bindings[name]
+    assert "Fail" == POLICIES[name]["spec"]["failurePolicy"]
+
+
+def test_nobody_is_kept_from_deleting_a_slice_but_the_driver_from_those_of_others() -> None:
+    operations = {
+        name: rule["operations"]
+        for name, policy in POLICIES.items()
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+    }
+
+    assert operations == {
+        OF_THE_ACCOUNT: ["CREATE", "UPDATE", "DELETE"],
+        OF_EVERYBODY_ELSE: ["CREATE", "UPDATE"],
+    }
+
+
+@pytest.mark.parametrize("policy_name", POLICIES)
 @pytest.mark.parametrize("node", ["node-a", "a.b", "n" * 253, "n" * 235 + ".-" + "n" * 16])
-def test_the_restriction_knows_the_names_of_slices(node: str) -> None:
-    (policy,) = of_kind("ValidatingAdmissionPolicy")
+def test_a_restriction_knows_the_names_of_slices(node: str, policy_name: str) -> None:
+    policy = POLICIES[policy_name]
     (variable,) = (entry for entry in policy["spec"]["variables"] if entry["name"] == "nodeOfName")
     (pattern,) = re.findall(r'matches\("(.*?)"\)', variable["expression"])
     (tail,) = re.findall(r"size\(\) - (\d+)", variable["expression"])

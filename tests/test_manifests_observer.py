@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from clusterstate.kinds import Kind
 from clusterstate.projections import RESOURCES
 from kube.manifests.reader import read_paths
 from observer.settings import Settings
@@ -58,11 +57,9 @@ def test_it_may_do_what_it_does_and_nothing_else() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    followed = {
-        (resource.group, resource.plural)
-        for kind, resource in RESOURCES.items()
-        if kind is not Kind.OWNERSHIP  # Settings name the schedulers whose pods it leaves alone.
-    } | {("", "pods")}
+    followed = {(resource.group, resource.plural) for resource in RESOURCES.values()} | {
+        ("", "pods")
+    }
 
     assert granted == {
         *((group, plural, verb) for group, plural in followed for verb in ("list", "watch")),

@@ -49,11 +49,13 @@ _INLINE: Final = {
     "PH_scheduler_image": 'include "drawbridge.schedulerImage" .',
     "PH_runbooks": ".Values.monitoring.runbooks",
     "PH_failure_policy": 'ternary "Ignore" "Fail" (eq .Values.mode "Shadow")',
+    "PH_client_authority": ".Values.webhook.clientAuthority",
 }
 """Placeholder to the expression that stands for it."""
 _OWN: Final = 'eq .Values.certificates.mode "own"'
 _CERT_MANAGER: Final = 'eq .Values.certificates.mode "certManager"'
 _CERTIFICATE: Final = "/certificate"
+_CLIENT_AUTHORITY: Final = "/client-authority"
 
 
 def templates() -> Mapping[str, Callable[[], str]]:
@@ -399,27 +401,39 @@ def _prepare_workload(workload: Document) -> None:
         container["imagePullPolicy"] = "PH_with image.pullPolicy"
         if component in {"webhook", "controller", "certificates", "observer"}:
             container["resources"] = f"PH_yaml {component}.resources"
-    if component in {"webhook", "certificates"}:
-        _mount_certificate(spec, mounts=component == "webhook")
+    if component == "certificates":
+        _set_variable(spec, "PH_if_cert_manager", "DRAWBRIDGE_CERTIFICATES", _CERTIFICATE)
+    if component == "webhook":
+        _mount_certificate(spec)
+        _mount_client_authority(spec)
 
 
-def _mount_certificate(spec: Document, *, mounts: bool) -> None:
+def _mount_certificate(spec: Document) -> None:
+    condition = "PH_if_cert_manager"
+    _set_variable(spec, condition, "DRAWBRIDGE_CERTIFICATES", _CERTIFICATE)
+    source = {"secret": {"secretName": "drawbridge-webhook-certificate"}}
+    _mount(spec, condition, {"name": "certificate", **source}, _CERTIFICATE)
+
+
+def _mount_client_authority(spec: Document) -> None:
+    condition = "PH_if_client_authority"
+    _set_variable(spec, condition, "DRAWBRIDGE_CLIENT_CA", f"{_CLIENT_AUTHORITY}/ca.crt")
+    source = {"configMap": {"name": "PH_client_authority"}}
+    _mount(spec, condition, {"name": "client-authority", **source}, _CLIENT_AUTHORITY)
+
+
+def _set_variable(spec: Document, condition: str, name: str, value: str) -> None:
+    """Set a variable of the container under a condition."""
     (container,) = spec["containers"]
-    told = {"name": "DRAWBRIDGE_CERTIFICATES", "value": _CERTIFICATE}
-    container["env"] = ["PH_if_cert_manager", told, "PH_end", *container["env"]]
-    if mounts:
-        mount = {"name": "certificate", "mountPath": _CERTIFICATE, "readOnly": True}
-        volume = {
-            "name": "certificate",
-            "secret": {"secretName": "drawbridge-webhook-certificate"},
-        }
-        container["volumeMounts"] = [
-            "PH_if_cert_manager",
-            mount,
-            "PH_end",
-            *container["volumeMounts"],
-        ]
-        spec["volumes"] = ["PH_if_cert_manager", volume, "PH_end", *spec["volumes"]]
+    container["env"] = [condition, {"name": name, "value": value}, "PH_end", *container["env"]]
+
+
+def _mount(spec: Document, condition: str, volume: Document, path: str) -> None:
+    """Mount a volume under a condition."""
+    (container,) = spec["containers"]
+    mount = {"name": volume["name"], "mountPath": path, "readOnly": True}
+    container["volumeMounts"] = [condition, mount, "PH_end", *container["volumeMounts"]]
+    spec["volumes"] = [condition, volume, "PH_end", *spec["volumes"]]
 
 
 def _prepare_webhook(webhook: Document) -> None:
@@ -487,12 +501,19 @@ def _actions(lines: Iterable[str]) -> Iterator[str]:
             yield _inline(line)
 
 
+_CONDITIONS: Final = {
+    "PH_if_own": _OWN,
+    "PH_if_cert_manager": _CERT_MANAGER,
+    "PH_if_client_authority": ".Values.webhook.clientAuthority",
+}
+"""Placeholder of the beginning of a block to the condition under which it is rendered."""
+
+
 def _item_lines(indent: str, name: str) -> Iterator[str]:
     width = len(indent)
     match name:
-        case "PH_if_own" | "PH_if_cert_manager":
-            condition = _OWN if name == "PH_if_own" else _CERT_MANAGER
-            yield f"{{{{- if {condition} }}}}"
+        case "PH_if_own" | "PH_if_cert_manager" | "PH_if_client_authority":
+            yield f"{{{{- if {_CONDITIONS[name]} }}}}"
         case "PH_end":
             yield "{{- end }}"
         case "PH_exempt":

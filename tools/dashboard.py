@@ -125,6 +125,11 @@ SECTIONS: Final[dict[str, tuple[Panel, ...]]] = {
             "Events", {"{{result}}": "sum by (result) (rate(drawbridge_events_total[5m]))"}, "ops"
         ),
     ),
+    "Migration": (
+        Panel("Waves", {"{{state}}": "max by (state) (drawbridge_migration_waves)"}),
+        Panel("Nodes", {"{{state}}": "max by (state) (drawbridge_migration_nodes)"}),
+        Panel("Workloads", {"{{state}}": "max by (state) (drawbridge_migration_workloads)"}),
+    ),
     "Pods that wait for devices": (
         Panel("Pending pods", {"pending": "max(drawbridge_observer_pending_pods)"}, per_line=2),
         Panel(

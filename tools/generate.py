@@ -30,6 +30,7 @@ from tools import (
     profiles_page,
     public_names,
     reference_pages,
+    statements_page,
 )
 from tools.example_cluster import (
     accelerator_cluster,
@@ -184,6 +185,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     (reference_pages.REJECTIONS_PAGE, reference_pages.rejections_page),
     (reference_pages.SETTINGS_PAGE, reference_pages.settings_page),
     ("docs/findings.md", findings_page.page),
+    (statements_page.PATH, statements_page.page),
     ("docs/profiles.md", profiles_page.page),
     ("docs/vocabularies.md", keys_tables.page),
     ("examples/accelerators/cluster.yaml", example_accelerator_cluster),

@@ -49,10 +49,12 @@ from cli.answers.documents import SimulateAnswer, WhyAnswer
 from cli.answers.inventory import Inventory
 from cli.answers.matrix import GroupsAnswer, MatrixAnswer
 from cli.answers.plan.checks import WaveAnswer
+from cli.answers.rehearsal.model import RehearsalAnswer
 from cli.answers.status.model import StatusAnswer
 from cli.answers.suites import SuitesAnswer
 from cli.answers.upgrade.model import UpgradeAnswer, UpgradeCode
 from cli.answers.verify import VerifyAnswer
+from cli.answers.wave.report import WaveReport
 from cli.commands.assess import AssessmentDocument
 from cli.commands.check import CheckAnswer
 from cli.commands.quota import QuotaDocument
@@ -104,12 +106,14 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "matrix": MatrixAnswer,
     "matrix --as-groups": GroupsAnswer,
     "quota": QuotaDocument,
+    "rehearse": RehearsalAnswer,
     "simulate": SimulateAnswer,
     "status": StatusAnswer,
     "test": SuitesAnswer,
     "translate": TranslateAnswer,
     "verify": VerifyAnswer,
     "verify --wave|--node": WaveAnswer,
+    "wave": WaveReport,
     "why": WhyAnswer,
 }
 """Call to the type of what it prints with `-o json`."""

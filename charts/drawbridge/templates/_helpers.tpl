@@ -31,6 +31,7 @@
   operator: In
   values:
   - "true"
+  - "selected"
 {{- else }}
   operator: NotIn
   values:
