@@ -1,25 +1,27 @@
 """`python -m testing.fuzz.costs`: a search for what costs most, not for what crashes.
 
-Patterns, expressions and pods are drawn, and the costliest are changed further. Each species has a bound
-that the product promises: of CPU per instruction of a pattern, and of CPU that a review may hold the
-event loop. What exceeds it is printed and written to a folder; rows of tests/fuzz/test_costs.py keep it.
+Patterns, expressions, pods, selectors and inventories are drawn, and the costliest are changed further. Each
+species has a bound that the product promises: of CPU per instruction of a pattern, of CPU that a review may
+hold the event loop, and those of `testing.fuzz.evaluations`. What exceeds it is printed and written to a folder; rows of tests/fuzz/test_costs.py keep it.
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random, SystemRandom
 from time import monotonic, thread_time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
+import structlog
 
 from kube.cel import syntax
 from kube.cel.compile import LocalSelector
 from kube.cel.device import device_view
-from kube.cel.engine import SIMPLE_COST, SIMPLE_LENGTH
+from kube.cel.engine import SIMPLE_CHARGE, SIMPLE_LENGTH
 from kube.cel.library import Environment, evaluation_environment
 from kube.cel.patterns import MAX_SIZE, program_size
 from kube.cel.quoting import quote
@@ -27,7 +29,9 @@ from kube.cel.syntax import CheckedExpr, encode_checked
 from kube.errors import CelError
 from testing.allocation.builders import devices
 from testing.builders import Document, admit, container, gpus, pod
+from testing.fuzz import evaluations
 from testing.fuzz.reviews import places, review
+from testing.fuzz.species import Gene, Species
 from testing.signing import SIGNING
 from webhook.mutate import answer_pod_review, decode_pod_review
 from webhook.reviews import LARGE_BODY
@@ -43,24 +47,6 @@ EVALUATION: Final = 100
 """The time that a pattern may take to be evaluated at all, in instructions of `PLAIN`."""
 PLAIN: Final = "." * 100
 TEXT: Final = "aéλk1" * 12
-
-Gene = Any
-
-
-class Species(NamedTuple):
-    """A kind of input that is searched.
-
-    Attributes:
-        draw: Returns a new one.
-        change: Returns a changed one.
-        excess: Returns what one takes, as a part of what it may take.
-        show: Returns one as text.
-    """
-
-    draw: Callable[[Random], Gene]
-    change: Callable[[Gene, Random], Gene]
-    excess: Callable[[Gene], float]
-    show: Callable[[Gene], str]
 
 
 class Costly(NamedTuple):
@@ -187,7 +173,7 @@ def expression_excess(expression: str) -> float:
     def evaluate() -> None:
         try:
             selector = LocalSelector(text, Environment.STORED)
-            if selector.cost <= SIMPLE_COST:
+            if selector.cost <= SIMPLE_CHARGE:
                 selector.matches(_VIEW)
         except CelError:
             pass
@@ -303,6 +289,7 @@ def _container(gene: PodGene, name: str) -> Document:
 # --- the search -----------------------------------------------------------------------------------
 
 SPECIES: Final = {
+    **evaluations.SPECIES,
     "pattern": Species(draw_pattern, change_text, pattern_excess, repr),
     "expression": Species(draw_expression, change_expression, expression_excess, repr),
     "pod": Species(draw_pod, change_pod, pod_excess, repr),
@@ -358,9 +345,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m testing.fuzz.costs", description=__doc__)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--seconds", type=float, default=30.0, help="for each species")
+    parser.add_argument("--only", action="append", choices=SPECIES, help="some species only")
     options = parser.parse_args()
+    # Every lost worker is logged.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     exceeding = 0
-    for name, species in SPECIES.items():
+    for name in options.only or SPECIES:
+        species = SPECIES[name]
         costliest = search(species, Random(f"{options.seed}/{name}"), for_seconds(options.seconds))
         print(
             f"costs: seed {options.seed}: {name}s take at most {costliest[0].excess:.0%} of what they may"

@@ -178,12 +178,24 @@ class Known:
         self._context = place.context
         self._names = Context(namespaces=place.snapshot.namespaces)
 
-    async def evaluate(self, question: Callable[[Context], Verdict]) -> Verdict:
+    async def evaluate(
+        self,
+        question: Callable[[Context], Verdict],
+        *,
+        tenant: str,
+        charge: Callable[[float], None],
+    ) -> Verdict:
         if self._context is None:
             raise TimeoutError
         return await asyncio.to_thread(question, self._context)
 
-    async def evaluate_without_inventory(self, question: Callable[[Context], Verdict]) -> Verdict:
+    async def evaluate_without_inventory(
+        self,
+        question: Callable[[Context], Verdict],
+        *,
+        tenant: str,
+        charge: Callable[[float], None],
+    ) -> Verdict:
         return await asyncio.to_thread(question, self._names)
 
 

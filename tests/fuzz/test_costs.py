@@ -1,13 +1,30 @@
 """The results of the search for costly input, as rows; and the law that the search goes uphill."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 import msgspec
 import pytest
 
+from kube.cel import cost, scope
 from kube.cel.patterns import MAX_SIZE, program_size
-from testing.fuzz.costs import SPECIES, PodGene, Species, pod_of, search
+from process.selectors import engine
+from testing.fuzz import evaluating
+from testing.fuzz.costs import SPECIES, PodGene, pod_of, search
+from testing.fuzz.evaluations import (
+    LENGTH,
+    SHAPES,
+    SelectorGene,
+    decision_excess,
+    evaluation_excess,
+    mapped,
+    patterns,
+    route_excess,
+    worker_excess,
+)
 from testing.fuzz.reviews import review
+from testing.fuzz.species import Species
 from webhook.reviews import LARGE_BODY
 
 
@@ -58,3 +75,50 @@ def test_every_species_is_drawn_and_changed(species: Species) -> None:
 
     assert species.excess(gene) >= 0
     assert species.show(gene)
+
+
+def test_an_expression_that_is_charged_too_little_exceeds_its_price(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if `map` were charged for its elements alone, and copied no list."""
+    copying = SelectorGene(shape=SHAPES.index(mapped), length=3000)
+    assert evaluation_excess(copying) < 1
+
+    monkeypatch.setattr(
+        cost, "estimate_charge", lambda tree: cost.Charge(cost.estimate_cost(tree), False)
+    )
+
+    assert evaluation_excess(copying) > 3
+
+
+def test_a_decision_that_waits_for_the_worker_exceeds_what_it_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if the turn were held while expressions are evaluated, and no step were charged."""
+    gene = SelectorGene(shape=SHAPES.index(patterns), length=LENGTH, requests=24, devices=5)
+
+    @contextmanager
+    def in_place(**_: object) -> Iterator[None]:
+        with scope.evaluating(engine=None):
+            yield
+
+    monkeypatch.setattr(evaluating, "evaluating", in_place)
+    monkeypatch.setattr(scope.Meter, "charge", lambda *_: None)
+
+    assert decision_excess(gene) > 1
+    assert route_excess(gene) > 1
+
+
+def test_a_tenant_that_blocks_others_from_the_worker_exceeds_what_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if losses were counted for all tenants together."""
+    ending = SelectorGene(shape=SHAPES.index(mapped), length=LENGTH)
+    is_blocked = engine.WorkerEngine._is_blocked
+
+    def is_anybody_blocked(self: engine.WorkerEngine, tenant: str) -> bool:
+        return is_blocked(self, tenant) or is_blocked(self, "hostile")
+
+    monkeypatch.setattr(engine.WorkerEngine, "_is_blocked", is_anybody_blocked)
+
+    assert worker_excess(ending) > 1
