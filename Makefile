@@ -155,6 +155,14 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \
 	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting))
 
+.PHONY: rehearsal
+rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, judged by a checker without our code; half an hour at most
+	DRAWBRIDGE_E2E_REHEARSAL=1 timeout 30m $(PYTEST) $(UNIT) -s -m e2e e2e/test_adopt_migration.py
+
+.PHONY: attack
+attack: setup ## what attackers cost honest pods and the bridge, beside the same floods without our webhooks; ARGS="--only editor --runs 1 --honest 20 --devices 256", OUT=file for JSON lines
+	$(BIN)/python -m bench.attack $(if $(OUT),--out "$(OUT)") $(ARGS)
+
 .PHONY: bench
 bench: setup ## measure side by side with the anchors; OUT=file for JSON lines; SUITE=bridge for schedulers, ARGS="--nodes 100 --pods 200"
 	$(BIN)/python -m bench $(if $(SUITE),--only "$(SUITE)") $(if $(OUT),--out "$(OUT)") $(ARGS)

@@ -3,7 +3,8 @@
 Two replicas of the bridge own the driver, behind the fence. No fault ends the leader, so that its memory
 is that of one process: the API server and the controller manager are killed, processes of the leader
 are stopped for a moment, and the other replica is killed. Many pods ask for what no pod asked for before,
-some by expressions that cost much, some for more than there is, and some preempt others.
+some by expressions that cost much, some for more than there is, and some preempt others. From time to time
+somebody with another namespace has the bridge decide what it cannot decide soon.
 
 Figures are JSON lines; the last one is the result. The exit status is 1 if a pod that fits was not
 bound, if a whole device was given twice, if something is promised after all pods have gone, if the
@@ -32,8 +33,9 @@ import msgspec
 
 from bench.bridge import churn_objects, load
 from bench.bridge.measure import CLIENT_QPS, bench_cluster
-from bench.bridge.scenarios import DRIVER, Object, device_class
+from bench.bridge.scenarios import CLASS, DRIVER, Object, device_class
 from bench.bridge.sides import METRICS_FLAG, samples, total
+from e2e.attackers import poison
 from e2e.bridge import Bridge, doubly_held
 from e2e.cluster import Cluster
 from e2e.drawbridge import command_line
@@ -63,6 +65,12 @@ CHANGE_PAUSE_S: Final = 1.0
 REPLACED_EVERY: Final = 30
 """One of so many changes deletes a node, and creates it again."""
 FAULT_PAUSE_S: Final = 60.0
+HOSTILE: Final = "hostile"
+"""The namespace of pods that the bridge cannot decide about soon."""
+POISONS: Final = (poison.two_pods, poison.thirty_lists)
+POISON_PAUSE_S: Final = 60.0
+POISON_S: Final = 20.0
+_HOSTILE_RESOURCES: Final = {"Pod": PODS, "ResourceClaim": RESOURCE_CLAIMS}
 STOPPED_S: Final = 4.0
 """Shorter than the sidecar may be late with its Lease."""
 SAMPLE_PAUSE_S: Final = 15.0
@@ -107,6 +115,7 @@ class Churn:
         async with load.following(self._client) as outcome, asyncio.TaskGroup() as group:
             group.create_task(self._create_pods(outcome, rate))
             group.create_task(self._change_nodes())
+            group.create_task(self._poison())
             group.create_task(self._sample())
             await self._fail_for(minutes * 60)
             self._ended.set()
@@ -180,6 +189,24 @@ class Churn:
             return [str(error)]
         conditions = (found.status.conditions if found.status is not None else None) or ()
         return [f"{condition.type}: {condition.message}" for condition in conditions]
+
+    async def _poison(self) -> None:
+        """Create pods that cost much in a namespace of their own, by turns, and delete them."""
+        await asyncio.to_thread(self._cluster.kubectl, "create", "namespace", HOSTILE)
+        for number in itertools.count():
+            if await self._sleep(POISON_PAUSE_S):
+                return
+            draw = POISONS[number % len(POISONS)]
+            claims = draw(CLASS, DRIVER, random.Random(f"poison/{number}"))
+            documents = [*claims, *map(poison.pod_of, claims)]
+            self._print("poison", name=draw.__name__, claims=len(claims))
+            for document in documents:
+                resource = _HOSTILE_RESOURCES[document["kind"]]
+                await _create(self._client, resource, document, namespace=HOSTILE)
+            await self._sleep(POISON_S)
+            for document in reversed(documents):
+                resource, name = _HOSTILE_RESOURCES[document["kind"]], document["metadata"]["name"]
+                await _delete(self._client, resource, name, namespace=HOSTILE)
 
     # --- nodes and devices -----------------------------------------------------------------------
 
@@ -324,20 +351,23 @@ class Churn:
         print(json.dumps({"event": event, "at_s": at_s, **self._counts, **fields}), flush=True)
 
 
-async def _create(client: Client, resource: Resource, document: Object) -> None:
+async def _create(
+    client: Client, resource: Resource, document: Object, *, namespace: str = load.NAMESPACE
+) -> None:
     async def create() -> None:
         with suppress(AlreadyExists):  # A call before it had no answer.
-            await client.create(resource, document, msgspec.Raw, namespace=load.NAMESPACE)
+            await client.create(resource, document, msgspec.Raw, namespace=namespace)
 
     await _until_done(create)
 
 
-async def _delete(client: Client, resource: Resource, name: str) -> None:
-    namespace = load.NAMESPACE if resource.namespaced else ""
-
+async def _delete(
+    client: Client, resource: Resource, name: str, *, namespace: str = load.NAMESPACE
+) -> None:
     async def delete() -> None:
         with suppress(NotFound):
-            await client.delete(resource, name, namespace=namespace)
+            inside = namespace if resource.namespaced else ""
+            await client.delete(resource, name, namespace=inside)
 
     await _until_done(delete)
 
