@@ -53,6 +53,8 @@ _NEWEST_MOD_FILE: Final = "go.mod"
 _VERSION: Final = "k8s.io/component-base/version"
 OLDER_VARIABLE: Final = "DRAWBRIDGE_E2E_KUBERNETES"
 """The minor version of an older control plane, such as 1.35."""
+FOLDER_VARIABLE: Final = "DRAWBRIDGE_E2E_BINARIES"
+"""A folder with the programs of a control plane and kwok, in place of those that are built."""
 
 
 def _mod_file(minor: str) -> str:
@@ -219,7 +221,9 @@ def cache_directory() -> Path:
 
 
 def binaries() -> Binaries:
-    """The programs, built first where the cache does not have them."""
+    """The programs: those of a folder that the environment names, else built where the cache lacks them."""
+    if given := os.environ.get(FOLDER_VARIABLE):
+        return given_binaries(Path(given))
     paths = {
         name: folder / name
         for module in MODULES
@@ -227,6 +231,22 @@ def binaries() -> Binaries:
         for name in module.names
     }
     return Binaries(**{name.replace("-", "_"): path for name, path in paths.items()})
+
+
+def given_binaries(folder: Path) -> Binaries:
+    """The programs of a folder that somebody else built.
+
+    Raises:
+        FileNotFoundError: Some are missing.
+    """
+    names = [*COMPONENTS, *KWOK.names]
+    needed = [name for name in names if name != "kubelet"]
+    missing = [name for name in needed if not os.access(folder / name, os.X_OK)]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} lacks {', '.join(missing)}; it has to have {', '.join(needed)}"
+        )
+    return Binaries(**{name.replace("-", "_"): folder / name for name in names})
 
 
 def node_programs() -> Path:

@@ -30,6 +30,7 @@ MANIFESTS: Final = ROOT / "manifests" / "bridge"
 NAMESPACE_FILE: Final = ROOT / "manifests" / "base" / "namespace.yaml"
 LEASE: Final = "drawbridge-bridge"
 PROGRAM: Final = "drawbridge-scheduler"
+SIDECAR: Final = "sidecar"
 READY_TIMEOUT_S: Final = 90.0
 UNAVAILABLE: Final = "the device allocator is not available"
 """What the plugin says of a pod when the sidecar gives no answer."""
@@ -62,7 +63,11 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bridge:
-    """Scheduler and sidecar beside a cluster."""
+    """Scheduler and sidecar beside a cluster.
+
+    Attributes:
+        sidecar: The package of sidecars that are started from now on, which may be one that a story changed.
+    """
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Bridge:
             scheduler: Fields of KubeSchedulerConfiguration that win over the manifest's.
             scheduler_flags: More flags of the scheduler.
         """
+        self.sidecar = SIDECAR
         self._cluster = cluster
         self._objects = rendered(cluster, manifests)
         self._settings = merged({**_IMPATIENT, "drivers": list(drivers)}, settings or {})
@@ -133,6 +139,8 @@ class Bridge:
             port = f"--secure-port={replica.scheduler}"
             words = (str(scheduler()), *words[1:], "--bind-address=127.0.0.1", port)
             words += self._scheduler_flags
+        else:
+            words = tuple(self.sidecar if word == SIDECAR else word for word in words)
         return self._cluster.run(f"{part}-{name}", words, environment)
 
     def scheduler_port(self, name: str = "a") -> int:

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import yaml
+
+from e2e.access import Object
 from e2e.binaries import helm
 from e2e.drawbridge import ROOT
+from kube.names import NAMESPACE
 
 CHART: Final = ROOT / "charts" / "drawbridge"
 RELEASE: Final = "drawbridge"
@@ -36,3 +40,10 @@ def run_helm(
     )
     assert bool(result.returncode) is fails, result.stdout + result.stderr
     return result.stderr if fails else result.stdout
+
+
+def template(*flags: str, namespace: str = NAMESPACE) -> list[Object]:
+    """Return the objects of the chart."""
+    where = ("--namespace", namespace, "--kube-version", "1.37.1")
+    text = run_helm("template", RELEASE, CHART, *where, *flags)
+    return [document for document in yaml.safe_load_all(text) if document]

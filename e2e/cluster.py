@@ -221,6 +221,11 @@ class Cluster(Access):
         """The API server's URL."""
         return f"https://127.0.0.1:{self._ports.api}"
 
+    def restart_api_server(self) -> None:
+        """Kill the API server, start it again, and wait until it is ready."""
+        self.restart("kube-apiserver")
+        self._await_ready("kube-apiserver", self._ports.api)
+
     def restart(self, name: str) -> None:
         """Kill a component as the kernel would, and start it again."""
         child = self.children[name]

@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -35,7 +36,8 @@ class Watch:
     Source: k8s.io/apiserver v0.37.1, pkg/storage/cacher, cacheWatcher.add.
 
     Attributes:
-        events: All that was seen so far, the oldest first, as the API server gives it: `type` and `object`.
+        events: All that was seen so far, the oldest first, as the API server gives it: `type` and `object`,
+            with the moment of our clock as `at`.
     """
 
     def __init__(self, proxy: Path, path: str, version: str) -> None:
@@ -93,4 +95,4 @@ class Watch:
                 return
             self._version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != BOOKMARK:
-                self.events.append(event)
+                self.events.append({**event, "at": time.monotonic()})

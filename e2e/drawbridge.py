@@ -54,6 +54,10 @@ RIGHT_DENIED: Final = "is forbidden: User "
 """Of the API server's message where a role lacks a right; a namespace that is being deleted forbids
 new objects in other words."""
 
+_SLOW_TO_GO: Final = {
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Namespace": "namespaces",
+}
 _SECTIONS: Final = {
     WEBHOOK: "webhook",
     CONTROLLER: "controllers",
@@ -128,10 +132,10 @@ class Drawbridge:
         for name in self._deployments:
             self.stop(name)
         self._delete(self.applied())
-        # A definition that is applied while it is being deleted is gone a moment later.
+        # What is applied while it is being deleted is gone a moment later, or refused.
         for object_ in self.applied():
-            if object_["kind"] == "CustomResourceDefinition":
-                self._cluster.wait_gone("customresourcedefinitions", object_["metadata"]["name"])
+            if object_["kind"] in _SLOW_TO_GO:
+                self._cluster.wait_gone(_SLOW_TO_GO[object_["kind"]], object_["metadata"]["name"])
 
     def start(
         self,
@@ -219,17 +223,23 @@ class Drawbridge:
         return f"https://{self.endpoints.host}:{self.endpoints.webhook}{path}"
 
     def post(
-        self, body: bytes, *, content_type: str = "application/json", path: str | None = None
+        self,
+        body: bytes,
+        *,
+        content_type: str = "application/json",
+        path: str | None = None,
+        port: int | None = None,
     ) -> tuple[int, bytes]:
         """Post to the webhook as anybody can who reaches it; returns status and body.
 
         Args:
             path: None for that of pods, with the key that only its configuration tells.
+            port: Of one replica; None for that of the configuration.
         """
         config = self.client_config()  # One authority vouches for all.
         url = urlsplit(config["url"])
         connection = http.client.HTTPSConnection(
-            url.hostname or "", url.port, timeout=10, context=_trusting(config["caBundle"])
+            url.hostname or "", port or url.port, timeout=10, context=_trusting(config["caBundle"])
         )
         try:
             connection.request(
@@ -252,6 +262,10 @@ class Drawbridge:
     def path(self, webhook: str = PODS_WEBHOOK) -> str:
         """The path of a webhook of ours with its key."""
         return urlsplit(self.client_config(webhook)["url"]).path
+
+    def paths(self) -> Mapping[str, str]:
+        """Return the name of each webhook of ours to its path with its key."""
+        return {webhook: self.path(webhook) for webhook in WEBHOOK_PATHS}
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return when all processes are ready and the API server can believe the webhook.

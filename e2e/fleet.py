@@ -164,3 +164,11 @@ def _plugin_node() -> Object:
     for amounts in (node["status"]["capacity"], node["status"]["allocatable"]):
         amounts["nvidia.com/gpu"] = "8"
     return node
+
+
+def translation_profile(driver: str, **resources: Object) -> Object:
+    """Return the DeviceTranslationProfile of the example for a driver, with more resources."""
+    document: Object = yaml.safe_load((EXAMPLES / "profile/profile.yaml").read_text())
+    document["metadata"]["name"] = document["spec"]["driver"] = driver
+    document["spec"]["devices"]["device"]["resources"] |= resources
+    return document

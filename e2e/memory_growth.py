@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -28,11 +29,14 @@ def resident_mib(child: Child) -> int:
 def grown(samples: Sequence[Mapping[str, int]]) -> Mapping[str, Sequence[int]]:
     """Return the processes that were much larger in the last quarter than in the second one.
 
+    What counts is what a process has in two samples in a row: one that is starting another shares its memory
+    with it for a moment, which then counts twice.
+
     Args:
         samples: MiB by name of the process; the processes of the last sample count.
 
     Returns:
-        The most of each quarter, in MiB.
+        The most of each quarter, in MiB, of two samples in a row.
 
     Raises:
         ValueError: There are fewer than four samples, which show nothing.
@@ -41,7 +45,7 @@ def grown(samples: Sequence[Mapping[str, int]]) -> Mapping[str, Sequence[int]]:
     if not quarter:
         raise ValueError(f"{len(samples)} samples of memory do not show growth")
     early, late = (
-        {name: max(sample.get(name, 0) for sample in part) for name in samples[-1]}
+        {name: _most([sample.get(name, 0) for sample in part]) for name in samples[-1]}
         for part in (samples[quarter : 2 * quarter], samples[-quarter:])
     )
     return {
@@ -49,3 +53,8 @@ def grown(samples: Sequence[Mapping[str, int]]) -> Mapping[str, Sequence[int]]:
         for name in late
         if late[name] > GROWTH * early[name] + GROWTH_MIB
     }
+
+
+def _most(sizes: Sequence[int]) -> int:
+    """Return the most that two neighbours both have; of a single size, that."""
+    return max(map(min, pairwise(sizes)), default=sizes[0])

@@ -1,77 +1,196 @@
-"""A cluster before its migration, and stand-ins for what its vendors run.
+"""A cluster before its migration: nodes of NVIDIA's device plugin, with MIG too, and of HAMi, and their workloads.
 
-40 simulated nodes, 24 with NVIDIA's device plugin and its Operator and 16 with HAMi, and 200 workloads of
-12 teams. The stand-ins do what device plugins, DRA drivers and HAMi's scheduler do, as far as an API
-server sees it: they follow the labels of nodes, and nothing of the product.
+The same for the same size. One namespace has six of ten workloads, as `default` or `ml` often has. The small
+size is for every test run, the large one for `make rehearsal`.
 """
 
-import http.client
 import json
-import threading
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final, Self
-from urllib.parse import quote
+from enum import StrEnum
+from typing import Any, Final
 
 import msgspec
 
 from e2e import inventory
-from e2e.access import Access, Object
-from e2e.objects import cron_job, deployment, pod, stateful_set
+from e2e.access import Object
+from e2e.objects import cron_job, daemon_set, deployment, job, pod, stateful_set
 
 GPU: Final = "nvidia.com/gpu"
 MEMORY: Final = "nvidia.com/gpumem"
 CORES: Final = "nvidia.com/gpucores"
+MIG_PROFILES: Final = ("1g.10gb", "3g.40gb")
 PRODUCT: Final = "nvidia.com/gpu.product"
-OPERANDS: Final = "nvidia.com/gpu.deploy.operands"
 REGISTER: Final = "hami.io/node-nvidia-register"
 HAMI_SCHEDULER: Final = "hami-scheduler"
 BINPACK: Final = {"hami.io/gpu-scheduler-policy": "binpack"}
+ENDS_LABEL: Final = "ends"
+"""Of pods of Jobs that do not end at once: `cordoned` end soon after their node is cordoned, others never."""
 
 WHOLE_MODEL: Final = inventory.H100_80GB
 SHARED_MODEL: Final = inventory.A100_40GB
+MIG_MODEL: Final = inventory.A100_80GB
+MIG_LAYOUT: Final = ("1g.10gb", "1g.10gb", "3g.40gb")
 WHOLE_GPUS: Final = 8
 SHARED_GPUS: Final = 4
+MIG_GPUS: Final = 4
 SPLIT: Final = 10
 """Shares of one GPU that HAMi's device plugin offers."""
-PACKED: Final = 20
-"""Pods that HAMi's scheduler puts on a node before it takes the next one, as with its policy binpack."""
-WHOLE_NODES: Final = tuple(f"whole-{number:02}" for number in range(24))
-SHARED_NODES: Final = tuple(f"shared-{number:02}" for number in range(16))
-TEAMS: Final = tuple(f"team-{number:02}" for number in range(12))
-FULL: Final = TEAMS[0]
-"""The team without a whole GPU, whose quota is used up."""
 BUDGETS: Final = 3
-OPERATOR: Final = "v26.7.0"
-HAMI_LABEL: Final = ("drawbridge.internal/dra-driver", inventory.HAMI)
-TRANSIENT: Final = (AssertionError, OSError, http.client.HTTPException)
-"""Errors of a call, on a machine where programs are held still now and then."""
-PERIOD_S: Final = 0.3
-LOOK_S: Final = 0.5
+HEAD_ROOM: Final = 4
+"""What the quotas of all teams but one leave free."""
+_LARGE_OF_TEN: Final = 6
+
+
+class NodeKind(StrEnum):
+    """What a node's devices are handed out as; its nodes are named after it."""
+
+    WHOLE = "whole"
+    SHARED = "shared"
+    MIG = "mig"
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a cluster.
+
+    Attributes:
+        nodes: By kind.
+        teams: Namespaces.
+        whole: Deployments of whole GPUs.
+        shares: Deployments of shares.
+        mig: Deployments of MIG devices.
+        stateful: StatefulSets of shares.
+        nightly: CronJobs that are suspended.
+        jobs: Of each kind of Job.
+    """
+
+    nodes: Mapping[NodeKind, int]
+    teams: int
+    whole: int
+    shares: int
+    mig: int
+    stateful: int
+    nightly: int
+    jobs: int
+
+    @property
+    def team_names(self) -> tuple[str, ...]:
+        """Return the namespaces."""
+        return tuple(f"team-{number:02}" for number in range(self.teams))
+
+    @property
+    def full(self) -> str:
+        """Return the team without a whole GPU, whose quota is used up."""
+        return self.team_names[0]
+
+    @property
+    def large(self) -> str:
+        """Return the team with six of ten workloads."""
+        return self.team_names[1]
+
+    def node_names(self, *kinds: NodeKind) -> tuple[str, ...]:
+        """Return the nodes of some kinds; of all without any."""
+        return tuple(
+            f"{kind}-{number:02}"
+            for kind in kinds or NodeKind
+            for number in range(self.nodes[kind])
+        )
+
+    def team(self, number: int, *, is_share: bool) -> str:
+        """Return the team of a workload; the full one has shares only."""
+        if number % 10 in range(1, 1 + _LARGE_OF_TEN):
+            return self.large
+        others = [
+            name
+            for name in self.team_names
+            if name != self.large and (is_share or name != self.full)
+        ]
+        return others[number % len(others)]
+
+
+SMALL: Final = Fleet(
+    nodes={NodeKind.WHOLE: 8, NodeKind.SHARED: 4, NodeKind.MIG: 3},
+    teams=6,
+    whole=24,
+    shares=40,
+    mig=6,
+    stateful=4,
+    nightly=3,
+    jobs=1,
+)
+LARGE: Final = Fleet(
+    nodes={NodeKind.WHOLE: 24, NodeKind.SHARED: 11, NodeKind.MIG: 6},
+    teams=12,
+    whole=72,
+    shares=140,
+    mig=20,
+    stateful=9,
+    nightly=6,
+    jobs=3,
+)
 
 
 # --- nodes ------------------------------------------------------------------------------------------
 
 
-def nodes() -> list[Object]:
+def kind_of_node(name: str) -> NodeKind:
+    """Return the kind of a node of this cluster, by its name."""
+    return NodeKind(name.partition("-")[0])
+
+
+def nodes(fleet: Fleet) -> list[Object]:
     """Return the nodes, each with what its device plugin offers."""
-    return [*map(_whole_node, WHOLE_NODES), *map(_shared_node, SHARED_NODES)]
+    return [_node(name) for name in fleet.node_names()]
 
 
-def _whole_node(name: str) -> Object:
-    labels = {
-        PRODUCT: WHOLE_MODEL.product_name.replace(" ", "-"),
-        "nvidia.com/gpu.memory": str(WHOLE_MODEL.memory_mib),
-        "nvidia.com/gpu.count": str(WHOLE_GPUS),
-        "nvidia.com/cuda.driver-version.major": "580",
+def offered_amounts(kind: NodeKind) -> dict[str, int]:
+    """Return resource name to what the device plugin of a node offers."""
+    if kind is NodeKind.MIG:
+        return {
+            f"nvidia.com/mig-{profile}": MIG_GPUS * MIG_LAYOUT.count(profile)
+            for profile in MIG_PROFILES
+        }
+    return {GPU: WHOLE_GPUS if kind is NodeKind.WHOLE else SHARED_GPUS * SPLIT}
+
+
+def published_slices(name: str) -> list[Object]:
+    """Return what the DRA driver of a node publishes."""
+    kind = kind_of_node(name)
+    if kind is NodeKind.WHOLE:
+        return inventory.nvidia_gpus(name, gpus=WHOLE_GPUS, model=WHOLE_MODEL)
+    if kind is NodeKind.MIG:
+        return inventory.nvidia_mig(name, gpus=MIG_GPUS, model=MIG_MODEL, layout=MIG_LAYOUT)
+    return inventory.hami_gpus(name, gpus=SHARED_GPUS, model=SHARED_MODEL)
+
+
+def _node(name: str) -> Object:
+    kind = kind_of_node(name)
+    node = inventory.kwok_node(name)
+    node["metadata"]["labels"] |= _labels(kind)
+    if kind is NodeKind.SHARED:
+        node["metadata"]["annotations"][REGISTER] = json.dumps(_registered(name))
+    offers = {key: str(amount) for key, amount in offered_amounts(kind).items()}
+    room = {**node["status"]["allocatable"], **offers}
+    node["status"] = {"capacity": room, "allocatable": room}
+    return node
+
+
+def _labels(kind: NodeKind) -> dict[str, str]:
+    driver = {"nvidia.com/cuda.driver-version.major": "580"}
+    if kind is NodeKind.SHARED:
+        return {"gpu": "on", **driver}
+    model, gpus = (WHOLE_MODEL, WHOLE_GPUS) if kind is NodeKind.WHOLE else (MIG_MODEL, MIG_GPUS)
+    return {
+        PRODUCT: model.product_name.replace(" ", "-"),
+        "nvidia.com/gpu.memory": str(model.memory_mib),
+        "nvidia.com/gpu.count": str(gpus),
         "nvidia.com/gpu.deploy.device-plugin": "true",
+        **driver,
     }
-    return _node(name, labels, {}, WHOLE_GPUS)
 
 
-def _shared_node(name: str) -> Object:
-    registered = [
+def _registered(name: str) -> list[Object]:
+    return [
         {
             "id": inventory.gpu_uuid(name, minor),
             "count": SPLIT,
@@ -82,17 +201,6 @@ def _shared_node(name: str) -> Object:
         }
         for minor in range(SHARED_GPUS)
     ]
-    labels = {"gpu": "on", "nvidia.com/cuda.driver-version.major": "580"}
-    return _node(name, labels, {REGISTER: json.dumps(registered)}, SHARED_GPUS * SPLIT)
-
-
-def _node(name: str, labels: Mapping[str, str], notes: Mapping[str, str], offered: int) -> Object:
-    node = inventory.kwok_node(name)
-    node["metadata"]["labels"] |= labels
-    node["metadata"]["annotations"] |= notes
-    room = {**node["status"]["allocatable"], GPU: str(offered)}
-    node["status"] = {"capacity": room, "allocatable": room}
-    return node
 
 
 # --- workloads --------------------------------------------------------------------------------------
@@ -103,15 +211,17 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         outcome: As `drawbridge assess` calls it.
-        pods: That run.
-        amount: Devices of a pod.
+        pods: That run in the end.
+        amounts: What a pod asks for.
+        runs: Pods that run at first only, and then have ended.
     """
 
     document: Object
     namespace: str
     outcome: str
     pods: int
-    amount: int = 1
+    amounts: Mapping[str, int]
+    runs: int = 0
 
     @property
     def reference(self) -> str:
@@ -119,28 +229,45 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.document['kind']}/{self.namespace}/{self.document['metadata']['name']}"
 
 
-def workloads() -> list[Workload]:
+def workloads(fleet: Fleet) -> list[Workload]:
     """Return the workloads, of which one would be refused."""
     return [
-        *(_whole(number) for number in range(60)),
-        *(_share(number) for number in range(124)),
-        *(_stateful(number) for number in range(9)),
-        *(_nightly(number) for number in range(6)),
-        _wrong(),
+        _monitor(fleet),  # First, since there is room for it on one node only.
+        *(_whole(fleet, number) for number in range(fleet.whole)),
+        *(_share(fleet, number) for number in range(fleet.shares)),
+        *(_mig(fleet, number) for number in range(fleet.mig)),
+        *(_stateful(fleet, number) for number in range(fleet.stateful)),
+        *(_nightly(fleet, number) for number in range(fleet.nightly)),
+        *(member for number in range(fleet.jobs) for member in _jobs(fleet, number)),
+        _wrong(fleet),
     ]
 
 
-def _whole(number: int) -> Workload:
+def agent(fleet: Fleet) -> Object:
+    """Return a DaemonSet without devices, which every drain leaves alone."""
+    manifest = daemon_set("agent", pod("pod"))
+    manifest["metadata"]["namespace"] = fleet.team_names[-1]
+    return manifest
+
+
+def _monitor(fleet: Fleet) -> Workload:
+    """Return a DaemonSet with a whole GPU of one node, which every drain leaves there."""
+    node = fleet.node_names(NodeKind.WHOLE)[0]
+    template = pod("pod", limits={GPU: 1}, nodeSelector={"kubernetes.io/hostname": node})
+    team = fleet.team(0, is_share=False)
+    return _workload(daemon_set("monitor", template), team, "native", {GPU: 1})
+
+
+def _whole(fleet: Fleet, number: int) -> Workload:
     """Return a Deployment with one or two whole GPUs."""
-    amount = 2 if number % 15 == 0 else 1
-    product = {PRODUCT: WHOLE_MODEL.product_name.replace(" ", "-")}
-    template = pod("pod", limits={GPU: amount}, nodeSelector=product)
-    # Of all teams but the first.
-    team = TEAMS[1 + number % (len(TEAMS) - 1)]
-    return _workload(deployment(f"train-{number:03}", template), team, "native", amount=amount)
+    amount = 2 if number % 12 == 0 else 1
+    template = pod("pod", limits={GPU: amount}, nodeSelector=_product(WHOLE_MODEL))
+    team = fleet.team(number, is_share=False)
+    name = f"train-{number:03}"
+    return _workload(deployment(name, template), team, "native", {GPU: amount})
 
 
-def _share(number: int) -> Workload:
+def _share(fleet: Fleet, number: int) -> Workload:
     """Return a Deployment of shares; each eighth asks for a policy that a claim cannot express."""
     is_lossy = number % 8 == 7
     replicas = 2 if number % 6 == 0 else 1
@@ -148,58 +275,116 @@ def _share(number: int) -> Workload:
         f"serve-{number:03}", _shared_pod(number, BINPACK if is_lossy else {}), replicas=replicas
     )
     outcome = "lossy" if is_lossy else "translated"
-    return _workload(manifest, TEAMS[number % len(TEAMS)], outcome, pods=replicas)
+    return _workload(manifest, fleet.team(number, is_share=True), outcome, {GPU: 1}, pods=replicas)
 
 
-def _stateful(number: int) -> Workload:
-    manifest = stateful_set(f"notebook-{number:03}", _shared_pod(number, {}))
-    return _workload(manifest, TEAMS[number], "translated")
+def _mig(fleet: Fleet, number: int) -> Workload:
+    """Return a Deployment of MIG devices; every third of the large profile."""
+    key = f"nvidia.com/mig-{MIG_PROFILES[number % 3 == 2]}"
+    template = pod("pod", limits={key: 1}, nodeSelector=_product(MIG_MODEL))
+    team = fleet.team(number, is_share=False)
+    return _workload(deployment(f"infer-{number:03}", template), team, "translated", {key: 1})
 
 
-def _nightly(number: int) -> Workload:
+def _stateful(fleet: Fleet, number: int) -> Workload:
+    """Return a StatefulSet; the first has three pods, of which a budget lets one go at a time."""
+    replicas = 3 if number == 0 else 1
+    manifest = stateful_set(f"notebook-{number:03}", _shared_pod(number, {}), replicas=replicas)
+    team = fleet.team_names[(number + 1) % fleet.teams]
+    return _workload(manifest, team, "translated", {GPU: 1}, pods=replicas)
+
+
+def _nightly(fleet: Fleet, number: int) -> Workload:
     manifest = cron_job(f"nightly-{number:03}", _shared_pod(number, {}))
-    return _workload(manifest, TEAMS[number], "translated", pods=0)
+    return _workload(manifest, fleet.team_names[number], "translated", {GPU: 1}, pods=0)
 
 
-def _wrong() -> Workload:
+def _jobs(fleet: Fleet, number: int) -> list[Workload]:
+    """Return Jobs that run when their node is cordoned: two that a drain would fail, one that it restarts."""
+    team = fleet.team_names[-1]
+    whole = pod("pod", limits={GPU: 1}, nodeSelector=_product(WHOLE_MODEL))
+    last = _job(f"last-try-{number}", whole, "cordoned", backoffLimit=0)
+    share = _job(f"sweep-{number}", _shared_pod(number, {}), "cordoned", backoffLimit=1)
+    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    policy = {"rules": [ignored]}
+    again = _job(f"again-{number}", whole, "never", backoffLimit=0, podFailurePolicy=policy)
+    return [
+        _workload(last, team, "native", {GPU: 1}, pods=0, runs=1),
+        _workload(share, team, "translated", {GPU: 1}, pods=0, runs=1),
+        _workload(again, team, "native", {GPU: 1}),
+    ]
+
+
+def _job(name: str, template: Object, ends: str, **spec: Any) -> Object:
+    manifest = job(name, template)
+    inside = manifest["spec"]["template"]
+    inside["metadata"] = {**inside["metadata"], "labels": {"app": name, ENDS_LABEL: ends}}
+    manifest["spec"] |= spec
+    return manifest
+
+
+def _wrong(fleet: Fleet) -> Workload:
     """Return a workload whose amount is in bytes, which HAMi takes for mebibytes."""
     template = pod("pod", limits={GPU: 1, MEMORY: "4Gi"}, schedulerName=HAMI_SCHEDULER)
-    return _workload(deployment("bytes", template), TEAMS[-1], "refused")
+    return _workload(deployment("bytes", template), fleet.team_names[-1], "refused", {GPU: 1})
 
 
 def _shared_pod(number: int, annotations: Mapping[str, str]) -> Object:
-    limits = {GPU: 1, MEMORY: 2000 + 500 * (number % 5), CORES: 10}
+    limits = {GPU: 1, MEMORY: 4000 + 1000 * (number % 5), CORES: 10}
     return pod("pod", limits=limits, annotations=annotations, schedulerName=HAMI_SCHEDULER)
 
 
+def _product(model: inventory.Model) -> dict[str, str]:
+    return {PRODUCT: model.product_name.replace(" ", "-")}
+
+
 def _workload(
-    manifest: Object, namespace: str, outcome: str, *, pods: int = 1, amount: int = 1
+    manifest: Object,
+    namespace: str,
+    outcome: str,
+    amounts: Mapping[str, int],
+    *,
+    pods: int = 1,
+    runs: int = 0,
 ) -> Workload:
     manifest["metadata"]["namespace"] = namespace
     return Workload(
-        document=manifest, namespace=namespace, outcome=outcome, pods=pods, amount=amount
+        document=manifest,
+        namespace=namespace,
+        outcome=outcome,
+        pods=pods,
+        amounts=amounts,
+        runs=runs,
     )
 
 
-def quotas(members: list[Workload]) -> list[Object]:
-    """Return the quota of each team: what it uses, and four more for all but the first."""
-    used = Counter[str]()
+def quotas(fleet: Fleet, members: list[Workload]) -> list[Object]:
+    """Return the quota of each team: what it uses, and a few more for all but the full one."""
+    used = Counter[tuple[str, str]]()
     for workload in members:
-        used[workload.namespace] += workload.pods * workload.amount
+        for key, amount in workload.amounts.items():
+            used[workload.namespace, key] += (workload.pods + workload.runs) * amount
     return [
         {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
             "metadata": {"name": "gpus", "namespace": team},
-            "spec": {"hard": {f"requests.{GPU}": str(used[team] + (0 if team == FULL else 4))}},
+            "spec": {
+                "hard": {
+                    f"requests.{key}": str(amount + (0 if team == fleet.full else HEAD_ROOM))
+                    for (namespace, key), amount in sorted(used.items())
+                    if namespace == team
+                }
+            },
         }
-        for team in TEAMS
+        for team in fleet.team_names
     ]
 
 
 def budgets(members: list[Workload]) -> list[Object]:
-    """Return a PodDisruptionBudget for some Deployments of two pods."""
-    paired = [workload for workload in members if workload.pods > 1]
+    """Return a PodDisruptionBudget for some workloads of several pods, a StatefulSet among them."""
+    several = [workload for workload in members if workload.pods > 1]
+    stateful = [workload for workload in several if workload.document["kind"] == "StatefulSet"]
     return [
         {
             "apiVersion": "policy/v1",
@@ -210,229 +395,13 @@ def budgets(members: list[Workload]) -> list[Object]:
             },
             "spec": {"maxUnavailable": 1, "selector": workload.document["spec"]["selector"]},
         }
-        for workload in paired[:BUDGETS]
+        for workload in (*several[:BUDGETS], *stateful)
     ]
 
 
-# --- charts of drivers ------------------------------------------------------------------------------
-
-_DRIVER_CHART: Final = """\
-{{- if and .Values.resources.gpus.enabled (not .Values.gpuResourcesEnabledOverride) }}
-{{- fail "the driver must not share a node with the device plugin: set gpuResourcesEnabledOverride" }}
-{{- end }}
-apiVersion: apps/v1
-kind: DaemonSet
-metadata:
-  name: dra-driver-nvidia-gpu-kubelet-plugin
-spec:
-  selector: {matchLabels: {app: dra-driver-nvidia-gpu}}
-  template:
-    metadata: {labels: {app: dra-driver-nvidia-gpu}}
-    spec:
-      nodeSelector: {{- toYaml .Values.kubeletPlugin.nodeSelector | nindent 8 }}
-      containers: [{name: gpus, image: registry.internal/driver:1}]
-"""
-
-
-def write_driver_chart(folder: Path) -> None:
-    """Write a chart below a folder, under the name by which `prepare.sh` installs NVIDIA's.
-
-    It has the values of the real one that matter here, and refuses what that refuses.
-    """
-    chart = folder / "nvidia" / "dra-driver-nvidia-gpu"
-    (chart / "templates").mkdir(parents=True)
-    (chart / "Chart.yaml").write_text(
-        "apiVersion: v2\nname: dra-driver-nvidia-gpu\nversion: 0.5.0\n"
-    )
-    (chart / "values.yaml").write_text(
-        "resources: {gpus: {enabled: true}}\n"
-        "gpuResourcesEnabledOverride: false\n"
-        "kubeletPlugin: {nodeSelector: {}}\n"
-    )
-    (chart / "templates" / "plugin.yaml").write_text(_DRIVER_CHART)
-    classes = "---\n".join(
-        json.dumps(each) + "\n" for each in inventory.nvidia_classes(extended_resource="")
-    )
-    (chart / "templates" / "classes.yaml").write_text(classes)
-
-
-def hami_driver() -> list[Object]:
-    """Return the driver that a person installs beside HAMi, as `prepare.sh` tells."""
-    labels = {"app": "hami-dra-driver"}
-    key, value = HAMI_LABEL
-    spec = {
-        "nodeSelector": {key: value},
-        "containers": [{"name": "gpus", "image": "registry.internal/driver:1"}],
-    }
-    daemon_set = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "hami-dra-driver", "namespace": "kube-system"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    }
-    return [inventory.hami_class(), daemon_set]
-
-
-def gpu_operator() -> Object:
-    """Return the Deployment of NVIDIA's Operator, which tells its version and has no pod here."""
-    template = pod("pod")
-    template["spec"]["containers"][0]["image"] = f"registry.internal/gpu-operator:{OPERATOR}"
-    manifest = deployment("gpu-operator", template, replicas=0)
-    manifest["metadata"]["namespace"] = "kube-system"
-    manifest["metadata"]["labels"] = {"app.kubernetes.io/name": "gpu-operator"}
-    return manifest
-
-
-def namespaces() -> list[Object]:
+def namespaces(fleet: Fleet) -> list[Object]:
     """Return the namespaces of the teams."""
-    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}} for team in TEAMS]
-
-
-# --- stand-ins --------------------------------------------------------------------------------------
-
-
-class Vendors:
-    """A thread that stands for device plugins, DRA drivers and HAMi's scheduler while a block runs.
-
-    A node's device plugin offers its devices where the Operator, or the label of HAMi, wants it; a DRA
-    driver publishes a node's devices where the node selector of its DaemonSet matches. A call that fails
-    is made again in the next turn.
-    """
-
-    def __init__(self, cluster: Access) -> None:
-        self._cluster = cluster
-        self._published: set[str] = set()
-        self._offered: dict[str, str] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vendors", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(PERIOD_S):
-            try:
-                self._turn()
-            except TRANSIENT as error:
-                # pytest shows it where a story fails.
-                print("vendors:", error)
-
-    def _turn(self) -> None:
-        by_name = {node["metadata"]["name"]: node for node in self._list("/api/v1/nodes")}
-        selectors = [
-            daemon_set["spec"]["template"]["spec"].get("nodeSelector", {})
-            for daemon_set in self._list("/apis/apps/v1/daemonsets")
-        ]
-        for name in (*WHOLE_NODES, *SHARED_NODES):
-            labels = by_name[name]["metadata"]["labels"]
-            self._offer(name, _offered(name, labels))
-            self._publish(name, is_published=_is_chosen(name, labels, selectors))
-        self._bind(by_name)
-
-    def _offer(self, name: str, amount: str) -> None:
-        """Have a node's kubelet report what its device plugin offers."""
-        if self._offered.get(name) == amount:
-            return
-        room = {"allocatable": {GPU: amount}, "capacity": {GPU: amount}}
-        self._send(
-            "PATCH",
-            f"/api/v1/nodes/{name}/status",
-            {"status": room},
-            content_type="application/merge-patch+json",
-        )
-        self._offered[name] = amount
-
-    def _publish(self, name: str, *, is_published: bool) -> None:
-        """Publish a node's devices, or withdraw them."""
-        if is_published is (name in self._published):
-            return
-        path = "/apis/resource.k8s.io/v1/resourceslices"
-        for published in _slices(name):
-            if is_published:
-                self._send("POST", path, published)
-            else:
-                self._send("DELETE", f"{path}/{published['metadata']['name']}")
-        self._published ^= {name}
-
-    def _bind(self, by_name: Mapping[str, Object]) -> None:
-        """Place the pods of HAMi's scheduler on the fullest node that is not full."""
-        pods = self._pods(f"spec.schedulerName={HAMI_SCHEDULER},spec.nodeName=")
-        pending = [each for each in pods if "deletionTimestamp" not in each["metadata"]]
-        if not pending:
-            return
-        counts = Counter(
-            {
-                name: 0
-                for name in SHARED_NODES
-                if by_name[name]["metadata"]["labels"].get("gpu") == "on"
-                and not by_name[name]["spec"].get("unschedulable")
-            }
-        )
-        for each in self._pods(f"spec.schedulerName={HAMI_SCHEDULER}"):
-            node = each["spec"].get("nodeName")
-            if node in counts:
-                counts[node] += 1
-        for each in pending if counts else ():
-            node = packed_node(counts)
-            counts[node] += 1
-            self._send(*_binding(each, node))
-
-    def _pods(self, fields: str) -> list[Object]:
-        return self._list(f"/api/v1/pods?fieldSelector={quote(fields, safe='')}")
-
-    def _list(self, path: str) -> list[Object]:
-        items: list[Object] = json.loads(self._cluster.raw(path))["items"]
-        return items
-
-    def _send(self, method: str, path: str, body: Any = None, **options: str) -> None:
-        status, answer = self._cluster.request(method, path, body, **options)
-        # A pod may be gone meanwhile.
-        gone = (http.client.NOT_FOUND, http.client.CONFLICT)
-        assert status < http.client.BAD_REQUEST or status in gone, (method, path, answer)
-
-
-def packed_node(counts: Mapping[str, int]) -> str:
-    """Return the fullest node that is not full; the emptiest where all are."""
-    return min(
-        counts,
-        key=lambda name: (counts[name] >= PACKED, abs(PACKED - counts[name]), name),
-    )
-
-
-def _offered(name: str, labels: Mapping[str, str]) -> str:
-    if name in WHOLE_NODES:
-        return "0" if labels.get(OPERANDS) == "false" else str(WHOLE_GPUS)
-    return str(SHARED_GPUS * SPLIT) if labels.get("gpu") == "on" else "0"
-
-
-def _is_chosen(name: str, labels: Mapping[str, str], selectors: list[Mapping[str, str]]) -> bool:
-    """Return whether the DaemonSet of the node's DRA driver has a pod there."""
-    key = "nvidia.com/dra-kubelet-plugin" if name in WHOLE_NODES else HAMI_LABEL[0]
-    return any(key in selector and selector.items() <= labels.items() for selector in selectors)
-
-
-def _slices(name: str) -> list[Object]:
-    if name in WHOLE_NODES:
-        return inventory.nvidia_gpus(name, gpus=WHOLE_GPUS, model=WHOLE_MODEL)
-    return inventory.hami_gpus(name, gpus=SHARED_GPUS, model=SHARED_MODEL)
-
-
-def _binding(pending: Object, node: str) -> tuple[str, str, Object]:
-    metadata = pending["metadata"]
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    body = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": metadata["name"]},
-        "target": target,
-    }
-    return "POST", path, body
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}}
+        for team in fleet.team_names
+    ]

@@ -5,7 +5,7 @@ The API server writes an audit log of all claims.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,13 @@ AUDITED: Final[dict[str, Any]] = {
     )
 }
 """Of the cluster; one object, so that all modules get one cluster."""
+
+
+SHORT_LEASE: Final[Mapping[str, Any]] = {
+    "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "200ms"},
+    "writeTimeout": "1s",
+}
+"""Settings of the sidecar in stories that wait for its Lease to run out."""
 
 
 class Owned:

@@ -55,13 +55,14 @@ class Replicas:
             self.wait_ready()
             yield self
 
-    def start(self, port: int) -> Child:
-        """Start a replica that does not run."""
+    def start(self, port: int, more: Mapping[str, str] | None = None) -> Child:
+        """Start a replica that does not run, with more variables of its environment."""
         environment = {
             "DRAWBRIDGE_CONFIG": str(self._file),
             "DRAWBRIDGE_PORT": str(port),
             "DRAWBRIDGE_PROBE_PORT": str(self._probes[port]),
             "DRAWBRIDGE_METRICS_PORT": str(self._metrics[port]),
+            **(more or {}),
         }
         return self._drawbridge.start(WEBHOOK, replica=_name(port), environment=environment)
 

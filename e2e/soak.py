@@ -1,8 +1,8 @@
 """Honest and hostile load with faults for as long as is wished: `make soak MINUTES=n`.
 
 Two replicas of the webhook stand behind a balancer. Honest clients create pods with device keys, try
-again for a while as controllers do, and wait until the pods run. Hostile ones send what costs most, and
-one fault follows the other. Figures are JSON lines; the last one is the result. The exit status is 1
+again for a while as controllers do, and wait until the pods run. Hostile ones send what costs most, the
+attackers of `make attack` flood by turns, and one fault follows the other. Figures are JSON lines; the last one is the result. The exit status is 1
 if an honest pod was lost or admitted with its keys, or if a process grew.
 """
 
@@ -24,6 +24,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from e2e.access import Object
+from e2e.attackers.flood import ATTACKERS, Flood
+from e2e.attackers.target import target_in
 from e2e.cluster import Cluster
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge, install_drawbridge
 from e2e.fleet import examples_fleet
@@ -32,9 +34,12 @@ from e2e.memory_growth import grown, resident_mib
 from e2e.objects import pod
 from e2e.replicas import Replicas
 from e2e.translated import legacy_keys
+from e2e.users import EDITOR, PODS_ONLY, add_user
 from kube.names import REQUEST_ANNOTATION, ROTATE_ANNOTATION
 
 NAMESPACE: Final = "soak"
+HOSTILE: Final = "hostile"
+"""The namespace of the attackers of `make attack`."""
 HONEST: Final = 3
 """Clients, each with one pod at a time."""
 HONEST_PAUSE_S: Final = 0.5
@@ -46,9 +51,19 @@ FAULT_PAUSE_S: Final = 30.0
 SAMPLE_PAUSE_S: Final = 10.0
 HANG_S: Final = 7.0
 """Longer than the API server waits for a webhook."""
+FLOODS: Final = tuple(attacker for attacker in ATTACKERS if attacker.who != "compromised")
+FLOOD_PAUSE_S: Final = 45.0
+FLOOD_S: Final = 15.0
+FLOOD_PER_SECOND: Final = 20.0
+"""From time to time one of the attackers of `make attack` does what it can."""
 PATTERN: Final = r"(?i)(\\pL|.){0,700}c"
 SETTINGS: Final = {
-    "certificates": {"resyncPeriod": "5s", "authorityPublishPeriod": "5s"},
+    "certificates": {
+        "resyncPeriod": "5s",
+        "authorityPublishPeriod": "5s",
+        "pathKeyRenewPeriod": "90s",
+        "pathKeyGracePeriod": "15s",
+    },
     "webhook": {"drain": "1s", "maxDrain": "5s"},
     "controllers": {"templateUnusedPeriod": "30s", "auditPeriod": "30s"},
 }
@@ -60,7 +75,11 @@ class Figures:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.counts: dict[str, int] = dict.fromkeys(
-            ("admitted", "running", "retried", "lost", "untranslated", "hostile", "rejected"), 0
+            (
+                *("admitted", "running", "retried", "lost", "untranslated"),
+                *("hostile", "rejected", "floods"),
+            ),
+            0,
         )
         self.took_ms: list[float] = []
         self.lost: list[str] = []
@@ -97,7 +116,7 @@ class Soak:
     def run(self, minutes: float) -> bool:
         """Run for some minutes; returns whether all went well."""
         self._prepare()
-        loops = [*[self._create_honest] * HONEST, self._attack, self._sample]
+        loops = [*[self._create_honest] * HONEST, self._attack, self._flood, self._sample]
         with ThreadPoolExecutor(len(loops)) as threads:
             futures = [threads.submit(loop) for loop in loops]
             try:
@@ -167,6 +186,30 @@ class Soak:
                 if attack() >= http.client.BAD_REQUEST:
                     self.figures.count("rejected")
 
+    def _flood(self) -> None:
+        """Have one attacker after the other flood API server and webhook for a while."""
+        accounts = {who: (HOSTILE, who) for who in (PODS_ONLY, EDITOR)}
+        for number, attacker in enumerate(itertools.cycle(FLOODS)):
+            if self._ended.wait(FLOOD_PAUSE_S):
+                return
+            try:
+                target = target_in(
+                    self._cluster,
+                    self._drawbridge,
+                    HOSTILE,
+                    accounts,
+                    device_class=HAMI,
+                    driver=HAMI,
+                    mixed_class=HAMI,
+                    other_driver=HAMI,
+                )
+            except (AssertionError, KeyError, OSError, http.client.HTTPException):
+                continue  # The API server does not answer, or a configuration is being written.
+            with Flood(attacker, target, per_second=FLOOD_PER_SECOND, seed=number) as flood:
+                self._ended.wait(FLOOD_S)
+            self.figures.count("floods")
+            self._print("flood", name=attacker.name, statuses=flood.statuses)
+
     def _send(self, document: Object, plural: str = "pods") -> int:
         return self._request("POST", f"{_path(plural)}?dryRun=All", document, user="mallory")[0]
 
@@ -202,6 +245,7 @@ class Soak:
             self._drain_replica,
             self._kill_controller,
             self._rotate_authority,
+            self._rotate_paths,
             self._kill_certificates,
             self._restart_api_server,
             self._delete_path_secret,
@@ -244,7 +288,13 @@ class Soak:
         self._cluster.restart("kube-apiserver")
 
     def _rotate_authority(self) -> None:
-        secret = ("secret", "drawbridge-ca", "-n", self._drawbridge.namespace)
+        self._rotate("drawbridge-ca")
+
+    def _rotate_paths(self) -> None:
+        self._rotate("drawbridge-webhook-path")
+
+    def _rotate(self, name: str) -> None:
+        secret = ("secret", name, "-n", self._drawbridge.namespace)
         self._cluster.kubectl("annotate", "--overwrite", *secret, f"{ROTATE_ANNOTATION}=now")
 
     def _delete_path_secret(self) -> None:
@@ -257,9 +307,12 @@ class Soak:
         classes, nodes, slices = examples_fleet()
         self._cluster.apply(classes)
         self._cluster.add_nodes(nodes, lambda node: slices.get(node, ()))
-        self._cluster.kubectl("create", "namespace", NAMESPACE)
+        for namespace in (NAMESPACE, HOSTILE):
+            self._cluster.kubectl("create", "namespace", namespace)
         binding = ("mallory", "--clusterrole=edit", "--user=mallory", "-n", NAMESPACE)
         self._cluster.kubectl("create", "rolebinding", *binding)
+        for user in (PODS_ONLY, EDITOR):
+            add_user(self._cluster, HOSTILE, user)
         # What audit and observer look at as long as it is stored.
         stored = {**_costly_claim(), "metadata": {"name": "stored", "namespace": NAMESPACE}}
         self._cluster.apply(stored)

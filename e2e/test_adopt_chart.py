@@ -11,7 +11,7 @@ import yaml
 
 from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access, Object
-from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm
+from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm, template
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, rendered
 from kube.names import CONFIGURATION, NAMESPACE
@@ -30,13 +30,6 @@ _LABELS: Final = frozenset({"app.kubernetes.io/managed-by", "helm.sh/chart"})
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-settings")
 _BRIDGE_SETTINGS: Final = ("ConfigMap", NAMESPACE, "drawbridge-bridge")
-
-
-def template(*flags: str, namespace: str = NAMESPACE) -> list[Object]:
-    """Return the objects of the chart."""
-    where = ("--namespace", namespace, "--kube-version", "1.37.1")
-    text = run_helm("template", RELEASE, CHART, *where, *flags)
-    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def key_of(document: Object) -> tuple[str, str, str]:
@@ -76,6 +69,10 @@ def _stripped(document: Object) -> Object:
         (("base",), OPT_OUT),
         (("overlays/cert-manager",), (*OPT_OUT, "--set", "certificates.mode=certManager")),
         (
+            ("overlays/client-certificates",),
+            (*OPT_OUT, "--set", "webhook.clientAuthority=drawbridge-client-authority"),
+        ),
+        (
             ("base", "policies", "bridge", "driver"),
             (
                 *OPT_OUT,
@@ -85,7 +82,7 @@ def _stripped(document: Object) -> Object:
             ),
         ),
     ],
-    ids=["base", "cert-manager", "everything"],
+    ids=["base", "cert-manager", "client-certificates", "everything"],
 )
 def test_the_chart_is_what_kustomize_applies(
     cluster: Access, manifests: tuple[str, ...], flags: tuple[str, ...]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,88 @@ def test_other_keys_for_the_same_devices_are_no_way_around_a_quota(
 
     assert status == 1
     assert f"counts requests.{GPU}, which also stands for devices of {HAMI}" in words
+
+
+def by_implicit_name(section: str = "limits", field: str = "containers", **spec: Any) -> Object:
+    """A pod that requests a device of HAMi's class by the implicit name of it (KEP-5004)."""
+    document = pod("implicit", **spec)
+    amounts = {section: {f"deviceclass.resource.kubernetes.io/{HAMI}": "1"}}
+    main = document["spec"]["containers"][0]
+    document["spec"][field] = [{**main, "name": "asks", "resources": amounts}]
+    if field != "containers":
+        document["spec"]["containers"] = [main]
+    return document
+
+
+OPTED_OUT_OF_EVERYTHING = by_implicit_name(schedulerName="other")
+OPTED_OUT_OF_EVERYTHING["metadata"]["labels"] = {
+    TRANSLATE_LABEL: "false",
+    "hami.io/webhook": "ignore",
+}
+BY_IMPLICIT_NAME = {
+    "in limits": by_implicit_name(),
+    "in requests alone": by_implicit_name("requests"),
+    "in an init container": by_implicit_name(field="initContainers"),
+    "in a pod that opts out": OPTED_OUT_OF_EVERYTHING,
+}
+
+
+def test_the_implicit_name_of_a_class_is_no_way_around_a_quota(
+    cluster: Access, namespace: str
+) -> None:
+    user = add_user(cluster, namespace, PODS_ONLY)
+    for name, document in BY_IMPLICIT_NAME.items():
+        status, words = create(cluster, namespace, document, "--dry-run=server", user=user)
+        assert (status, words) == (0, ""), f"without a quota, {name}"
+    apply_quota(cluster, namespace, **{f"requests.{GPU}": "0"})
+
+    for name, document in BY_IMPLICIT_NAME.items():
+        status, words = create(cluster, namespace, document, "--dry-run=server", user=user)
+
+        assert status == 1, name
+        assert f"counts requests.{GPU}, which also stands for devices of {HAMI}" in words, name
+
+    # Amounts of the whole pod have no such names.
+    of_the_pod = pod("whole", resources=by_implicit_name()["spec"]["containers"][0]["resources"])
+    status, words = create(cluster, namespace, of_the_pod, "--dry-run=server", user=user)
+    assert status == 1
+    assert "Unsupported value" in words
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [f"requests.deviceclass.resource.kubernetes.io/{HAMI}", f"{HAMI}.deviceclass.resource.k8s.io/devices"],
+    ids=["by the name", "by the class"],
+)  # fmt: skip
+def test_a_quota_that_counts_a_class_counts_its_implicit_name(
+    cluster: Access, namespace: str, counted: str
+) -> None:
+    """So Kubernetes serves the pod, as it is, and the next one exceeds the quota."""
+    user = add_user(cluster, namespace, PODS_ONLY)
+    apply_quota(cluster, namespace, **{f"requests.{GPU}": "0"})
+    patch = json.dumps({"spec": {"hard": {counted: "1"}}})
+    cluster.kubectl("patch", "resourcequota", "gpus", "-n", namespace, "--type=merge", "-p", patch)
+    cluster.wait_until(
+        lambda: create(cluster, namespace, by_implicit_name(), "--dry-run=server")[0] == 0,
+        "the webhook knows of the quota",
+    )
+
+    assert create(cluster, namespace, by_implicit_name(), user=user)[0] == 0
+    running = cluster.wait_running("implicit", namespace)
+    used = cluster.wait_for(
+        "resourcequotas",
+        "gpus",
+        namespace,
+        until=lambda quota: quota["status"]["used"][counted] == "1",
+    )["status"]["used"]
+
+    (container,) = running["spec"]["containers"]
+    assert container["resources"]["limits"] == {f"deviceclass.resource.kubernetes.io/{HAMI}": "1"}
+    assert REQUEST_ANNOTATION not in running["metadata"].get("annotations", {})
+    assert used[counted] == "1"
+    (claim,) = cluster.objects("resourceclaims", namespace)
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    assert result["driver"] == HAMI
 
 
 def test_a_driver_that_the_settings_do_not_name_cannot_be_chosen(
@@ -461,6 +544,42 @@ def test_a_policy_that_changes_claims_is_not_fought(cluster: Access, namespace: 
     cluster.kubectl("annotate", "-n", namespace, "pod", "share", "story.internal/touch=1")
     (later,) = cluster.objects("resourceclaims", namespace)
     assert later["metadata"]["uid"] == claim["metadata"]["uid"]
+
+
+def test_a_template_that_is_kept_alive_under_a_quota_is_told(
+    cluster: Access, drawbridge: Drawbridge, namespace: str
+) -> None:
+    """Kubernetes lets every pod of a namespace name a template, and a quota of a key counts no claims."""
+    user = add_user(cluster, namespace, PODS_ONLY)
+    assert create(cluster, namespace, SHARE, user=user)[0] == 0
+    template = template_of(cluster.wait_running("share", namespace))
+    apply_quota(cluster, namespace, **{f"requests.{GPU}": "0"})
+    keeper = pod("keeper", claims={"gpu": template})
+    assert create(cluster, namespace, keeper, user=user)[0] == 0
+    cluster.delete("pod", "share", namespace)
+    cluster.wait_running("keeper", namespace)
+
+    def listed() -> bool:
+        lines = map(json.loads, drawbridge.log(CONTROLLER).splitlines())
+        return any(
+            line.get("event") == "claims.not_seen"
+            and line["object"] == f"{namespace}/gpus"
+            and template in line["message"]
+            for line in lines
+        )
+
+    cluster.wait_until(listed, "the audit lists quota and template")
+    checked = command_line(
+        cluster, "check", "-f", "-", "--live", "-n", namespace, "-o", "json",
+        input=stream(pod("plain")),
+    )  # fmt: skip
+    (finding,) = (
+        finding
+        for finding in json.loads(checked.stdout)["findings"]
+        if finding["code"] == "templateNotCounted"
+    )
+    assert finding["object"] == f"ResourceQuota/{namespace}/gpus"
+    assert f"{template} gets devices of {HAMI}" in finding["message"]
 
 
 def test_the_audit_lists_a_policy_that_does_not_see_claims(

@@ -35,21 +35,18 @@ AS_BRIDGE: Final = f"system:serviceaccount:{NAMESPACE}:{BRIDGE_ACCOUNT}"
 HOLDER: Final = "sidecar-1"
 TIMEOUT_S: Final = 60.0
 NOT_APPLIED: Final = frozenset({"Deployment", "ConfigMap", "Service"})
-ALLOCATION: Final = {
-    "allocation": {
-        "devices": {
-            "results": [
-                {"request": "device", "driver": OWNED, "pool": "pool", "device": "device-0"}
-            ]
-        }
-    }
-}
 OURS: Final = (
     "drawbridge-webhook",
     "drawbridge-controller",
     "drawbridge-certificates",
     BRIDGE_ACCOUNT,
 )
+
+
+def allocation(driver: str = OWNED) -> Object:
+    """Return the status of a claim that has a device of a driver."""
+    result = {"request": "device", "driver": driver, "pool": "pool", "device": "device-0"}
+    return {"allocation": {"devices": {"results": [result]}}}
 
 
 class Fenced:
@@ -74,11 +71,12 @@ class Fenced:
         words = ("patch", "resourceclaim", "claim", "-n", TEAM, "--type=merge", *flags)
         return self.attempt(who, *words, "-p", json.dumps(patch))
 
-    def allocate(self, user: str, holder: str = "") -> str:
+    def allocate(self, user: str, holder: str = "", *, driver: str = OWNED) -> str:
         """Try to allocate the claim as a user; return why it was refused, empty where it was not.
 
         Args:
             holder: In whose name a sidecar writes.
+            driver: Of the device.
         """
         path = f"{self.cluster.kind('resourceclaims').path(TEAM, 'claim')}/status?dryRun=All"
         if holder:
@@ -86,7 +84,7 @@ class Fenced:
         status, body = self.cluster.request(
             "PATCH",
             path,
-            {"status": ALLOCATION},
+            {"status": allocation(driver)},
             content_type="application/merge-patch+json",
             user=user,
         )
@@ -187,7 +185,7 @@ ATTEMPTS: Final = {
     ),
     "allocate a claim": (
         *("patch", "resourceclaim", "claim", "-n", TEAM, "--subresource=status", "--type=merge"),
-        *("-p", json.dumps({"status": ALLOCATION})),
+        *("-p", json.dumps({"status": allocation()})),
     ),
 }
 OF_THE_BRIDGE: Final = {"take the Lease", "report what is held back"}
@@ -208,6 +206,17 @@ def test_the_fence_is_nobodys_to_open(fenced: Fenced, who: str) -> None:
             )
 
     fenced.assert_stands()
+
+
+@pytest.mark.parametrize("driver", [OWNED.upper(), OWNED.capitalize()])
+def test_no_spelling_of_an_owned_driver_passes_the_fence(fenced: Fenced, driver: str) -> None:
+    """The API server accepts capitals in the driver of a result."""
+    assert not fenced.allocate(SCHEDULER, driver="Other.example.com")
+
+    assert "only its bridge may write it" in fenced.allocate(SCHEDULER, driver=driver)
+    # To the bridge it is the same driver, and nobody else's is.
+    assert not fenced.allocate(AS_BRIDGE, HOLDER, driver=driver)
+    assert "drivers that it owns" in fenced.allocate(AS_BRIDGE, HOLDER, driver="Other.example.com")
 
 
 def test_objects_of_the_same_names_elsewhere_open_nothing(fenced: Fenced) -> None:

@@ -4,110 +4,32 @@ A role cannot name what is created, nor say which fields of an object may change
 manifests/base/accountpolicies.yaml can, and are what these stories meet.
 """
 
-import base64
 import copy
-import json
-import ssl
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from admission.match_conditions import KEYS_BEGIN, KEYS_END
 from e2e.access import Access, Object, stream
+from e2e.attacks import CONFIGURATION_CHANGES, MUTATING, ConfigurationChange, attempt, patched
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge
 from e2e.objects import claim_template, pod
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, MANAGED_LABEL
 
-MUTATING: Final = "mutatingwebhookconfigurations"
 DENIED: Final = "ValidatingAdmissionPolicy"
 LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
 
-def attempt(
-    cluster: Access, drawbridge: Drawbridge, account: str, *words: str, **options: Any
-) -> str:
-    """Run kubectl with the token of an account; return why it was refused, empty where it was not."""
-    output = cluster.kubectl(
-        *words,
-        check=False,
-        kubeconfig=cluster.kubeconfig_for(drawbridge.namespace, account),
-        **options,
-    )
-    return str(output.stderr) if output.returncode else ""
-
-
-def patched(cluster: Access, drawbridge: Drawbridge, steps: list[Object]) -> tuple[int, str]:
-    """Patch our configuration as drawbridge-certificates, which may not read it by name.
-
-    Returns:
-        Status and body of the response.
-    """
-    entry = cluster.entry()
-    authority = base64.b64decode(entry["certificate-authority-data"]).decode()
-    request = urllib.request.Request(
-        f"{entry['server']}/apis/admissionregistration.k8s.io/v1/{MUTATING}/{CONFIGURATION}",
-        data=json.dumps(steps).encode(),
-        method="PATCH",
-        headers={
-            "Authorization": f"Bearer {cluster.token(drawbridge.namespace, CERTIFICATES)}",
-            "Content-Type": "application/json-patch+json",
-        },
-    )
-    context = ssl.create_default_context(cadata=authority)
-    try:
-        with urllib.request.urlopen(request, context=context) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 # --- drawbridge-certificates ----------------------------------------------------------------------
 
-Change = Callable[[Object], None]
 
-
-class Attack(NamedTuple):
-    """A change of the first webhook of the MutatingWebhookConfiguration."""
-
-    name: str
-    path: str
-    value: Any
-
-
-EVERYTHING: Final = [
-    {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
-]
-ATTACKS: Final = (
-    Attack("be asked about everything", "/webhooks/0/rules", EVERYTHING),
-    Attack("be asked about nothing", "/webhooks/0/rules", []),
-    Attack("have others asked", "/webhooks/0/clientConfig/url", "https://attacker.example/x"),
-    Attack("have others asked behind a key", "/webhooks/0/clientConfig/url",
-        f"https://attacker.example/mutate/{'a' * 32}"),
-    Attack("have another path asked behind a key", "/webhooks/0/clientConfig/url",
-        f"https://127.0.0.1:1/other/{'a' * 32}"),
-    Attack("have another path asked", "/webhooks/0/clientConfig/url", "https://127.0.0.1:1/other"),
-    Attack("look into every namespace", "/webhooks/0/namespaceSelector", {}),
-    Attack("look into no namespace", "/webhooks/0/objectSelector", {"matchLabels": {"a": "b"}}),
-    Attack("see pods without device keys", "/webhooks/0/matchConditions", []),
-    Attack("let pods pass unseen", "/webhooks/0/failurePolicy", "Ignore"),
-    Attack("hold up every pod", "/webhooks/0/timeoutSeconds", 30),
-    Attack("be asked again", "/webhooks/0/reinvocationPolicy", "Never"),
-    Attack("have cert-manager write", "/metadata/annotations", {"cert-manager.io/inject-ca-from": "a/b"}),
-    Attack("stay when it is deleted", "/metadata/finalizers", ["attacker.example/stay"]),
-    Attack("go when something goes", "/metadata/ownerReferences", [
-        {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "u"}]),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", CONFIGURATION_CHANGES, ids=lambda attack: attack.name)
 def test_a_configuration_cannot_be_used_against_the_cluster(
-    cluster: Access, drawbridge: Drawbridge, attack: Attack
+    cluster: Access, drawbridge: Drawbridge, attack: ConfigurationChange
 ) -> None:
     before = cluster.get(MUTATING, CONFIGURATION)
     step = {"op": "add", "path": attack.path, "value": attack.value}

@@ -3,36 +3,19 @@
 import http.client
 import json
 import re
-import socket
-import ssl
 from typing import Any, Final
 
 import pytest
 
 from admission.webhook_configuration import WEBHOOK_PATHS, configuration
 from e2e.access import Access
+from e2e.attacks import raw_answer
 from e2e.drawbridge import WEBHOOK, Drawbridge
 from e2e.objects import pod
 
 LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 
 pytestmark = pytest.mark.usefixtures("fleet")
-
-
-def raw_answer(drawbridge: Drawbridge, request: bytes) -> bytes:
-    """Return every byte of the response to a request, but for its date."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    address = (drawbridge.endpoints.host, drawbridge.endpoints.webhook)
-    with (
-        socket.create_connection(address, timeout=10) as plain,
-        context.wrap_socket(plain) as connection,
-    ):
-        connection.sendall(request)
-        received = b""
-        while piece := connection.recv(2**16):
-            received += piece
-    return re.sub(rb"Date: [^\r]*", b"Date:", received)
 
 
 def unread(drawbridge: Drawbridge) -> float:
@@ -43,10 +26,18 @@ def unread(drawbridge: Drawbridge) -> float:
 
 
 def test_a_stranger_gets_one_answer_whatever_is_asked(drawbridge: Drawbridge) -> None:
+    keys = {drawbridge.path(name).rpartition("/") for name in WEBHOOK_PATHS}
     key = drawbridge.path().rpartition("/")[2]
     paths = [
         *WEBHOOK_PATHS.values(),
         *(f"{path}/{'0' * 32}" for path in WEBHOOK_PATHS.values()),
+        # A key opens no path but its own.
+        *(
+            f"{path}/{other}"
+            for path in WEBHOOK_PATHS.values()
+            for own, _, other in keys
+            if own != path
+        ),
         f"/mutate/{key[:-1]}",
         f"/mutate/{key.upper()}",
         f"/{key}",
@@ -70,7 +61,9 @@ def test_a_stranger_gets_one_answer_whatever_is_asked(drawbridge: Drawbridge) ->
     (answer,) = answers
     head, _, body = answer.partition(b"\r\n\r\n")
     assert (head.split()[1], body) == (b"404", b"")
-    for secret in (b"aiohttp", b"Python", b"drawbridge", key.encode()):
+    keys_ = [other.encode() for _, _, other in keys]
+    assert len(set(keys_)) == len(set(WEBHOOK_PATHS.values()))
+    for secret in (b"aiohttp", b"Python", b"drawbridge", *keys_):
         assert secret.lower() not in answer.lower()
     assert unread(drawbridge) >= before + len(requests)
     assert key not in drawbridge.log(WEBHOOK)

@@ -16,15 +16,17 @@ import pytest
 
 from admission.fence import OPEN_PATCH
 from e2e import inventory
-from e2e.access import Access, Object
+from e2e.access import Access, Object, stream
 from e2e.binaries import binaries, scheduler
 from e2e.bridge import Bridge, bridged, doubly_held
 from e2e.inventory import EXAMPLE
+from e2e.objects import claim_template
 from e2e.owned import AUDITED, TEAM, TIMEOUT_S, Owned, another_scheduler, taker
 from kube.names import BRIDGE_ACCOUNT, FENCE, IN_USE_TAINT, NAMESPACE, SCHEDULER_NAME
 
 DRIVER: Final = EXAMPLE
 DEVICES: Final = 8
+OTHERS: Final = "owned-others"
 pytestmark = pytest.mark.parametrize("cluster", [AUDITED], indirect=True)
 
 
@@ -213,6 +215,48 @@ def test_devices_of_a_pod_that_is_deleted_by_force_are_held_back(stage: Owned) -
     )
     assert [] == doubly_held(stage.cluster)
     stage.clear()
+
+
+def test_a_loop_of_forced_deletions_leaves_devices_to_other_namespaces(stage: Owned) -> None:
+    """A namespace has at most a fourth of the devices held back; then its own pods wait."""
+    cluster = stage.cluster
+    stage.bridge.ensure()
+    count = DEVICES // 4
+    for number in range(count + 1):
+        name = f"loop-{number}"
+        stage.apply(bridged(taker(name)))
+        stored = cluster.wait_for("pods", name, TEAM, until=_is_decided, timeout_s=TIMEOUT_S)
+        assert (number < count) == ("nodeName" in stored["spec"])
+        if number < count:
+            cluster.kubectl("delete", "pod", name, "-n", TEAM, "--force", "--grace-period=0")
+    cluster.wait_until(
+        lambda: len(stage.status().get("heldBack", ())) == count,
+        "its devices are held back",
+        timeout_s=TIMEOUT_S,
+    )
+
+    cluster.kubectl("create", "namespace", OTHERS)
+    others = [f"other-{number}" for number in range(DEVICES - count)]
+    objects = [claim_template("one", DRIVER), *(bridged(taker(name)) for name in others)]
+    cluster.kubectl("apply", "-n", OTHERS, "-f", "-", input=stream(objects))
+
+    for name in others:
+        cluster.wait_running(name, OTHERS, timeout_s=TIMEOUT_S)
+    assert [] == doubly_held(cluster)
+    for entry in stage.status()["heldBack"]:
+        (device,) = entry["devices"]
+        _taint(cluster, device, {"key": IN_USE_TAINT, "effect": "NoSchedule"})
+        _taint(cluster, device)
+    stage.running(f"loop-{count}")
+    cluster.kubectl("delete", "namespace", OTHERS)
+    stage.clear()
+
+
+def _is_decided(stored: Object) -> bool:
+    """Return whether a pod has a node, or waits since devices are held back."""
+    conditions = stored.get("status", {}).get("conditions", [])
+    is_refused = any("held back" in condition.get("message", "") for condition in conditions)
+    return is_refused or "nodeName" in stored["spec"]
 
 
 def _taint(cluster: Access, result: Object, *taints: Object) -> None:

@@ -13,15 +13,16 @@ from typing import Any, Final
 import pytest
 
 from admission.fence import OPEN_PATCH, fence_patch, is_fence_of
-from admission.webhook_configuration import ROUTING_WEBHOOK
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import ROOT, Drawbridge, command_line
-from e2e.judged import add_nodes, class_of, created, gpu
+from e2e.hostile_claims import long_selector, slow_selector, template
+from e2e.inventory import device_class, kwok_node
+from e2e.judged import add_nodes, class_of, created, gpu, published
 from e2e.objects import claim_template, pod
+from e2e.routed import routing_rules, scheduler_of
 from kube.names import (
     BRIDGE_ACCOUNT,
     BRIDGE_LEASE,
-    CONFIGURATION,
     DEFAULT_SCHEDULER_NAME,
     FENCE,
     FIELD_MANAGER_PREFIX,
@@ -311,22 +312,6 @@ DRIVER: Final = "handover.example.com"
 HANDOVER: Final = "bridge-handover"
 EXEMPT: Final = "kube-system"
 """Our webhooks are not asked about its pods, so they keep the default scheduler."""
-MUTATING: Final = "mutatingwebhookconfigurations"
-
-
-def routing_rules(cluster: Access) -> list[Object]:
-    for webhook in cluster.get(MUTATING, CONFIGURATION)["webhooks"]:
-        if webhook["name"] == ROUTING_WEBHOOK:
-            return list(webhook.get("rules") or ())
-    raise AssertionError("there is no webhook that routes")
-
-
-def scheduler_of(cluster: Access, document: Object) -> str:
-    """Return the schedulerName that a pod would get."""
-    words = ("create", "--dry-run=server", "-n", HANDOVER, "-f", "-")
-    return cluster.kubectl(
-        *words, "-o", "jsonpath={.spec.schedulerName}", input=stream(document)
-    ).stdout
 
 
 def enforced(cluster: Access, name: str) -> tuple[str, str]:
@@ -390,11 +375,15 @@ def test_a_driver_is_owned_and_released_again(cluster: Access, handover: Drawbri
 
     # Its pods are routed, those of others are not, and both at once are rejected.
     cluster.wait_until(
-        lambda: scheduler_of(cluster, pod("a", claims={"gpu": "owned"})) == SCHEDULER_NAME,
+        lambda: (
+            scheduler_of(cluster, HANDOVER, pod("a", claims={"gpu": "owned"})) == SCHEDULER_NAME
+        ),
         "a pod of the driver is routed",
         timeout_s=WAIT_S,
     )
-    assert scheduler_of(cluster, pod("a", claims={"gpu": "other"})) == DEFAULT_SCHEDULER_NAME
+    assert (
+        scheduler_of(cluster, HANDOVER, pod("a", claims={"gpu": "other"})) == DEFAULT_SCHEDULER_NAME
+    )
     both = created(cluster, pod("a", claims={"gpu": "owned", "nic": "other"}), HANDOVER)
     # Nothing of the other driver is published, so it is only known by name.
     assert (both[0], "no scheduler allocates both" in both[1]) == (0, True)
@@ -451,3 +440,53 @@ def test_pods_that_are_routed_tolerate_the_taint_of_the_bridges_nodes(
             lambda: taint in tolerated_taints(), "a routed pod tolerates it", timeout_s=WAIT_S
         )
         assert tolerated_taints().count(taint) == 1
+
+
+# --- costly selectors -----------------------------------------------------------------------------
+
+BOTH: Final = "both.example.com"
+SELECTORS: Final = 8
+TRIES: Final = 5
+ATTRIBUTE: Final = 'device.attributes["resource.kubernetes.io"].pcieRoot'
+DEVICES: Final = tuple(gpu(f"gpu-{number}", "40Gi", root=f"pci{number}") for number in range(128))
+
+
+@pytest.fixture
+def crowded(cluster: Access, handover: Drawbridge) -> Iterator[None]:
+    """The driver is owned; nodes have many devices of it and of another, and a class reaches both."""
+    del handover
+    drivers = (DRIVER, "elsewhere.example.com")
+    expression = " || ".join(f"device.driver == '{driver}'" for driver in drivers)
+    cluster.apply(device_class(BOTH, expression))
+    nodes = cluster.add_nodes(
+        [kwok_node(f"crowded-{number}") for number in range(2)],
+        lambda name: [published(driver, name, DEVICES) for driver in drivers],
+    )
+    owned = command_line(cluster, "bridge", "own", DRIVER, "--apply")
+    assert owned.returncode == 0, owned.stderr
+    cluster.wait_until(lambda: routing_rules(cluster), "pods are routed", timeout_s=WAIT_S)
+    yield
+    cluster.remove_nodes(nodes)
+    cluster.delete("deviceclass", BOTH)
+
+
+@pytest.mark.usefixtures("crowded")
+def test_pods_with_costly_selectors_are_routed(cluster: Access) -> None:
+    """Where the class tells the driver, at once; where their selectors decide, within five tries."""
+    slow = [slow_selector(ATTRIBUTE, number) for number in range(SELECTORS)]
+    long = [long_selector(ATTRIBUTE, number) for number in range(SELECTORS - 1)]
+    templates = [
+        template("slow", DRIVER, [slow]),
+        template("long", BOTH, [[f"device.driver == '{DRIVER}'", *long]]),
+    ]
+    cluster.kubectl("apply", "-n", HANDOVER, "-f", "-", input=stream(templates))
+
+    assert scheduler_of(cluster, HANDOVER, pod("slow", claims={"gpu": "slow"})) == SCHEDULER_NAME
+    refusals = []
+    for _ in range(TRIES):
+        code, message = created(cluster, pod("long", claims={"gpu": "long"}), HANDOVER)
+        if not code:
+            break
+        refusals.append(message)
+    assert cluster.get("pods", "long", HANDOVER)["spec"]["schedulerName"] == SCHEDULER_NAME
+    assert all("webhook is busy" in refusal for refusal in refusals)

@@ -19,7 +19,7 @@ from cryptography import x509
 from certs.authority import Authority
 from certs.rotation import Authorities, encode_authorities
 from e2e.access import Access, stream
-from e2e.drawbridge import CERTIFICATES, WEBHOOK, Drawbridge
+from e2e.drawbridge import CERTIFICATES, CONTROLLER, WEBHOOK, Drawbridge
 from e2e.load import Load
 from e2e.objects import pod
 from kube.names import ROTATE_ANNOTATION
@@ -27,7 +27,11 @@ from kube.names import ROTATE_ANNOTATION
 pytestmark = pytest.mark.usefixtures("fleet")
 
 TIMEOUT_S: Final = 90.0
-PACKAGES: Final = {CERTIFICATES: "controllers.certificates", WEBHOOK: "webhook"}
+PACKAGES: Final = {
+    CERTIFICATES: "controllers.certificates",
+    WEBHOOK: "webhook",
+    CONTROLLER: "controllers",
+}
 HASTY: Final = {
     "certificates": {"resyncPeriod": "200ms", "authorityExpeditedPublishPeriod": "300ms"},
     # New connections all the time, or a certificate that nobody accepts would not be missed.
@@ -39,6 +43,8 @@ PATHS, SIGNING = "drawbridge-webhook-path", "drawbridge-signing"
 HALF_AN_HOUR: Final = timedelta(minutes=30)
 LONG: Final = timedelta(hours=2)
 """More than certificates are backdated."""
+DAYS: Final = timedelta(days=2)
+"""More than path keys are kept for, and more than a signature and its pod may be apart."""
 
 
 class Clocks(NamedTuple):
@@ -102,6 +108,11 @@ class Clocks(NamedTuple):
         self.wait_until(
             lambda: abs(self.skew_s() - ahead.total_seconds()) < 60, "the clock was compared"
         )
+
+    def transitions(self, process: str) -> tuple[str, int]:
+        """Return who leads, and how often that has changed."""
+        spec = self.cluster.get("leases", process, self.drawbridge.namespace)["spec"]
+        return spec["holderIdentity"], spec["leaseTransitions"]
 
     def _file(self, process: str) -> Path:
         return self.cluster.directory / f"{process}.ahead"
@@ -200,6 +211,28 @@ def test_while_the_clock_is_wrong_by_hours_nothing_is_created_or_thrown_away(
     clocks.set(timedelta(), CERTIFICATES)
     clocks.wait_signed()
     assert before == clocks.secret(AUTHORITY)
+    assert load.failures == []
+
+
+@pytest.mark.parametrize("ahead", [DAYS, -DAYS], ids=["ahead", "behind"])
+def test_a_jump_replaces_no_key_and_no_leader_and_pods_get_their_devices(
+    clocks: Clocks, load: Load, namespace: str, ahead: timedelta
+) -> None:
+    clocks.wait_signed()
+    clocks.wait_until(lambda: clocks.secret(PATHS), "there are keys of paths")
+    secrets = [clocks.secret(name) for name in (AUTHORITY, SERVING, PATHS, SIGNING)]
+    leaders = [clocks.transitions(name) for name in (CERTIFICATES, CONTROLLER)]
+
+    clocks.set(ahead, *PACKAGES)
+    clocks.wait_skew(ahead)
+    run_pod(clocks, namespace, "early")
+    clocks.drawbridge.wait_ready(TIMEOUT_S)
+    clocks.set(timedelta(), *PACKAGES)
+    clocks.wait_skew(timedelta())
+    run_pod(clocks, namespace, "late")
+
+    assert secrets == [clocks.secret(name) for name in (AUTHORITY, SERVING, PATHS, SIGNING)]
+    assert leaders == [clocks.transitions(name) for name in (CERTIFICATES, CONTROLLER)]
     assert load.failures == []
 
 

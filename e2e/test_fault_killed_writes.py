@@ -18,6 +18,7 @@ import yaml
 from e2e.access import Access, Object
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, ROOT, Drawbridge
 from e2e.dying import Moment, Order
+from e2e.fleet import translation_profile
 from e2e.inventory import HAMI
 from e2e.objects import claim_template, pod
 from e2e.processes import Child
@@ -44,6 +45,7 @@ HASTY: Final = {
         "servingDuration": "15s",
         "authorityPublishPeriod": "300ms",
         "authorityExpeditedPublishPeriod": "300ms",
+        "pathKeyGracePeriod": "300ms",
     },
     "controllers": {"templateUnusedPeriod": "1s"},
 }
@@ -414,10 +416,10 @@ def new_policy(stage: Stage) -> Steps:
 
 def edited_profile(stage: Stage) -> Steps:
     """A profile lists one more resource."""
-    stage.cluster.apply(translation_profile())
+    stage.cluster.apply(translation_profile(PROFILE_DRIVER))
     wait_for_profile(stage, "example.com/npu-large")
     yield
-    stage.cluster.apply(translation_profile(**{"example.com/npu-more": {}}))
+    stage.cluster.apply(translation_profile(PROFILE_DRIVER, **{"example.com/npu-more": {}}))
     yield
     wait_for_profile(stage, "example.com/npu-more")
     stage.delete("dtp", PROFILE_DRIVER)
@@ -426,7 +428,7 @@ def edited_profile(stage: Stage) -> Steps:
 def lost_profiles(stage: Stage) -> Steps:
     """The versions of profiles are gone, those that live pods name among them."""
     target = ("configmaps", "drawbridge-profiles", stage.drawbridge.namespace)
-    stage.cluster.apply(translation_profile())
+    stage.cluster.apply(translation_profile(PROFILE_DRIVER))
     wait_for_profile(stage, "example.com/npu-large")
     yield
     stage.delete(*target)
@@ -434,14 +436,6 @@ def lost_profiles(stage: Stage) -> Steps:
     stage.cluster.wait_for(*target, timeout_s=TIMEOUT_S)
     wait_for_profile(stage, "example.com/npu-large")
     stage.delete("dtp", PROFILE_DRIVER)
-
-
-def translation_profile(**resources: Object) -> Object:
-    """Return the profile of the example, for a driver of its own, with more resources."""
-    document: Object = yaml.safe_load((ROOT / "examples/profile/profile.yaml").read_text())
-    document["metadata"]["name"] = document["spec"]["driver"] = PROFILE_DRIVER
-    document["spec"]["devices"]["device"]["resources"] |= resources
-    return document
 
 
 def wait_for_profile(stage: Stage, resource: str) -> None:
@@ -524,6 +518,7 @@ CERTIFICATE_CAUSES: Final[Mapping[Write, Cause]] = {
     Write(f"{_CERTIFICATES}._patch patch", "rules"): altered_configuration("rules"),
     Write(f"{_PATHS}._write create"): lost_secret(PATHS, PATH_KEYS),
     Write(f"{_PATHS}._write patch"): damaged_secret(PATHS, PATH_KEYS),
+    Write(f"{_PATHS}._write patch", "annotations"): requested_rotation(PATHS, PATH_KEYS),
     Write(f"{_SIGNING}._rotate create"): signing_key_known(lost_secret(SIGNING, SIGNING_KEYS)),
     Write(f"{_SIGNING}._rotate patch"): signing_key_known(
         requested_rotation(SIGNING, SIGNING_KEYS)

@@ -18,10 +18,11 @@ DOWN: Final = "make down"
 
 _CHANGING: Final = (
     (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
+    # Before ages: 2d4h8 is none, and 24h5m would be one.
+    (r"-gpu-[a-z0-9]{5}\b", "-gpu-SUFFIX"),
     (r"\b(?:\d+[dhms])+\b", "AGE"),
     (r"\d+\.\d s\b", "SECONDS"),
     (r"127\.0\.0\.1:\d+", "ADDRESS"),
-    (r"-gpu-[a-z0-9]{5}\b", "-gpu-SUFFIX"),
     (r"\bworker-[0-9a-f]{10}-", "worker-HASH-"),
     (r"-namespaces-\d+", "-namespaces-ID"),
     (r" \(\d+\)", " (ID)"),

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from e2e.access import Access, Object
 from e2e.credentials import kubeconfig, write_secret
+from e2e.link import Link
 from e2e.node.claims import allocate_by_hand, claim, named, pod_with, request
 from e2e.node.driver import DRIVER, INVENTORY, STATE, NodeDriver
-from e2e.node.link import Link
 from e2e.node.node import Node
 from e2e.node.pods import (
     TIMEOUT_S,
@@ -201,10 +202,21 @@ def test_a_full_disk_is_told_and_leaves_nothing(
         filler.write_bytes(bytes(2**20))
     apply(cluster, namespace, claim("nic", NIC), pod_with(real_node.name, "pod", ["nic"]))
 
-    wait_refused(cluster, namespace, "pod", "No space left on device")
+    wait_refused(cluster, namespace, "pod", "checkpoint: No space left on device")
     assert not driver.specs()
 
+    # Nor does a driver lose its way that starts then, and has no checkpoint yet.
+    driver.stop()
+    (small_disk / "checkpoint").unlink()
+    with suppress(OSError):
+        (small_disk / "more").write_bytes(bytes(2**20))
+    child = driver.start(stateDirectory="/var/lib/small")
+    cluster.wait_until(
+        lambda: "state.not_recovered" in child.log.read_text(), "it says what it waits for"
+    )
+    (small_disk / "more").unlink()
     filler.unlink()
+    driver.wait_ready()
     sync(cluster, namespace, "pod")
     assert "uuid-of-eth0" == environment(cluster, namespace, "pod")["DRAWBRIDGE_DEVICE_ETH0"]
     cluster.kubectl("delete", "pod", "-n", namespace, "pod")

@@ -17,6 +17,8 @@ import kube.api.node_selector
 import kube.api.resource
 from e2e.access import Access
 from kube.api.meta import ApiStruct
+from kube.api.pod_fields import FIELDS
+from tools.pod_fields import record_fields
 
 Schema = dict[str, Any]
 
@@ -200,3 +202,9 @@ _SHAPES: Final = {
 
 def _our_shape(kind: msgspec.inspect.Type) -> str:
     return _SHAPES[type(kind)]
+
+
+def test_the_recorded_fields_of_pods_are_those_of_the_api_server(cluster: Access) -> None:
+    schemas = _Documents(cluster).schemas(ROOTS[0])
+
+    assert record_fields(schemas) == dict(FIELDS)

@@ -13,7 +13,7 @@ import yaml
 
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import Drawbridge, command_line
-from e2e.fleet import EXAMPLES
+from e2e.fleet import EXAMPLES, translation_profile
 from e2e.inventory import kwok_node
 from e2e.objects import pod
 from e2e.users import EDITOR, add_user
@@ -37,8 +37,7 @@ pytestmark = pytest.mark.usefixtures("drawbridge")
 
 def profile(resources: dict[str, Any] | None = None, name: str = DRIVER) -> Object:
     """The profile of the example; with other names and devices where some are given."""
-    document: Object = yaml.safe_load((FOLDER / "profile.yaml").read_text())
-    document["metadata"]["name"] = document["spec"]["driver"] = name
+    document = translation_profile(name)
     if resources:
         document["spec"]["devices"]["device"]["resources"] = resources
     return document

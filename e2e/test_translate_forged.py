@@ -5,12 +5,13 @@ Every forger here may do what the administrator may; that is more than most will
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from e2e.access import Access, Object, stream
+from e2e.attacks import FORGERIES, GPU, MEMORY, Forgery, create, dry_run, forgeable
 from e2e.drawbridge import CONTROLLER, Drawbridge, command_line
 from e2e.inventory import HAMI, NVIDIA
 from e2e.objects import claim_template, deployment, pod
@@ -21,23 +22,8 @@ from kube.quantity import Quantity
 
 pytestmark = pytest.mark.usefixtures("fleet", "drawbridge")
 
-GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 SHARE = pod("share", limits={GPU: 1, MEMORY: 3000})
 WANTED = {"memory": Quantity("3000Mi"), "cores": Quantity(0)}
-
-
-def create(cluster: Access, namespace: str, document: Object, *flags: str) -> tuple[int, str]:
-    """Exit status and words of `kubectl create`."""
-    command = ("create", "-n", namespace, "-f", "-", *flags)
-    output = cluster.kubectl(*command, input=stream(document), check=False)
-    return output.returncode, output.stderr
-
-
-def dry_run(cluster: Access, namespace: str, document: Object) -> Object:
-    """The object as it would be created."""
-    command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
-    shown: Object = json.loads(cluster.kubectl(*command, input=stream(document)).stdout)
-    return shown
 
 
 def template_of(translated: Object) -> str:
@@ -146,114 +132,10 @@ def test_a_template_that_slips_in_after_the_webhook_looked_is_replaced(
 # --- annotations ----------------------------------------------------------------------------------
 
 
-class Forgery(NamedTuple):
-    """A pod made of a translated one.
-
-    Attributes:
-        change: What its forger does to it.
-        words: Each stands in the refusal.
-    """
-
-    name: str
-    change: Callable[[Object], None]
-    words: tuple[str, ...]
-
-
-def annotated(text: str) -> Callable[[Object], None]:
-    def change(forged: Object) -> None:
-        forged["metadata"]["annotations"][REQUEST_ANNOTATION] = text
-
-    return change
-
-
-def with_request(**fields: Any) -> Callable[[Object], None]:
-    def change(forged: Object) -> None:
-        request = json.loads(forged["metadata"]["annotations"][REQUEST_ANNOTATION])
-        annotated(json.dumps({**request, **fields}))(forged)
-
-    return change
-
-
-def with_eight_gpus(forged: Object) -> None:
-    with_request(containers=[{"name": "main", "limits": {GPU: "8", MEMORY: "3k"}}])(forged)
-
-
-def with_own_template(forged: Object) -> None:
-    (entry,) = forged["spec"]["resourceClaims"]
-    entry["resourceClaimTemplateName"] = "everything"
-
-
-def without_claims(forged: Object) -> None:
-    del forged["spec"]["resourceClaims"]
-    del forged["spec"]["containers"][0]["resources"]["claims"]
-
-
-def without_use(forged: Object) -> None:
-    del forged["spec"]["containers"][0]["resources"]["claims"]
-
-
-def with_another_profile(forged: Object) -> None:
-    request = json.loads(forged["metadata"]["annotations"][REQUEST_ANNOTATION])
-    request["profiles"][0]["hash"] = "0" * 16
-    annotated(json.dumps(request))(forged)
-
-
-def with_keys(limits: Mapping[str, int]) -> Callable[[Object], None]:
-    def change(forged: Object) -> None:
-        forged["spec"]["containers"][0]["resources"]["limits"] = dict(limits)
-
-    return change
-
-
-def both(*changes: Callable[[Object], None]) -> Callable[[Object], None]:
-    def change(forged: Object) -> None:
-        for change in changes:
-            change(forged)
-
-    return change
-
-
-PATH = f"metadata.annotations[{REQUEST_ANNOTATION}]"
-FORGERIES = (
-    Forgery("no JSON", annotated("please"), (f"{PATH}: ", "not what the webhook writes")),
-    Forgery("an empty request", annotated("{}"), (f"{PATH}: ", "not what the webhook writes")),
-    Forgery("a field that we do not write", with_request(spec={}), ("unknown field `spec`",)),
-    Forgery(
-        "a translation version of the future",
-        with_request(translationVersion=99),
-        ("translation version 99 is not supported",),
-    ),
-    Forgery("a profile that is not in force", with_another_profile, (f"{PATH}: ", "profile")),
-    Forgery("more than the claims hold", with_eight_gpus, ("but the pod does not use it so",)),
-    Forgery("a template of one's own", with_own_template, ("but the pod does not use it so",)),
-    Forgery("no claims at all", without_claims, ("but the pod does not use it so",)),
-    Forgery("a claim that no container uses", without_use, ("but the pod does not use it so",)),
-    Forgery(
-        "keys, and no claims",
-        both(without_claims, with_keys({GPU: 1, MEMORY: 3000})),
-        ("but the pod does not use it so",),
-    ),
-    Forgery(
-        "keys beside claims of more",
-        both(with_eight_gpus, with_keys({GPU: 1, MEMORY: 3000})),
-        ("but the pod does not use it so",),
-    ),
-    Forgery(
-        "keys of more beside good claims",
-        with_keys({GPU: 8, MEMORY: 3000}),
-        ("a pod's devices cannot change after its creation: recorded 1, found 8",),
-    ),
-)
-
-
 @pytest.fixture(scope="module")
 def honest(cluster: Access, workshop: str) -> Object:
     """A translated pod, as a forger finds it."""
-    dry_run_ = dry_run(cluster, workshop, SHARE)
-    return {
-        **{field: dry_run_[field] for field in ("apiVersion", "kind", "spec")},
-        "metadata": {"name": "forged", "annotations": dry_run_["metadata"]["annotations"]},
-    }
+    return forgeable(dry_run(cluster, workshop, SHARE))
 
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.name)

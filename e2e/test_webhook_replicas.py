@@ -3,22 +3,28 @@
 `pytest -s` shows the costs; docs/operations.md repeats them.
 """
 
+import base64
 import http.client
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
 
+from certs.authority import Authority
+from certs.rotation import Authorities, encode_authorities
 from e2e.access import Access, stream
-from e2e.drawbridge import CERTIFICATES, CONTROLLER, Drawbridge
+from e2e.credentials import write_secret
+from e2e.drawbridge import CERTIFICATES, CONTROLLER, WEBHOOK, Drawbridge
+from e2e.interposer import Interposer
 from e2e.load import CALLERS, Load
 from e2e.objects import deployment, pod
 from e2e.replicas import Replicas
 from e2e.translated import legacy_keys
-from kube.names import ROTATE_ANNOTATION
+from kube.names import GROUP, ROTATE_ANNOTATION
 
 pytestmark = pytest.mark.usefixtures("fleet")
 
@@ -31,6 +37,7 @@ HASTY = {
         "servingDuration": "6s",
         "authorityPublishPeriod": "3s",
         "authorityExpeditedPublishPeriod": "500ms",
+        "pathKeyGracePeriod": "8s",
     },
     "webhook": {
         "drain": "500ms",
@@ -171,7 +178,7 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
         port: replicas.child(port).log.read_text().count("certificate.replaced")
         for port in replicas.ports
     }
-    path = drawbridge.path()
+    paths = drawbridge.paths()
     began = time.monotonic()
 
     command = ("annotate", "-n", drawbridge.namespace, "secret", "drawbridge-ca")
@@ -184,10 +191,7 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
     cluster.wait_until(lambda: replicas.trusted() == 1, "the old authority is forgotten")
     took_s = time.monotonic() - began
     assert replicas.bundles() == {replicas.secret()["ca.crt"]}
-    assert drawbridge.path() != path
-    cluster.wait_until(
-        lambda: drawbridge.post(b"{}", path=path)[0] == http.client.NOT_FOUND, "its path is gone"
-    )
+    assert drawbridge.paths() == paths
     print(load.describe_event(f"rotation in {took_s:.1f} s"))
     assert load.failures == []
 
@@ -198,6 +202,91 @@ def test_a_new_authority_and_new_leaves_lose_nothing(
         )
 
     cluster.wait_until(has_new_leaves, "each replica has had a leaf of both")
+
+
+def test_new_paths_lose_nothing_though_a_replica_reads_them_late(
+    cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load, workshop: str
+) -> None:
+    _, late = replicas.ports
+    failed_open = fail_open_count(cluster)
+    first = drawbridge.paths()
+    kubeconfig = cluster.directory / "late.kubeconfig"
+    write_secret(kubeconfig, cluster.kubeconfig_for(drawbridge.namespace, WEBHOOK).read_text())
+    workloads = Load(
+        cluster, workshop, deployment("load", SHARE), kind="deployments", per_second=10
+    )
+    with Interposer(cluster) as proxy, workloads:
+        proxy.redirect(kubeconfig)
+        replicas.stop(late)
+        replicas.start(late, {"KUBECONFIG": str(kubeconfig)})
+        replicas.wait_ready()
+        cluster.wait_until(lambda: replicas.has_answered(late, 5), "it has work")
+        proxy.withhold_watches("secrets")
+        began = time.monotonic()
+
+        command = ("annotate", "-n", drawbridge.namespace, "secret", "drawbridge-webhook-path")
+        cluster.kubectl(*command, f"{ROTATE_ANNOTATION}=now")
+
+        second = wait_paths_without(cluster, drawbridge, first)
+        switched_s = time.monotonic() - began
+        before = replicas.answered(late)
+        cluster.wait_until(
+            lambda: replicas.has_answered(late, before + 5), "the late replica knows the path"
+        )
+        assert statuses(drawbridge, replicas, first) == {http.client.BAD_REQUEST}
+        proxy.expire_watches()
+
+        third = wait_paths_without(cluster, drawbridge, {**first, **second})
+        cluster.wait_until(
+            lambda: (
+                statuses(drawbridge, replicas, first) | statuses(drawbridge, replicas, second)
+                == {http.client.NOT_FOUND}
+            ),
+            "the old paths are gone",
+            timeout_s=TIMEOUT_S,
+        )
+        gone_s = time.monotonic() - began
+        assert drawbridge.paths() == third
+        assert statuses(drawbridge, replicas, third) == {http.client.BAD_REQUEST}
+        replicas.stop(late)
+    replicas.start(late)
+    replicas.wait_ready()
+    print(
+        load.describe_event(f"paths replaced after {switched_s:.1f} s, gone after {gone_s:.1f} s")
+    )
+    assert load.failures == []
+    assert workloads.failures == []
+    assert fail_open_count(cluster) == failed_open
+    secret = cluster.get("secrets", "drawbridge-webhook-path", drawbridge.namespace)
+    assert ROTATE_ANNOTATION not in secret["metadata"].get("annotations", {})
+
+
+def wait_paths_without(
+    cluster: Access, drawbridge: Drawbridge, old: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return the paths once none is one of those."""
+    cluster.wait_until(
+        lambda: not {*drawbridge.paths().values()} & {*old.values()},
+        "all configurations name other paths",
+        timeout_s=TIMEOUT_S,
+    )
+    return drawbridge.paths()
+
+
+def statuses(drawbridge: Drawbridge, replicas: Replicas, paths: Mapping[str, str]) -> set[int]:
+    """Return the statuses with which the replicas answer at paths."""
+    return {
+        drawbridge.post(b"{}", path=path, port=port)[0]
+        for path in paths.values()
+        for port in replicas.ports
+    }
+
+
+def fail_open_count(cluster: Access) -> float:
+    """Return how often the API server has gone on without an answer of a webhook of ours."""
+    lines = cluster.kubectl("get", "--raw", "/metrics").stdout.splitlines()
+    name = "apiserver_admission_webhook_fail_open_count"
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and GROUP in line)
 
 
 def test_a_deleted_secret_loses_nothing(
@@ -212,6 +301,39 @@ def test_a_deleted_secret_loses_nothing(
     healed_s = time.monotonic() - began
     time.sleep(1)
     print(load.describe_event(f"Secret deleted, healed after {healed_s:.1f} s"))
+    assert load.failures == []
+
+
+def test_an_older_copy_of_the_secret_loses_nothing(
+    cluster: Access, drawbridge: Drawbridge, replicas: Replicas, load: Load
+) -> None:
+    """As from a backup: API servers do not know its authority any more."""
+    created = datetime.now(UTC) - timedelta(days=1)
+    older = Authority.create("drawbridge", now=created, life=timedelta(days=90))
+    copy = encode_authorities(
+        Authorities(signer=older, trusted=(older.certificate,), signing_since=created)
+    )
+    data = {key: base64.b64encode(value).decode() for key, value in copy.items()}
+    step = {"op": "replace", "path": "/data", "value": data}
+    target = ("secret", "drawbridge-ca", "-n", drawbridge.namespace, "--type=json")
+    demoted = drawbridge.log(CERTIFICATES).count('"demote"')
+
+    cluster.kubectl("patch", *target, "-p", json.dumps([step]))
+
+    cluster.wait_until(
+        lambda: drawbridge.log(CERTIFICATES).count('"demote"') > demoted,
+        "it is published before it signs",
+    )
+    cluster.wait_until(
+        lambda: (
+            replicas.secret().get("ca.crt") == data["ca.crt"]
+            and "next.crt" not in replicas.secret()
+        ),
+        "it signs again",
+    )
+    cluster.wait_until(lambda: replicas.trusted() == 1, "the newer one is forgotten")
+    assert replicas.bundles() == {data["ca.crt"]}
+    print(load.describe_event("the Secret of the authorities was restored"))
     assert load.failures == []
 
 

@@ -145,11 +145,13 @@ class FakeApiServer:
 
     Attributes:
         now: Its clock, which each response tells; None for that of this machine.
+        user: The name of everybody who calls.
         drop_fields: Called with each object that is created, as fields of disabled features are dropped.
     """
 
     def __init__(self) -> None:
         self.now: Callable[[], datetime] | None = None
+        self.user = "tester"
         self.drop_fields: Callable[[Document], None] = lambda _document: None
         self.calls: list[Call] = []
         self._objects: dict[tuple[str, str, str], dict[Key, Document]] = {}
@@ -332,6 +334,11 @@ class FakeApiServer:
     def _answer(self, call: Call) -> tuple[int, Document]:
         if call.path == "/version":
             return 200, {"gitVersion": VERSION}
+        _, _, group = call.path.rpartition("/apis/")
+        if group in {stored_group for stored_group, _, _ in self._objects}:
+            return 200, {"kind": "APIGroup", "name": group}
+        if call.path.endswith("/selfsubjectreviews"):
+            return 201, {**call.body, "status": {"userInfo": {"username": self.user}}}
         target = _target(call.path)
         match call.method, bool(target.name):
             case "GET", False:

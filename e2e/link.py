@@ -13,7 +13,7 @@ HOST: Final = "127.0.0.1"
 
 
 class Link(Forwarder):
-    """Forwards connections to a server, as long as it is not cut."""
+    """Forwards connections to a server, as long as it is not cut or swallows what is sent."""
 
     def __init__(self, entry: Mapping[str, Any]) -> None:
         """Remember where to forward to.
@@ -26,6 +26,8 @@ class Link(Forwarder):
         self._target = urlsplit(str(entry["server"]))
         self._is_cut = False
         self._writers: set[asyncio.StreamWriter] = set()
+        self._forwards = asyncio.Event()
+        self._forwards.set()
 
     def entry(self) -> dict[str, Any]:
         """The cluster, as it is reached through this link."""
@@ -35,9 +37,17 @@ class Link(Forwarder):
         """Break all connections, and refuse new ones."""
         self._loop.call_soon_threadsafe(self._cut)
 
+    def swallow(self) -> None:
+        """Pass nothing on and keep all connections, as a network does that loses every packet.
+
+        What is sent meanwhile arrives when it is mended, as TCP sends it again.
+        """
+        self._loop.call_soon_threadsafe(self._forwards.clear)
+
     def mend(self) -> None:
-        """Let new connections through again."""
+        """Let new connections through again, and pass on what was swallowed."""
         self._is_cut = False
+        self._loop.call_soon_threadsafe(self._forwards.set)
 
     # --- in the thread ---------------------------------------------------------------------------
 
@@ -58,17 +68,20 @@ class Link(Forwarder):
             writer.close()
             return
         with suppress(OSError):
+            await self._forwards.wait()
             target = await asyncio.open_connection(self._target.hostname, self._target.port)
             ends = {writer, target[1]}
             self._writers |= ends
-            await asyncio.gather(_pipe(reader, target[1]), _pipe(target[0], writer))
+            await asyncio.gather(self._pipe(reader, target[1]), self._pipe(target[0], writer))
             self._writers -= ends
 
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what comes until one side ends."""
-    with suppress(OSError):
-        while data := await reader.read(CHUNK):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what comes until one side ends."""
+        with suppress(OSError):
+            while data := await reader.read(CHUNK):
+                await self._forwards.wait()
+                writer.write(data)
+                await writer.drain()
+        # An end is swallowed, too.
+        await self._forwards.wait()
+        writer.close()

@@ -1,0 +1,46 @@
+"""Every rule on a history, at once."""
+
+from collections.abc import Iterable
+
+from e2e.checker.history import Event, State, in_order
+from e2e.checker.published import Published
+from e2e.checker.rules import Allowance, Finding, Killed, Left, Rule, Sizes
+from e2e.checker.tenants import Idle, Quotas
+
+
+def check(events: Iterable[Event], allowance: Allowance) -> list[Finding]:
+    """Return what broke a rule, in the order in which it happened.
+
+    Args:
+        events: In any order, from the start of the record.
+        allowance: What the migration may do.
+    """
+    state, published = State(), Published()
+    rules: tuple[Rule, ...] = (
+        Killed(allowance),
+        Sizes(published),
+        Quotas(allowance),
+        Idle(allowance, published),
+        Left(allowance),
+    )
+    findings: list[Finding] = []
+    at = 0.0
+    for event in in_order(events):
+        before = state.apply(event)
+        published.see(event)
+        # Watches of different kinds deliver at different moments.
+        at = max(at, event.at)
+        timed = event._replace(at=at)
+        for rule in rules:
+            findings += rule.see(timed, before, state)
+    for rule in rules:
+        findings += rule.end(at, state)
+    return findings
+
+
+def report(findings: Iterable[Finding]) -> str:
+    """Return the findings as lines for people."""
+    return "\n".join(
+        f"{finding.at:8.1f} s  {finding.rule:<6}  {finding.object}: {finding.text}"
+        for finding in findings
+    )

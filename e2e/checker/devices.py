@@ -1,0 +1,233 @@
+"""What pods ask for in devices, and what the devices of a cluster are.
+
+What a pod asks for is read where a person wrote it, in the template of its owner: the pod itself may
+have been changed on its way in.
+
+Sources: NVIDIA/k8s-device-plugin (nvidia.com/gpu, nvidia.com/mig-PROFILE), Project-HAMi/HAMi (gpumem in
+MiB and gpucores in percent of each device), resource.k8s.io/v1.
+"""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from e2e.checker.history import (
+    FINISHED,
+    Object,
+    State,
+    controller_of,
+    is_leaving,
+    name_of,
+    namespace_of,
+    node_of,
+    phase_of,
+    quantity,
+)
+
+GPU: Final = "nvidia.com/gpu"
+MEMORY: Final = "nvidia.com/gpumem"
+CORES: Final = "nvidia.com/gpucores"
+MIG: Final = "nvidia.com/mig-"
+HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
+MIB: Final = 1024**2
+_OWNERS: Final = {
+    "ReplicaSet": "replicasets",
+    "StatefulSet": "statefulsets",
+    "DaemonSet": "daemonsets",
+    "Job": "jobs",
+}
+
+
+class DeviceRequest(NamedTuple):
+    """The devices that one container asks for.
+
+    Attributes:
+        key: Resource name whose amount is the number of devices.
+        amount: The number of devices.
+        profile: Of MIG; empty for others.
+        memory: Bytes of each device, for a share; 0 without.
+        cores: Percent of each device, for a share; 0 without.
+    """
+
+    key: str
+    amount: int
+    profile: str = ""
+    memory: Decimal = Decimal(0)
+    cores: Decimal = Decimal(0)
+
+    @property
+    def is_share(self) -> bool:
+        """Return whether it is a part of a device."""
+        return bool(self.memory or self.cores)
+
+    def __str__(self) -> str:
+        size = f" of {self.memory / MIB:.0f} MiB" if self.memory else ""
+        return f"{self.amount} {self.key}{size}"
+
+
+class Device(NamedTuple):
+    """A published device; its identity is driver, pool and name."""
+
+    identity: tuple[str, str, str]
+    node: str
+    attributes: Mapping[str, object]
+    capacity: Mapping[str, Decimal]
+    is_shared: bool
+
+    @property
+    def profile(self) -> str:
+        """The MIG profile; empty for others."""
+        return str(self.attributes.get("profile", ""))
+
+    def suits(self, request: DeviceRequest) -> bool:
+        """Return whether it is of the kind and the size that is asked for, were it free."""
+        if request.is_share:
+            return self.is_shared and all(
+                self.capacity.get(name, Decimal(0)) >= amount
+                for name, amount in _amounts(request).items()
+            )
+        if request.profile:
+            return self.profile == request.profile
+        return not self.is_shared and not self.profile
+
+
+class Result(NamedTuple):
+    """A device that a claim has, with what it takes of a shared one."""
+
+    identity: tuple[str, str, str]
+    consumed: Mapping[str, Decimal]
+
+
+def requests_of(pod: Object, state: State) -> list[DeviceRequest]:
+    """Return what a pod asks for, as its owner's template has it; as the pod has it without an owner."""
+    owner = controller_of(pod)
+    stored = None
+    if owner is not None and owner["kind"] in _OWNERS:
+        stored = state.find(_OWNERS[owner["kind"]], owner["uid"])
+    spec = stored["spec"]["template"]["spec"] if stored is not None else pod["spec"]
+    return [
+        request for container in spec["containers"] for request in _container_requests(container)
+    ]
+
+
+def _container_requests(container: Object) -> Iterator[DeviceRequest]:
+    resources = container.get("resources", {})
+    amounts = {**resources.get("requests", {}), **resources.get("limits", {})}
+    for key, amount in sorted(amounts.items()):
+        count = int(quantity(amount)) if key == GPU or key.startswith(MIG) else 0
+        if count and key == GPU:
+            memory = quantity(amounts.get(MEMORY, 0)) * MIB
+            yield DeviceRequest(key, count, memory=memory, cores=quantity(amounts.get(CORES, 0)))
+        elif count:
+            yield DeviceRequest(key, count, profile=key.removeprefix(MIG).removesuffix(".shared"))
+
+
+def devices_of(piece: Object) -> Iterator[Device]:
+    """Yield the devices of a ResourceSlice."""
+    spec = piece["spec"]
+    for device in spec.get("devices", ()):
+        yield Device(
+            (spec["driver"], spec["pool"]["name"], device["name"]),
+            spec.get("nodeName", ""),
+            {_short(name): _value(value) for name, value in device.get("attributes", {}).items()},
+            {
+                _short(name): quantity(entry["value"])
+                for name, entry in device.get("capacity", {}).items()
+            },
+            bool(device.get("allowMultipleAllocations")),
+        )
+
+
+def results_of(claim: Object) -> list[Result]:
+    """Return the devices that a claim has."""
+    allocation = claim.get("status", {}).get("allocation") or {}
+    return [
+        Result(
+            (result["driver"], result["pool"], result["device"]),
+            {
+                _short(name): quantity(amount)
+                for name, amount in result.get("consumedCapacity", {}).items()
+            },
+        )
+        for result in allocation.get("devices", {}).get("results", ())
+    ]
+
+
+def claims_of(pod: Object, state: State) -> list[Object]:
+    """Return the claims of a pod, those that Kubernetes made for a resource name among them."""
+    status = pod.get("status", {})
+    names = {
+        entry["resourceClaimName"]
+        for entry in (
+            *pod["spec"].get("resourceClaims", ()),
+            *status.get("resourceClaimStatuses", ()),
+        )
+        if entry.get("resourceClaimName")
+    }
+    if extended := status.get("extendedResourceClaimStatus"):
+        names.add(extended["resourceClaimName"])
+    return [
+        claim
+        for claim in state.objects("resourceclaims")
+        if name_of(claim) in names and namespace_of(claim) == namespace_of(pod)
+    ]
+
+
+def is_given(result: Result, device: Device, request: DeviceRequest) -> bool:
+    """Return whether a result is one of the devices that are asked for: not smaller, and not far larger."""
+    if not device.suits(request):
+        return False
+    return all(
+        amount <= result.consumed.get(name, Decimal(0)) <= 2 * amount
+        for name, amount in _amounts(request).items()
+    )
+
+
+def has_room(device: Device, request: DeviceRequest, taken: Mapping[str, Decimal] | None) -> bool:
+    """Return whether a device can be given.
+
+    Args:
+        taken: What claims take of it; None without a claim.
+    """
+    if taken is None or not device.suits(request):
+        return device.suits(request)
+    return request.is_share and all(
+        device.capacity[name] - taken.get(name, Decimal(0)) >= amount
+        for name, amount in _amounts(request).items()
+    )
+
+
+def offered(node: Object, request: DeviceRequest) -> int:
+    """Return how many devices of what is asked the device plugin of a node offers."""
+    of_hami = HAMI_REGISTER in node["metadata"].get("annotations", {})
+    if request.key == GPU and of_hami is not request.is_share:
+        return 0
+    return int(quantity(node.get("status", {}).get("allocatable", {}).get(request.key, 0)))
+
+
+def used_by_keys(node: str, key: str, state: State) -> int:
+    """Return how many devices of a plugin the pods of a node have."""
+    return sum(
+        int(quantity(container.get("resources", {}).get("limits", {}).get(key, 0)))
+        for pod in state.objects("pods")
+        if node_of(pod) == node
+        and phase_of(pod) not in FINISHED
+        and not is_leaving(pod)
+        and not pod["spec"].get("resourceClaims")
+        and not pod.get("status", {}).get("extendedResourceClaimStatus")
+        for container in pod["spec"]["containers"]
+    )
+
+
+def _amounts(request: DeviceRequest) -> Mapping[str, Decimal]:
+    named = {"memory": request.memory, "cores": request.cores}
+    return {name: amount for name, amount in named.items() if amount}
+
+
+def _short(name: str) -> str:
+    """Return the name of an attribute without its domain."""
+    return name.rpartition("/")[2]
+
+
+def _value(attribute: Mapping[str, Any]) -> object:
+    return next(iter(attribute.values()), None)

@@ -1,0 +1,35 @@
+"""A sidecar whose decisions about some pods never end: `python -m e2e.hanging`.
+
+It is the sidecar in everything else. It stands for a fault in the search that nobody has found yet: such a
+decision waits for nothing, looks at no deadline, and takes a thread as long as its process lives.
+"""
+
+import sys
+import time
+from typing import Any, Final
+
+import sidecar.service
+from process.command import run_command
+from sidecar.__main__ import COMMAND
+from sidecar.plan.decisions import Outcome, find_nodes
+
+POISON: Final = "drawbridge.internal/hangs"
+"""Annotation of the pods that it hangs with."""
+LOOK_S: Final = 1.0
+
+
+def hang_with_poison(pod: Any, *arguments: Any, **keywords: Any) -> Outcome:
+    """Find the nodes of a pod, but of one that has the annotation."""
+    while POISON in pod.metadata.annotations:
+        time.sleep(LOOK_S)
+    return find_nodes(pod, *arguments, **keywords)
+
+
+def main() -> int:
+    """Run the sidecar and return its exit status."""
+    vars(sidecar.service)["find_nodes"] = hang_with_poison
+    return run_command(COMMAND, [])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Stand-ins for the device plugins, drivers and schedulers of a cluster that `drawbridge rehearse` tries.
+
+They follow the labels that a plan gives to nodes: with them a node's device plugin offers nothing, and
+its DRA driver publishes. Pods of other schedulers get a node that has their devices free.
+"""
+
+import http.client
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Self
+
+from cli.answers.rehearsal.documents import ENDS_LABEL
+from cli.answers.rehearsal.model import RehearsalInput, RehearsedNode
+from e2e.access import Access, Object
+
+PERIOD_S: Final = 0.3
+WORK_S: Final = 3.0
+"""How long the work of a Job goes on once its node is cordoned."""
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_TRANSIENT: Final = (AssertionError, OSError, http.client.HTTPException)
+_FINISHED: Final = ("Succeeded", "Failed")
+_OWNERS: Final = {"ReplicaSet": "replicasets", "Job": "jobs"}
+
+
+class RehearsedVendors:
+    """A thread that plays what a cluster's vendors run while a block runs."""
+
+    def __init__(self, cluster: Access, rehearsal: RehearsalInput) -> None:
+        self._cluster = cluster
+        self._nodes = {str(node.document["metadata"]["name"]): node for node in rehearsal.nodes}
+        self._places = {
+            reference: Counter(node for node in nodes if node in self._nodes)
+            for reference, nodes in rehearsal.places.items()
+        }
+        self._switched: set[str] = set()
+        self._cordoned: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vendors", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def place_as_before(self) -> int:
+        """Bind pods to the nodes that the pods of their workload had; return how many were bound.
+
+        kube-scheduler does not run meanwhile.
+        """
+        owners = {
+            entry["metadata"]["uid"]: entry
+            for kind in _OWNERS.values()
+            for entry in self._cluster.objects(kind)
+        }
+        bound = 0
+        for pod in self._cluster.objects("pods"):
+            # A pod with claims needs the scheduler, which allocates them.
+            if "nodeName" in pod["spec"] or pod["spec"].get("resourceClaims"):
+                continue
+            places = self._places.get(_top_owner(pod, owners), Counter())
+            name = next((name for name, count in sorted(places.items()) if count > 0), "")
+            if name:
+                places[name] -= 1
+                self._bind(pod, name)
+                bound += 1
+        return bound
+
+    def _run(self) -> None:
+        while not self._ended.wait(PERIOD_S):
+            try:
+                self._turn()
+            except _TRANSIENT as error:
+                print("vendors:", error, flush=True)
+
+    def _turn(self) -> None:
+        nodes = {node["metadata"]["name"]: node for node in self._cluster.objects("nodes")}
+        for name, node in self._nodes.items():
+            if node.labels and name in nodes:
+                labels = nodes[name]["metadata"].get("labels", {})
+                self._switch(name, node, is_switched=node.labels.items() <= labels.items())
+        pods = self._cluster.objects("pods")
+        self._bind_pending(pods, nodes)
+        self._end_work(pods, nodes)
+
+    def _switch(self, name: str, node: RehearsedNode, *, is_switched: bool) -> None:
+        """Have a node's plugin or its driver hand out its devices."""
+        if is_switched is (name in self._switched):
+            return
+        amounts = dict.fromkeys(node.resources, "0") if is_switched else dict(node.resources)
+        room = {"status": {"allocatable": amounts, "capacity": amounts}}
+        self._send("PATCH", f"/api/v1/nodes/{name}/status", room)
+        path = "/apis/resource.k8s.io/v1/resourceslices"
+        for piece in node.later_slices:
+            if is_switched:
+                self._send("POST", path, piece)
+            else:
+                self._send("DELETE", f"{path}/{piece['metadata']['name']}")
+        self._switched ^= {name}
+
+    def _bind_pending(self, pods: Iterable[Object], nodes: Mapping[str, Object]) -> None:
+        """Place the pods of other schedulers where their devices are free, on the fullest such node."""
+        used: Counter[tuple[str, str]] = Counter()
+        pending = []
+        for pod in pods:
+            is_over = pod["status"].get("phase") in _FINISHED
+            if is_over or "deletionTimestamp" in pod["metadata"]:
+                continue
+            for key, amount in _limits(pod).items():
+                used[pod["spec"].get("nodeName", ""), key] += amount
+            is_foreign = pod["spec"].get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER
+            if is_foreign and "nodeName" not in pod["spec"]:
+                pending.append(pod)
+        for pod in pending:
+            name = self._free_node(pod, nodes, used)
+            if name:
+                for key, amount in _limits(pod).items():
+                    used[name, key] += amount
+                self._bind(pod, name)
+
+    def _free_node(
+        self, pod: Object, nodes: Mapping[str, Object], used: Mapping[tuple[str, str], int]
+    ) -> str:
+        chosen = pod["spec"].get("nodeSelector", {})
+        fitting = [
+            (sum(used.get((name, key), 0) for key in _limits(pod)), name)
+            for name, node in nodes.items()
+            if name not in self._switched
+            and self._nodes[name].resources
+            and not node["spec"].get("unschedulable")
+            and chosen.items() <= node["metadata"].get("labels", {}).items()
+            and all(
+                int(node["status"]["allocatable"].get(key, 0)) - used.get((name, key), 0) >= amount
+                for key, amount in _limits(pod).items()
+                if key in self._nodes[name].resources
+            )
+            and any(key in self._nodes[name].resources for key in _limits(pod))
+        ]
+        return max(fitting, default=(0, ""))[1]
+
+    def _end_work(self, pods: Iterable[Object], nodes: Mapping[str, Object]) -> None:
+        """Let the work of Jobs end a while after their node was cordoned."""
+        key, value = ENDS_LABEL
+        now = time.monotonic()
+        for pod in pods:
+            metadata = pod["metadata"]
+            node = nodes.get(pod["spec"].get("nodeName", ""), {})
+            is_work = metadata.get("labels", {}).get(key) == value
+            is_running = pod["status"].get("phase") == "Running"
+            if not (is_work and is_running and node.get("spec", {}).get("unschedulable")):
+                continue
+            since = self._cordoned.setdefault(metadata["uid"], now)
+            if now - since >= WORK_S:
+                path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
+                self._send("PATCH", path, {"status": {"phase": "Succeeded"}})
+
+    def _bind(self, pod: Object, node: str) -> None:
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": metadata["name"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self._send("POST", path, body)
+
+    def _send(self, method: str, path: str, body: Any = None) -> None:
+        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        status, answer = self._cluster.request(method, path, body, content_type=content)
+        gone = (http.client.NOT_FOUND, http.client.CONFLICT)
+        assert status < http.client.BAD_REQUEST or status in gone, (method, path, answer)
+
+
+def _limits(pod: Object) -> dict[str, int]:
+    """Return the devices that a pod has in limits, by resource name."""
+    amounts: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        for key, amount in container.get("resources", {}).get("limits", {}).items():
+            if "/" in key and str(amount).isdigit():
+                amounts[key] += int(amount)
+    return dict(amounts)
+
+
+def _top_owner(pod: Object, owners: Mapping[str, Object]) -> str:
+    """Return the workload of a pod as `Kind/namespace/name`."""
+    entry, kind = pod, "Pod"
+    while references := entry["metadata"].get("ownerReferences"):
+        kind, name, uid = (references[0][field] for field in ("kind", "name", "uid"))
+        if uid not in owners:
+            return f"{kind}/{pod['metadata']['namespace']}/{name}"
+        entry = owners[uid]
+    return f"{kind}/{pod['metadata']['namespace']}/{entry['metadata']['name']}"

@@ -1,0 +1,21 @@
+"""What a rehearsal answers."""
+
+from typing import Final
+
+from cli.answers.rehearsal.model import RehearsalAnswer, RehearsalFinding, ScriptRun
+
+FAILED: Final = RehearsalAnswer(
+    waves=2,
+    waves_done=1,
+    nodes=5,
+    pods=6,
+    waiting_pods=0,
+    seconds=61.4,
+    scripts=(
+        ScriptRun(script="prepare.sh", seconds=1.0, status=0),
+        ScriptRun(script="wave-2/switch.sh", seconds=3.2, status=1, output="stopped at: x <b>"),
+    ),
+    findings=(RehearsalFinding(rule="killed", at=12.0, object="a/train", message="killed on n"),),
+    not_rehearsed=("helm upgrade nvidia: a chart of others",),
+)
+"""One that stopped in its second wave, after work was killed."""

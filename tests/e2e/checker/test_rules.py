@@ -1,0 +1,310 @@
+"""Each rule on a history that keeps it, and on one that breaks it."""
+
+from typing import Any, Final
+
+import pytest
+
+from e2e.checker.check import check, report
+from e2e.checker.rules import Allowance
+from testing.histories import GPU, History, gpu, mig
+
+MIG_3G: Final = "nvidia.com/mig-3g.40gb"
+LEAVING: Final = {"deletionTimestamp": "2026-11-24T00:00:00Z"}
+NEVER: Final = {"restartPolicy": "Never"}
+
+
+def broken(history: History, **allowance: Any) -> list[tuple[str, str]]:
+    """The rules that a history breaks, with the objects."""
+    findings = check(history.events, Allowance(**allowance))
+    print(report(findings))
+    return [(finding.rule, finding.object) for finding in findings]
+
+
+# --- no unfinished pod is killed ------------------------------------------------------------------
+
+
+def training(**spec: Any) -> tuple[History, Any]:
+    """A node, and a Job whose pod runs on it."""
+    history = History()
+    history.node("n", {GPU: "1"})
+    return history, history.workload("Job", "train", {GPU: 1}, **{"backoffLimit": 0, **spec})
+
+
+def test_a_job_that_a_drain_kills_is_told_with_its_failure() -> None:
+    """A3: a wave drained a node under a Job with backoffLimit 0, which failed for good."""
+    history, job = training()
+    history.pod("train-1", job, "n", limits={GPU: 1}, **NEVER)
+    history.node("n", {GPU: "1"}, unschedulable=True)
+    killed = history.pod("train-1", job, "n", metadata=LEAVING, limits={GPU: 1}, **NEVER)
+    history.delete("pods", killed)
+    failed = {**job, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    history.put("jobs", failed)
+    history.node("n", {GPU: "1"})
+
+    assert [("killed", "a/train-1"), ("killed", "a/train")] == broken(history)
+    assert [] == broken(history, kills=("a/train*",))
+    # Whose node has died fails with it.
+    assert [] == broken(history, dead_nodes=("n",))
+
+
+def test_a_pod_that_has_ended_may_go() -> None:
+    history, job = training()
+    history.pod("train-1", job, "n", limits={GPU: 1}, **NEVER)
+    ended = history.pod("train-1", job, "n", "Succeeded", **NEVER)
+    history.delete("pods", ended)
+
+    assert [] == broken(history)
+
+
+def test_a_pod_that_is_deleted_by_force_is_told() -> None:
+    history, job = training()
+    pod = history.pod("train-1", job, "n", limits={GPU: 1}, **NEVER)
+    history.delete("pods", pod)
+
+    assert [("killed", "a/train-1")] == broken(history)
+    assert [] == broken(history, dead_nodes=("n",))
+
+
+def test_a_job_that_ignores_disruptions_may_be_evicted() -> None:
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    history, job = training(podFailurePolicy={"rules": [rule]})
+    pod = history.pod("train-1", job, "n", limits={GPU: 1}, **NEVER)
+    history.delete("pods", pod)
+
+    assert [] == broken(history)
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        ({}, []),
+        ({"karpenter.sh/do-not-disrupt": "true"}, [("killed", "a/web-1")]),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, [("killed", "a/web-1")]),
+    ],
+)
+def test_a_pod_that_restarts_may_move_unless_it_asks_to_stay(
+    notes: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    history = History()
+    history.node("n")
+    web = history.workload("ReplicaSet", "web", {})
+    pod = history.pod("web-1", web, "n", metadata={"annotations": notes})
+    history.delete("pods", pod)
+
+    assert expected == broken(history)
+
+
+# --- every pod has the device size that it asked for ----------------------------------------------
+
+
+def divided() -> tuple[History, Any]:
+    """A node with a small and a large MIG device, and a workload that asks for the large one."""
+    history = History()
+    history.node("n")
+    history.slice("n", [mig("small", "1g.5gb", "4864Mi"), mig("large", "3g.40gb", "40192Mi")])
+    return history, history.workload("ReplicaSet", "infer", {MIG_3G: 1})
+
+
+def test_a_pod_with_a_smaller_mig_device_is_told() -> None:
+    """A1: a class of all MIG devices was mapped to mig-3g.40gb, and the pod got a 1g.5gb."""
+    history, infer = divided()
+    history.claim("c", "n", "small", pod="infer-1")
+    history.pod("infer-1", infer, "n", claims=["c"])
+
+    assert [("size", "a/infer-1")] == broken(history)
+
+
+def test_a_pod_with_the_mig_device_that_it_asked_for_is_right() -> None:
+    history, infer = divided()
+    history.claim("c", "n", "large", pod="infer-1")
+    history.pod("infer-1", infer, "n", claims=["c"])
+
+    assert [] == broken(history)
+
+
+def test_a_pod_without_any_device_is_told() -> None:
+    """Kubernetes leaves a resource name to a class that maps it, and nobody allocates."""
+    history = History()
+    history.node("n", {GPU: "0"})
+    web = history.workload("ReplicaSet", "web", {GPU: 1})
+    history.pod("web-1", web, "n", limits={GPU: 1})
+
+    assert [("size", "a/web-1")] == broken(history)
+
+
+def test_a_pod_that_keeps_its_device_of_the_plugin_beside_the_driver_is_told() -> None:
+    """A drain leaves pods of DaemonSets, and the driver gives their devices to others."""
+    history = History()
+    history.node("n", {GPU: "2"})
+    agent = history.workload("DaemonSet", "agent", {GPU: 1})
+    history.pod("agent-1", agent, "n", limits={GPU: 1})
+    history.slice("n", [gpu("g0"), gpu("g1")])
+
+    assert ("size", "a/agent-1") in broken(history)
+
+
+def test_a_pod_may_keep_it_until_its_node_is_open_again() -> None:
+    history = History()
+    history.node("n", {GPU: "2"}, unschedulable=True)
+    agent = history.workload("DaemonSet", "agent", {GPU: 1})
+    history.pod("agent-1", agent, "n", limits={GPU: 1})
+    history.slice("n", [gpu("g0"), gpu("g1")])
+
+    assert ("size", "a/agent-1") not in broken(history)
+
+    history.node("n", {GPU: "0"})
+    assert ("size", "a/agent-1") in broken(history)
+
+
+def test_a_device_of_two_claims_is_told() -> None:
+    history, infer = divided()
+    for name in ("infer-1", "infer-2"):
+        history.claim(name, "n", "large", pod=name)
+        history.pod(name, infer, "n", claims=[name])
+
+    assert [("size", "a/infer-2")] == broken(history)
+
+
+def shares(*amounts: str) -> History:
+    """A device of 40 GiB, and pods that asked for 8192 MiB each and have these amounts."""
+    history = History()
+    history.node("n")
+    device = {"name": "g", "capacity": {"memory": {"value": "40Gi"}}}
+    history.slice("n", [{**device, "allowMultipleAllocations": True}])
+    serve = history.workload("ReplicaSet", "serve", {GPU: 1, "nvidia.com/gpumem": 8192})
+    for number, amount in enumerate(amounts):
+        claim = history.claim(f"c{number}", "n", "g", pod=f"serve-{number}")
+        (result,) = claim["status"]["allocation"]["devices"]["results"]
+        result["consumedCapacity"] = {"memory": amount}
+        history.pod(f"serve-{number}", serve, "n", claims=[f"c{number}"])
+    return history
+
+
+@pytest.mark.parametrize(
+    ("amounts", "expected"),
+    [
+        (("8Gi", "8Gi"), []),
+        (("4Gi",), [("size", "a/serve-0")]),
+        (("40Gi",), [("size", "a/serve-0")]),
+        (("16Gi", "16Gi", "16Gi"), [("size", "a/c2")]),
+    ],
+)
+def test_a_share_is_neither_smaller_nor_far_larger_and_fits_its_device(
+    amounts: tuple[str, ...], expected: list[tuple[str, str]]
+) -> None:
+    assert expected == broken(shares(*amounts))
+
+
+# --- no tenant above its quota --------------------------------------------------------------------
+
+
+def tenant(pods: int, *, seconds: float) -> History:
+    """A team with a quota of two, one pod with a key, and pods with claims."""
+    history = History()
+    history.node("n", {GPU: "8"})
+    history.node("m")
+    history.slice("m", [gpu(f"g{number}") for number in range(8)])
+    history.quota("gpus", {f"requests.{GPU}": "2"})
+    # What a migration adds, beside the line that was there: two more, by another API.
+    line = f"{GPU_CLASS}.deviceclass.resource.k8s.io/devices"
+    history.quota("gpus", {f"requests.{GPU}": "2", line: "2"})
+    web = history.workload("ReplicaSet", "web", {GPU: 1})
+    history.pod("key", web, "n", limits={GPU: 1})
+    for number in range(pods):
+        history.claim(f"c{number}", "m", f"g{number}", pod=f"web-{number}")
+        history.pod(f"web-{number}", web, "m", claims=[f"c{number}"])
+    history.at = seconds
+    history.node("m")
+    return history
+
+
+GPU_CLASS: Final = "gpu.nvidia.com"
+
+
+def test_a_tenant_whose_quota_was_doubled_is_told() -> None:
+    """B2: keys and claims had a line each of what both may have together."""
+    assert [("quota", "a")] == broken(tenant(2, seconds=60))
+
+
+def test_a_tenant_within_its_quota_is_right_by_whichever_api() -> None:
+    assert [] == broken(tenant(1, seconds=60))
+
+
+def test_a_moment_above_is_the_count_of_kubernetes_being_late() -> None:
+    assert [] == broken(tenant(2, seconds=10))
+
+
+# --- no idle device that a waiting pod could use --------------------------------------------------
+
+
+def waiting(seconds: float, **node: Any) -> History:
+    """A pod that waits for a GPU, and a node of DRA with one that nobody has."""
+    history = History()
+    history.node("n", **node)
+    history.slice("n", [gpu("g")])
+    web = history.workload("ReplicaSet", "web", {GPU: 1})
+    history.pod("web-1", web, phase="Pending", limits={GPU: 1})
+    for history.at in (seconds / 2, seconds):
+        history.node("n", **node)
+    history.claim("c", "n", "g", pod="web-1")
+    history.pod("web-1", web, "n", claims=["c"])
+    return history
+
+
+def test_a_device_on_the_side_where_no_pod_is_let_is_idle() -> None:
+    """A2: nodes were converted, and no namespace was opted in."""
+    assert [("idle", "a/web-1")] == broken(waiting(121))
+
+
+@pytest.mark.parametrize(
+    ("history", "allowance"),
+    [
+        (waiting(119), {}),
+        (waiting(200, unschedulable=True), {}),
+        (waiting(200, taints=[{"key": "k", "effect": "NoSchedule"}]), {}),
+        (waiting(200), {"head_room": 1}),
+    ],
+    ids=["not for long", "cordoned", "tainted", "head-room"],
+)
+def test_a_device_may_be_idle(history: History, allowance: dict[str, int]) -> None:
+    assert "idle" not in [rule for rule, _ in broken(history, **allowance)]
+
+
+def test_a_device_of_another_size_is_not_idle() -> None:
+    history = History()
+    history.node("n")
+    history.slice("n", [mig("small", "1g.5gb", "4864Mi")])
+    infer = history.workload("ReplicaSet", "infer", {MIG_3G: 1})
+    pod = history.pod("infer-1", infer, phase="Pending", limits={MIG_3G: 1})
+    history.at = 200
+    history.node("n")
+    history.delete("pods", pod)
+
+    assert [] == broken(history)
+
+
+# --- nothing left behind --------------------------------------------------------------------------
+
+
+def test_what_is_left_behind_is_told() -> None:
+    history = History()
+    history.node("n")
+    history.node("n", unschedulable=True)
+    note = {"karpenter.sh/do-not-disrupt": "true"}
+    history.put("nodes", {"metadata": {"name": "m"}, "spec": {}})
+    history.put("nodes", {"metadata": {"name": "m", "annotations": note}, "spec": {}})
+    history.slice("gone", [gpu("g")])
+    history.claim("c", "gone", "g", pod="ended")
+    history.workload("Deployment", "web", {}, replicas=2)
+    history.put("resourceclaimtemplates", {"metadata": {"name": "t", "namespace": "a"}})
+    history.at = 301
+    history.node("n", unschedulable=True)
+
+    assert ["m", "n", "gone", "a/c", "a/t", "a/web"] == [name for _, name in broken(history)]
+
+
+def test_what_was_so_at_first_is_not_left_behind() -> None:
+    history = History()
+    history.node("n", unschedulable=True)
+
+    assert [] == broken(history)
