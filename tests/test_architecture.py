@@ -161,6 +161,7 @@ def test_the_webhook_is_the_https_server_and_nothing_else() -> None:
         "endpoint",
         "metrics",
         "mutate",
+        "places",
         "reviews",
         "route",
         "self_check",
@@ -216,3 +217,17 @@ def test_the_architecture_page_names_every_package() -> None:
     folders = {str(file.parent.relative_to(ROOT)) for file in _product_files()}
 
     assert sorted(folder for folder in folders if not re.search(rf"\b{folder}/", page)) == []
+
+
+def test_only_one_function_of_the_commands_prints_on_standard_error() -> None:
+    """It escapes what terminals and CI servers obey."""
+    printing = {
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "cli").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+        and any("click.echo" in ast.unparse(part) for part in (node.func, *node.args[:1]))
+        and any(keyword.arg == "err" for keyword in node.keywords)
+    }
+
+    assert printing == {"cli/inputs/standard_error.py"}

@@ -99,13 +99,13 @@ def test_updates_lead_to_the_state_of_a_fresh_start(
 ) -> None:
     if evicts:
         for bound in (
-            "MAX_KEYS",
-            "MAX_KEY_BYTES",
-            "MAX_VERDICTS",
-            "MAX_PARTITIONS",
-            "MAX_RANKINGS",
+            "verdict_cache.MAX_KEYS",
+            "verdict_cache.MAX_KEY_BYTES",
+            "verdict_cache.MAX_VERDICTS",
+            "cluster.MAX_PARTITIONS",
+            "cluster.MAX_RANKINGS",
         ):
-            monkeypatch.setattr(f"allocator.cluster.cluster.{bound}", 1)
+            monkeypatch.setattr(f"allocator.cluster.{bound}", 1)
     objects = crowd(seed)
     kept_cluster = new(objects, without_claims=True)
     try:

@@ -12,7 +12,7 @@ from findings.finding import has_errors
 from findings.text import quote_text
 from kube.api.meta import convert as typed
 from kube.api.resource import MAX_RESULTS, Device
-from kube.cel.compile import compile_selector
+from kube.cel.compile import compile_in_place
 from kube.cel.device import device_view
 from kube.cel.library import Environment
 from kube.errors import InvalidSelector
@@ -77,7 +77,7 @@ def test_a_list_matches_as_in_hami(key: str, text: str) -> None:
     (claim,) = outcome.claims
     exactly = devices_of(claim)["requests"][0]["exactly"]
     texts = [selector["cel"]["expression"] for selector in exactly.get("selectors", ())]
-    selectors = [compile_selector(text, Environment.NEW) for text in texts]
+    selectors = [compile_in_place(text, Environment.NEW) for text in texts]
 
     matches, excludes = LISTS[key]
     has_items = bool(items(text))
@@ -192,4 +192,4 @@ def test_shown_text_is_one_printable_line(text: str) -> None:
 
 def test_the_environment_is_the_strict_one() -> None:
     with pytest.raises(InvalidSelector):
-        compile_selector("device.nothing", Environment.NEW)
+        compile_in_place("device.nothing", Environment.NEW)
