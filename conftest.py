@@ -8,6 +8,7 @@ a row or an `@example`.
 import asyncio
 import os
 import random
+import signal
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -33,6 +34,10 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+# A shell starts what it runs in the background with ^C ignored, and all that this starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from testing.migration import SHARE, hami_node, namespace, origin, workload
 
 UID: Final = "6f3c9d6e-1111-4c57-9d8f-000000000001"
 _FAKE: Final = r"""#!/bin/sh
-# Called as kubectl, helm or drawbridge. $KILL is "N before" or "N after": that call ends everything; or
-# "N interrupt": it is interrupted.
+# Called as kubectl, helm, drawbridge or sleep. $KILL is "N before" or "N after": that call ends everything; "N
+# interrupt": it is interrupted; or "restarts": one that comes right after another is refused.
 cluster="@CLUSTER@"
 program="${0##*/}"
 words=""
@@ -37,6 +37,13 @@ change() {
   done
 }
 case "$program $1" in
+  sleep*) rm -f "$cluster/restarted" ;;
+  "kubectl rollout")
+    if [ "$KILL" = restarts ]; then
+      if [ -e "$cluster/restarted" ]; then exit 1; fi
+      touch "$cluster/restarted"
+    fi
+    ;;
   "kubectl cordon") shift; for node in "$@"; do touch "$cluster/cordoned.$node"; done ;;
   "kubectl drain") case "$words" in *dry-run*) ;; *) touch "$cluster/cordoned.$2" ;; esac ;;
   "kubectl uncordon") rm -f "$cluster/cordoned.$2" ;;
@@ -87,7 +94,7 @@ class ScriptedCluster:
             path.mkdir(parents=True)
         self.calls.touch()
         text = _FAKE.replace("@CLUSTER@", str(self.state)).replace("@CALLS@", str(self.calls))
-        for program in ("kubectl", "helm", "drawbridge"):
+        for program in ("kubectl", "helm", "drawbridge", "sleep"):
             (self.bin / program).write_text(text)
             (self.bin / program).chmod(0o755)
 

@@ -77,8 +77,16 @@ if [ -z "$context" ]; then context="$(command kubectl config current-context 2>/
 noted() { printf -v last_command '%q ' "$@" && last_command="${last_command% }"; }
 kubectl() {
   note_guards "$@"
-  noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" || return
+  noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" || repeat_restart "$?" "$@" || return
   if [ "$1" = uncordon ]; then draining=; fi
+}
+# kubectl refuses to restart what was restarted within the same second, as by a run that was killed.
+repeat_restart() {
+  local status="$1"
+  shift
+  if [ "$status" -ne 1 ] || [ "$1 ${2:-}" != 'rollout restart' ]; then return "$status"; fi
+  sleep 1
+  command kubectl ${context:+"--context=$context"} "$@"
 }
 helm() { noted helm "$@" && command helm ${context:+"--kube-context=$context"} "$@"; }
 drawbridge() { noted drawbridge "$@" && command drawbridge "$@" ${context:+"--context=$context"}; }

@@ -349,10 +349,23 @@ async def test_a_failed_step_ends_the_call_and_is_repeated(migration: Migration)
 async def test_an_interrupted_step_says_so_and_is_repeated(migration: Migration) -> None:
     result = await migration.wave("next", kill="7 interrupt")
 
-    assert 130 == result.exit_code
+    assert 130 == result.exit_code, result.stderr
     assert "ended with status 130; drawbridge wave next goes on with it" in result.stderr
     assert "begun" == migration.record["state"]
     assert 0 == (await migration.wave("next")).exit_code
+
+
+async def test_a_restart_within_the_second_of_the_last_one_is_repeated(
+    migration: Migration,
+) -> None:
+    """As after a call that was killed between the restart and its record."""
+    (migration.cluster.state / "restarted").touch()
+
+    result = await migration.wave("next", kill="restarts")
+
+    assert 0 == result.exit_code, result.stderr
+    (restart, pause, repeated) = migration.cluster.lines("kubectl rollout restart", "sleep")[:3]
+    assert (restart, pause) == (repeated, "sleep 1")
 
 
 async def test_a_wave_that_is_taken_back_is_finished_first(migration: Migration) -> None:
