@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from admission.signing import UnsignedAnswer
-from kube.sized_cache import SizedCache
+from kube.collections.sized_cache import SizedCache
 from translation.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 
 CAPACITY: Final = 512

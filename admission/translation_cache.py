@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kube.sized_cache import SizedCache
+from kube.collections.sized_cache import SizedCache
 from translation.intents import LegacyPod
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 from translation.translate import Outcome, Translated, translate

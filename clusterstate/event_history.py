@@ -14,7 +14,7 @@ from allocator.simulation.pending_pod import Explanation
 from clusterstate.pending_pods import is_gated, is_unschedulable
 from kube.api.core import Pod
 from kube.api.events import Event, ObjectReference
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 
 REASON: Final = "DevicesMissing"
 MAX_EVENTS: Final = 16

@@ -15,8 +15,8 @@ import msgspec
 from driver.plan.prepare import Preparation, PreparedDevice
 from driver.plan.record import State
 from kube.api.urls import RESOURCE_CLAIMS
-from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
+from kube.collections.backoff import Backoff
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from kube.names import NAME

@@ -32,8 +32,8 @@ from kube.api.core import Node
 from kube.api.meta import decode
 from kube.api.resource import ResourceSlice
 from kube.api.urls import NODES, RESOURCE_SLICES
-from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
+from kube.collections.backoff import Backoff
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from kube.names import NAME

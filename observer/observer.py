@@ -26,9 +26,9 @@ from clusterstate.scheduler_caches import SchedulerCaches
 from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.urls import PODS
-from kube.backoff import Backoff
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from kube.interleaving import interleave
+from kube.collections.backoff import Backoff
+from kube.collections.interleaving import interleave
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, EventResult

@@ -7,7 +7,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features, features_of
 from allocator.model.scheduler_support import SchedulerSupport
 from clusterstate.event_history import HistorySettings
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
 from process.settings import Fraction, ProcessSettings, Rate, ServerSettings

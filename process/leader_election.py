@@ -9,8 +9,8 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from kube.backoff import Backoff
 from kube.client.client import Client
+from kube.collections.backoff import Backoff
 from kube.runtime.controller import Controller
 from kube.runtime.leader import Leader, LeaderSettings
 from process.command import Process

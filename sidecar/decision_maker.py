@@ -21,7 +21,7 @@ from allocator.pods.claims import claim_name
 from clusterstate.kinds import Kind
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from kube.least_recently_used import LeastRecentlyUsed
+from kube.collections.least_recently_used import LeastRecentlyUsed
 from process.selectors.deferring import DeferringEngine
 from process.selectors.engine import WorkerEngine
 from sidecar.metrics import SidecarMetrics

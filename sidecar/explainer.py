@@ -26,7 +26,7 @@ from clusterstate.kinds import Changes
 from kube.api.core import Pod
 from kube.api.ownership import OwnedDriver
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
-from kube.interleaving import interleave
+from kube.collections.interleaving import interleave
 from kube.logs import get_logger
 from kube.runtime.events import EventRecorder, EventResult
 from process.selectors.engine import BlockingEngine, WorkerEngine

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 from kube.errors import Conflict, KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.plan.ownership_status import (

@@ -25,8 +25,8 @@ from aiohttp import web
 from kubernetes.aio.client import Configuration
 
 from kube.api.urls import Resource
-from kube.backoff import Backoff
 from kube.client.client import Client
+from kube.collections.backoff import Backoff
 from kube.runtime.events import EventRecorder, EventRecorderSettings, EventResult
 from kube.runtime.informer_settings import InformerSettings
 from kube.runtime.informers import InformerFactory

@@ -71,7 +71,6 @@ def test_a_contract_names_packages_and_never_lists_files() -> None:
     # Single modules of a package that is not pure as a whole.
     assert set(files) == {
         "certs.rotation",
-        "kube.backoff",
         "kube.errors",
         "kube.jsonpatch",
         "kube.names",

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from findings.finding import Code, Finding, error
+from kube.collections.latest import keep_latest
 from translation.intents import LegacyPod, Vocabulary
-from translation.latest import keep_latest
 from translation.vocabularies import (
     aliyun,
     ascend,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from findings.finding import Code, Finding, error
 from findings.text import printable
+from kube.collections.latest import keep_latest
 from translation.intents import DeviceKind, Intent
-from translation.latest import keep_latest
 from translation.profiles.profile import DeviceProfile, Profile
 from translation.vocabularies.resources import NAME as RESOURCES
 

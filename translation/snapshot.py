@@ -12,6 +12,7 @@ import msgspec
 
 from kube.api.network_attachments import RESOURCE_NAME, NetworkAttachmentDefinition
 from kube.api.policy import DeviceCompatibilityPolicy
+from kube.collections.latest import keep_latest
 from kube.names import (
     DEFAULT_SCHEDULER_NAME,
     SCHEDULER_NAME,
@@ -23,7 +24,6 @@ from translation.choices import Choices, InitContainers
 from translation.device_facts import Facts
 from translation.foreign_quotas import ForeignQuotas
 from translation.intents import DeviceKind, Vocabulary
-from translation.latest import keep_latest
 from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
 from translation.quotas import Quota

@@ -10,7 +10,7 @@ from sys import getsizeof
 
 import msgspec
 
-from kube.sized_cache import SizedCache
+from kube.collections.sized_cache import SizedCache
 
 
 class InternedKeys:

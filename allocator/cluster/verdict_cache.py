@@ -20,8 +20,8 @@ from allocator.model.requests import PendingClaims
 from allocator.strategies.strategy import Strategy
 from kube.api.meta import encode
 from kube.cel.scope import current_scope
-from kube.least_recently_used import LeastRecentlyUsed
-from kube.sized_cache import SizedCache
+from kube.collections.least_recently_used import LeastRecentlyUsed
+from kube.collections.sized_cache import SizedCache
 
 MAX_PARTITIONS: Final = 64
 

@@ -26,8 +26,8 @@ from kube.cel.compile import Environment, RemoteSelector, Selector, compile_sele
 from kube.cel.device import NamedDevice
 from kube.cel.projection import attribute_fault
 from kube.cel.scope import AnswersPending, current_scope
+from kube.collections.tenant_cache import CacheEntry, TenantCache
 from kube.errors import CelError, InvalidSelector, UnsupportedSelector
-from kube.tenant_cache import CacheEntry, TenantCache
 
 MAX_BYTES: Final = 96 * 2**20
 """Cached verdicts of all chains. A selector on `uuid` has one for every device, and whoever creates claims

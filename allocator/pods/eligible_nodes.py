@@ -11,7 +11,7 @@ from typing import Final
 from allocator.pods.node_eligibility import node_rejection
 from kube.api.core import Node, Pod
 from kube.api.meta import encode
-from kube.least_recently_used import LeastRecentlyUsed
+from kube.collections.least_recently_used import LeastRecentlyUsed
 
 MAX_DEMANDS: Final = 32
 """Kinds of pods of which is remembered which nodes they may use."""

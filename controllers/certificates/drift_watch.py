@@ -17,7 +17,7 @@ from controllers.certificates.patches import Conditions
 from kube.api.events import Event, ObjectReference
 from kube.api.meta import decode
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, Resource
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 from kube.logs import get_logger
 from kube.names import NAMESPACE
 from kube.runtime.controller import Controller

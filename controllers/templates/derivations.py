@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Final
 
 from controllers.templates.actions import Derivation, derive_claims
-from kube.sized_cache import SizedCache
+from kube.collections.sized_cache import SizedCache
 from translation.profiles.profile import Profile
 
 MAX_DERIVATIONS: Final = 1024

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 from kube.errors import KubeError
 from kube.logs import get_logger
 from kube.runtime.informers import Subscription, unsynced_resources, wait_synced

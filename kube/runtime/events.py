@@ -20,8 +20,8 @@ import msgspec
 
 from kube.api.events import Event, event_document, series_patch
 from kube.api.urls import EVENTS
-from kube.backoff import Backoff
 from kube.client.client import Client, PatchType
+from kube.collections.backoff import Backoff
 from kube.errors import AlreadyExists, KubeError, NamespaceTerminating, NotFound
 from kube.logs import get_logger
 

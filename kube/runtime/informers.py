@@ -29,9 +29,9 @@ import msgspec
 from kube.api import meta
 from kube.api.urls import Resource
 from kube.api.versions import version_number
-from kube.backoff import Backoff
 from kube.client.client import Client
 from kube.client.responses import WatchEvent
+from kube.collections.backoff import Backoff
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.logs import get_logger
 from kube.runtime.availability import Availability

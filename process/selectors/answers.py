@@ -11,9 +11,9 @@ from typing import Final
 
 from kube.cel.engine import Names
 from kube.cel.library import Environment
+from kube.collections.sized_cache import SizedCache
+from kube.collections.tenant_cache import TenantCache
 from kube.errors import SelectorTooCostly
-from kube.sized_cache import SizedCache
-from kube.tenant_cache import TenantCache
 from process.selectors.protocol import Fault
 
 MAX_BYTES: Final = 48 * 2**20

@@ -20,7 +20,7 @@ from kube.api.ownership import (
 from kube.api.policy import Condition
 from kube.api.resource import ResourceSlice
 from kube.api.timestamps import rfc3339
-from kube.interleaving import interleave
+from kube.collections.interleaving import interleave
 from sidecar.plan.fence import Fence, FenceState
 from sidecar.plan.writes import Patch
 

@@ -1,6 +1,6 @@
 """The cache that is bounded by bytes: what is evicted first."""
 
-from kube.sized_cache import SizedCache
+from kube.collections.sized_cache import SizedCache
 
 
 def cache() -> SizedCache[str, int]:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from kube.tenant_cache import TenantCache
+from kube.collections.tenant_cache import TenantCache
 
 
 def cache_of(max_bytes: int = 100, max_pinned_bytes: int = 200) -> TenantCache[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from translation.latest import keep_latest
+from kube.collections.latest import keep_latest
 
 
 def test_same_objects_are_answered_without_another_call() -> None:

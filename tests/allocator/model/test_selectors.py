@@ -15,7 +15,7 @@ from allocator.model.selectors import (
     selector_chain,
 )
 from kube.cel.scope import BudgetSpent, evaluating, metered
-from kube.tenant_cache import TenantCache
+from kube.collections.tenant_cache import TenantCache
 from testing.allocation.builders import DRIVER, device, slice_of
 
 

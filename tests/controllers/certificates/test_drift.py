@@ -18,7 +18,7 @@ from admission.webhook_configuration import (
 from controllers.certificates.drift import find_differences
 from controllers.certificates.drift_watch import REASON, ConfigurationWatch
 from kube.api.urls import EVENTS, MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 from kube.names import CONFIGURATION
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until

@@ -10,7 +10,7 @@ import pytest
 from kube.api import meta
 from kube.api.core import Pod
 from kube.api.urls import PODS
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 from kube.errors import KubeError
 from kube.runtime.controller import Controller
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kube.api.events import Event, ObjectReference
 from kube.api.urls import EVENTS
-from kube.backoff import Backoff
+from kube.collections.backoff import Backoff
 from kube.runtime.events import EventRecorder, EventRecorderSettings, EventResult
 from testing.fake_api_server import FakeApiServer, running, until
 

@@ -1,0 +1,1 @@
+"""Caches and queues as values: nothing here knows Kubernetes."""
