@@ -59,12 +59,12 @@ from kube.api.urls import (
 from kube.cel.comparisons import drivers_named_by_class
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from kube.runtime.stores import Handler, Projection
+from quotas.scopes import Quota
 from translation.claims import config_drivers
 from translation.device_facts import facts_by_driver
 from translation.foreign_quotas import by_namespace
 from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
-from translation.quotas import Quota
 from translation.snapshot import (
     ClaimUnawareComponent,
     TranslationOptions,

@@ -18,10 +18,10 @@ from typing import Final, Self
 import msgspec
 from msgspec import structs
 
-from allocator.pods.quota_usage import DEVICES_OF_CLASS
 from e2e.access import Access, Object
 from kube.api.core import FINISHED_PHASES
 from kube.quantity import Quantity
+from quotas.usage import DEVICES_OF_CLASS
 
 ADMISSION: Final = "kube-apiserver"
 """The field manager of what admission writes."""

@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from allocator.pods.quota_usage import claim_usage, pod_usage
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import command_line
 from e2e.judged import asking, claim, created, posted
@@ -19,6 +18,7 @@ from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.quantity import Quantity
+from quotas.usage import claim_usage, pod_usage
 from testing.rule_cases import first, sub
 
 CLASS: Final = "quota.judge.example.com"

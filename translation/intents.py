@@ -14,9 +14,9 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.quantity import Quantity
+from quotas.scopes import PodScopes
 from translation.choices import Choices
 from translation.keys import Table
-from translation.quotas import PodScopes
 
 MEBIBYTE = 2**20
 SPEC = FieldPath.of("spec")

@@ -15,10 +15,10 @@ from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.api.network_attachments import NETWORKS
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import format_count
+from quotas.scopes import scopes_of
 from translation import arbiter
 from translation.arbiter import VOCABULARIES
 from translation.intents import LegacyContainer, LegacyPod, Vocabulary
-from translation.quotas import scopes_of
 from translation.vocabularies.hami.keys import CONVERTED, OPT_OUT
 from translation.vocabularies.nvidia import DISCOVERY_PREFIX, PLUGIN_VARIABLES, VISIBLE_DEVICES
 

@@ -19,12 +19,12 @@ from findings.finding import Code, Finding, error, warning
 from kube.api.core import Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX, implicit_class
 from kube.quantity import ZERO
+from quotas.scopes import REQUESTS, PodScopes, Quota, devices_of_class, scopes_of
 from translation.claims import Claim
 from translation.derive import Readings
 from translation.intents import LegacyPod, Vocabulary
 from translation.legacy_pod import OPT_OUT_LABELS, containers
 from translation.quota_dimensions import counts_amounts
-from translation.quotas import REQUESTS, PodScopes, Quota, devices_of_class, scopes_of
 from translation.serving_drivers import serving_drivers
 from translation.snapshot import (
     Mode,

@@ -19,6 +19,7 @@ from kube.names import (
     TRANSLATE_LABEL,
     TRANSLATE_SELECTED,
 )
+from quotas.scopes import Quota
 from translation import arbiter
 from translation.choices import Choices, InitContainers
 from translation.device_facts import Facts
@@ -26,7 +27,6 @@ from translation.foreign_quotas import ForeignQuotas
 from translation.intents import DeviceKind, Vocabulary
 from translation.limit_ranges import LimitRangeSummary
 from translation.profiles.profile import Profile
-from translation.quotas import Quota
 from translation.resource_profiles import names_for, resource_profiles
 from translation.vocabularies.resources import NAME as RESOURCES
 from translation.workload_profiles import ProfileSummary

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
+from quotas.scopes import REQUESTS, Quota, devices_of_class
 from translation.quota_checks import (
     counts_claims,
     drivers_of_class,
     drivers_of_key,
     is_class_counted,
 )
-from translation.quotas import REQUESTS, Quota, devices_of_class
 from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 QuotaName = tuple[str, str]

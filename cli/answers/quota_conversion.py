@@ -17,11 +17,11 @@ from cli.answers.translate import translate_objects
 from kube.api.extended_resources import implicit_class
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
+from quotas.scopes import devices_of_class
 from translation.arbiter import find_device_keys
 from translation.intents import Vocabulary
 from translation.profiles.profile import Profile
 from translation.quota_dimensions import counts_devices
-from translation.quotas import devices_of_class
 from translation.snapshot import (
     Mode,
     TranslationOptions,

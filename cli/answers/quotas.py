@@ -19,13 +19,6 @@ from allocator.pods.extended_resource_claim import (
     extended_resource_claim,
     mapped_resources,
 )
-from allocator.pods.quota_usage import (
-    REQUESTS,
-    Usage,
-    claim_usage,
-    pod_usage,
-    subtract_usage,
-)
 from cli.answers.translate import TranslatedObject
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import namespace_of
@@ -43,8 +36,15 @@ from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, ResourceClaim
 from kube.api.workloads import pod_path, resolve_path
 from kube.quantity import ZERO, Quantity
+from quotas.scopes import Quota, quota_of, scopes_of
+from quotas.usage import (
+    REQUESTS,
+    Usage,
+    claim_usage,
+    pod_usage,
+    subtract_usage,
+)
 from translation.claim_sources import locate_at_keys, match_claims
-from translation.quotas import Quota, quota_of, scopes_of
 
 _DEVICES: Final = FieldPath.of("spec", "devices")
 _FIX: Final = "request less, delete what is not in use, or raise the quota"

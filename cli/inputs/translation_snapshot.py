@@ -14,13 +14,13 @@ from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.cel.comparisons import drivers_named_by_class
+from quotas.scopes import Quota, quota_of
 from rules.inventory import Inventory
 from translation.claims import config_drivers, template_classes, template_digest
 from translation.device_facts import facts_by_driver, summary
 from translation.foreign_quotas import by_namespace, summarize_foreign_quota
 from translation.limit_ranges import LimitRangeSummary, limit_range_summary
 from translation.profiles.profile import Profile
-from translation.quotas import Quota, quota_of
 from translation.snapshot import (
     TemplateSummary,
     TranslationOptions,

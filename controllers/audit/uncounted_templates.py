@@ -12,9 +12,9 @@ from kube.api.urls import RESOURCE_QUOTAS
 from kube.cel.comparisons import drivers_named_by_class
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
+from quotas.scopes import Quota, quota_of
 from translation.claims import requested_classes
 from translation.profiles.profile import Profile
-from translation.quotas import Quota, quota_of
 from translation.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 from translation.uncounted_templates import find_uncounted_templates
 

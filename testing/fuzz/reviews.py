@@ -16,6 +16,7 @@ from admission.pods import Decision
 from cli.inputs.translation_snapshot import build_snapshot
 from kube.manifests.reader import read_paths
 from kube.names import DEFAULT_SCHEDULER_NAME
+from quotas.scopes import Quota
 from rules.context import Context
 from testing.builders import (
     HAMI,
@@ -32,7 +33,6 @@ from testing.builders import (
 )
 from testing.fuzz.knowledge import knowing, small
 from testing.generators import legacy_pods
-from translation.quotas import Quota
 from translation.snapshot import (
     ClaimUnawareComponent,
     QuotaPolicy,

@@ -7,6 +7,7 @@ import pytest
 
 from admission.pods import Decision
 from kube.names import TRANSLATE_LABEL
+from quotas.scopes import Quota, Scope
 from testing.builders import (
     DRANET,
     HAMI,
@@ -20,7 +21,6 @@ from testing.builders import (
     pod,
     translation_snapshot,
 )
-from translation.quotas import Quota, Scope
 from translation.snapshot import Mode, QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 GPU = "requests.nvidia.com/gpu"

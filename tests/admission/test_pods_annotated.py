@@ -7,6 +7,7 @@ import pytest
 
 from admission.pods import Decision
 from kube.names import REQUEST_ANNOTATION
+from quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,
@@ -26,7 +27,6 @@ from testing.builders import (
     with_changes,
     with_record,
 )
-from translation.quotas import Quota
 from translation.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 AT = "metadata.annotations[drawbridge.internal/request]"

@@ -15,6 +15,7 @@ from kube.api.admission import AdmissionRequest, GroupVersionKind
 from kube.api.urls import WORKLOADS
 from kube.api.workloads import VALIDATED_KINDS
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
+from quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,
@@ -34,7 +35,6 @@ from testing.builders import (
     with_record,
     workload,
 )
-from translation.quotas import Quota
 from translation.snapshot import (
     ClaimUnawareComponent,
     QuotaPolicy,

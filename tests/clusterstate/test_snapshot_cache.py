@@ -26,12 +26,12 @@ from kube.api.urls import (
     WORKLOAD_PROFILES,
     Resource,
 )
+from quotas.scopes import Quota
 from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from translation.claims import spec_digest
 from translation.intents import DeviceKind
 from translation.limit_ranges import LimitRangeSummary
-from translation.quotas import Quota
 from translation.snapshot import ClaimUnawareComponent, NetworkSummary, TemplateSummary
 from translation.workload_profiles import ProfileSummary
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,
@@ -32,7 +33,6 @@ from testing.builders import (
     with_changes,
 )
 from translation.profiles.profile import Granularity
-from translation.quotas import Quota
 from translation.translate import Translated, Untouched
 
 MISTAKES: Final[dict[int, tuple[str, Callable[[], None]]]] = {}

@@ -10,8 +10,8 @@ import pytest
 
 from kube.api.core import ResourceQuota
 from kube.api.meta import convert
+from quotas.scopes import quota_of, scopes_of
 from testing.builders import Document, container, pod, pod_view
-from translation.quotas import quota_of, scopes_of
 
 
 def of_scopes(*names: str) -> Document:

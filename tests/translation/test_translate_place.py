@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from quotas.scopes import Quota, Scope
 from testing.builders import (
     HAMI,
     NAMESPACE,
@@ -15,7 +16,6 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.quotas import Quota, Scope
 from translation.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"

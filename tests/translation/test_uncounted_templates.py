@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 
 from findings.finding import Severity
+from quotas.scopes import Quota, Scope
 from testing.builders import DRANET, HAMI, NAMESPACE, NVIDIA, translation_snapshot
-from translation.quotas import Quota, Scope
 from translation.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 from translation.uncounted_templates import find_uncounted_templates
 

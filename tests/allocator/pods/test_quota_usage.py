@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allocator.pods.quota_usage import claim_usage, pod_usage, subtract_usage
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.quantity import Quantity
+from quotas.usage import claim_usage, pod_usage, subtract_usage
 from testing import rule_cases as cases
 
 Document = dict[str, Any]

@@ -13,6 +13,7 @@ from controllers.shadow.report import (
     stored_object,
 )
 from kube.api.events import Event
+from quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     Document,
@@ -24,7 +25,6 @@ from testing.builders import (
 )
 from testing.builders import workload as make_workload
 from translation.arbiter import VOCABULARIES
-from translation.quotas import Quota
 from translation.snapshot import Mode, TranslationOptions
 
 TEXTS = key_texts(VOCABULARIES.values())
