@@ -14,7 +14,7 @@ import msgspec
 
 from admission.signing import UnsignedAnswer
 from kube.collections.sized_cache import SizedCache
-from translation.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 
 CAPACITY: Final = 512
 MAX_KEY_BYTES: Final = 16 * 1024

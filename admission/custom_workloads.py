@@ -12,8 +12,8 @@ from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.custom_workloads import EmbeddedPod, WorkloadKind
-from translation.intents import Vocabulary
-from translation.legacy_pod import containers, device_keys
+from translation.model.intents import Vocabulary
+from translation.reading.legacy_pod import containers, device_keys
 
 MAX_KEYS = 5
 """Keys that are named in one finding."""

@@ -51,7 +51,7 @@ from kube.names import (
     SIGNATURE_ANNOTATION,
     TRANSLATE_LABEL,
 )
-from translation.intents import Vocabulary
+from translation.model.intents import Vocabulary
 
 KEYS_BEGIN: Final = 'key.contains("/") && ('
 KEYS_END: Final = ' || key == "/")'

@@ -24,13 +24,7 @@ from kube.api.meta import ObjectMeta
 from kube.api.resource import Device, DeviceClass
 from kube.cel.comparisons import drivers_named_by_class
 from kube.quantity import Quantity
-from translation.arbiter import NICS
-from translation.claims import Claim, config_drivers
-from translation.device_facts import is_of_kind
-from translation.intents import Intent, LegacyContainer, LegacyPod
-from translation.profiles.profile import DeviceProfile, Profile
-from translation.renamed_keys import with_vocabulary_names
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     Mode,
     NativePolicy,
     TranslationOptions,
@@ -38,7 +32,13 @@ from translation.snapshot import (
     WideMapping,
     vocabularies_in_force,
 )
-from translation.translate import Translated, translate
+from translation.compiling.claims import Claim, config_drivers
+from translation.model.intents import Intent, LegacyContainer, LegacyPod
+from translation.pipeline.translate import Translated, translate
+from translation.profiles.device_facts import is_of_kind
+from translation.profiles.profile import DeviceProfile, Profile
+from translation.reading.arbiter import NICS
+from translation.reading.renamed_keys import with_vocabulary_names
 from translation.vocabularies.nvidia import VOCABULARY as NVIDIA
 from translation.vocabularies.resources import NAME as RESOURCES
 

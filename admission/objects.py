@@ -18,14 +18,14 @@ from kube.api.translation_profile import DeviceTranslationProfile
 from kube.names import REQUEST_ANNOTATION
 from rules.context import Context
 from rules.engine import Target, validate
-from translation.claim_sources import locate_at_keys, match_claims
-from translation.claims import Claim
-from translation.derive import derive
-from translation.legacy_pod import container_paths
-from translation.profile_conflicts import check_profile
+from translation.cluster.profile_conflicts import check_profile
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.compiling.claims import Claim
 from translation.profiles.object_checks import check_spec
-from translation.record import RecordError, decode_record
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.reading.legacy_pod import container_paths
+from translation.record.claim_sources import locate_at_keys, match_claims
+from translation.record.derive import derive
+from translation.record.record import RecordError, decode_record
 
 
 def is_settled(target: Target, old: Target | None) -> bool:

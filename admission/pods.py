@@ -38,25 +38,29 @@ from kube.api.core import Container, Pod
 from kube.api.meta import convert
 from kube.jsonpatch import Operation, add, apply, pointer, remove
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
-from translation.arbiter import VOCABULARIES
-from translation.claims import Claim
-from translation.host_network import check_host_network, vocabularies_for
-from translation.intents import LegacyPod, Vocabulary
-from translation.legacy_pod import (
+from translation.cluster.schedulers import check_kept_scheduler
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.compiling.claims import Claim
+from translation.model.intents import LegacyPod, Vocabulary
+from translation.model.limit_ranges import default_amounts
+from translation.pipeline.patch import restore_pod, strip_keys, translate_pod
+from translation.pipeline.translate import Outcome, Refused, Translated, Untouched, translate
+from translation.preflight.checks import check_duplicate_claims, check_template_names, skip_reasons
+from translation.preflight.quota_checks import check_implicit_names
+from translation.reading.arbiter import VOCABULARIES
+from translation.reading.host_network import check_host_network, vocabularies_for
+from translation.reading.legacy_pod import (
     containers,
     containers_with_devices,
     device_keys,
     has_device_keys,
     legacy_pod,
 )
-from translation.limit_ranges import default_amounts
-from translation.patch import restore_pod, strip_keys, translate_pod
-from translation.preflight import check_duplicate_claims, check_template_names, skip_reasons
-from translation.quota_checks import check_implicit_names
-from translation.record import MAX_CONTAINERS, RecordError, TranslationRecord, decode_record
-from translation.schedulers import check_kept_scheduler
-from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
-from translation.translate import Outcome, Refused, Translated, Untouched, translate
+from translation.record.record import MAX_CONTAINERS, RecordError, TranslationRecord, decode_record
 
 MAX_AMOUNTS: Final = 4096
 MAX_CLAIMS: Final = 1024

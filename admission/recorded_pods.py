@@ -17,14 +17,19 @@ from kube.api.core import Container, Pod, ResourceRequirements
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
-from translation import arbiter
-from translation.claims import MAX_LABEL, Claim
-from translation.derive import Derivation, derive
-from translation.intents import Vocabulary
-from translation.legacy_pod import container_paths, containers, device_keys
-from translation.patch import restore_pod
-from translation.record import RecordError, RecordVersionError, TranslationRecord, decode_record
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.compiling.claims import MAX_LABEL, Claim
+from translation.model.intents import Vocabulary
+from translation.pipeline.patch import restore_pod
+from translation.reading import arbiter
+from translation.reading.legacy_pod import container_paths, containers, device_keys
+from translation.record.derive import Derivation, derive
+from translation.record.record import (
+    RecordError,
+    RecordVersionError,
+    TranslationRecord,
+    decode_record,
+)
 
 MAX_USERS: Final = 5
 """Containers that are named in a message."""

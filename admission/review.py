@@ -41,7 +41,7 @@ from kube.jsonpatch import Operation
 from kube.names import NAME
 from kube.quantity import Quantity
 from rules.engine import VIEWS, Target
-from translation.patch import CONTAINER_FIELDS
+from translation.pipeline.patch import CONTAINER_FIELDS
 
 MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250

@@ -7,7 +7,7 @@ import msgspec
 from admission.pods import Answer, Decision
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, warning
-from translation.claims import Claim
+from translation.compiling.claims import Claim
 
 _CHANGES = frozenset({Decision.TRANSLATED, Decision.VALIDATED, Decision.UNTRANSLATED})
 """Decisions after which pods have other devices than they ask for in their manifest."""

@@ -15,7 +15,7 @@ from admission.pods import SIGNATURE_POINTER, Answer, Decision
 from admission.webhook_configuration import exempt_namespaces
 from kube.jsonpatch import add, remove
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
-from translation.signature import (
+from translation.record.signature import (
     Keys,
     SignedContent,
     content_of,

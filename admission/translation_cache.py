@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from kube.collections.sized_cache import SizedCache
-from translation.intents import LegacyPod
-from translation.snapshot import TranslationOptions, TranslationSnapshot
-from translation.translate import Outcome, Translated, translate
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.model.intents import LegacyPod
+from translation.pipeline.translate import Outcome, Translated, translate
 
 CAPACITY: Final = 512
 MAX_KEY_BYTES: Final = 4096

@@ -40,8 +40,8 @@ from kube.names import (
     TRANSLATE_LABEL,
     TRANSLATE_SELECTED,
 )
-from translation.intents import Vocabulary
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.model.intents import Vocabulary
 
 MUTATE_PATH: Final = "/mutate"
 ROUTE_PATH: Final = "/route"

@@ -25,15 +25,19 @@ from kube.api.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from kube.api.meta import ObjectMeta
 from kube.names import REQUEST_ANNOTATION
 from rules.engine import Target
-from translation.claim_awareness import check_claim_awareness
-from translation.claims import Claim
-from translation.intents import Vocabulary
-from translation.legacy_pod import containers, device_keys
-from translation.patch import claim_labels
-from translation.record import decode_record
-from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
-from translation.translate import translate
-from translation.untranslated_keys import check_untranslated_keys
+from translation.cluster.claim_awareness import check_claim_awareness
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.compiling.claims import Claim
+from translation.model.intents import Vocabulary
+from translation.pipeline.patch import claim_labels
+from translation.pipeline.translate import translate
+from translation.reading.legacy_pod import containers, device_keys
+from translation.reading.untranslated_keys import check_untranslated_keys
+from translation.record.record import decode_record
 from translation.vocabularies.nvidia import GPU
 
 

@@ -16,7 +16,7 @@ from bench.load import Job, Measured, alternately, measure_load, median_of
 from bench.report import Result, against, below, informative
 from bench.servers import running
 from testing.signing import SIGNING
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 from webhook.mutate import PodReview, answer_pod_review, decode_pod_review
 
 WORKLOADS = 50

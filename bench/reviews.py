@@ -7,9 +7,9 @@ from typing import Any
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
 from process.profile_files import load_profiles
-from translation.device_facts import Facts, MemorySize
-from translation.intents import DeviceKind
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.model.intents import DeviceKind
+from translation.profiles.device_facts import Facts, MemorySize
 
 DRIVER = "hami-core-gpu.project-hami.io"
 

@@ -30,7 +30,7 @@ from process.logs import log_to
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
 from testing.webhook_paths import fixed_path
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler

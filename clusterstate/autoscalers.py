@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kube.api.urls import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, Resource
-from translation.snapshot import ClaimUnawareComponent
+from translation.cluster.snapshot import ClaimUnawareComponent
 
 
 class ObjectName(NamedTuple):

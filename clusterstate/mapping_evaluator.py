@@ -17,7 +17,7 @@ from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
 from clusterstate.snapshot_cache import SnapshotCache
 from kube.logs import get_logger
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 PAUSE_S: Final = 2.0
 """Between two evaluations, however often slices change."""

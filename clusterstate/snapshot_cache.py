@@ -60,17 +60,17 @@ from kube.cel.comparisons import drivers_named_by_class
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from kube.runtime.stores import Handler, Projection
 from quotas.scopes import Quota
-from translation.claims import config_drivers
-from translation.device_facts import facts_by_driver
-from translation.foreign_quotas import by_namespace
-from translation.limit_ranges import LimitRangeSummary
-from translation.profiles.profile import Profile
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     ClaimUnawareComponent,
     TranslationOptions,
     TranslationSnapshot,
     WideMapping,
 )
+from translation.compiling.claims import config_drivers
+from translation.model.limit_ranges import LimitRangeSummary
+from translation.profiles.device_facts import facts_by_driver
+from translation.profiles.profile import Profile
+from translation.reading.foreign_quotas import by_namespace
 
 T = TypeVar("T")
 

@@ -14,13 +14,13 @@ from kube.api.tensor_fusion import WorkloadProfile
 from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.runtime.stores import Projection
 from quotas.scopes import Quota, quota_of
-from translation.claims import template_classes, template_digest
-from translation.device_facts import SliceSummary, summary
-from translation.foreign_quotas import ForeignQuotaSummary, summarize_foreign_quota
-from translation.limit_ranges import LimitRangeSummary, limit_range_summary
+from translation.cluster.snapshot import NetworkSummary, TemplateSummary, summarize_network
+from translation.compiling.claims import template_classes, template_digest
+from translation.model.limit_ranges import LimitRangeSummary, limit_range_summary
+from translation.profiles.device_facts import SliceSummary, summary
 from translation.profiles.profile import Profile
-from translation.snapshot import NetworkSummary, TemplateSummary, summarize_network
-from translation.workload_profiles import ProfileSummary, summarize_profile
+from translation.reading.foreign_quotas import ForeignQuotaSummary, summarize_foreign_quota
+from translation.reading.workload_profiles import ProfileSummary, summarize_profile
 
 
 def project_quota(raw: bytes) -> Quota | None:

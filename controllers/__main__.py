@@ -40,8 +40,8 @@ from process.profile_files import load_profiles
 from process.published_profiles import ProfileCache
 from process.selectors.engine import WorkerEngine
 from process.signing import SigningKeyCache
-from translation.serving_drivers import serving_drivers
-from translation.snapshot import ClaimUnawareComponent, Mode, vocabularies_in_force
+from translation.cluster.serving_drivers import serving_drivers
+from translation.cluster.snapshot import ClaimUnawareComponent, Mode, vocabularies_in_force
 
 
 async def control(process: Process[Settings]) -> None:

@@ -7,8 +7,8 @@ from typing import Any, Final
 from admission.webhook_configuration import configuration, validating_configuration
 from e2e.access import Access
 from kube.names import CONFIGURATION
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.reading.arbiter import VOCABULARIES
 
 GENERATED: Final[Mapping[str, Callable[..., Mapping[str, Any]]]] = {
     "MutatingWebhookConfiguration": configuration,

@@ -18,8 +18,8 @@ from kube.names import CONFIGURATION, NAMESPACE
 from process.durations import PositiveDuration
 from process.settings import parse_settings
 from sidecar.settings import VARIABLES, Settings
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.reading.arbiter import VOCABULARIES
 
 MANIFESTS: Final = ROOT / "manifests"
 TIMEOUT_S: Final = 60.0

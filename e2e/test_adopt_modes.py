@@ -22,8 +22,8 @@ from e2e.objects import deployment, pod
 from e2e.translated import legacy_keys
 from kube.names import CONFIGURATION, REQUEST_ANNOTATION, TRANSLATE_LABEL
 from tools.install_manifest import IMAGE, install_manifest
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.reading.arbiter import VOCABULARIES
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 LIMITS: Final = {GPU: 1, MEMORY: 100}

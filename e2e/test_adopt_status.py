@@ -12,7 +12,7 @@ from e2e.drawbridge import CONTROLLER, Drawbridge, command_line
 from e2e.modes import GENERATED, write_configurations
 from e2e.objects import pod
 from kube.names import CONFIGURATION
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
 
 WAIT: Final = ("--wait", "60s")
 SHARE: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}

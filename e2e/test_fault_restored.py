@@ -27,7 +27,7 @@ from kube.names import FENCE, NAMESPACE, SIGNING_SECRET
 from process.signing import KEYS
 from process.webhook_paths import PATH_KEYS, PathKey, encode_path_keys, split_path
 from translation.profiles.published import PublishedProfiles, decode_published
-from translation.signature import encode_keys
+from translation.record.signature import encode_keys
 
 TIMEOUT_S: Final = 120.0
 LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}

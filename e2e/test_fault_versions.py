@@ -14,7 +14,7 @@ from e2e.objects import deployment, pod
 from e2e.translated import legacy_keys
 from e2e.versions import copy_next_version, environment_of
 from kube.names import REQUEST_ANNOTATION
-from translation.claims import TRANSLATION_VERSION
+from translation.compiling.claims import TRANSLATION_VERSION
 
 pytestmark = pytest.mark.usefixtures("fleet")
 

@@ -21,7 +21,7 @@ def copy_next_version(folder: Path) -> Path:
     text, count = _DECLARATION.subn(
         lambda line: f"TRANSLATION_VERSION: Final = {int(line[1]) + 1}", module.read_text()
     )
-    assert count == 1, "translation/claims.py declares no TRANSLATION_VERSION"
+    assert count == 1, "translation/compiling/claims.py declares no TRANSLATION_VERSION"
     module.write_text(text)
     return folder
 

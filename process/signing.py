@@ -15,7 +15,7 @@ from kube.runtime.informers import InformerFactory, Subscription
 from process.certificates import DAY_S, Secret
 from process.durations import PositiveDuration
 from process.settings import Name, Positive, Section
-from translation.signature import Keys, KeyTiming, SigningKeysError, decode_keys
+from translation.record.signature import Keys, KeyTiming, SigningKeysError, decode_keys
 
 KEYS: Final = "keys.json"
 """The only value of the Secret."""

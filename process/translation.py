@@ -13,18 +13,7 @@ from findings.text import printable
 from kube.errors import ConfigError
 from process.profile_files import load_profiles
 from process.settings import Name, Section
-from translation import arbiter
-from translation.choices import (
-    MAX_MEMORY_MIB,
-    Choices,
-    CorePolicy,
-    Exclusivity,
-    HamiDefaults,
-    InitContainers,
-)
-from translation.profiles.profile import Profile
-from translation.renamed_keys import renaming_fault
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
     ClaimUnawareComponent,
     Mode,
@@ -34,6 +23,17 @@ from translation.snapshot import (
     split_profiles,
     vocabularies_in_force,
 )
+from translation.model.choices import (
+    MAX_MEMORY_MIB,
+    Choices,
+    CorePolicy,
+    Exclusivity,
+    HamiDefaults,
+    InitContainers,
+)
+from translation.profiles.profile import Profile
+from translation.reading import arbiter
+from translation.reading.renamed_keys import renaming_fault
 from translation.vocabularies import nvidia
 
 

@@ -21,16 +21,20 @@ from kube.api.workloads import pod_path
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
 from process.profile_files import load_profiles
-from translation.claims import Claim
-from translation.derive import derive
-from translation.device_facts import facts_by_driver, summary
-from translation.host_network import vocabularies_for
-from translation.intents import LegacyPod
-from translation.legacy_pod import container_paths, legacy_pod
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.compiling.claims import Claim
+from translation.model.intents import LegacyPod
+from translation.pipeline.translate import Outcome, Translated, translate
+from translation.profiles.device_facts import facts_by_driver, summary
 from translation.profiles.profile import Profile
-from translation.record import decode_record
-from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
-from translation.translate import Outcome, Translated, translate
+from translation.reading.host_network import vocabularies_for
+from translation.reading.legacy_pod import container_paths, legacy_pod
+from translation.record.derive import derive
+from translation.record.record import decode_record
 
 NVIDIA: Final = "gpu.nvidia.com"
 HAMI: Final = "hami-core-gpu.project-hami.io"

@@ -18,7 +18,7 @@ from testing.builders import (
     mig_device,
     nvidia_gpu,
 )
-from translation.snapshot import DEFAULT_PROFILES, TranslationOptions
+from translation.cluster.snapshot import DEFAULT_PROFILES, TranslationOptions
 
 _DIGITS = st.text("0123456789", max_size=24)
 _SHORT_DIGITS = st.text("0123456789", max_size=4)

@@ -38,7 +38,7 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 FOLDER: Final = Path(__file__).parent.parent / "tests" / "legacy"
 REFUSED: Final = "refused"

@@ -14,7 +14,7 @@ from kube.names import NAMESPACE as OUR_NAMESPACE
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, SIGNING_SECRET
 from process.signing import KEYS
 from testing.builders import NAMESPACE, Document
-from translation.signature import SigningKey, content_of, encode_keys, sign
+from translation.record.signature import SigningKey, content_of, encode_keys, sign
 
 NOW: Final = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 KEY: Final = SigningKey(id="0123abcd", created=NOW, secret=b"k" * 32)

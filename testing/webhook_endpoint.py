@@ -36,7 +36,7 @@ from testing.fake_api_server import running
 from testing.review_runner import UNLIMITED_S, review_runner
 from testing.signing import fixed_signing
 from testing.webhook_paths import fixed_path
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from webhook.endpoint import Endpoint
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler

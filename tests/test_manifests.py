@@ -18,7 +18,7 @@ from kube.manifests.reader import read_paths
 from kube.names import DISTRIBUTION, NAME, NAMESPACE
 from process.certificates import MANAGED_LABELS, CertificateSettings
 from tools import generate
-from translation.arbiter import VOCABULARIES
+from translation.reading.arbiter import VOCABULARIES
 from webhook.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent

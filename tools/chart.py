@@ -19,7 +19,7 @@ from kube.manifests.dump import dump_yaml
 from kube.names import NAMESPACE, OBSERVER_NAMESPACE, TRANSLATE_LABEL
 from process.durations import Duration
 from tools.public_names import PROCESSES
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
 
 ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final = ROOT / "manifests"

@@ -24,7 +24,7 @@ from kube.errors import ObjectFileError
 from kube.manifests.reader import read_objects
 from kube.manifests.source import SUFFIXES
 from kube.names import REQUEST_ANNOTATION
-from translation.untranslated_keys import is_device_key
+from translation.reading.untranslated_keys import is_device_key
 
 CLUSTER: Final = Path(__file__).parent.parent / "examples" / "cluster" / "cluster.yaml"
 COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Final
 
 from kube.api.custom_workloads import WORKLOAD_KINDS, Shape
-from translation.arbiter import VOCABULARIES
-from translation.device_families import FAMILIES
-from translation.keys import Key, Table
-from translation.routing import OWN, OWN_DRIVER, ROUTES
+from translation.cluster.routing import OWN, OWN_DRIVER, ROUTES
+from translation.model.device_families import FAMILIES
+from translation.model.keys import Key, Table
+from translation.reading.arbiter import VOCABULARIES
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "vocabularies.md"
 BEGIN: Final = "<!-- keys of {name}, generated from its table in translation/vocabularies -->\n"
 FAMILIES_BEGIN: Final = (
-    "<!-- keys that are not translated, generated from translation/device_families.py -->\n"
+    "<!-- keys that are not translated, generated from translation/model/device_families.py -->\n"
 )
 FAMILIES_HEADER: Final = (
     "| resources | annotations | keys of | what to do |\n| --- | --- | --- | --- |\n"
 )
-ROUTES_BEGIN: Final = "<!-- routes, generated from translation/routing.py -->\n"
+ROUTES_BEGIN: Final = "<!-- routes, generated from translation/cluster/routing.py -->\n"
 ROUTES_HEADER: Final = (
     "| the keys of a vocabulary request | candidates, best first |\n| --- | --- |\n"
 )

@@ -33,7 +33,7 @@ from tools.custom_resources import (
     column,
     name_schema,
 )
-from translation.intents import DeviceKind
+from translation.model.intents import DeviceKind
 from translation.profiles.names import (
     DOMAIN_PATTERN,
     IDENTIFIER_PATTERN,

@@ -80,7 +80,7 @@ from process.settings import to_document
 from rules.registry import RULES
 from sidecar.plan import rejections
 from tools import ownership_crd, policy_crd, profile_crd
-from translation.record import TranslationRecord
+from translation.record.record import TranslationRecord
 
 ROOT: Final = Path(__file__).parent.parent
 HEADER: Final = """\

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from translation.component_statements import READ, STATEMENTS, Component, Statement
+from translation.cluster.component_statements import READ, STATEMENTS, Component, Statement
 
 PATH: Final = "docs/neighbours.md"
 HEADER: Final = f"""\
 # Autoscalers, queues and operators beside Drawbridge
 
 What other components do with pods that were translated, or that are served natively, version by version. The
-table is that of the warnings and of `assess` and `plan` (`translation/component_statements.py`), read in
+table is that of the warnings and of `assess` and `plan` (`translation/cluster/component_statements.py`), read in
 {READ}. It is about released versions only. None of it was tried by a story of this repository.
 """
 

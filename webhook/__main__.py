@@ -42,7 +42,7 @@ from process.selectors.engine import WorkerEngine
 from process.signals import run_forever, run_until_signal
 from process.signing import SigningKeyCache
 from process.webhook_paths import PathKeyCache
-from translation.snapshot import vocabularies_in_force
+from translation.cluster.snapshot import vocabularies_in_force
 from webhook.budgets import ReviewBudgets
 from webhook.ca_bundle_check import CaBundleCheck
 from webhook.endpoint import Endpoint, Handler

@@ -13,7 +13,7 @@ from admission.review import InvalidPodError, decode_pod_document, decode_review
 from admission.signing import Signing, UnsignedAnswer, sign_answer, unsigned_answer
 from kube.api.admission import AdmissionRequest
 from kube.jsonpatch import apply
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     Mode,
     TranslationOptions,
     TranslationSnapshot,

@@ -15,8 +15,8 @@ from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
 from rules.context import Context
 from rules.engine import Target
-from translation.claims import Claim
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.compiling.claims import Claim
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import POD
 from webhook.reviews import BUSY, DEADLINE_S, MAX_LOGGED, ReviewRunner, log_review, respond

@@ -31,9 +31,9 @@ from kube.api.admission import AdmissionRequest
 from kube.api.translation_profile import DeviceTranslationProfile
 from rules.context import Context
 from rules.engine import Target
-from translation.claims import Claim
-from translation.snapshot import Mode, TranslationOptions, TranslationSnapshot
-from translation.translate import translate
+from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
+from translation.compiling.claims import Claim
+from translation.pipeline.translate import translate
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, finish_review, respond
 

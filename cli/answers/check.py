@@ -43,12 +43,12 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from rules.context import Context
 from rules.engine import VIEWS, Target, validate
-from translation.claim_blind_objects import find_unseen_claims
-from translation.claim_sources import locate_at_keys, match_claims, source_path
-from translation.claims import Claim
-from translation.preflight import wide_mapping_finding
-from translation.snapshot import vocabularies_in_force
-from translation.uncounted_templates import QuotaName, find_uncounted_templates
+from translation.cluster.snapshot import vocabularies_in_force
+from translation.compiling.claims import Claim
+from translation.preflight.checks import wide_mapping_finding
+from translation.preflight.uncounted_templates import QuotaName, find_uncounted_templates
+from translation.reading.claim_blind_objects import find_unseen_claims
+from translation.record.claim_sources import locate_at_keys, match_claims, source_path
 
 _QUOTA: Final = "ResourceQuota"
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})

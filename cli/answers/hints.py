@@ -17,7 +17,7 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from translation.legacy_pod import containers, device_keys
+from translation.reading.legacy_pod import containers, device_keys
 
 _BARE: Final = re.compile(r"(?<![\w.\"'])(attributes|capacity)\s*\[")
 _TYPED: Final = re.compile(

@@ -27,7 +27,7 @@ from cli.answers.devices import (
 )
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kube.quantity import ZERO, Quantity
-from translation.snapshot import WideMapping
+from translation.cluster.snapshot import WideMapping
 
 _UUID: Final = "uuid"
 _PARENT: Final = "parentUUID"

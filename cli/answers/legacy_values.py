@@ -8,7 +8,7 @@ import msgspec
 from cli.inputs.legacy_settings import LegacyDocument
 from findings.text import printable, quote_text
 from kube.names import DEFAULT_SCHEDULER_NAME
-from translation.renamed_keys import renaming_fault
+from translation.reading.renamed_keys import renaming_fault
 
 RENAMED_KEYS: Final = "renamedKeys"
 

@@ -16,7 +16,7 @@ from kube.api.workloads import pod_path
 from rules.context import Context
 from rules.engine import Target
 from rules.objects.pod_fields import find_unknown_pod_fields
-from translation.claims import Claim
+from translation.compiling.claims import Claim
 
 
 def field_findings(result: TranslatedObject, version: Version | None) -> Iterator[Finding]:

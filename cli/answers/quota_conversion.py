@@ -18,16 +18,16 @@ from kube.api.extended_resources import implicit_class
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from quotas.scopes import devices_of_class
-from translation.arbiter import find_device_keys
-from translation.intents import Vocabulary
-from translation.profiles.profile import Profile
-from translation.quota_dimensions import counts_devices
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     Mode,
     TranslationOptions,
     TranslationSnapshot,
     vocabularies_in_force,
 )
+from translation.model.intents import Vocabulary
+from translation.preflight.quota_dimensions import counts_devices
+from translation.profiles.profile import Profile
+from translation.reading.arbiter import find_device_keys
 
 _PREFIXES: Final = ("requests.", "limits.")
 _OWNERS: Final = ("nvidia", "hami", "koordinator")

@@ -44,7 +44,7 @@ from quotas.usage import (
     pod_usage,
     subtract_usage,
 )
-from translation.claim_sources import locate_at_keys, match_claims
+from translation.record.claim_sources import locate_at_keys, match_claims
 
 _DEVICES: Final = FieldPath.of("spec", "devices")
 _FIX: Final = "request less, delete what is not in use, or raise the quota"

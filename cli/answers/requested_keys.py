@@ -6,7 +6,7 @@ from typing import Any
 from kube.api.core import Pod
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import format_count
-from translation.record import RecordError, TranslationRecord, decode_record
+from translation.record.record import RecordError, TranslationRecord, decode_record
 from translation.vocabularies.multus import ATTACHMENTS, describe_attachments
 
 

@@ -7,10 +7,10 @@ from cli.inputs.kinds import FOREIGN_QUOTA_KINDS
 from cli.inputs.objects import decode_objects, of_kind
 from cli.inputs.options import Inputs
 from kube.api.foreign_quotas import ForeignQuotaObject
-from translation.claim_blind_objects import find_unseen_claims
-from translation.foreign_quotas import summarize_foreign_quota
-from translation.snapshot import vocabularies_in_force
-from translation.uncounted_templates import find_uncounted_templates
+from translation.cluster.snapshot import vocabularies_in_force
+from translation.preflight.uncounted_templates import find_uncounted_templates
+from translation.reading.claim_blind_objects import find_unseen_claims
+from translation.reading.foreign_quotas import summarize_foreign_quota
 
 
 def check_state(inputs: Inputs) -> tuple[ObjectFinding, ...]:

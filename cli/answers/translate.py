@@ -32,14 +32,14 @@ from kube.api.meta import ObjectHead
 from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.jsonpatch import apply
 from kube.manifests.source import SourceObject
-from translation.claims import Claim
-from translation.embedded_templates import check_embedded_templates
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     TranslationOptions,
     TranslationSnapshot,
     vocabularies_in_force,
 )
-from translation.untranslated_keys import check_untranslated_keys
+from translation.compiling.claims import Claim
+from translation.reading.embedded_templates import check_embedded_templates
+from translation.reading.untranslated_keys import check_untranslated_keys
 
 Document = Mapping[str, Any]
 

@@ -25,7 +25,7 @@ from kube.manifests.reader import read_objects
 from kube.manifests.source import SourceObject
 from kube.names import NAME, REQUEST_ANNOTATION
 from process.profile_files import load_profiles
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 CLUSTER: Final = "cluster/cluster.yaml"
 

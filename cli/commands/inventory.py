@@ -46,7 +46,7 @@ from cli.output.layout import NARROWEST, format_table
 from cli.output.simulate_text import node_names
 from findings.text import count_text, printable
 from kube.quantity import Quantity, format_amount, format_rounded
-from translation.serving_drivers import serving_drivers
+from translation.cluster.serving_drivers import serving_drivers
 
 WIDE: Final = "wide"
 HTML: Final = "html"

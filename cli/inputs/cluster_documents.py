@@ -24,8 +24,8 @@ from kube.client.client import Client
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
 from process.profile_files import load_profiles
+from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions
 
 _MOST_NOTES: Final = 3
 """Unreadable resources with a line each: their reasons differ by the names only."""

@@ -16,7 +16,7 @@ from cli.inputs.profiles import InForce, profiles_in_force
 from cli.inputs.settings import SharedSettings, read_settings
 from cli.inputs.standard_error import print_notes
 from process.profile_files import load_profiles
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 _Command = Callable[..., Any]
 

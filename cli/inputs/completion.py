@@ -6,7 +6,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from process.profile_files import shipped_drivers
-from translation.arbiter import VOCABULARIES
+from translation.reading.arbiter import VOCABULARIES
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 

@@ -9,7 +9,7 @@ import msgspec
 from allocator.model.feature_gates import GATES, Features
 from cli.inputs.completion import complete_list_from
 from cli.inputs.standard_error import print_line
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
 
 WITHOUT_EFFECT: Final = frozenset(
     {

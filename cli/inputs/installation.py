@@ -49,7 +49,7 @@ from kube.names import (
 )
 from kube.runtime.leader import LEASES, Lease, LeaseSpec
 from process.profile_files import load_profiles
-from translation.snapshot import WideMapping
+from translation.cluster.snapshot import WideMapping
 
 CONTROLLER_LEASE: Final = f"{NAME}-controller"
 CERTIFICATES_LEASE: Final = f"{NAME}-certificates"

@@ -33,14 +33,14 @@ from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
 from process.profile_files import load_profiles, shipped_drivers
-from translation.arbiter import VOCABULARIES
-from translation.profiles.profile import Profile
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
     Mode,
     TranslationOptions,
     TranslationSnapshot,
 )
+from translation.profiles.profile import Profile
+from translation.reading.arbiter import VOCABULARIES
 
 NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
 NO_KUBECONFIG: Final = "There is no kubeconfig: set KUBECONFIG, or use --kubeconfig or --snapshot."

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.names import FIELD_MANAGERS
-from translation.legacy_pod import READ_VARIABLES
+from translation.reading.legacy_pod import READ_VARIABLES
 
 _ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 _CONTAINER_FIELDS: Final = ("name", "image", "resources", "securityContext", "restartPolicy")

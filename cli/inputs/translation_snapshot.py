@@ -16,19 +16,19 @@ from kube.api.tensor_fusion import WorkloadProfile
 from kube.cel.comparisons import drivers_named_by_class
 from quotas.scopes import Quota, quota_of
 from rules.inventory import Inventory
-from translation.claims import config_drivers, template_classes, template_digest
-from translation.device_facts import facts_by_driver, summary
-from translation.foreign_quotas import by_namespace, summarize_foreign_quota
-from translation.limit_ranges import LimitRangeSummary, limit_range_summary
-from translation.profiles.profile import Profile
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     TemplateSummary,
     TranslationOptions,
     TranslationSnapshot,
     WideMapping,
     summarize_network,
 )
-from translation.workload_profiles import summarize_profile
+from translation.compiling.claims import config_drivers, template_classes, template_digest
+from translation.model.limit_ranges import LimitRangeSummary, limit_range_summary
+from translation.profiles.device_facts import facts_by_driver, summary
+from translation.profiles.profile import Profile
+from translation.reading.foreign_quotas import by_namespace, summarize_foreign_quota
+from translation.reading.workload_profiles import summarize_profile
 
 
 def build_snapshot(

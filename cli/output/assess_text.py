@@ -11,7 +11,7 @@ from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
 from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
 from findings.text import count_text, printable, reference_text
-from translation.component_statements import NATIVE_COSTS as NATIVE_STATEMENTS
+from translation.cluster.component_statements import NATIVE_COSTS as NATIVE_STATEMENTS
 
 SHOWN: Final = 5
 """Objects of a blocker or a loss that the text names."""

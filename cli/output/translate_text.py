@@ -21,12 +21,12 @@ from findings.finding import Code, Finding, Severity
 from findings.text import count_text
 from kube.api.workloads import pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION
-from translation import arbiter
-from translation.claims import Claim
-from translation.patch import CONTAINER_FIELDS
+from translation.compiling.claims import Claim
+from translation.pipeline.patch import CONTAINER_FIELDS
 from translation.profiles.profile import Profile
-from translation.record import TranslationRecord, UsedProfile, decode_record
-from translation.resource_profiles import names_for, served_keys
+from translation.profiles.resource_profiles import names_for, served_keys
+from translation.reading import arbiter
+from translation.record.record import TranslationRecord, UsedProfile, decode_record
 
 Profiles = Mapping[str, Profile]
 """Driver to profile."""

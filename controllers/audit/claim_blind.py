@@ -23,8 +23,8 @@ from kube.api.urls import (
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.logs import get_logger
-from translation.claim_blind_objects import find_unseen_claims
-from translation.intents import Vocabulary
+from translation.model.intents import Vocabulary
+from translation.reading.claim_blind_objects import find_unseen_claims
 
 LISTED: Final[Mapping[str, Resource]] = {
     "LimitRange": LIMIT_RANGES,

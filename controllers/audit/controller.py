@@ -55,8 +55,8 @@ from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
 from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
+from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions
 
 AUDIT: Final = "audit"
 HIGH_WATER_MARK: Final = "high-water-mark"

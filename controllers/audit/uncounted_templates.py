@@ -13,10 +13,10 @@ from kube.cel.comparisons import drivers_named_by_class
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
 from quotas.scopes import Quota, quota_of
-from translation.claims import requested_classes
+from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
+from translation.compiling.claims import requested_classes
+from translation.preflight.uncounted_templates import find_uncounted_templates
 from translation.profiles.profile import Profile
-from translation.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
-from translation.uncounted_templates import find_uncounted_templates
 
 
 def summarize_templates(

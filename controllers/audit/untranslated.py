@@ -17,8 +17,8 @@ from kube.api.core import Pod
 from kube.api.meta import decode
 from kube.api.urls import PODS
 from kube.runtime.informers import InformerFactory
-from translation.intents import Vocabulary
-from translation.untranslated_keys import find_untranslated_keys, may_have_device_keys
+from translation.model.intents import Vocabulary
+from translation.reading.untranslated_keys import find_untranslated_keys, may_have_device_keys
 
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """As the template controller has it, so that one informer serves both."""

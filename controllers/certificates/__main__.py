@@ -22,7 +22,7 @@ from process.command import Command, Process, run_command
 from process.leader_election import Term, Work, run_while_leading
 from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
 from process.published_profiles import ProfileCache
-from translation.snapshot import vocabularies_in_force
+from translation.cluster.snapshot import vocabularies_in_force
 
 
 async def keep_certificates(process: Process[Settings]) -> None:

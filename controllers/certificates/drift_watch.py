@@ -23,8 +23,8 @@ from kube.names import NAMESPACE
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
-from translation.intents import Vocabulary
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.model.intents import Vocabulary
 
 REASON: Final = "WebhookConfigurationDiffers"
 ACTION: Final = "Compare"

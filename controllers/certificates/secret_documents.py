@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from kube.names import ROTATE_ANNOTATION
 from process.certificates import MANAGED_LABELS, Secret
 from process.webhook_paths import PathKeysError
-from translation.signature import SigningKeysError
+from translation.record.signature import SigningKeysError
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
 from process.certificates import Clock, Secret, project_digest
 from process.signing import KEYS
-from translation.signature import (
+from translation.record.signature import (
     SECRET_BYTES,
     SigningKey,
     decode_keys,

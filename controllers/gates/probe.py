@@ -9,7 +9,7 @@ from typing import Any, Final
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.api.resource import ResourceClaimTemplate
 from kube.names import MANAGED_LABEL, NAME
-from translation.claims import template_name
+from translation.compiling.claims import template_name
 
 _SPEC: Final[Mapping[str, Any]] = {
     "spec": {

@@ -41,7 +41,8 @@ from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
 from process.published_profiles import project_published
-from translation.device_facts import count_devices
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.device_facts import count_devices
 from translation.profiles.objects import (
     ProfileObject,
     Verdict,
@@ -51,7 +52,6 @@ from translation.profiles.objects import (
 )
 from translation.profiles.profile import Profile
 from translation.profiles.published import PublishedProfiles, encode_published
-from translation.snapshot import TranslationOptions
 
 PUBLISH: Final = ""
 """The key under which all objects are judged together; the others are names of objects."""

@@ -19,11 +19,11 @@ from kube.api.translation_profile import (
     KeyConflict,
     PublishedKind,
 )
-from translation.intents import DeviceKind
-from translation.profile_conflicts import classes_of, find_conflicts, served_names
+from translation.cluster.profile_conflicts import classes_of, find_conflicts, served_names
+from translation.cluster.snapshot import TranslationOptions
+from translation.model.intents import DeviceKind
 from translation.profiles.objects import AcceptedReason, Verdict
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions
 
 MAX_MESSAGE: Final = 1024
 MAX_LISTED: Final = 5

@@ -13,7 +13,7 @@ from kube.api.meta import decode
 from kube.names import REQUEST_ANNOTATION
 from translation.profiles.objects import Version
 from translation.profiles.published import is_hash
-from translation.record import MAX_BYTES
+from translation.record.record import MAX_BYTES
 
 MAX_PROFILES: Final = 32
 """Of one pod; a pod has one for each vocabulary that owns keys of it."""

@@ -23,8 +23,8 @@ from kube.client.client import Client
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
-from translation.intents import Vocabulary
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
+from translation.model.intents import Vocabulary
 
 EVALUATION: Final = "evaluation"
 """The only key."""

@@ -20,8 +20,8 @@ from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.api.meta import ObjectHead, ObjectMeta, convert, decode
 from kube.api.workloads import VALIDATED_KINDS, pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION
-from translation.intents import Vocabulary
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.model.intents import Vocabulary
 
 ACTION: Final = "Evaluate"
 """Of events."""

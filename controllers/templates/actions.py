@@ -22,12 +22,12 @@ from kube.api.events import Event, ObjectReference
 from kube.api.meta import ObjectMeta, decode
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate
 from kube.names import MANAGED_LABEL, NAME, REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
-from translation.claims import Claim, spec_digest, template_digest
-from translation.derive import derive
+from translation.compiling.claims import Claim, spec_digest, template_digest
 from translation.profiles.profile import Profile
-from translation.record import MAX_BYTES as MAX_RECORD_BYTES
-from translation.record import RecordError, RecordVersionError, decode_record
-from translation.signature import SignatureStatus, SignedContent
+from translation.record.derive import derive
+from translation.record.record import MAX_BYTES as MAX_RECORD_BYTES
+from translation.record.record import RecordError, RecordVersionError, decode_record
+from translation.record.signature import SignatureStatus, SignedContent
 
 Key = tuple[str, str]
 """Namespace and name."""

@@ -51,7 +51,7 @@ from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
 from process.signing import SigningKeyCache
 from translation.profiles.profile import Profile
-from translation.signature import SignatureStatus, verify
+from translation.record.signature import SignatureStatus, verify
 
 WORKERS: Final = 8
 """Pods that are reconciled at a time; a write takes milliseconds, and a rollout brings many."""

@@ -14,10 +14,10 @@ import msgspec
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import Document, profiles
 from testing.fuzz.reviews import copied
-from translation.arbiter import VOCABULARIES
-from translation.claims import Claim
-from translation.derive import derive
-from translation.record import RecordError, decode_record
+from translation.compiling.claims import Claim
+from translation.reading.arbiter import VOCABULARIES
+from translation.record.derive import derive
+from translation.record.record import RecordError, decode_record
 
 DEPTH: Final = 2000
 

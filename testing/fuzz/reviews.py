@@ -33,7 +33,7 @@ from testing.builders import (
 )
 from testing.fuzz.knowledge import knowing, small
 from testing.generators import legacy_pods
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     ClaimUnawareComponent,
     QuotaPolicy,
     TranslationOptions,

@@ -24,7 +24,7 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
-from translation.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 
 OPTIONS = TranslationOptions()
 SNAPSHOT = translation_snapshot(driver_slice(HAMI, hami_gpu("40Gi")))

@@ -21,7 +21,7 @@ from testing.builders import (
     pod,
     translation_snapshot,
 )
-from translation.snapshot import Mode, QuotaPolicy, TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import Mode, QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 GPU = "requests.nvidia.com/gpu"
 MIG = "mig.nvidia.com"

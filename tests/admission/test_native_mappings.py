@@ -22,8 +22,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import NativePolicy, TranslationOptions, TranslationSnapshot
-from translation.translate import Translated, Untouched
+from translation.cluster.snapshot import NativePolicy, TranslationOptions, TranslationSnapshot
+from translation.pipeline.translate import Translated, Untouched
 
 GPU: Final = "nvidia.com/gpu"
 MIG: Final = "nvidia.com/mig-3g.40gb"

@@ -27,7 +27,7 @@ from testing.builders import (
     with_changes,
     with_record,
 )
-from translation.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 AT = "metadata.annotations[drawbridge.internal/request]"
 CLASSES = frozenset({HAMI, "gpu.nvidia.com", "mig.nvidia.com"})

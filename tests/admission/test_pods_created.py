@@ -19,7 +19,7 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
-from translation.snapshot import TemplateSummary, TranslationSnapshot
+from translation.cluster.snapshot import TemplateSummary, TranslationSnapshot
 
 
 class Case(NamedTuple):

@@ -27,9 +27,9 @@ from testing.builders import (
     pod_view,
     translation_snapshot,
 )
-from translation.record import MAX_CONTAINERS
-from translation.snapshot import TranslationOptions
-from translation.translate import Outcome
+from translation.cluster.snapshot import TranslationOptions
+from translation.pipeline.translate import Outcome
+from translation.record.record import MAX_CONTAINERS
 
 
 class Large(NamedTuple):

@@ -18,7 +18,7 @@ from testing.builders import (
     with_changes,
     with_record,
 )
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 AT = "metadata.annotations[drawbridge.internal/request]"
 LIVE, _ = admit(pod(gpus(1, mem=1, cpu=1)))

@@ -13,7 +13,7 @@ from kube.jsonpatch import apply
 from kube.manifests.reader import read_paths
 from kube.names import REQUEST_ANNOTATION
 from process.profile_files import load_profiles
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SNAPSHOT, _ = build_snapshot(

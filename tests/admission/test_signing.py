@@ -12,7 +12,7 @@ from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
 from testing.builders import NAMESPACE, Document, admit, gpus, pod, with_changes
 from testing.signing import KEY, NOW, SIGNING
-from translation.signature import SignatureStatus, content_of, verify
+from translation.record.signature import SignatureStatus, content_of, verify
 
 
 def answered(

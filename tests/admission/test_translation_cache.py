@@ -2,8 +2,8 @@
 
 from admission.translation_cache import MAX_KEY_BYTES, TranslationCache
 from testing.builders import HAMI, driver_slice, gpus, hami_gpu, legacy_view, translation_snapshot
-from translation.snapshot import TranslationOptions
-from translation.translate import translate
+from translation.cluster.snapshot import TranslationOptions
+from translation.pipeline.translate import translate
 
 OPTIONS = TranslationOptions()
 WORLD = translation_snapshot(driver_slice(HAMI, hami_gpu("40Gi")))

@@ -30,9 +30,9 @@ from admission.webhook_configuration import (
     webhook_rules,
 )
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, TRANSLATE_LABEL
-from translation.arbiter import VOCABULARIES, extended_vocabularies
-from translation.intents import Vocabulary
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.model.intents import Vocabulary
+from translation.reading.arbiter import VOCABULARIES, extended_vocabularies
 
 CONDITIONS: Final = match_conditions(VOCABULARIES.values())
 UPDATE_CONDITIONS: Final = update_match_conditions(VOCABULARIES.values())

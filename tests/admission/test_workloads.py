@@ -35,7 +35,7 @@ from testing.builders import (
     with_record,
     workload,
 )
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     ClaimUnawareComponent,
     QuotaPolicy,
     TemplateSummary,

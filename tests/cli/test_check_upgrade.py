@@ -22,7 +22,7 @@ from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from testing.builders import profiles
 from testing.command import drawbridge
 from testing.slice_cases import MIXED_LAYOUT
-from translation.claims import TRANSLATION_VERSION
+from translation.compiling.claims import TRANSLATION_VERSION
 
 Document = dict[str, Any]
 ROOT = Path(__file__).parent.parent.parent

@@ -26,7 +26,7 @@ from testing.migration import (
     plugin_node,
     workload,
 )
-from translation.component_statements import Component, Topic, statements_about
+from translation.cluster.component_statements import Component, Topic, statements_about
 
 Objects = Sequence[Mapping[str, Any]]
 PLUGIN: Final = daemon_set("nvidia-device-plugin")

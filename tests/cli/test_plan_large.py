@@ -21,7 +21,7 @@ from testing.command import drawbridge
 from testing.migration import GPU, hami_node, plugin_node, workload
 from testing.migration_fleet import LARGE, FleetSize, fleet
 from testing.plan import call, document, planned
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 USED: Final = (47, 60, 130)
 """Percent of the devices that pods need; above 100 they wait for some."""

@@ -15,7 +15,7 @@ from kube.api.translation_profile import DeviceTranslationProfile
 from process.profile_files import load_profiles
 from testing.builders import driver_slice
 from testing.command import EXAMPLES, ROOT, drawbridge, finding_lines
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 FOLDER = EXAMPLES / "profile"
 PROFILE = FOLDER / "profile.yaml"

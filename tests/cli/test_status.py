@@ -47,7 +47,7 @@ from process.durations import Duration
 from process.translation import TranslationSettings
 from testing.command import ROOT, drawbridge
 from testing.fake_api_server import FakeApiServer
-from translation.snapshot import Mode, NativePolicy, WideMapping
+from translation.cluster.snapshot import Mode, NativePolicy, WideMapping
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 VERSION = "0.1.0"

@@ -15,7 +15,7 @@ from kube.manifests.reader import read_objects
 from kube.names import REQUEST_ANNOTATION
 from testing.builders import EXAMPLE, HAMI, NVIDIA, container, gpus, pod, pod_view, profiles
 from testing.command import CLUSTER, EXAMPLES, answer, drawbridge, finding_lines, kinds, translate
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 Document = dict[str, Any]
 

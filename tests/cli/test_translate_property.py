@@ -13,7 +13,7 @@ from kube.manifests.reader import read_objects
 from kube.manifests.source import SourceObject
 from testing.builders import profiles
 from testing.command import CLUSTER, EXAMPLES
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 LEGACY = [
     read_document.document

@@ -15,7 +15,7 @@ from kube import names
 from kube.api.urls import DEVICE_CLASSES, RESOURCE_SLICES
 from testing.builders import Document, driver_slice, mig_device, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 NVIDIA: Final = "gpu.nvidia.com"
 MIG: Final = "nvidia.com/mig-3g.40gb"

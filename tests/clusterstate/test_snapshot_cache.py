@@ -29,11 +29,11 @@ from kube.api.urls import (
 from quotas.scopes import Quota
 from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
-from translation.claims import spec_digest
-from translation.intents import DeviceKind
-from translation.limit_ranges import LimitRangeSummary
-from translation.snapshot import ClaimUnawareComponent, NetworkSummary, TemplateSummary
-from translation.workload_profiles import ProfileSummary
+from translation.cluster.snapshot import ClaimUnawareComponent, NetworkSummary, TemplateSummary
+from translation.compiling.claims import spec_digest
+from translation.model.intents import DeviceKind
+from translation.model.limit_ranges import LimitRangeSummary
+from translation.reading.workload_profiles import ProfileSummary
 
 SPEC: Final = {
     "spec": {

@@ -8,7 +8,7 @@ import pytest
 
 from kube.errors import ConfigError
 from process.profile_files import load_profiles
-from translation.intents import DeviceKind
+from translation.model.intents import DeviceKind
 
 GPUS = {
     "gpu.drawbridge.internal",

@@ -9,7 +9,7 @@ from kube.names import NAMESPACE
 from process.published_profiles import ProfileCache
 from testing.builders import profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
-from translation.intents import DeviceKind
+from translation.model.intents import DeviceKind
 from translation.profiles.objects import plan_profiles, read_spec
 from translation.profiles.published import encode_published
 

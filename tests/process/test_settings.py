@@ -28,7 +28,7 @@ from process.settings import (
 from process.translation import TranslationSettings
 from sidecar.settings import MAX_SOCKET_PATH
 from sidecar.settings import Settings as SidecarProcessSettings
-from translation.snapshot import DEFAULT_PROFILES, TranslationOptions
+from translation.cluster.snapshot import DEFAULT_PROFILES, TranslationOptions
 from webhook.settings import VARIABLES, Settings, WebhookSettings
 
 

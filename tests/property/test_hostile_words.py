@@ -29,9 +29,9 @@ from testing.builders import (
     with_record,
 )
 from testing.generators import device_lists, quantity_texts
-from translation.derive import derive
-from translation.record import RecordError, decode_record
-from translation.translate import Translated
+from translation.pipeline.translate import Translated
+from translation.record.derive import derive
+from translation.record.record import RecordError, decode_record
 
 pytestmark = pytest.mark.property
 

@@ -14,7 +14,7 @@ from kube.api.resource import ResourceSlice
 from kube.api.workloads import VALIDATED_KINDS, pod_path, resolve_path
 from testing.builders import NAMESPACE, Document, admit, pod_view, translation_snapshot, workload
 from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
-from translation.snapshot import ClaimUnawareComponent, TranslationOptions
+from translation.cluster.snapshot import ClaimUnawareComponent, TranslationOptions
 
 pytestmark = pytest.mark.property
 

@@ -27,8 +27,8 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
+from translation.cluster.snapshot import TranslationSnapshot
 from translation.profiles.profile import Profile, parse_profile
-from translation.snapshot import TranslationSnapshot
 
 pytestmark = pytest.mark.property
 

@@ -30,8 +30,8 @@ from testing.builders import (
     pod,
     translation_snapshot,
 )
-from translation.choices import Choices, InitContainers
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.model.choices import Choices, InitContainers
 
 pytestmark = pytest.mark.property
 

@@ -33,13 +33,13 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
-from translation.arbiter import VOCABULARIES, find_device_keys
-from translation.claims import Claim
-from translation.host_network import vocabularies_for
-from translation.patch import restore_pod
-from translation.record import decode_record
-from translation.snapshot import TranslationOptions
-from translation.translate import Translated
+from translation.cluster.snapshot import TranslationOptions
+from translation.compiling.claims import Claim
+from translation.pipeline.patch import restore_pod
+from translation.pipeline.translate import Translated
+from translation.reading.arbiter import VOCABULARIES, find_device_keys
+from translation.reading.host_network import vocabularies_for
+from translation.record.record import decode_record
 
 pytestmark = pytest.mark.property
 

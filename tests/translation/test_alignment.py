@@ -28,10 +28,10 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
-from translation.device_facts import facts_by_driver, summary
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.profiles.device_facts import facts_by_driver, summary
 from translation.profiles.profile import parse_profile
-from translation.record import decode_record
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.record.record import decode_record
 
 NICS = "nic.example"
 PROFILES = {

@@ -18,8 +18,8 @@ from testing.builders import (
     pod_view,
     translation_outcome,
 )
-from translation import arbiter
-from translation.legacy_pod import legacy_pod
+from translation.reading import arbiter
+from translation.reading.legacy_pod import legacy_pod
 
 NICS = ("rdma", "sriov")
 MIXED = {"mellanox.com/rdma": 1, "rdma/hca": 1}

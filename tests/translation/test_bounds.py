@@ -8,9 +8,9 @@ import pytest
 from controllers.templates.actions import derive_claims
 from findings.finding import Code
 from testing.builders import HAMI, Document, profiles
-from translation.bounds import MAX_ALTERNATIVES, MAX_CLAIMS, MAX_SELECTORS, MAX_SPEC_BYTES
-from translation.derive import Derivation, derive
-from translation.record import decode_record
+from translation.model.bounds import MAX_ALTERNATIVES, MAX_CLAIMS, MAX_SELECTORS, MAX_SPEC_BYTES
+from translation.record.derive import Derivation, derive
+from translation.record.record import decode_record
 
 GIB: Final = 2**30
 

@@ -18,8 +18,8 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
-from translation.choices import Choices, Exclusivity
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
+from translation.model.choices import Choices, Exclusivity
 
 MUTEX = pod(gpus(1, mem=3000, cores=30), annotations={"hami.io/gpu-scheduler-policy": "mutex"})
 ALL_CORES = pod(gpus(1, mem=3000, cores=100))

@@ -6,7 +6,7 @@ import pytest
 
 from findings.finding import Severity
 from testing.builders import Document, finding_texts
-from translation.claim_blind_objects import MAX_VALUES, find_unseen_claims
+from translation.reading.claim_blind_objects import MAX_VALUES, find_unseen_claims
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 IMPLICIT = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"

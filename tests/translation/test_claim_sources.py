@@ -18,8 +18,8 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
-from translation.claim_sources import locate_at_keys, match_claims, source_path
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.record.claim_sources import locate_at_keys, match_claims, source_path
 
 HAMI = "hami-core-gpu.project-hami.io"
 MEMORY = FieldPath.of("requests", 0, "exactly", "capacity", "requests", Key("memory"))

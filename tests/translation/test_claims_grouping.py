@@ -20,8 +20,8 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
-from translation.claims import Claim, pod_claim_label, template_digest
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
+from translation.compiling.claims import Claim, pod_claim_label, template_digest
 
 ON_EXAMPLE = TranslationOptions(profiles={"hami": EXAMPLE, "nvidia": "gpu.nvidia.com"})
 

@@ -31,8 +31,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.profiles.profile import Profile, parse_profile
-from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 IS_RDMA = '"rdma" in device.attributes["dra.net"] && device.attributes["dra.net"].rdma == true'
 POOL = "rdma/hca_shared_devices_a"

@@ -21,7 +21,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
 
 MIG = "mig.nvidia.com"
 FULL = f'"memory" in device.capacity["{NVIDIA}"] && device.capacity["{NVIDIA}"].memory.compareTo(quantity("80Gi")) == 0'

@@ -24,8 +24,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.profiles.profile import parse_profile
-from translation.snapshot import TranslationOptions, TranslationSnapshot
 
 POOR = parse_profile("driver: poor\ndevices: {gpu: {class: poor}, mig: {class: slices}}", "poor")
 UNITS = parse_profile(

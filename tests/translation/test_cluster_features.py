@@ -4,7 +4,7 @@ import pytest
 
 from testing.builders import Document, finding_codes, gpus, pod, translation_of, translation_outcome
 from testing.builders import translation_snapshot as snapshot
-from translation.translate import Refused, Translated
+from translation.pipeline.translate import Refused, Translated
 
 WITHOUT_CAPACITY = snapshot(consumable_capacity=False)
 

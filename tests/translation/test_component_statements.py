@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 from cli.output import assess_text
-from translation.component_statements import (
+from translation.cluster.component_statements import (
     NATIVE_COSTS,
     STATEMENTS,
     Component,

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from kube.api.core import Container, ResourceRequirements
 from kube.quantity import Quantity
-from translation.arbiter import VOCABULARIES
-from translation.legacy_pod import containers_with_devices, device_keys
+from translation.reading.arbiter import VOCABULARIES
+from translation.reading.legacy_pod import containers_with_devices, device_keys
 
 NAMES = sorted({key for vocabulary in VOCABULARIES.values() for key in vocabulary.keys})
 PREFIXES = sorted({p for vocabulary in VOCABULARIES.values() for p in vocabulary.key_prefixes})

@@ -22,7 +22,8 @@ from testing.builders import (
     nvidia_gpu,
     profiles,
 )
-from translation.device_facts import (
+from translation.model.intents import DeviceKind
+from translation.profiles.device_facts import (
     UNKNOWN,
     Facts,
     MemorySize,
@@ -30,7 +31,6 @@ from translation.device_facts import (
     merge_facts,
     summary,
 )
-from translation.intents import DeviceKind
 
 
 def facts(*slices: ResourceSlice) -> Mapping[str, Mapping[DeviceKind, Facts]]:

@@ -5,7 +5,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from testing.builders import Document, container, pod
-from translation.embedded_templates import MAX_TEMPLATES, MAX_VALUES, check_embedded_templates
+from translation.reading.embedded_templates import (
+    MAX_TEMPLATES,
+    MAX_VALUES,
+    check_embedded_templates,
+)
 
 SHARE = pod(container("main", {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}))
 NOT_READ = "podTemplateNotRead"

@@ -10,10 +10,10 @@ import pytest
 from kube.names import DEFAULT_SCHEDULER_NAME
 from testing.builders import Document, container, pod, pod_view, profiles, translation_outcome
 from testing.command import ROOT
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import TranslationOptions, vocabularies_in_force
-from translation.translate import Translated, Untouched
-from translation.untranslated_keys import check_untranslated_keys
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
+from translation.pipeline.translate import Translated, Untouched
+from translation.reading.arbiter import VOCABULARIES
+from translation.reading.untranslated_keys import check_untranslated_keys
 
 PAGE: Final = (ROOT / "docs" / "vocabularies.md").read_text(encoding="utf-8")
 ROWS: Final = tuple(

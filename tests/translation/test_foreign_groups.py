@@ -3,8 +3,8 @@
 import pytest
 
 from testing.builders import Document, finding_texts, gpus, pod, translation_outcome
-from translation.snapshot import TranslationOptions
-from translation.translate import Translated, Untouched
+from translation.cluster.snapshot import TranslationOptions
+from translation.pipeline.translate import Translated, Untouched
 
 ADOPTED = TranslationOptions(adopt_schedulers={"volcano": "default-scheduler"})
 KEPT = TranslationOptions(adopt_schedulers={"volcano": "volcano"})

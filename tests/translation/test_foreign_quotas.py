@@ -15,8 +15,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.foreign_quotas import by_namespace, summarize_foreign_quota
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.reading.foreign_quotas import by_namespace, summarize_foreign_quota
 
 GPU = "nvidia.com/gpu"
 KOORDINATOR = "scheduling.sigs.k8s.io/v1alpha1"

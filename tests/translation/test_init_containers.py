@@ -15,8 +15,8 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
-from translation.choices import Choices
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
+from translation.model.choices import Choices
 
 SEPARATE = TranslationOptions(choices=Choices())
 LARGEST = TranslationOptions()

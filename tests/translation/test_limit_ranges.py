@@ -19,8 +19,8 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
-from translation.limit_ranges import limit_range_summary
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.model.limit_ranges import limit_range_summary
 
 GPU, MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
 AT_GPU = f"spec.containers[0].resources.limits[{GPU}]"

@@ -15,8 +15,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import Mode, TranslationOptions, TranslationSnapshot
-from translation.translate import Translated, Untouched
+from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
+from translation.pipeline.translate import Translated, Untouched
 
 OPT_IN = TranslationOptions(mode=Mode.OPT_IN)
 IN = {"drawbridge.internal/translate": "true"}

@@ -24,15 +24,15 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.command import drawbridge
-from translation.derive import derive
-from translation.network_claims import networks_with_bandwidth
-from translation.record import decode_record
-from translation.snapshot import (
+from translation.cluster.network_claims import networks_with_bandwidth
+from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
     NetworkSummary,
     TranslationOptions,
     TranslationSnapshot,
 )
+from translation.record.derive import derive
+from translation.record.record import decode_record
 from translation.vocabularies.multus import ATTACHMENTS
 
 DRIVER: Final = "cni.dra.networking.x-k8s.io"

@@ -23,8 +23,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import TranslationSnapshot
-from translation.translate import Refused
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.pipeline.translate import Refused
 
 SIZES = (1, 2, 4, 8)
 PUBLISHED = translation_snapshot(driver_slice(NVIDIA, in_partitions(nvidia_gpu(), *SIZES)))

@@ -17,7 +17,7 @@ from testing.builders import (
     translation_of,
     with_changes,
 )
-from translation.patch import restore_pod, strip_keys
+from translation.pipeline.patch import restore_pod, strip_keys
 
 ANNOTATION = "/metadata/annotations/drawbridge.internal~1request"
 

@@ -32,8 +32,8 @@ from testing.builders import (
     translation_snapshot,
     with_changes,
 )
+from translation.pipeline.translate import Translated, Untouched
 from translation.profiles.profile import Granularity
-from translation.translate import Translated, Untouched
 
 MISTAKES: Final[dict[int, tuple[str, Callable[[], None]]]] = {}
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

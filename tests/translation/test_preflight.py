@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from testing.builders import Document, container, finding_texts, gpus, legacy_view
-from translation.preflight import check_environment
+from translation.preflight.checks import check_environment
 
 
 class Case(NamedTuple):

@@ -6,9 +6,9 @@ import pytest
 
 from findings.finding import Code
 from testing.builders import profiles, translation_snapshot
-from translation.profile_conflicts import check_profile, find_conflicts, served_names
+from translation.cluster.profile_conflicts import check_profile, find_conflicts, served_names
+from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile, profile_of
-from translation.snapshot import TranslationOptions
 
 OPTIONS: Final = TranslationOptions()
 

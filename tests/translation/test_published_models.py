@@ -14,7 +14,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
 
 CARDS = translation_snapshot(
     driver_slice(HAMI, hami_gpu(model="NVIDIA A100-SXM4-80GB"), hami_gpu(model="Tesla T4"))

@@ -17,8 +17,8 @@ from testing.builders import (
     translation_of,
     translation_snapshot,
 )
-from translation.derive import derive
-from translation.record import MAX_BYTES, RecordError, TranslationRecord, decode_record
+from translation.record.derive import derive
+from translation.record.record import MAX_BYTES, RecordError, TranslationRecord, decode_record
 
 POD = pod(
     gpus(1, pct=50),

@@ -25,11 +25,11 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.choices import Choices, CorePolicy, HamiDefaults
-from translation.quota_checks import quota_amounts
-from translation.renamed_keys import renaming_fault
-from translation.snapshot import TranslationOptions, vocabularies_in_force
-from translation.translate import Translated
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
+from translation.model.choices import Choices, CorePolicy, HamiDefaults
+from translation.pipeline.translate import Translated
+from translation.preflight.quota_checks import quota_amounts
+from translation.reading.renamed_keys import renaming_fault
 from webhook.settings import Settings
 
 RENAMED = TranslationOptions(

@@ -29,8 +29,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import TranslationOptions, TranslationSnapshot
-from translation.translate import Untouched
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.pipeline.translate import Untouched
 
 OURS = "gpu.drawbridge.internal"
 

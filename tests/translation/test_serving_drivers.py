@@ -3,8 +3,8 @@
 import pytest
 
 from testing.builders import profiles
-from translation.serving_drivers import serving_drivers
-from translation.snapshot import TranslationOptions
+from translation.cluster.serving_drivers import serving_drivers
+from translation.cluster.snapshot import TranslationOptions
 
 HAMI = "hami-core-gpu.project-hami.io"
 OURS = "gpu.drawbridge.internal"

@@ -18,8 +18,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import TranslationSnapshot
-from translation.translate import Refused
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.pipeline.translate import Refused
 
 PUBLISHED = translation_snapshot(driver_slice(HAMI, hami_gpu()), publishes=frozenset({HAMI}))
 NETWORKS = {"k8s.v1.cni.cncf.io/networks": "macvlan"}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from translation.signature import (
+from translation.record.signature import (
     FRESH_FOR,
     MAX_AGE,
     MAX_KEYS,

@@ -16,8 +16,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import TranslationOptions, TranslationSnapshot
-from translation.translate import Translated, Untouched
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.pipeline.translate import Translated, Untouched
 
 
 class Case(NamedTuple):

@@ -19,7 +19,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
-from translation.snapshot import TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 HAMI_ONLY = TranslationOptions(profiles={"hami": HAMI})
 NVIDIA_ONLY = TranslationOptions(profiles={"nvidia": NVIDIA})

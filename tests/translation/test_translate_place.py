@@ -16,7 +16,7 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
+from translation.cluster.snapshot import QuotaPolicy, TranslationOptions, TranslationSnapshot
 
 GPU = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 MEM = "spec.containers[0].resources.limits[nvidia.com/gpumem]"

@@ -6,11 +6,11 @@ import pytest
 
 from findings.finding import Finding, Severity
 from testing.builders import Document, container, pod, pod_view
-from translation.arbiter import VOCABULARIES, extended_vocabularies
-from translation.device_families import FAMILIES, DeviceFamily
-from translation.intents import Vocabulary
-from translation.keys import ANY, Place, names
-from translation.untranslated_keys import MAX_KEYS, check_untranslated_keys
+from translation.model.device_families import FAMILIES, DeviceFamily
+from translation.model.intents import Vocabulary
+from translation.model.keys import ANY, Place, names
+from translation.reading.arbiter import VOCABULARIES, extended_vocabularies
+from translation.reading.untranslated_keys import MAX_KEYS, check_untranslated_keys
 
 
 class Case(NamedTuple):

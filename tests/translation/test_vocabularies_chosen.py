@@ -13,8 +13,8 @@ from testing.builders import (
     profiles,
     translation_outcome,
 )
-from translation.snapshot import TranslationOptions, vocabularies_in_force
-from translation.translate import Translated, Untouched
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
+from translation.pipeline.translate import Translated, Untouched
 
 
 class Case(NamedTuple):

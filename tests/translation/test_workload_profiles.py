@@ -25,10 +25,10 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.command import drawbridge
-from translation.derive import derive
-from translation.record import decode_record
-from translation.snapshot import TranslationSnapshot
-from translation.workload_profiles import summarize_profile
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.reading.workload_profiles import summarize_profile
+from translation.record.derive import derive
+from translation.record.record import decode_record
 
 AT_PROFILE: Final = "metadata.annotations[tensor-fusion.ai/workload-profile]"
 SPEC: Final = {

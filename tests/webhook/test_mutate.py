@@ -32,7 +32,7 @@ from testing.webhook_endpoint import (
     mutate_pod,
     review,
 )
-from translation.snapshot import TranslationSnapshot
+from translation.cluster.snapshot import TranslationSnapshot
 from webhook.reviews import MAX_LOGGED
 
 # --- wrong calls ----------------------------------------------------------------------------------

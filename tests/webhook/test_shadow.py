@@ -13,7 +13,7 @@ from testing.webhook_endpoint import (
     mutate_pod,
     validate_workload,
 )
-from translation.snapshot import Mode, TranslationOptions
+from translation.cluster.snapshot import Mode, TranslationOptions
 
 SHADOW: Final = TranslationOptions(mode=Mode.SHADOW)
 SHADOWED: Final = "drawbridge_shadow_reviews_total"

@@ -1,7 +1,7 @@
 """The faults of a DeviceTranslationProfile by itself: one function per fault, in one table.
 
 The webhook, `drawbridge check` and the controllers use the same table. What depends on the cluster is
-in `translation.profile_conflicts`.
+in `translation.cluster.profile_conflicts`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.text import printable, quote_text
-from translation.intents import DeviceKind
+from translation.model.intents import DeviceKind
 from translation.profiles.names import (
     MAX_DEPTH,
     MAX_DRIVER,

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from kube.errors import ConfigError
-from translation.intents import DeviceKind
+from translation.model.intents import DeviceKind
 
 HASH_LENGTH = 16
 _PARSER_ERRORS = (

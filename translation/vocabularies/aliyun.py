@@ -12,7 +12,7 @@ from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
-from translation.intents import (
+from translation.model.intents import (
     DeviceKind,
     Intent,
     LegacyContainer,
@@ -21,8 +21,8 @@ from translation.intents import (
     Variable,
     Vocabulary,
 )
-from translation.keys import KeyOutcome, Place, Table, label, limit, names, variable
-from translation.share_amounts import GIB, MIB, AmountReader, in_bytes
+from translation.model.keys import KeyOutcome, Place, Table, label, limit, names, variable
+from translation.model.share_amounts import GIB, MIB, AmountReader, in_bytes
 
 MEMORY: Final = "aliyun.com/gpu-mem"
 CORES: Final = "aliyun.com/gpu-core.percentage"

@@ -12,8 +12,8 @@ from typing import Final
 
 from findings.finding import Code, Finding, warning
 from findings.text import printable, quote_text
-from translation.init_containers import check_sidecars
-from translation.intents import (
+from translation.model.init_containers import check_sidecars
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -23,8 +23,8 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import KeyOutcome, Table, annotation, annotations, limit
-from translation.share_amounts import (
+from translation.model.keys import KeyOutcome, Table, annotation, annotations, limit
+from translation.model.share_amounts import (
     MIB,
     AmountReader,
     in_bytes,

@@ -12,8 +12,8 @@ referenceComputeUnits there.
 from typing import Final
 
 from findings.finding import Code, Finding, warning
-from translation.init_containers import check_sidecars
-from translation.intents import (
+from translation.model.init_containers import check_sidecars
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -23,8 +23,8 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
-from translation.share_amounts import (
+from translation.model.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
+from translation.model.share_amounts import (
     MIB,
     AmountReader,
     in_bytes,

@@ -14,7 +14,7 @@ from typing import Final
 
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
-from translation.intents import (
+from translation.model.intents import (
     DeviceKind,
     Intent,
     LegacyPod,
@@ -22,8 +22,8 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import KeyOutcome, Table, annotation, annotations
-from translation.share_amounts import MAX_MEMORY_MIB, MIB, in_bytes
+from translation.model.keys import KeyOutcome, Table, annotation, annotations
+from translation.model.share_amounts import MAX_MEMORY_MIB, MIB, in_bytes
 
 FRACTION: Final = "gpu-fraction"
 MEMORY_MIB: Final = "gpu-memory"

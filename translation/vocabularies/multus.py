@@ -2,7 +2,7 @@
 
 Multus shapes the traffic of such a network, and nothing reserves its bandwidth. A driver that runs CNI
 plugins itself can do both, where its interfaces publish a bandwidth and the operator lets it attach
-networks in place of Multus. `translation.network_claims` says which networks of a pod these are.
+networks in place of Multus. `translation.cluster.network_claims` says which networks of a pod these are.
 
 Source: k8snetworkplumbingwg/multus-cni, pkg/types, NetworkSelectionElement; containernetworking/plugins,
 plugins/meta/bandwidth, whose rates are bits per second.
@@ -17,7 +17,7 @@ from findings.finding import Code, error
 from kube.api.network_attachments import NETWORKS
 from kube.names import GROUP
 from kube.quantity import Quantity
-from translation.intents import (
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -27,7 +27,7 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import KeyOutcome, Table, annotation
+from translation.model.keys import KeyOutcome, Table, annotation
 
 NAME: Final = "multus"
 ATTACHMENTS: Final = f"{GROUP}/network-attachments"

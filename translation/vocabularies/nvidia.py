@@ -17,8 +17,8 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from translation.amounts import whole_amount
-from translation.intents import (
+from translation.model.amounts import whole_amount
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -27,7 +27,16 @@ from translation.intents import (
     Translation,
     Vocabulary,
 )
-from translation.keys import KeyOutcome, Place, Table, limit, names, node_label, prefixes, variable
+from translation.model.keys import (
+    KeyOutcome,
+    Place,
+    Table,
+    limit,
+    names,
+    node_label,
+    prefixes,
+    variable,
+)
 
 GPU: Final = "nvidia.com/gpu"
 SHARED: Final = "nvidia.com/gpu.shared"

@@ -23,8 +23,8 @@ import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from translation.amounts import requested_amounts
-from translation.intents import (
+from translation.model.amounts import requested_amounts
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -33,7 +33,7 @@ from translation.intents import (
     Translation,
     Vocabulary,
 )
-from translation.keys import KeyOutcome, Place, Table, annotation, limit, names, prefixes
+from translation.model.keys import KeyOutcome, Place, Table, annotation, limit, names, prefixes
 
 POOL_PREFIX: Final = "rdma/"
 ERDMA: Final = "aliyun/erdma"

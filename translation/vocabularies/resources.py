@@ -10,8 +10,8 @@ Source of each name: the profile that has it.
 from typing import Final
 
 from findings.finding import Finding
-from translation.amounts import requested_amounts
-from translation.intents import (
+from translation.model.amounts import requested_amounts
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -20,7 +20,7 @@ from translation.intents import (
     Translation,
     Vocabulary,
 )
-from translation.keys import KeyOutcome, Place, Table, limit, names, prefixes
+from translation.model.keys import KeyOutcome, Place, Table, limit, names, prefixes
 
 NAME: Final = "resources"
 _WHOLE: Final = "N devices of class `{}`"

@@ -7,7 +7,7 @@ under `resources`.
 
 Multus attaches the networks in its annotations, which stay. Where all of them are one network, the
 claim names it, too, for drivers that attach networks themselves; of several networks those whose
-definition names the resource of a key, each for one device (`translation.network_claims`).
+definition names the resource of a key, each for one device (`translation.cluster.network_claims`).
 network-resources-injector adds the keys
 of those networks to the first container, possibly after us; the claim is the pod's in any case.
 
@@ -28,8 +28,8 @@ from findings.finding import Code, Finding, warning
 from findings.text import printable
 from kube.api.network_attachments import NETWORKS
 from kube.names import GROUP
-from translation.amounts import requested_amounts
-from translation.intents import (
+from translation.model.amounts import requested_amounts
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -40,7 +40,16 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import KeyOutcome, Place, Table, annotation, limit, names, prefixes, variable
+from translation.model.keys import (
+    KeyOutcome,
+    Place,
+    Table,
+    annotation,
+    limit,
+    names,
+    prefixes,
+    variable,
+)
 
 HOST_DEVICES: Final = "nvidia.com/hostdev"
 """The default name of NVIDIA's network operator for whole NICs."""

@@ -8,10 +8,10 @@ tkestack/gpu-manager, whose memory is in blocks of 256 MiB; Tencent Cloud's docu
 from typing import Final
 
 from findings.finding import Finding
-from translation.card_shares import CardShare, translate_share
-from translation.intents import Intent, LegacyPod, Translation, Vocabulary
-from translation.keys import KeyOutcome, Place, Table, limit, names
-from translation.share_amounts import BLOCKS, GIB
+from translation.model.card_shares import CardShare, translate_share
+from translation.model.intents import Intent, LegacyPod, Translation, Vocabulary
+from translation.model.keys import KeyOutcome, Place, Table, limit, names
+from translation.model.share_amounts import BLOCKS, GIB
 
 VCUDA: Final = CardShare(
     cores="tencent.com/vcuda-core", memory="tencent.com/vcuda-memory", unit=BLOCKS

@@ -6,7 +6,7 @@ Compute in TFLOPS needs a driver that publishes it.
 
 Source: NexusGPU/tensor-fusion 3e0a490, pkg/constants/constants.go, internal/webhook/v1/tf_parser.go and
 pod_webhook.go. An amount that is no quantity is ignored there, and an error here.
-The fields of a WorkloadProfile are read as annotations (`translation.workload_profiles`).
+The fields of a WorkloadProfile are read as annotations (`translation.reading.workload_profiles`).
 Not translated: the remote mode, whose devices are on other nodes than the pod.
 """
 
@@ -21,7 +21,7 @@ from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
 from kube.errors import QuantityError
 from kube.quantity import ZERO, Format, Quantity
-from translation.intents import (
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -30,8 +30,8 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import KeyOutcome, Place, Table, annotation, label, names
-from translation.share_amounts import list_items, lower_ascii
+from translation.model.keys import KeyOutcome, Place, Table, annotation, label, names
+from translation.model.share_amounts import list_items, lower_ascii
 
 DOMAIN: Final = "tensor-fusion.ai/"
 ENABLED: Final = f"{DOMAIN}enabled"

@@ -17,7 +17,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from translation.intents import (
+from translation.model.intents import (
     DeviceFilter,
     DeviceKind,
     Intent,
@@ -27,8 +27,8 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
-from translation.share_amounts import (
+from translation.model.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
+from translation.model.share_amounts import (
     MIB,
     AmountReader,
     in_bytes,

@@ -10,10 +10,10 @@ from typing import Final
 
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from translation.card_shares import CardShare, translate_share
-from translation.intents import Intent, LegacyPod, Translation, Vocabulary, annotation_path
-from translation.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
-from translation.share_amounts import MIB
+from translation.model.card_shares import CardShare, translate_share
+from translation.model.intents import Intent, LegacyPod, Translation, Vocabulary, annotation_path
+from translation.model.keys import KeyOutcome, Place, Table, annotation, annotations, limit, names
+from translation.model.share_amounts import MIB
 
 MGPU: Final = CardShare(
     cores="vke.volcengine.com/mgpu-core",

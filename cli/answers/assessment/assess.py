@@ -33,10 +33,10 @@ from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
 from rules.inventory import Inventory
-from translation.claim_blind_objects import find_named_keys
-from translation.intents import Vocabulary
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
+from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions, vocabularies_in_force
+from translation.reading.claim_blind_objects import find_named_keys
 
 _DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
 

@@ -12,7 +12,7 @@ import msgspec
 from cli.answers.assessment.node_devices import GPU, MIG_PREFIX, LegacyDevice, NodeDevices, Source
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
-from translation.intents import DeviceKind
+from translation.model.intents import DeviceKind
 from translation.profiles.profile import (
     AttributeValue,
     DeviceProfile,

@@ -14,7 +14,7 @@ from cli.answers.translate import build_template
 from cli.inputs.views import decode_view
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from translation.claims import Claim
+from translation.compiling.claims import Claim
 
 MAX_PODS: Final = 20_000
 """Pods of one workload that are placed one by one; more count as unplaced. A manifest may name any number, and

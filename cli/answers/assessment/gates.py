@@ -15,7 +15,7 @@ from cli.answers.upgrade.model import UpgradeCode
 from cli.inputs.kubernetes_version import parse_version
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.manifests.source import SourceObject
-from translation.cluster_features import requests_share
+from translation.cluster.cluster_features import requests_share
 
 EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 _FIX: Final = (

@@ -19,16 +19,16 @@ from kube.api.core import Pod
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME
-from translation.arbiter import requests_devices
-from translation.intents import LegacyPod
-from translation.legacy_pod import legacy_pod
-from translation.preflight import is_native
-from translation.snapshot import (
+from translation.cluster.snapshot import (
     Mode,
     TranslationOptions,
     TranslationSnapshot,
     vocabularies_in_force,
 )
+from translation.model.intents import LegacyPod
+from translation.preflight.checks import is_native
+from translation.reading.arbiter import requests_devices
+from translation.reading.legacy_pod import legacy_pod
 
 _OF_THE_CLUSTER: Final = frozenset(
     {

@@ -54,8 +54,8 @@ from cli.answers.quota_conversion import (
 )
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions
 
 _OTHER_REASONS = 3
 """Workloads that the reason of a held namespace names."""

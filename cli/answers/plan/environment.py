@@ -5,7 +5,7 @@ labels of what they apply; Helm 3, annotations of a release; the names of field 
 kubernetes/autoscaler cluster-autoscaler/FAQ.md (scale-down-disabled); karpenter.sh/docs/concepts/disruption;
 the labels of node pools are their clouds'; that of GKE's device plugin is in NVIDIA's documents of the GPU
 Operator (google-gke: --node-labels of the pool). GKE's addon manager and AKS take back what was changed.
-What autoscalers do with claims is from `translation.component_statements`.
+What autoscalers do with claims is from `translation.cluster.component_statements`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from cli.answers.plan.model import Plan, PlannedNode, Wave
 from cli.answers.plan.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS
-from translation.component_statements import Component, Topic, statements_about
+from translation.cluster.component_statements import Component, Topic, statements_about
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"

@@ -16,8 +16,8 @@ from cli.answers.rehearsal.documents import KINDS, node, plain, pod_template, wo
 from cli.answers.rehearsal.model import RehearsalInput, RehearsedNode
 from kube.api.meta import encode
 from kube.manifests.source import SourceObject
+from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
-from translation.snapshot import TranslationOptions
 
 _KEPT_KINDS: Final = (
     "PriorityClass",

@@ -38,8 +38,8 @@ from cli.inputs.installation import (
 from findings.text import count_text
 from kube.api.policy import Condition
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.reading.arbiter import VOCABULARIES
 
 _NEEDED: Final = {"deployments", "mutatingwebhookconfigurations"}
 """Without these nobody knows whether anything is installed."""

@@ -15,7 +15,7 @@ from cli.inputs.kubernetes_version import parse_version
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from findings.text import count_text
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
 
 SOON: Final = timedelta(days=30)
 """An authority has a successor long before; without one nobody renews it."""

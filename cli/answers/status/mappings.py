@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cli.answers.status.model import State, StatusCheck
 from cli.inputs.installation import Installation
-from translation.snapshot import NativePolicy
+from translation.cluster.snapshot import NativePolicy
 
 
 def check_mappings(installation: Installation) -> Iterator[StatusCheck]:

@@ -13,8 +13,8 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
 from translation.profiles.profile import Profile
-from translation.record import RecordError, RecordVersionError, decode_record
-from translation.signature import VERSION as SIGNATURE_VERSION
+from translation.record.record import RecordError, RecordVersionError, decode_record
+from translation.record.signature import VERSION as SIGNATURE_VERSION
 
 
 class _Translation(msgspec.Struct, frozen=True, kw_only=True):

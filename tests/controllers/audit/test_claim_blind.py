@@ -22,7 +22,7 @@ from kube.api.urls import (
 )
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer
-from translation.arbiter import VOCABULARIES
+from translation.reading.arbiter import VOCABULARIES
 
 GPU = "nvidia.com/gpu"
 

@@ -56,8 +56,8 @@ from testing.fake_api_server import (
     running,
     until,
 )
-from translation.arbiter import VOCABULARIES
-from translation.device_families import FAMILIES
+from translation.model.device_families import FAMILIES
+from translation.reading.arbiter import VOCABULARIES
 
 MARK: Final = "drawbridge-inventory"
 FAST: Final = ControllerSettings(

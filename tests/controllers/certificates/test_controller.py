@@ -58,7 +58,7 @@ from process.webhook_paths import PathKey
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.webhook_paths import path_secret
-from translation.arbiter import VOCABULARIES, extended_vocabularies
+from translation.reading.arbiter import VOCABULARIES, extended_vocabularies
 
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
 DAY: Final = timedelta(days=1)

@@ -22,8 +22,8 @@ from kube.collections.backoff import Backoff
 from kube.names import CONFIGURATION
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import Mode
+from translation.cluster.snapshot import Mode
+from translation.reading.arbiter import VOCABULARIES
 
 RULES: Final = webhook_rules(routes=True)
 KNOWN: Final = tuple(VOCABULARIES.values())

@@ -19,7 +19,7 @@ from process.signing import KEYS, SigningKeyCache
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.signing import signing_secret
-from translation.signature import Keys, SigningKey, decode_keys
+from translation.record.signature import Keys, SigningKey, decode_keys
 
 NOW: Final = datetime(2026, 11, 20, tzinfo=UTC)
 SETTINGS: Final = Settings(

@@ -18,8 +18,8 @@ from process.durations import PositiveDuration
 from process.published_profiles import ProfileCache
 from testing.builders import Document, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
+from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile, profile_of
-from translation.snapshot import TranslationOptions
 
 DRIVER: Final = "npu.example.com"
 NAME: Final = "drawbridge-profiles"

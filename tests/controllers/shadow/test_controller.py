@@ -14,8 +14,8 @@ from process.durations import PositiveDuration
 from testing.builders import Document, gpus, pod, profiles
 from testing.builders import workload as make_workload
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import ClaimUnawareComponent, Mode, TranslationOptions
+from translation.cluster.snapshot import ClaimUnawareComponent, Mode, TranslationOptions
+from translation.reading.arbiter import VOCABULARIES
 
 FAST: Final = ControllerSettings(audit_period=PositiveDuration(0.02))
 DEPLOYMENTS: Final = next(resource for resource in WORKLOADS if resource.plural == "deployments")

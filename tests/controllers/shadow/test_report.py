@@ -24,8 +24,8 @@ from testing.builders import (
     with_changes,
 )
 from testing.builders import workload as make_workload
-from translation.arbiter import VOCABULARIES
-from translation.snapshot import Mode, TranslationOptions
+from translation.cluster.snapshot import Mode, TranslationOptions
+from translation.reading.arbiter import VOCABULARIES
 
 TEXTS = key_texts(VOCABULARIES.values())
 SHADOW = TranslationOptions(mode=Mode.SHADOW)

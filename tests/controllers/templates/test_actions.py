@@ -43,9 +43,9 @@ from testing.builders import (
     translation_snapshot,
 )
 from testing.signing import NOW, SIGNING, signed_document
-from translation.claims import spec_digest
-from translation.signature import SignatureStatus, verify
-from translation.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions
+from translation.compiling.claims import spec_digest
+from translation.record.signature import SignatureStatus, verify
 
 POD: Final = (NAMESPACE, "train")
 SECOND: Final = timedelta(seconds=1)

@@ -27,7 +27,7 @@ from testing.builders import NAMESPACE, Document, gpus, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from testing.signing import KEY, NOW, signing_secret
 from tests.controllers.templates.test_actions import CLAIM, claim_document, translated
-from translation.signature import SigningKey
+from translation.record.signature import SigningKey
 
 FAST: Final = ControllerSettings(
     template_unused_period=PositiveDuration(0.05),

@@ -6,7 +6,7 @@ import pytest
 
 from kube.errors import ConfigError
 from testing.builders import HAMI, NVIDIA, profiles
-from translation.intents import DeviceKind
+from translation.model.intents import DeviceKind
 from translation.profiles.profile import Granularity, Profile, Sharing, parse_profile
 
 SMALLEST = """

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from testing.builders import Document, container, finding_texts, gpus, legacy_view
-from translation.intents import Intent
+from translation.model.intents import Intent
 from translation.vocabularies.hami.translate import translate
 
 LIMITS = "spec.containers[0].resources.limits"

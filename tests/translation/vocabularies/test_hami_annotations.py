@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from testing.builders import finding_texts, gpus, legacy_view
-from translation.intents import DeviceFilter, DeviceKind, Translation
+from translation.model.intents import DeviceFilter, DeviceKind, Translation
 from translation.vocabularies.hami.translate import translate
 
 COUNT = "spec.containers[0].resources.limits[nvidia.com/gpu]"

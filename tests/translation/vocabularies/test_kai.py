@@ -16,8 +16,8 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
-from translation.snapshot import TranslationOptions
-from translation.translate import Refused, Untouched
+from translation.cluster.snapshot import TranslationOptions
+from translation.pipeline.translate import Refused, Untouched
 
 KAI = "kai-scheduler"
 ADOPTING = TranslationOptions(adopt_schedulers={KAI: "default-scheduler"})

@@ -34,16 +34,16 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation import keys
-from translation.arbiter import VOCABULARIES
-from translation.device_facts import facts_by_driver, summary
-from translation.intents import Vocabulary
-from translation.keys import Key, KeyOutcome, Place
-from translation.legacy_pod import legacy_pod
+from translation.cluster.snapshot import NetworkSummary, TranslationOptions, TranslationSnapshot
+from translation.model import keys
+from translation.model.intents import Vocabulary
+from translation.model.keys import Key, KeyOutcome, Place
+from translation.pipeline.translate import Outcome, Refused, Translated, Untouched
+from translation.profiles.device_facts import facts_by_driver, summary
 from translation.profiles.profile import parse_profile
-from translation.snapshot import NetworkSummary, TranslationOptions, TranslationSnapshot
-from translation.translate import Outcome, Refused, Translated, Untouched
-from translation.workload_profiles import ProfileSummary
+from translation.reading.arbiter import VOCABULARIES
+from translation.reading.legacy_pod import legacy_pod
+from translation.reading.workload_profiles import ProfileSummary
 
 OTHERS: Final = "others.example"
 PROFILES: Final = {

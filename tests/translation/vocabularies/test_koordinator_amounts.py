@@ -19,8 +19,8 @@ from testing.builders import (
     pod,
     pod_view,
 )
-from translation.intents import DeviceKind, Intent, LegacyPod
-from translation.legacy_pod import legacy_pod
+from translation.model.intents import DeviceKind, Intent, LegacyPod
+from translation.reading.legacy_pod import legacy_pod
 from translation.vocabularies.koordinator.translate import translate
 
 LIMITS = "spec.containers[0].resources.limits"

@@ -17,8 +17,8 @@ from testing.builders import (
     pod,
     pod_view,
 )
-from translation.intents import Alignment, DeviceKind, Intent, Scope, Translation
-from translation.legacy_pod import legacy_pod
+from translation.model.intents import Alignment, DeviceKind, Intent, Scope, Translation
+from translation.reading.legacy_pod import legacy_pod
 from translation.vocabularies.koordinator.translate import translate
 
 HINT = "metadata.annotations[scheduling.koordinator.sh/device-allocate-hint]"

@@ -7,7 +7,7 @@ import pytest
 
 from findings.finding import Finding
 from testing.builders import Document, container, finding_texts, gpus, legacy_view, limits
-from translation.intents import DeviceKind, Intent, Translation
+from translation.model.intents import DeviceKind, Intent, Translation
 from translation.vocabularies.nvidia import mig_profile, translate
 
 LIMITS = "spec.containers[0].resources.limits"

@@ -17,9 +17,9 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
+from translation.cluster.snapshot import TranslationSnapshot
+from translation.pipeline.translate import Refused, Untouched
 from translation.profiles.profile import parse_profile
-from translation.snapshot import TranslationSnapshot
-from translation.translate import Refused, Untouched
 
 LIMITS = "spec.containers[0].resources.limits"
 CHIP = "huawei.com/Ascend310P"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from testing.builders import Document, container, finding_texts, legacy_view
-from translation.intents import DeviceKind, Intent
+from translation.model.intents import DeviceKind, Intent
 from translation.vocabularies.rdma import VOCABULARY, translate
 
 LIMITS = "spec.containers[0].resources.limits"

@@ -20,10 +20,14 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.intents import DeviceKind
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.model.intents import DeviceKind
+from translation.pipeline.translate import Refused, Translated, Untouched
 from translation.profiles.profile import parse_profile
-from translation.snapshot import TranslationOptions, TranslationSnapshot, vocabularies_in_force
-from translation.translate import Refused, Translated, Untouched
 from translation.vocabularies.resources import VOCABULARY
 
 LIMITS = "spec.containers[0].resources.limits"

@@ -16,7 +16,7 @@ from testing.builders import (
     translation_of,
     translation_outcome,
 )
-from translation.translate import Refused, Untouched
+from translation.pipeline.translate import Refused, Untouched
 
 LIMITS = "spec.containers[0].resources.limits"
 VOLCANO = "volcano.sh/vgpu-"

@@ -14,7 +14,7 @@ from testing.builders import (
     pod,
     translation_of,
 )
-from translation.intents import DeviceKind, Intent, NetworkAttachment
+from translation.model.intents import DeviceKind, Intent, NetworkAttachment
 from translation.vocabularies.sriov import VOCABULARY, address_variable, read_network, translate
 
 LIMITS = "spec.containers[0].resources.limits"

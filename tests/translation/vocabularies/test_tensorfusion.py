@@ -21,8 +21,8 @@ from testing.builders import (
     translation_outcome,
     translation_snapshot,
 )
-from translation.snapshot import TranslationOptions
-from translation.translate import Refused, Untouched
+from translation.cluster.snapshot import TranslationOptions
+from translation.pipeline.translate import Refused, Untouched
 
 OURS = "gpu.drawbridge.internal"
 WITH_TFLOPS = driver_slice(

@@ -12,8 +12,8 @@ import msgspec
 
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
-from translation.intents import DeviceFilter, annotation_path
-from translation.share_amounts import list_items, lower_ascii
+from translation.model.intents import DeviceFilter, annotation_path
+from translation.model.share_amounts import list_items, lower_ascii
 from translation.vocabularies.hami.keys import (
     GPU_POLICY,
     MODE,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from translation.keys import KeyOutcome, Table, annotation, label, limit
+from translation.model.keys import KeyOutcome, Table, annotation, label, limit
 
 COUNT: Final = "nvidia.com/gpu"
 

@@ -2,7 +2,7 @@
 
 Amounts are per GPU. Source: Project-HAMi/HAMi v2.10, pkg/device/nvidia/device.go
 (MutateAdmission, GenerateResourceRequests) and pkg/device/devices.go (CheckType, CheckUUID), with
-the defaults that `translation.choices.HamiDefaults` has.
+the defaults that `translation.model.choices.HamiDefaults` has.
 Not translated: other vendors' keys.
 """
 
@@ -14,16 +14,16 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from kube.quantity import Format, Quantity
-from translation.amounts import is_in_bytes, whole_amount
-from translation.choices import (
+from translation.model.amounts import is_in_bytes, whole_amount
+from translation.model.choices import (
     MAX_MEMORY_MIB,
     Choices,
     CorePolicy,
     Exclusivity,
     HamiDefaults,
 )
-from translation.init_containers import check_sidecars
-from translation.intents import (
+from translation.model.init_containers import check_sidecars
+from translation.model.intents import (
     MEBIBYTE,
     DeviceKind,
     Intent,
@@ -34,8 +34,8 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import Place, annotations, names
-from translation.share_amounts import with_pod_findings
+from translation.model.keys import Place, annotations, names
+from translation.model.share_amounts import with_pod_findings
 from translation.vocabularies.hami.annotations import (
     Mode,
     Requirements,

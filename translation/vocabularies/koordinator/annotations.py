@@ -8,8 +8,8 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, warning
 from findings.text import quote_text
-from translation.choices import Exclusivity
-from translation.intents import (
+from translation.model.choices import Exclusivity
+from translation.model.intents import (
     Alignment,
     DeviceKind,
     Intent,

@@ -5,7 +5,7 @@ Source: koordinator-sh/koordinator, apis/extension/device_share.go and resource.
 
 from typing import Final
 
-from translation.keys import (
+from translation.model.keys import (
     KeyOutcome,
     Table,
     annotation,

@@ -8,7 +8,7 @@ import msgspec
 from findings.finding import Code, Finding, error, info, warning
 from findings.text import quote_text
 from kube.quantity import Quantity
-from translation.intents import (
+from translation.model.intents import (
     LegacyPod,
     annotation_path,
 )

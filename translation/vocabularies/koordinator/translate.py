@@ -17,9 +17,9 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, has_errors, info
 from kube.quantity import Format, Quantity
-from translation.amounts import whole_amount
-from translation.choices import Exclusivity
-from translation.intents import (
+from translation.model.amounts import whole_amount
+from translation.model.choices import Exclusivity
+from translation.model.intents import (
     SPEC,
     DeviceFilter,
     DeviceKind,
@@ -30,7 +30,7 @@ from translation.intents import (
     Vocabulary,
     annotation_path,
 )
-from translation.keys import Place, annotations, names
+from translation.model.keys import Place, annotations, names
 from translation.vocabularies.koordinator.annotations import (
     Annotations,
     Hint,

@@ -1,0 +1,1 @@
+"""What the cluster decides about a translation: drivers, schedulers, classes, networks."""

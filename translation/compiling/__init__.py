@@ -1,0 +1,1 @@
+"""From intents and a profile to claim specs."""

@@ -1,0 +1,1 @@
+"""Values that all of translation shares: intents, keys, choices, amounts and bounds."""

@@ -1,0 +1,54 @@
+"""Amounts of extended resources, validated as the API server and the device plugins do."""
+
+from collections.abc import Iterator
+
+from findings.finding import Code, Finding, error
+from kube.quantity import ZERO, Format, Quantity
+from translation.model.intents import LegacyContainer
+
+
+def whole_amount(container: LegacyContainer, key: str) -> int | Finding | None:
+    """Return the amount of an integer resource; None when the container does not have the key.
+
+    Returns:
+        A number that is never negative, or an error.
+
+    Source:
+        k8s.io/kubernetes pkg/apis/core/validation, ValidateResourceQuantityValue: extended
+        resources are integers; a translation that removes them must not admit anything else.
+    """
+    amount = container.limits.get(key)
+    if amount is None:
+        return None
+    if not amount.is_whole:
+        return error(
+            Code.NOT_AN_INTEGER,
+            container.limit_path(key),
+            f"{amount} is not a whole number",
+            "write a whole number",
+        )
+    if amount < ZERO:
+        return error(
+            Code.NEGATIVE,
+            container.limit_path(key),
+            f"{amount} is negative",
+            "write 0 or more",
+        )
+    return int(amount)
+
+
+def requested_amounts(container: LegacyContainer) -> Iterator[tuple[str, int | Finding]]:
+    """Yield the container's keys, sorted, with their amounts above zero, or with the error."""
+    for key in sorted(container.limits):
+        amount = whole_amount(container, key)
+        if amount:
+            yield key, amount
+
+
+def is_in_bytes(amount: Quantity) -> bool:
+    """Return whether the amount is written in bytes: with a binary suffix of Mi or more.
+
+    >>> is_in_bytes(Quantity("8Gi")), is_in_bytes(Quantity("5k")), is_in_bytes(Quantity("8192"))
+    (True, False, False)
+    """
+    return amount.format is Format.BINARY and str(amount).endswith(("Mi", "Gi", "Ti", "Pi", "Ei"))

@@ -1,0 +1,240 @@
+"""The init containers that reuse the devices of another container.
+
+Kubernetes accounts for the larger of the init containers and the sum of the app containers, since
+init containers run first. Claims are held for the pod's lifetime, so without reuse the pod would
+need the sum of all. An init container that needs no more than another container reuses its request;
+sidecars run beside the app containers, so they neither reuse devices nor have theirs reused. Where
+the operator chooses so, an app container's request is raised to what an init container needs, so that
+it can be reused, too: then the pod reserves as much as in the legacy system.
+
+Source: Project-HAMi/HAMi 4707fb0, pkg/scheduler/score.go, and docs/develop/initContainer-design.md,
+which reserve the larger of both; KEP-753 for sidecars; k8s.io/component-helpers resource, PodRequests, for the accounting.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from findings.finding import Code, Finding, info, warning
+from kube.quantity import ZERO, Quantity
+from translation.model.intents import DeviceKind, Intent, LegacyContainer
+
+
+def reused_intents(
+    intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
+) -> tuple[Mapping[int, int], tuple[Finding, ...]]:
+    """Return index of an init container's intent to the index of the intent that it reuses.
+
+    Args:
+        intents: In the order of the pod's containers.
+        containers: By name.
+    """
+    findings: list[Finding] = []
+    init, reusable = _init_and_app_indexes(intents, containers)
+    reused_indexes: dict[int, int] = {}
+    for index in init:
+        intent = intents[index]
+        in_use = {
+            reused_indexes.get(other, other)
+            for other in init
+            if intents[other].container == intent.container
+        }
+        match = next(
+            (
+                other
+                for other in reusable
+                if other not in in_use and _covers(intents[other], intent)
+            ),
+            None,
+        )
+        if match is None:
+            reusable.append(index)
+            findings.append(_held_finding(intent))
+            continue
+        reused_indexes[index] = match
+        if _size(intents[match]) != _size(intent):
+            findings.append(_reuse_finding(intent, intents[match]))
+    return reused_indexes, tuple(findings)
+
+
+def check_sidecars(
+    intents: Sequence[Intent], containers: Sequence[LegacyContainer]
+) -> Iterator[Finding]:
+    """Yield a finding for each sidecar that HAMi counts as an init container.
+
+    Source:
+        Project-HAMi/HAMi 4707fb0, pkg/scheduler/score.go, allocateInitContainers, which reads no
+        restartPolicy: app containers may get the memory that a sidecar still uses.
+    """
+    by_name = {container.name: container for container in containers}
+    apps = [intent for intent in intents if not by_name[intent.container].init]
+    for intent in intents:
+        if by_name[intent.container].sidecar and apps:
+            yield info(
+                Code.SIDECAR_ADDED,
+                intent.path("count"),
+                "runs beside the app containers, so the pod holds the devices of both; HAMi counts a "
+                "sidecar as an init container and holds the larger: the pod may fit on no node",
+                "request less, so that the sum fits",
+            )
+
+
+def merge_init_intents(
+    intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
+) -> tuple[Sequence[Intent], tuple[Finding, ...]]:
+    """Return the intents with those of app containers raised to what init containers need.
+
+    An init container's intent for more whole devices than the app container's becomes two: one that
+    reuses the app container's devices, and one for the others.
+
+    Args:
+        intents: In the order of the pod's containers.
+        containers: By name.
+    """
+    merged_intents = list(intents)
+    findings: list[Finding] = []
+    init, apps = _init_and_app_indexes(intents, containers)
+    further: dict[int, Intent] = {}
+    in_use: dict[str, set[int]] = {}
+    for index in init:
+        intent = intents[index]
+        used_apps = in_use.setdefault(intent.container, set())
+        free = [app for app in apps if app not in used_apps]
+        match = next((app for app in free if _covers(merged_intents[app], intent)), None)
+        if match is None:
+            mergeable = [app for app in free if _merges(merged_intents[app], intent)]
+            match = max(mergeable, key=lambda app: _size(merged_intents[app]), default=None)
+        if match is None:
+            continue
+        used_apps.add(match)
+        app = merged_intents[match]
+        if intent.count > app.count:
+            merged_intents[index] = _with_count(intent, count=app.count)
+            further[index] = _with_count(intent, count=intent.count - app.count)
+        elif not _covers(app, intent):
+            merged_intents[match] = _raised_intent(app, intent)
+            findings.append(_raised_finding(app, intent))
+    return (
+        [
+            part
+            for index, intent in enumerate(merged_intents)
+            for part in ((intent, further[index]) if index in further else (intent,))
+        ],
+        tuple(findings),
+    )
+
+
+def _init_and_app_indexes(
+    intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
+) -> tuple[list[int], list[int]]:
+    """Return the indexes of the intents of init containers, and of those of app containers.
+
+    The largest intent of an init container is first, so that smaller init containers can reuse its
+    devices. Those of sidecars are neither.
+    """
+    init: list[int] = []
+    apps: list[int] = []
+    for index, intent in enumerate(intents):
+        container = containers[intent.container]
+        if not container.sidecar:
+            (init if container.init else apps).append(index)
+    init.sort(key=lambda index: _size(intents[index]), reverse=True)
+    return init, apps
+
+
+def _with_count(intent: Intent, count: int) -> Intent:
+    return msgspec.structs.replace(intent, count=count)
+
+
+def _merges(app: Intent, init: Intent) -> bool:
+    """Return whether devices for both containers can be requested at once."""
+    same = ("kind", "filter", "replica", "through_mps", "same_numa", "within", "every", "pool")
+    if any(getattr(app, field) != getattr(init, field) for field in same) or app.through_mps:
+        return False
+    if init.count > app.count:
+        # Constraints and distinct devices of a share span one request only.
+        is_whole = init.exclusive and app.exclusive and _covers_memory(app, init)
+        return is_whole and not (init.same_numa or init.within)
+    by_percent = {intent.memory_percent is not None for intent in (app, init)}
+    all_memory = app.takes_all_memory or init.takes_all_memory
+    return app.kind is DeviceKind.GPU and (all_memory or len(by_percent) == 1)
+
+
+def _raised_intent(app: Intent, init: Intent) -> Intent:
+    """Return the app container's intent with the larger amounts of both."""
+    exclusive = app.exclusive or init.exclusive
+    takes_all = exclusive or app.takes_all_memory or init.takes_all_memory
+    memories = [intent.memory for intent in (app, init) if intent.memory is not None]
+    percents = [
+        intent.memory_percent for intent in (app, init) if intent.memory_percent is not None
+    ]
+    return msgspec.structs.replace(
+        app,
+        exclusive=exclusive,
+        memory=None if takes_all else max(memories, default=None),
+        memory_percent=None if takes_all else max(percents, default=None),
+        cores_percent=max(app.cores_percent or 0, init.cores_percent or 0),
+    )
+
+
+def _raised_finding(app: Intent, init: Intent) -> Finding:
+    return warning(
+        Code.INIT_RAISES_LIMIT,
+        app.path("count"),
+        f"init container {init.container} needs more: the pod reserves the larger amounts once, and "
+        f"container {app.container} may use them, too",
+        "to keep their limits apart, set translation.initContainers to separate: the pod reserves "
+        "the sum then",
+    )
+
+
+def _size(intent: Intent) -> tuple[int, bool, Quantity, int, int]:
+    return (
+        intent.count,
+        intent.exclusive or intent.takes_all_memory,
+        intent.memory or ZERO,
+        intent.memory_percent or 0,
+        intent.cores_percent or 0,
+    )
+
+
+def _covers(larger: Intent, smaller: Intent) -> bool:
+    """Return whether the devices of one intent are enough for another."""
+    same = ("kind", "filter", "replica", "through_mps")
+    if any(getattr(larger, field) != getattr(smaller, field) for field in same):
+        return False
+    if larger.count < smaller.count or (smaller.same_numa and not larger.same_numa):
+        return False
+    if larger.kind is DeviceKind.GPU and larger.exclusive:
+        return True
+    if larger.exclusive is not smaller.exclusive:
+        return False
+    return _covers_memory(larger, smaller) and (
+        (larger.cores_percent or 0) >= (smaller.cores_percent or 0)
+    )
+
+
+def _covers_memory(larger: Intent, smaller: Intent) -> bool:
+    if larger.memory is None and larger.memory_percent is None:
+        # All memory of a share, but of a MIG device only what its profile has.
+        return larger.kind is DeviceKind.GPU or smaller.memory is None
+    if larger.memory is not None and smaller.memory is not None:
+        return larger.memory >= smaller.memory
+    return (larger.memory_percent or 0) >= (smaller.memory_percent or 101)
+
+
+def _held_finding(intent: Intent) -> Finding:
+    return warning(
+        Code.HELD_FOR_POD_LIFETIME,
+        intent.path("count"),
+        "no app container requests as much, so the pod holds the init container's devices for its "
+        "whole lifetime, beside those of its app containers: it may fit on no node",
+    )
+
+
+def _reuse_finding(intent: Intent, reused_intent: Intent) -> Finding:
+    return warning(
+        Code.INIT_SHARES_DEVICE,
+        intent.path("count"),
+        f"shares the device of container {reused_intent.container} and sees that container's amounts",
+    )

@@ -1,0 +1,140 @@
+"""Amounts of shares of GPUs in a container, and lists of devices in annotations.
+
+What several legacy systems have in common: an amount is a whole number with a limit, and a list is
+separated by commas. Every fault is a finding with the field.
+"""
+
+from collections.abc import Collection, Mapping
+from string import ascii_lowercase, ascii_uppercase
+from typing import Final
+
+import msgspec
+
+from findings.finding import Code, Finding, error, has_errors
+from findings.text import quote_text
+from kube.quantity import Format, Quantity
+from translation.model.amounts import is_in_bytes, whole_amount
+from translation.model.intents import Intent, LegacyContainer, annotation_path
+
+MAX_MEMORY_MIB: Final = 2**31 - 1
+MAX_PERCENT: Final = 100
+_LOWER_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """The unit of an amount of memory.
+
+    Attributes:
+        name: As in a message, "MiB".
+        size: Bytes.
+    """
+
+    name: str
+    size: int
+
+
+MIB: Final = Unit(name="MiB", size=2**20)
+GIB: Final = Unit(name="GiB", size=2**30)
+BLOCKS: Final = Unit(name="blocks of 256 MiB", size=2**28)
+
+
+class AmountReader:
+    """Reads the amounts of one container, and collects findings."""
+
+    def __init__(self, container: LegacyContainer, findings: list[Finding]) -> None:
+        self._container = container
+        self._findings = findings
+
+    def integer(self, key: str, maximum: int | None = None, unit: str = "") -> int | None:
+        """Return an amount; None when it is absent or faulty."""
+        amount = whole_amount(self._container, key)
+        if isinstance(amount, Finding):
+            self._findings.append(amount)
+            return None
+        if amount is not None and maximum is not None and amount > maximum:
+            self.fail(
+                Code.OUT_OF_RANGE,
+                key,
+                f"{amount} {unit} is more than {maximum}",
+                f"write at most {maximum}",
+            )
+            return None
+        return amount
+
+    def percent(self, key: str) -> int | None:
+        """Return a percentage of one device."""
+        return self.integer(key, MAX_PERCENT, "percent")
+
+    def memory(self, key: str, unit: Unit) -> int | None:
+        """Return an amount of memory in its unit."""
+        amount = self._container.limits.get(key)
+        if amount is not None and is_in_bytes(amount):
+            self.fail(
+                Code.WRONG_UNIT,
+                key,
+                f"{amount} is a number of bytes, and the key counts {unit.name}",
+                f"write {int(amount) // unit.size} for {amount}",
+            )
+            return None
+        return self.integer(key, MAX_MEMORY_MIB * MIB.size // unit.size, unit.name)
+
+    def fail(self, code: Code, key: str, message: str, fix: str) -> None:
+        """Add an error about a key."""
+        self._findings.append(error(code, self._container.limit_path(key), message, fix))
+
+
+def in_bytes(amount: int, unit: Unit) -> Quantity:
+    """Return an amount of memory as a claim has it."""
+    return Quantity.from_int(amount * unit.size, Format.BINARY)
+
+
+def with_pod_findings(
+    intents: Collection[Intent], pod_findings: list[Finding], findings: list[Finding]
+) -> list[Finding]:
+    """Return all findings of a pod; those of its annotations only where a container requests devices.
+
+    Annotations have no effect on a pod without intents.
+
+    Args:
+        pod_findings: About annotations.
+        findings: About containers.
+    """
+    return [*pod_findings, *findings] if intents or has_errors(findings) else findings
+
+
+def list_items(text: str) -> tuple[str, ...]:
+    """Return the items of a list that commas separate, without blanks.
+
+    >>> list_items(" a, b,,")
+    ('a', 'b')
+    """
+    return tuple(item for part in text.split(",") if (item := part.strip()))
+
+
+def lower_ascii(text: str) -> str:
+    """Lower the ASCII letters of a text, as CEL's `lowerAscii` in selectors does.
+
+    >>> lower_ascii("A100-ÄÖ")
+    'a100-ÄÖ'
+    """
+    return text.translate(_LOWER_ASCII)
+
+
+def listed_devices(
+    annotations: Mapping[str, str], key: str, findings: list[Finding]
+) -> tuple[str, ...] | None:
+    """Return the devices that an annotation lists; None where it lists none, as a blank one does."""
+    text = annotations.get(key, "")
+    if not text.strip():
+        return None
+    items = list_items(text)
+    if not items:
+        findings.append(
+            error(
+                Code.EMPTY_DEVICE_LIST,
+                annotation_path(key),
+                f"{quote_text(text)} contains only separators, so no device would match",
+                "name a device, or remove the annotation",
+            )
+        )
+    return items

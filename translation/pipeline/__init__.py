@@ -1,0 +1,1 @@
+"""The translation of a pod, from its keys to the patch."""

@@ -1,0 +1,1 @@
+"""Checks of a pod with device keys before it is translated."""

@@ -1,0 +1,49 @@
+"""What a quota on a resource name counts: devices, or amounts of devices such as memory.
+
+A ResourceQuota counts the devices that claims request of a DeviceClass, and nothing in Kubernetes counts amounts
+that claims consume. So a line on devices has a counterpart for claims, and a line on an amount has none.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kube.api.extended_resources import implicit_class
+from translation.model.intents import Vocabulary
+from translation.model.keys import ANY, Key, KeyOutcome, Place
+
+AMOUNTS: Final = frozenset({"MiB", "GiB", "bytes", "blocks of 256 MiB", "percent", "1/1000"})
+"""The units of keys that are parts of devices, in tables of vocabularies."""
+_DEVICES: Final = frozenset({KeyOutcome.COUNT, KeyOutcome.CLASS})
+
+
+def counts_devices(key: str, vocabularies: Iterable[Vocabulary]) -> bool:
+    """Return whether the amount of a key is a number of devices."""
+    return bool(implicit_class(key)) or any(
+        row.outcome in _DEVICES and row.unit not in AMOUNTS for row in _rows(key, vocabularies)
+    )
+
+
+def counts_amounts(key: str, vocabularies: Iterable[Vocabulary]) -> bool:
+    """Return whether the amount of a key is memory, compute or a part of a device.
+
+    >>> from translation.reading.arbiter import VOCABULARIES
+    >>> counts_amounts("nvidia.com/gpumem", VOCABULARIES.values()), counts_amounts("nvidia.com/gpu", VOCABULARIES.values())
+    (True, False)
+    """
+    return any(row.unit in AMOUNTS for row in _rows(key, vocabularies))
+
+
+def _rows(key: str, vocabularies: Iterable[Vocabulary]) -> Iterator[Key]:
+    return (
+        row
+        for vocabulary in vocabularies
+        for row in vocabulary.table
+        if row.place is Place.LIMIT and _matches(key, row.name)
+    )
+
+
+def _matches(key: str, name: str) -> bool:
+    before, wildcard, after = name.partition(ANY)
+    if not wildcard:
+        return key == name
+    return len(key) > len(before + after) and key.startswith(before) and key.endswith(after)

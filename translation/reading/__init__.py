@@ -1,0 +1,1 @@
+"""What is requested: reads pods, workloads and quotas through the vocabularies."""

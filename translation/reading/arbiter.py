@@ -1,0 +1,325 @@
+"""The arbiter: which vocabularies own the device keys of a pod.
+
+The decision is made per pod and stored in its translation record as an ordered list: a key belongs
+to the first vocabulary of the list that handles it. So the controller, which has only the record,
+divides the keys as the webhook did.
+
+Bare `nvidia.com/gpu` and `mig-*` belong to the device plugin. Beside a key or annotation that only
+HAMi has, `nvidia.com/gpu` belongs to HAMi in the whole pod; `mig-*` stays with the device plugin.
+Beside an annotation about GPUs that only Koordinator has, `nvidia.com/gpu` belongs to Koordinator.
+Whole devices of other vendors and NICs come last: names that profiles add to them, possibly of a whole vendor, take no key from another
+vocabulary.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from findings.finding import Code, Finding, error
+from kube.collections.latest import keep_latest
+from translation.model.intents import LegacyPod, Vocabulary
+from translation.vocabularies import (
+    aliyun,
+    ascend,
+    hygon,
+    kai,
+    multus,
+    nvidia,
+    rdma,
+    resources,
+    sriov,
+    tencent,
+    tensorfusion,
+    volcano,
+    volcengine,
+)
+from translation.vocabularies.hami.keys import COUNT as GPU_COUNT
+from translation.vocabularies.hami.keys import OWN_KEYS as HAMI_KEYS
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+from translation.vocabularies.koordinator.keys import FOREIGN_GPUS, GPU_KEYS, OWN_KEYS
+from translation.vocabularies.koordinator.replacements import takes_whole_gpus
+from translation.vocabularies.koordinator.translate import VOCABULARY as KOORDINATOR
+
+SHARES: Final = (
+    volcano.VOCABULARY.name,
+    aliyun.VOCABULARY.name,
+    tencent.VOCABULARY.name,
+    volcengine.VOCABULARY.name,
+)
+"""Systems that divide GPUs, and have keys of their own only."""
+GPUS_BY_ANNOTATIONS: Final = (kai.VOCABULARY.name, tensorfusion.VOCABULARY.name)
+"""Systems that divide GPUs, without keys."""
+OTHER_VENDORS: Final = (
+    ascend.VOCABULARY.name,
+    hygon.VOCABULARY.name,
+    resources.VOCABULARY.name,
+)
+"""Devices of other vendors than NVIDIA; NICs are not among them."""
+NICS: Final = (rdma.VOCABULARY.name, sriov.VOCABULARY.name, multus.VOCABULARY.name)
+VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
+    vocabulary.name: vocabulary
+    for vocabulary in (
+        HAMI,
+        nvidia.VOCABULARY,
+        KOORDINATOR,
+        volcano.VOCABULARY,
+        aliyun.VOCABULARY,
+        tencent.VOCABULARY,
+        volcengine.VOCABULARY,
+        kai.VOCABULARY,
+        tensorfusion.VOCABULARY,
+        ascend.VOCABULARY,
+        hygon.VOCABULARY,
+        resources.VOCABULARY,
+        rdma.VOCABULARY,
+        sriov.VOCABULARY,
+        multus.VOCABULARY,
+    )
+}
+"""By name, in the order of precedence for keys that several handle."""
+_REQUESTED_BY_ANNOTATIONS: Final = tuple(
+    vocabulary.name for vocabulary in VOCABULARIES.values() if vocabulary.requesting
+)
+_FOREIGN: Final = frozenset(
+    key for vocabulary in VOCABULARIES.values() for key in vocabulary.foreign
+)
+_DIVIDING_KEYS: Final = {
+    HAMI.name: frozenset(HAMI_KEYS),
+    KOORDINATOR.name: frozenset(GPU_KEYS),
+    **{name: frozenset(VOCABULARIES[name].keys) for name in SHARES},
+}
+"""Vocabulary to its keys of shares of GPUs."""
+_KEYS_OF_GPUS: Final = frozenset[str]({GPU_COUNT}).union(*_DIVIDING_KEYS.values())
+
+
+class _Keys(NamedTuple):
+    """The keys of several vocabularies."""
+
+    names: frozenset[str]
+    prefixes: tuple[str, ...]
+
+
+@keep_latest
+def _all_keys(vocabularies: Mapping[str, Vocabulary]) -> _Keys:
+    return _Keys(
+        names=frozenset(key for vocabulary in vocabularies.values() for key in vocabulary.keys),
+        prefixes=tuple(
+            prefix for vocabulary in vocabularies.values() for prefix in vocabulary.key_prefixes
+        ),
+    )
+
+
+def find_device_keys(
+    names: Collection[str], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> Iterator[str]:
+    """Yield the resource names of one container that belong to any vocabulary."""
+    # Every review asks about every name, and most names are of no vocabulary.
+    keys, prefixes = _all_keys(vocabularies)
+    for name in names:
+        if (name in keys or name.startswith(prefixes)) and any(
+            vocabulary.reads(name, names) for vocabulary in vocabularies.values()
+        ):
+            yield name
+
+
+def companions(keys: Collection[str]) -> frozenset[str]:
+    """Return the keys of other vendors' devices that are read beside these keys only."""
+    return frozenset(FOREIGN_GPUS if any(key in OWN_KEYS for key in keys) else ())
+
+
+def owner_of(name: str) -> str | None:
+    """Return the first vocabulary that has a resource name."""
+    return next(
+        (owner for owner, vocabulary in VOCABULARIES.items() if vocabulary.handles(name)), None
+    )
+
+
+def extended_vocabularies(
+    names_by_vocabulary: Iterable[tuple[str, Iterable[str]]],
+    renamed_keys: Mapping[str, str] = {},
+) -> Mapping[str, Vocabulary]:
+    """Return the vocabularies, extended by the resource names in profiles.
+
+    Args:
+        names_by_vocabulary: Vocabulary and the names of a profile that serves it; one that ends in `*` is a prefix.
+        renamed_keys: Name in pods to the name in a vocabulary; the first that has it reads both.
+    """
+    keys_by_vocabulary: dict[str | None, dict[str, str]] = {}
+    for name, own_name in sorted(renamed_keys.items()):
+        keys_by_vocabulary.setdefault(owner_of(own_name), {})[name] = own_name
+    names_added: dict[str, list[str]] = {}
+    for vocabulary, names in names_by_vocabulary:
+        names_added.setdefault(vocabulary, []).extend(names)
+    return {
+        name: _with_renamed_keys(
+            _extended(vocabulary, tuple(dict.fromkeys(names_added.get(name, ())))),
+            keys_by_vocabulary.get(name, {}),
+        )
+        for name, vocabulary in VOCABULARIES.items()
+    }
+
+
+def _extended(vocabulary: Vocabulary, names: Iterable[str]) -> Vocabulary:
+    further = [name for name in names if vocabulary.takes_names and not vocabulary.handles(name)]
+    if not further:
+        return vocabulary
+    keys = [name for name in further if not name.endswith("*")]
+    prefixes = [name.removesuffix("*") for name in further if name.endswith("*")]
+    return msgspec.structs.replace(
+        vocabulary,
+        keys=(*vocabulary.keys, *keys),
+        key_prefixes=(*vocabulary.key_prefixes, *prefixes),
+    )
+
+
+def _with_renamed_keys(vocabulary: Vocabulary, renamed_keys: Mapping[str, str]) -> Vocabulary:
+    if not renamed_keys:
+        return vocabulary
+    in_pods = {own_name: name for name, own_name in renamed_keys.items()}
+    added_key = vocabulary.added_key
+    return msgspec.structs.replace(
+        vocabulary,
+        keys=(*vocabulary.keys, *renamed_keys),
+        renamed_keys=renamed_keys,
+        added_key=None if added_key is None else in_pods.get(added_key, added_key),
+    )
+
+
+def owners(
+    pod: LegacyPod,
+    *,
+    default_gpu_owner: str = nvidia.VOCABULARY.name,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+) -> tuple[str, ...]:
+    """Return the vocabularies that own the pod's keys, in the order that decides shared keys.
+
+    Args:
+        default_gpu_owner: The owner of `nvidia.com/gpu` where nothing in the pod decides it:
+            "nvidia", "hami" or "koordinator".
+        vocabularies: Those that are chosen, extended by the resource names in profiles.
+    """
+    keys = {key for container in pod.containers for key in container.limits}
+    uses_hami = (
+        default_gpu_owner == HAMI.name
+        or not keys.isdisjoint(HAMI_KEYS)
+        or not keys.isdisjoint(vocabularies.get(HAMI.name, HAMI).renamed_keys)
+        or not pod.annotations.keys().isdisjoint(HAMI.annotations)
+    )
+    gpus = (HAMI.name, nvidia.VOCABULARY.name) if uses_hami else (nvidia.VOCABULARY.name,)
+    koordinator_first = (
+        default_gpu_owner == KOORDINATOR.name and not uses_hami
+    ) or takes_whole_gpus(pod)
+    ordered_names = (KOORDINATOR.name, *gpus) if koordinator_first else (*gpus, KOORDINATOR.name)
+    last = (*SHARES, *GPUS_BY_ANNOTATIONS, *OTHER_VENDORS, *NICS)
+    candidates = [vocabularies[name] for name in (*ordered_names, *last) if name in vocabularies]
+    split = divide_keys(keys, candidates)
+    return tuple(
+        vocabulary.name
+        for vocabulary in candidates
+        if split[vocabulary.name] or vocabulary.is_requested(pod)
+    )
+
+
+def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return whether a pod requests devices, by keys or by annotations alone."""
+    return pod.requests_devices or requests_by_annotations(pod, vocabularies)
+
+
+def requests_by_annotations(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return whether annotations of a pod request devices without a key."""
+    return any(
+        vocabularies[name].is_requested(pod)
+        for name in _REQUESTED_BY_ANNOTATIONS
+        if name in vocabularies
+    )
+
+
+def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each key of a system in a pod whose GPUs belong to another."""
+    keys = {key for container in pod.containers for key in container.limits}
+    yield from _check_shares(pod, keys)
+    yield from _check_annotations(pod)
+    whole_gpus = GPU_COUNT in keys and takes_whole_gpus(pod)
+    if not whole_gpus and not any(key in keys for key in GPU_KEYS):
+        return
+    for container in pod.containers:
+        for key in HAMI_KEYS:
+            if key in container.limits:
+                yield error(
+                    Code.AMBIGUOUS_OWNER,
+                    container.limit_path(key),
+                    "belongs to HAMi, and the pod's GPUs belong to Koordinator",
+                    "use the keys of one of them",
+                )
+
+
+def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each key of a GPU beside annotations that request one."""
+    requested_vocabularies = [
+        name for name in GPUS_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)
+    ]
+    for name in requested_vocabularies:
+        for container in pod.containers:
+            for key in sorted(_KEYS_OF_GPUS & container.limits.keys()):
+                yield error(
+                    Code.AMBIGUOUS_OWNER,
+                    container.limit_path(key),
+                    f"stands beside annotations that request a share of a GPU by {name}",
+                    "request one of them",
+                )
+
+
+def _check_shares(pod: LegacyPod, requested_keys: Collection[str]) -> Iterator[Finding]:
+    """Yield an error for each key of a second system that divides GPUs: both count the same cards."""
+    present = [name for name, keys in _DIVIDING_KEYS.items() if not keys.isdisjoint(requested_keys)]
+    for name in present[1:] if not set(present) <= {HAMI.name, KOORDINATOR.name} else ():
+        for container in pod.containers:
+            for key in sorted(_DIVIDING_KEYS[name] & container.limits.keys()):
+                yield error(
+                    Code.AMBIGUOUS_OWNER,
+                    container.limit_path(key),
+                    f"belongs to {name}, and other keys of the pod divide GPUs by {present[0]}",
+                    "use the keys of one of them",
+                )
+
+
+def divide_keys(
+    keys: Iterable[str], candidates: Sequence[Vocabulary]
+) -> Mapping[str, frozenset[str]]:
+    """Return vocabulary name to the keys that it owns; each key has at most one owner.
+
+    A foreign key belongs to a vocabulary that owns another key, so that it is rejected there, unless
+    a profile lists it.
+    """
+    split: dict[str, set[str]] = {vocabulary.name: set() for vocabulary in candidates}
+    foreign: list[str] = []
+    for key in keys:
+        owner = next((vocabulary for vocabulary in candidates if vocabulary.handles(key)), None)
+        if key in _FOREIGN and any(key in vocabulary.foreign for vocabulary in candidates):
+            foreign.append(key)
+        elif owner is not None:
+            split[owner.name].add(key)
+    for key in foreign:
+        readers = [vocabulary for vocabulary in candidates if key in vocabulary.foreign]
+        handlers = [vocabulary for vocabulary in candidates if vocabulary.handles(key)]
+        other_handlers = [
+            handler for handler in handlers if not VOCABULARIES[handler.name].handles(key)
+        ]
+        own = [vocabulary for vocabulary in readers if split[vocabulary.name].difference(foreign)]
+        split[(other_handlers or own or handlers or readers)[0].name].add(key)
+    return {name: frozenset(owned_keys) for name, owned_keys in split.items()}
+
+
+def restrict_keys(pod: LegacyPod, keys: frozenset[str]) -> LegacyPod:
+    """Return the pod with only these keys in its containers' limits."""
+    return msgspec.structs.replace(
+        pod,
+        containers=tuple(
+            msgspec.structs.replace(
+                container,
+                limits={key: amount for key, amount in container.limits.items() if key in keys},
+            )
+            for container in pod.containers
+        ),
+    )

@@ -1,0 +1,126 @@
+"""Pod templates in objects of kinds that are not translated, such as a PyTorchJob.
+
+Where a kind keeps its templates is not known, so the search is generic and bounded.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, info
+from findings.text import printable
+from kube.api.core import Pod
+from kube.api.meta import convert
+from translation.model.intents import Vocabulary
+from translation.reading.arbiter import VOCABULARIES
+from translation.reading.legacy_pod import containers, device_keys
+from translation.reading.untranslated_keys import check_untranslated_keys
+
+MAX_VALUES: Final = 20_000
+"""Objects and lists that are searched in one document."""
+MAX_TEMPLATES: Final = 8
+MAX_KEYS: Final = 5
+"""Keys that are named in one finding."""
+_CONTAINER_FIELDS: Final = ("initContainers", "containers")
+
+
+def check_embedded_templates(
+    document: Mapping[str, Any],
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+    extended_resources: Iterable[str] = (),
+) -> tuple[Finding, ...]:
+    """Return a finding for each pod template with device keys in an object.
+
+    Args:
+        document: An object of a kind that is not translated.
+        vocabularies: Extended by the resource names in profiles.
+        extended_resources: Resource names that a DeviceClass maps.
+    """
+    findings: list[Finding] = []
+    mapped_names = frozenset(extended_resources)
+    for template in _templates(document):
+        keys = {
+            key
+            for _, container in containers(template.pod)
+            for key in device_keys(container, vocabularies)
+        }
+        if keys:
+            findings.append(_finding(template.path, keys))
+        findings += (
+            finding.nested_under(template.path)
+            for finding in check_untranslated_keys(template.pod, vocabularies, mapped_names)
+        )
+    return tuple(findings)
+
+
+class _Template(NamedTuple):
+    """A pod template, reduced to what requests devices."""
+
+    path: FieldPath
+    pod: Pod
+
+
+def _templates(document: Mapping[str, Any]) -> Iterator[_Template]:
+    """Yield the pod templates of a document, in its order."""
+    pending: list[tuple[FieldPath, Any]] = [(FieldPath(), document)]
+    count = 0
+    for _ in range(MAX_VALUES):
+        if not pending or count == MAX_TEMPLATES:
+            return
+        path, value = pending.pop()
+        pod = _pod_of(value)
+        if pod is not None:
+            count += 1
+            yield _Template(FieldPath.of("spec") if path.is_root else path, pod)
+            continue
+        children = value.items() if isinstance(value, dict) else enumerate(value)
+        pending += reversed(
+            [
+                (path.child(step), child)
+                for step, child in children
+                if isinstance(child, dict | list) and isinstance(step, str | int)
+            ]
+        )
+
+
+def _pod_of(value: Any) -> Pod | None:
+    """Return the pod of a template; None where the value is something else."""
+    spec = value.get("spec") if isinstance(value, dict) else None
+    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
+        return None
+    metadata = value.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    lists = {field: spec.get(field) for field in _CONTAINER_FIELDS}
+    reduced_pod = {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {
+            field: [_reduced_container(container) for container in containers]
+            for field, containers in lists.items()
+            if isinstance(containers, list)
+        },
+    }
+    try:
+        return convert(reduced_pod, Pod)
+    except msgspec.ValidationError:
+        return None
+
+
+def _reduced_container(container: Any) -> Mapping[str, Any]:
+    resources = container.get("resources") if isinstance(container, dict) else None
+    resources = resources if isinstance(resources, dict) else {}
+    amounts = {section: resources.get(section) or {} for section in ("limits", "requests")}
+    return {"name": "", "resources": amounts}
+
+
+def _finding(path: FieldPath, keys: Iterable[str]) -> Finding:
+    sorted_keys = sorted(keys)
+    key_names = ", ".join(map(printable, sorted_keys[:MAX_KEYS]))
+    more = f" and {len(sorted_keys) - MAX_KEYS} more" if len(sorted_keys) > MAX_KEYS else ""
+    return info(
+        Code.POD_TEMPLATE_NOT_READ,
+        path,
+        f"contains a pod template with device keys ({key_names}{more}) that is not translated here; its "
+        "pods are translated when they are created",
+    )

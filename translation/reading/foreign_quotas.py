@@ -1,0 +1,135 @@
+"""The quotas of other schedulers that limit a namespace, and the pods that they stop counting.
+
+Such a quota counts the device keys of pods. A pod that leaves its scheduler has claims, which it does not see.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
+from kube.api.extended_resources import implicit_class
+from kube.api.foreign_quotas import BY_TYPE, IS_PARENT, NAMESPACES, ForeignQuotaObject
+from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
+from translation.model.intents import LegacyPod, Vocabulary
+from translation.reading.claim_blind_objects import find_resource_names
+
+MAX_NAMES: Final = 100
+"""Resource names and namespaces of one quota that are kept."""
+MAX_NAMED: Final = 5
+"""Keys and quotas that are named in findings of one pod."""
+QUOTA_FIX: Final = (
+    "limit claims by a ResourceQuota on their DeviceClass in namespaces, or by Kueue; or keep the scheduler: "
+    "list it in adoptSchedulers with its own name, if it allocates claims"
+)
+
+
+class ForeignQuotaSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a quota of another scheduler that translations read.
+
+    Attributes:
+        label: Kind and name, for sentences.
+        owner: The project whose scheduler counts by it.
+        names: The resource names that it counts, device keys among them.
+        namespaces: The namespaces that it limits beside its own.
+    """
+
+    label: str
+    owner: str
+    names: frozenset[str]
+    namespaces: tuple[str, ...] = ()
+
+    def counted_keys(self, vocabularies: Collection[Vocabulary]) -> list[str]:
+        """Return the device keys of vocabularies that it counts, sorted."""
+        return sorted(
+            name
+            for name in self.names
+            if implicit_class(name)
+            or any(
+                vocabulary.handles(name) or name in vocabulary.annotations
+                for vocabulary in vocabularies
+            )
+        )
+
+
+ForeignQuotas = Mapping[str, tuple[ForeignQuotaSummary, ...]]
+"""Namespace to the quotas of other schedulers that limit it."""
+
+
+def summarize_foreign_quota(quota: ForeignQuotaObject) -> ForeignQuotaSummary | None:
+    """Return what translations read of a quota; None where it counts no resource that a device may have."""
+    kind = BY_TYPE.get((quota.api_version, quota.kind))
+    if kind is None or not kind.limits_namespace:
+        return None
+    names = sorted(find_resource_names(quota.spec, kind.group))
+    if not names or (quota.metadata.labels or {}).get(IS_PARENT) == "true":
+        return None
+    return ForeignQuotaSummary(
+        label=f"{kind.kind} {quota.metadata.name}",
+        owner=kind.owner,
+        names=frozenset(names[:MAX_NAMES]),
+        namespaces=_namespaces((quota.metadata.annotations or {}).get(NAMESPACES, "")),
+    )
+
+
+def _namespaces(text: str) -> tuple[str, ...]:
+    """Return the namespaces of a JSON list; none where the text is none."""
+    try:
+        return tuple(msgspec.json.decode(text.encode(), type=list[str])[:MAX_NAMES])
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+
+
+def by_namespace(quotas: Iterable[tuple[str, ForeignQuotaSummary]]) -> ForeignQuotas:
+    """Return the namespaces with the quotas that limit them, each quota given with its own."""
+    limiting: dict[str, list[ForeignQuotaSummary]] = {}
+    for namespace, quota in quotas:
+        for name in dict.fromkeys((namespace, *quota.namespaces)):
+            limiting.setdefault(name, []).append(quota)
+    return {
+        namespace: tuple(sorted(entries, key=lambda entry: entry.label))
+        for namespace, entries in limiting.items()
+    }
+
+
+def check_foreign_quotas(
+    legacy: LegacyPod,
+    owners: Collection[Vocabulary],
+    quotas: Iterable[ForeignQuotaSummary],
+    scheduler: str | None,
+) -> Iterator[Finding]:
+    """Yield a warning for each quota of another scheduler that stops counting a pod.
+
+    Nothing for a pod that such a scheduler keeps: it counts its pods as before.
+
+    Args:
+        owners: The vocabularies of the pod.
+        quotas: Of its namespace.
+        scheduler: The one that the pod will have; None for no translation.
+    """
+    if scheduler not in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
+        return
+    counting = [(quota, keys) for quota in quotas if (keys := quota.counted_keys(owners))]
+    for quota, keys in counting[:MAX_NAMED]:
+        yield warning(
+            Code.CLAIMS_NOT_SEEN,
+            _place(legacy, keys),
+            f"{quota.label} limits {', '.join(keys[:MAX_NAMED])} in this namespace, and {quota.owner} does not "
+            "count the claims of the pod",
+            QUOTA_FIX,
+        )
+
+
+def _place(legacy: LegacyPod, keys: Collection[str]) -> FieldPath:
+    """Return the place of a counted key, else of the first amount of a device, else the whole pod."""
+    annotated = [key for key in keys if key in legacy.annotations]
+    if annotated:
+        return FieldPath.of("metadata", "annotations").key(annotated[0])
+    amounts: list[tuple[bool, FieldPath]] = [
+        (key not in keys, container.limit_path(key))
+        for container in legacy.containers
+        for key in sorted(container.limits)
+    ]
+    return min(amounts, key=lambda entry: entry[0])[1] if amounts else FieldPath.of("spec")

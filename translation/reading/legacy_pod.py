@@ -1,0 +1,202 @@
+"""The part of a live pod that translations read.
+
+Names that are listed neither here nor in a vocabulary do not reach a translation. So pods that
+differ only in those are translated equally, and their translation can be cached.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, TypeVar
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from findings.text import printable
+from kube.api.core import Container, EnvVar, Pod
+from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
+from kube.api.network_attachments import NETWORKS
+from kube.names import TRANSLATE_LABEL
+from kube.quantity import format_count
+from quotas.scopes import scopes_of
+from translation.model.intents import LegacyContainer, LegacyPod, Vocabulary
+from translation.reading import arbiter
+from translation.reading.arbiter import VOCABULARIES
+from translation.vocabularies.hami.keys import CONVERTED, OPT_OUT
+from translation.vocabularies.nvidia import DISCOVERY_PREFIX, PLUGIN_VARIABLES, VISIBLE_DEVICES
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+OPT_OUT_LABELS: Final = {TRANSLATE_LABEL: "false"}
+HAMI_OPT_OUT_LABELS: Final = {OPT_OUT: "ignore"}
+CONVERTED_LABELS: Final = {CONVERTED: "true"}
+"""Labels that other converters set on the pods that they converted."""
+
+_Value = TypeVar("_Value")
+_ANNOTATIONS: Final = frozenset(
+    {
+        MIRROR_ANNOTATION,
+        NETWORKS,
+        *QUOTA_NAMES,
+        *GANG_NAMES,
+        *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.annotations),
+    }
+)
+_LABELS: Final = frozenset(
+    {
+        *OPT_OUT_LABELS,
+        *HAMI_OPT_OUT_LABELS,
+        *CONVERTED_LABELS,
+        *QUOTA_NAMES,
+        *GANG_NAMES,
+        *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.labels),
+    }
+)
+READ_VARIABLES: Final = frozenset(
+    {
+        VISIBLE_DEVICES,
+        *PLUGIN_VARIABLES,
+        *(name for vocabulary in VOCABULARIES.values() for name in vocabulary.variables),
+    }
+)
+
+
+def containers(pod: Pod) -> Iterator[tuple[FieldPath, Container]]:
+    """Yield path and container, init containers first.
+
+    Ephemeral containers cannot have resources.
+    """
+    for field, field_containers in (
+        ("initContainers", pod.spec.init_containers),
+        ("containers", pod.spec.containers),
+    ):
+        for index, container in enumerate(field_containers or ()):
+            yield FieldPath.of("spec", field, index), container
+
+
+def container_paths(pod: Pod) -> Mapping[str, FieldPath]:
+    """Return container name to path; of equal names, which no valid pod has, the first."""
+    paths: dict[str, FieldPath] = {}
+    for path, container in containers(pod):
+        paths.setdefault(container.name, path)
+    return paths
+
+
+def device_keys(
+    container: Container, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> frozenset[str]:
+    """Return the device keys in the limits and requests of a container."""
+    return frozenset(_find_device_keys(container, vocabularies))
+
+
+def _find_device_keys(
+    container: Container, vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[str]:
+    names = container.limits.keys() | container.requests.keys()
+    return arbiter.find_device_keys(names, vocabularies)
+
+
+def containers_with_devices(
+    every: Iterable[Container], vocabularies: Mapping[str, Vocabulary] = VOCABULARIES
+) -> Iterator[Container]:
+    """Yield the containers with device keys, of a pod with any number of containers and keys."""
+    return (container for container in every if any(_find_device_keys(container, vocabularies)))
+
+
+def has_device_keys(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> bool:
+    """Return whether any container has a device key."""
+    return any(
+        key
+        for _, container in containers(pod)
+        for key in _find_device_keys(container, vocabularies)
+    )
+
+
+def legacy_pod(pod: Pod, vocabularies: Mapping[str, Vocabulary] = VOCABULARIES) -> LegacyPod:
+    """Return the part of a pod that a translation reads.
+
+    Args:
+        vocabularies: Extended by the resource names in profiles.
+    """
+    with_keys = [
+        (path, container, device_keys(container, vocabularies))
+        for path, container in containers(pod)
+    ]
+    companions = arbiter.companions({key for _, _, keys in with_keys for key in keys})
+    return LegacyPod(
+        containers=tuple(
+            _legacy_container(path, container, keys | companions)
+            for path, container, keys in with_keys
+        ),
+        # CNI attaches no network to a pod in the network of its node.
+        annotations=_select_named(
+            pod.annotations, _ANNOTATIONS - {NETWORKS} if pod.spec.host_network else _ANNOTATIONS
+        ),
+        labels=_select_named(pod.labels, _LABELS),
+        node_selector={
+            label: text
+            for label, text in sorted((pod.spec.node_selector or {}).items())
+            if label.startswith(DISCOVERY_PREFIX)
+        },
+        node_name=pod.spec.node_name,
+        scheduler_name=pod.spec.scheduler_name,
+        scopes=scopes_of(pod),
+        is_scheduled=_is_scheduled(pod),
+    )
+
+
+def _is_scheduled(pod: Pod) -> bool:
+    conditions = (pod.status.conditions if pod.status else None) or ()
+    return any(entry.type == "PodScheduled" and entry.status == "True" for entry in conditions)
+
+
+_INIT_CONTAINERS: Final = FieldPath.of("spec", "initContainers")
+
+
+def _legacy_container(
+    path: FieldPath, container: Container, keys: Collection[str]
+) -> LegacyContainer:
+    init = path.relative_to(_INIT_CONTAINERS) is not None
+    return LegacyContainer(
+        name=container.name,
+        path=path,
+        limits=_select_named(container.limits, keys),
+        requests=_select_named(container.requests, keys),
+        init=init,
+        sidecar=init and container.restart_policy == "Always",
+        privileged=bool(container.security_context and container.security_context.privileged),
+        environment=_environment(container.env or ()),
+    )
+
+
+def _select_named(values: Mapping[str, _Value], names: Collection[str]) -> Mapping[str, _Value]:
+    return {name: values[name] for name in sorted(values) if name in names}
+
+
+def _environment(variables: Collection[EnvVar]) -> Mapping[str, str]:
+    return {
+        variable.name: variable.value for variable in variables if variable.name in READ_VARIABLES
+    }
+
+
+def check_requests(legacy: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each request of a device key that does not equal its limit.
+
+    The API server validates after mutation, when the keys are gone. The messages are its own.
+
+    Source:
+        k8s.io/kubernetes pkg/apis/core/validation, ValidateContainerResourceRequirements.
+    """
+    for container in legacy.containers:
+        for key, request in container.requests.items():
+            limit = container.limits.get(key)
+            if limit is None:
+                yield error(
+                    Code.LIMIT_REQUIRED,
+                    container.limit_path(key),
+                    "Required value: Limit must be set for non overcommitable resources",
+                    f"also set limits[{printable(key)}] to {format_count(request)}",
+                )
+            elif request != limit:
+                yield error(
+                    Code.LIMIT_DIFFERS,
+                    container.path.child("resources", "requests").key(key),
+                    f"Invalid value: {request}: must be equal to {printable(key)} limit of {limit}",
+                    "use one amount for both",
+                )

@@ -1,0 +1,201 @@
+"""Findings about device keys that no vocabulary translates, so that none is ignored silently."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, info
+from findings.text import printable
+from kube.api.core import Pod
+from translation.model.device_families import FAMILIES, DeviceFamily
+from translation.model.intents import Vocabulary
+from translation.model.keys import ANY, Place, names
+from translation.reading import arbiter
+from translation.reading.arbiter import VOCABULARIES
+from translation.reading.legacy_pod import containers
+
+MAX_KEYS: Final = 5
+"""Keys that are named in one finding."""
+
+_BESIDE_TRANSLATED: Final = (
+    "remove it once nothing else reads it: the pod has keys that are translated"
+)
+_READ_ANNOTATIONS: Final = frozenset(
+    name
+    for vocabulary in VOCABULARIES.values()
+    for name in names(vocabulary.table, Place.ANNOTATION)
+)
+_ANNOTATIONS_PATH: Final = FieldPath.of("metadata", "annotations")
+
+
+def check_untranslated_keys(
+    pod: Pod,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+    extended_resources: Iterable[str] = (),
+) -> tuple[Finding, ...]:
+    """Return a finding for each device family with keys in a pod that are not translated.
+
+    Args:
+        vocabularies: Extended by the resource names in profiles.
+        extended_resources: Resource names that a DeviceClass maps; Kubernetes allocates these.
+    """
+    families = find_untranslated_keys(pod, vocabularies, extended_resources)
+    translated_families = _translated_families(pod, vocabularies) if families else frozenset()
+    return tuple(
+        _finding(family, keys, has_translated=family in translated_families)
+        for family, keys in families.items()
+    )
+
+
+def _translated_families(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary]
+) -> frozenset[DeviceFamily | None]:
+    """Return the families of which a pod has keys that are translated."""
+    resources = (
+        key
+        for _, container in containers(pod)
+        for key in (*container.limits, *container.requests)
+        if any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+    )
+    annotations = (key for key in pod.annotations if key in _READ_ANNOTATIONS)
+    return frozenset(
+        (*map(_family_of_resource, resources), *map(_family_of_annotation, annotations))
+    )
+
+
+def find_untranslated_keys(
+    pod: Pod,
+    vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
+    extended_resources: Iterable[str] = (),
+) -> Mapping[DeviceFamily, Mapping[str, FieldPath]]:
+    """Return the keys of each device family that are not translated, with their first paths.
+
+    Args:
+        vocabularies: As for `check_untranslated_keys`.
+        extended_resources: As for `check_untranslated_keys`.
+    """
+    paths: dict[DeviceFamily, dict[str, FieldPath]] = {}
+    for path, key, family in _untranslated_keys(pod, vocabularies, frozenset(extended_resources)):
+        paths.setdefault(family, {}).setdefault(key, path)
+    return paths
+
+
+def is_device_key(resource: str) -> bool:
+    """Return whether a resource name belongs to a vocabulary or a device family.
+
+    >>> is_device_key("nvidia.com/gpu"), is_device_key("amd.com/gpu"), is_device_key("cpu")
+    (True, True, False)
+    """
+    handled = any(vocabulary.handles(resource) for vocabulary in VOCABULARIES.values())
+    return handled or _family_of_resource(resource) is not None
+
+
+def may_have_device_keys(raw: bytes) -> bool:
+    """Return whether the JSON of a pod may have a key of some device family, without decoding it.
+
+    >>> may_have_device_keys(b'{"limits":{"amd.com/gpu":"1"}}')
+    True
+    >>> may_have_device_keys(b'{"limits":{"cpu":"1"}}')
+    False
+    """
+    return any(text in raw for text in _TEXTS)
+
+
+def _untranslated_keys(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary], mapped_names: frozenset[str]
+) -> Iterator[tuple[FieldPath, str, DeviceFamily]]:
+    """Yield path, name and family of each key."""
+    companions = _companions(pod)
+    for path, container in containers(pod):
+        for section, amounts in (("limits", container.limits), ("requests", container.requests)):
+            for key in amounts:
+                family = _family_of_resource(key)
+                if (
+                    family is not None
+                    and key not in mapped_names
+                    and key not in companions
+                    and not any(vocabulary.handles(key) for vocabulary in vocabularies.values())
+                ):
+                    yield path.child("resources", section).key(key), key, family
+    for key in pod.annotations:
+        family = _family_of_annotation(key)
+        if family is not None and key not in _READ_ANNOTATIONS:
+            yield _ANNOTATIONS_PATH.key(key), key, family
+
+
+def _companions(pod: Pod) -> frozenset[str]:
+    """Return the foreign keys that a vocabulary reads, and rejects, beside its own."""
+    return arbiter.companions(
+        {
+            key
+            for _, container in containers(pod)
+            for key in (*container.limits, *container.requests)
+        }
+    )
+
+
+def _family_of_resource(name: str) -> DeviceFamily | None:
+    # The resources of Kubernetes itself have no domain.
+    return _RESOURCES.family(name) if "/" in name else None
+
+
+def _family_of_annotation(name: str) -> DeviceFamily | None:
+    return _ANNOTATIONS.family(name)
+
+
+class _Index:
+    """Device families by the patterns of their keys."""
+
+    def __init__(self, patterns: Iterable[tuple[str, DeviceFamily]]) -> None:
+        self._exact: dict[str, DeviceFamily] = {}
+        self._by_prefix: dict[str, DeviceFamily] = {}
+        for pattern, family in patterns:
+            table = self._by_prefix if pattern.endswith(ANY) else self._exact
+            table.setdefault(pattern.removesuffix(ANY), family)
+        self._prefixes = tuple(self._by_prefix)
+
+    def family(self, key: str) -> DeviceFamily | None:
+        """Return the family of a key: by its whole name, else by the first prefix that matches."""
+        family = self._exact.get(key)
+        if family is None and key.startswith(self._prefixes):
+            prefix = next(prefix for prefix in self._prefixes if key.startswith(prefix))
+            family = self._by_prefix[prefix]
+        return family
+
+
+_RESOURCES: Final = _Index((name, family) for family in FAMILIES for name in family.resources)
+_ANNOTATIONS: Final = _Index((name, family) for family in FAMILIES for name in family.annotations)
+
+
+def _quoted_domain(pattern: str) -> bytes:
+    """Return the begin of every key of a pattern, as JSON has it."""
+    name = pattern.removesuffix(ANY)
+    domain, slash, _ = name.partition("/")
+    return f'"{domain}{slash}'.encode()
+
+
+_TEXTS: Final = tuple(
+    sorted(
+        {
+            _quoted_domain(pattern)
+            for family in FAMILIES
+            for pattern in (*family.resources, *family.annotations)
+        }
+    )
+)
+
+
+def _finding(
+    family: DeviceFamily, paths: Mapping[str, FieldPath], *, has_translated: bool
+) -> Finding:
+    """Return the finding about a family; a pod with translated keys of it needs no others."""
+    keys = sorted(paths)
+    key_names = ", ".join(map(printable, keys[:MAX_KEYS]))
+    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
+    is_one = len(keys) == 1
+    message = (
+        f"{key_names}{more} {'is a key' if is_one else 'are keys'} of {family.owner} and "
+        f"{'is' if is_one else 'are'} not translated"
+    )
+    advice = _BESIDE_TRANSLATED if has_translated else family.advice
+    return info(Code.UNTRANSLATED_DEVICE_KEY, paths[keys[0]], message, advice)
