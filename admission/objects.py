@@ -16,8 +16,8 @@ from kube.api.meta import convert
 from kube.api.resource import ResourceClaimTemplateSpec
 from kube.api.translation_profile import DeviceTranslationProfile
 from kube.names import REQUEST_ANNOTATION
-from rules.context import Context
-from rules.engine import Target, validate
+from rules.context.context import Context
+from rules.engine.engine import Target, validate
 from translation.cluster.profile_conflicts import check_profile
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import Claim

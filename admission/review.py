@@ -40,7 +40,7 @@ from kube.errors import QuantityError
 from kube.jsonpatch import Operation
 from kube.names import NAME
 from kube.quantity import Quantity
-from rules.engine import VIEWS, Target
+from rules.engine.engine import VIEWS, Target
 from translation.pipeline.patch import CONTAINER_FIELDS
 
 MAX_WARNINGS: Final = 10

@@ -19,8 +19,8 @@ from findings.text import quote_text
 from kube.api.core import Pod, Toleration
 from kube.jsonpatch import Operation, add, pointer
 from kube.names import DEFAULT_SCHEDULER_NAME
-from rules.context import Context
-from rules.pod_scheduler import CLAIMS, PodDrivers, drivers_of_pod
+from rules.context.context import Context
+from rules.context.pod_scheduler import CLAIMS, PodDrivers, drivers_of_pod
 
 MAX_NAMED: Final = 4
 """Drivers or claims in a message."""

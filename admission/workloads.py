@@ -24,7 +24,7 @@ from kube.api.core import Container, Pod, PodResourceClaim
 from kube.api.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from kube.api.meta import ObjectMeta
 from kube.names import REQUEST_ANNOTATION
-from rules.engine import Target
+from rules.engine.engine import Target
 from translation.cluster.claim_awareness import check_claim_awareness
 from translation.cluster.snapshot import (
     TranslationOptions,

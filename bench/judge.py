@@ -28,10 +28,10 @@ from clusterstate.rule_cache import RuleCache
 from kube.api.meta import decode, encode
 from kube.api.resource import ResourceClaim
 from process.garbage import exempt_caches
-from rules.context import Context
-from rules.engine import Target, validate
+from rules.context.context import Context
+from rules.context.inventory import Inventory
+from rules.engine.engine import Target, validate
 from rules.feasibility.idle_cluster import IdleCluster
-from rules.inventory import Inventory
 from testing.oracle import ours, workloads
 from testing.oracle.draft import Json
 from testing.oracle.ours import Objects

@@ -34,7 +34,7 @@ from kube.runtime.informers import InformerFactory, Subscription, unsynced_resou
 from kube.runtime.stores import Handler
 from process.selectors.engine import WorkerEngine
 from process.turns import Turns
-from rules.context import Context
+from rules.context.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 
 T = TypeVar("T")

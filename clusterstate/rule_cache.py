@@ -24,11 +24,11 @@ from kube.api.meta import ApiStruct
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
 from kube.names import SCHEDULER_NAME
-from rules.context import Context, NamespacedName
+from rules.context.context import Context, NamespacedName
+from rules.context.inventory import Inventory
 from rules.feasibility.enforcement import EnforcementSettings
 from rules.feasibility.high_water_mark import ClassStock, HighWaterMark
 from rules.feasibility.idle_cluster import IdleCluster
-from rules.inventory import Inventory
 
 MAX_APPLIED: Final = 100_000
 """Changes of slices and nodes after which the views for rules are built anew, which frees their answers."""

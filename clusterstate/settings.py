@@ -13,7 +13,7 @@ from findings.text import quote_text
 from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
 from process.settings import Name, Positive, Section
-from rules.formats import A_LABEL_KEY, is_label_key
+from rules.model.formats import A_LABEL_KEY, is_label_key
 
 Enforcement = Literal["deny", "warn", "off"]
 

@@ -19,8 +19,8 @@ from e2e.drawbridge import CONTROLLER, RIGHT_DENIED, WEBHOOK, Drawbridge, comman
 from e2e.judged import claim, created
 from e2e.objects import pod
 from kube.api.policy import API_VERSION
-from rules.registry import RULES
-from rules.rule import CRD_VALIDATION
+from rules.context.rule import CRD_VALIDATION
+from rules.engine.registry import RULES
 from testing.rule_cases import POLICIES as CASES
 from testing.rule_cases import Case
 

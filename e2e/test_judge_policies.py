@@ -17,8 +17,8 @@ from e2e.objects import pod
 from e2e.older_kubernetes import LEFT_OFF, MINOR
 from kube.manifests.reader import read_paths
 from kube.names import ENFORCEMENT_LABEL
-from rules.registry import RULES
-from rules.rule import BUILT_IN_VALIDATION, KINDS, Category
+from rules.context.rule import BUILT_IN_VALIDATION, KINDS, Category
+from rules.engine.registry import RULES
 from testing.rule_cases import (
     CLAIMS,
     CLASSES,

@@ -11,9 +11,9 @@ from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import ResourceClaim, ResourceSlice
-from rules.context import Context
+from rules.context.context import Context
+from rules.context.inventory import Inventory
 from rules.feasibility.idle_cluster import IdleCluster
-from rules.inventory import Inventory
 from testing.rule_cases import (
     EXAMPLE,
     NAMESPACE,

@@ -11,8 +11,8 @@ from kube.api.core import Pod
 from kube.api.meta import ObjectHead, convert
 from kube.api.policy import API_VERSION
 from kube.names import STRATEGY_ANNOTATION
-from rules.context import Context
-from rules.engine import VIEWS, Target, validate
+from rules.context.context import Context
+from rules.engine.engine import VIEWS, Target, validate
 
 Document = dict[str, Any]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from rules.context import Context
-from rules.inventory import Inventory
+from rules.context.context import Context
+from rules.context.inventory import Inventory
 from testing.rule_cases import (
     EXAMPLE,
     NAMESPACE,

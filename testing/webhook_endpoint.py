@@ -24,7 +24,7 @@ from certs.serving import Listener, client_tls_context, issue_serving_certificat
 from kube.api.workloads import VALIDATED_KINDS
 from kube.names import SCHEDULER_NAME
 from process.durations import PositiveDuration
-from rules.context import Context
+from rules.context.context import Context
 from testing.builders import (
     NAMESPACE,
     Document,

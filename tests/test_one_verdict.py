@@ -42,8 +42,8 @@ from observer.observer import Observer
 from observer.settings import ObserverSettings
 from process.durations import PositiveDuration
 from process.metrics import event_counter
-from rules.context import Context
-from rules.engine import Target, validate
+from rules.context.context import Context
+from rules.engine.engine import Target, validate
 from testing.builders import Document
 from testing.command import drawbridge
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until

@@ -3,8 +3,8 @@
 from typing import Any
 
 from findings.finding import TRANSIENT_CAUSES, Code
-from rules.registry import RULES
-from rules.rule import KINDS, Rule
+from rules.context.rule import KINDS, Rule
+from rules.engine.registry import RULES
 from tools.docstrings import member_rows
 
 HEADER = """\

@@ -13,7 +13,7 @@ from typing import Final
 from admission.fence import fence_documents
 from admission.webhook_configuration import configuration, validating_configuration
 from kube.manifests.dump import dump_yaml
-from rules.validating_policies import documents
+from rules.engine.validating_policies import documents
 from tools import account_policies as accounts
 from tools import (
     answer_schemas,

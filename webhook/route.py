@@ -13,8 +13,8 @@ from admission.pods import UNTOUCHED, Answer, postponed
 from admission.routing import Bridge, is_missing_claims, route_pod
 from kube.api.admission import AdmissionRequest
 from kube.api.core import Pod
-from rules.context import Context
-from rules.engine import Target
+from rules.context.context import Context
+from rules.engine.engine import Target
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.compiling.claims import Claim
 from webhook.metrics import WebhookMetrics

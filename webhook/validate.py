@@ -29,8 +29,8 @@ from admission.translation_cache import TranslationCache
 from admission.workloads import Workload, validate_workload, workload_target
 from kube.api.admission import AdmissionRequest
 from kube.api.translation_profile import DeviceTranslationProfile
-from rules.context import Context
-from rules.engine import Target
+from rules.context.context import Context
+from rules.engine.engine import Target
 from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import Claim
 from translation.pipeline.translate import translate

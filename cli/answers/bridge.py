@@ -32,10 +32,10 @@ from kube.api.ownership import (
 )
 from kube.api.policy import Condition
 from kube.names import DEFAULT_SCHEDULER_NAME, FENCE, HOLDER_FENCE, SCHEDULER_NAME
-from rules.claim_drivers import drivers_of_class
-from rules.context import Context
-from rules.inventory import Inventory
-from rules.pod_scheduler import drivers_of_pod
+from rules.context.claim_drivers import drivers_of_class
+from rules.context.context import Context
+from rules.context.inventory import Inventory
+from rules.context.pod_scheduler import drivers_of_pod
 
 Document = Mapping[str, Any]
 

@@ -41,8 +41,8 @@ from kube.api.resource import ResourceSlice
 from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
-from rules.context import Context
-from rules.engine import VIEWS, Target, validate
+from rules.context.context import Context
+from rules.engine.engine import VIEWS, Target, validate
 from translation.cluster.snapshot import vocabularies_in_force
 from translation.compiling.claims import Claim
 from translation.preflight.checks import wide_mapping_finding

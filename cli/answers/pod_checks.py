@@ -13,8 +13,8 @@ from kube.api.core import Pod
 from kube.api.custom_workloads import value_at
 from kube.api.pod_fields import VERSION
 from kube.api.workloads import pod_path
-from rules.context import Context
-from rules.engine import Target
+from rules.context.context import Context
+from rules.engine.engine import Target
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
 

@@ -18,8 +18,8 @@ from kube.api.ownership import owned_drivers
 from kube.api.policy import Enforcement, effective_policies
 from kube.api.resource import ResourceClaim
 from kube.names import DEFAULT_SCHEDULER_NAME
-from rules.context import Context
-from rules.pod_scheduler import scheduler_of_claim, scheduler_of_pod
+from rules.context.context import Context
+from rules.context.pod_scheduler import scheduler_of_claim, scheduler_of_pod
 
 
 class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):

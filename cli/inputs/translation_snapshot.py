@@ -15,7 +15,7 @@ from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.cel.comparisons import drivers_named_by_class
 from quotas.scopes import Quota, quota_of
-from rules.inventory import Inventory
+from rules.context.inventory import Inventory
 from translation.cluster.snapshot import (
     TemplateSummary,
     TranslationOptions,

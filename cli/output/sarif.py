@@ -13,7 +13,7 @@ from cli.answers.check import CheckedFinding, CheckReport
 from findings.finding import Code, Severity
 from findings.text import printable
 from kube.names import DOCUMENTATION, NAME
-from rules.registry import RULES
+from rules.engine.registry import RULES
 
 VERSION: Final = "2.1.0"
 SCHEMA: Final = (

@@ -16,8 +16,8 @@ from clusterstate.kinds import Kind
 from findings.finding import Code, Finding, Severity
 from kube.api.events import Event, ObjectReference
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from rules.context import Context
-from rules.engine import Target, validate
+from rules.context.context import Context
+from rules.engine.engine import Target, validate
 
 AUDITED: Final[Mapping[Kind, str]] = {
     Kind.CLASS: "DeviceClass",

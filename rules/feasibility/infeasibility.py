@@ -35,7 +35,7 @@ from rules.feasibility.partial_claims import (
     with_count,
 )
 from rules.feasibility.unusable_pools import describe_unusable_pools
-from rules.requests import exceeds_compile_cost, list_selectors
+from rules.model.requests import exceeds_compile_cost, list_selectors
 
 _QUOTE: Final = '"'
 _UNLIMITED: Final = Quantity("1000E")

@@ -19,18 +19,8 @@ from kube.api.resource import (
     ExactDeviceRequest,
 )
 from kube.quantity import ZERO, Quantity
-from rules.context import Context
-from rules.naming import find_duplicates, find_malformed_names, suggest_name
-from rules.objects.tolerations import (
-    MAX_TOLERATIONS,
-    cel_for_all_tolerations,
-    find_excess_tolerations,
-    find_invalid_tolerations,
-    find_keyless_tolerations,
-    find_noop_tolerations,
-)
-from rules.requests import list_alternatives, referenced_alternatives, request_names
-from rules.rule import (
+from rules.context.context import Context
+from rules.context.rule import (
     BUILT_IN_VALIDATION,
     Category,
     CelRule,
@@ -38,6 +28,16 @@ from rules.rule import (
     ClaimRule,
     Scope,
     cel_for_all_alternatives,
+)
+from rules.model.naming import find_duplicates, find_malformed_names, suggest_name
+from rules.model.requests import list_alternatives, referenced_alternatives, request_names
+from rules.objects.tolerations import (
+    MAX_TOLERATIONS,
+    cel_for_all_tolerations,
+    find_excess_tolerations,
+    find_invalid_tolerations,
+    find_keyless_tolerations,
+    find_noop_tolerations,
 )
 
 EXACT_COUNT: Final = "ExactCount"

@@ -30,10 +30,10 @@ from kube.api.resource import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from rules.context import Context
+from rules.context.context import Context
+from rules.context.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 from rules.feasibility.bounded_search import BUDGET, MAX_STEPS
-from rules.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
-from rules.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
+from rules.model.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
 
 MAX_CLAIMS: Final = 16
 """Claims of a pod that are evaluated together, and other claims that one claim is compared with."""

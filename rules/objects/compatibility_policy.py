@@ -24,9 +24,8 @@ from kube.api.policy import (
     DeviceCompatibilityPolicySpec,
     effective_policies,
 )
-from rules.context import Context
-from rules.naming import find_duplicates
-from rules.rule import (
+from rules.context.context import Context
+from rules.context.rule import (
     CRD_VALIDATION,
     NEEDS_COMPILER,
     OTHER_OBJECTS,
@@ -35,6 +34,7 @@ from rules.rule import (
     Scope,
     Subject,
 )
+from rules.model.naming import find_duplicates
 
 MAX_GROUPS: Final = 2
 """Of one rule, as KEP-5963 allows a device on one counter set."""

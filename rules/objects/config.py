@@ -23,10 +23,9 @@ from kube.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from rules.context import Context
-from rules.inventory import Selection
-from rules.requests import Alternative, list_alternatives, referenced_alternatives
-from rules.rule import (
+from rules.context.context import Context
+from rules.context.inventory import Selection
+from rules.context.rule import (
     OTHER_OBJECTS,
     Category,
     CelRule,
@@ -35,6 +34,7 @@ from rules.rule import (
     Scope,
     Subject,
 )
+from rules.model.requests import Alternative, list_alternatives, referenced_alternatives
 from rules.schemas.other_drivers import find_doubts
 from rules.schemas.parameters import COMPARES_LITERALLY, cel_for_parameters, find_faults
 

@@ -15,7 +15,16 @@ from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass
 from kube.cel.compile import compile_selector
 from kube.errors import CelError, SelectorTooCostly
-from rules.context import Context
+from rules.context.context import Context
+from rules.context.rule import (
+    NEEDS_COMPILER,
+    Category,
+    ClaimRule,
+    ClassRule,
+    PolicyRule,
+    Scope,
+    Subject,
+)
 from rules.objects.selectors import (
     LocatedExpression,
     claim_expressions,
@@ -24,7 +33,6 @@ from rules.objects.selectors import (
     evaluated_expressions,
     policy_expressions,
 )
-from rules.rule import NEEDS_COMPILER, Category, ClaimRule, ClassRule, PolicyRule, Scope, Subject
 
 _FIX: Final = "Compare values, or match short literal patterns without counted repetition."
 

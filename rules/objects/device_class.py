@@ -11,8 +11,15 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.resource import DeviceClass
-from rules.context import Context
-from rules.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, ClassRule, Scope, Subject
+from rules.context.context import Context
+from rules.context.rule import (
+    BUILT_IN_VALIDATION,
+    OTHER_OBJECTS,
+    Category,
+    ClassRule,
+    Scope,
+    Subject,
+)
 
 _NAME: Final = re.compile(
     r"(?=.{1,253}/)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"

@@ -1,6 +1,6 @@
 """Verdicts of the allocator about claims: what is infeasible, and what does not fit now.
 
-`rules.evidence` turns an infeasibility into a warning where the inventory is no evidence.
+`rules.context.evidence` turns an infeasibility into a warning where the inventory is no evidence.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +24,10 @@ from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
 from kube.names import DEFAULT_SCHEDULER_NAME
-from rules.context import Context
-from rules.evidence import build_findings, decide_enforcement
+from rules.context.context import Context
+from rules.context.evidence import build_findings, decide_enforcement
+from rules.context.pod_scheduler import scheduler_of_claim, scheduler_of_pod
+from rules.context.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
 from rules.feasibility.bounded_search import (
     Feasibility,
     example_nodes,
@@ -39,9 +41,7 @@ from rules.feasibility.infeasibility import (
     find_infeasibilities,
     is_small_enough_for_closest_fit,
 )
-from rules.pod_scheduler import scheduler_of_claim, scheduler_of_pod
-from rules.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
-from rules.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
+from rules.model.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
 
 MAX_CLAIMS: Final = 16
 """Claims of a pod that are evaluated together."""

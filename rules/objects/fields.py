@@ -25,9 +25,9 @@ from kube.api.resource import (
     ExactDeviceRequest,
     ResourceClaimSpec,
 )
-from rules.context import Context
-from rules.naming import suggest_name
-from rules.rule import DROPPED_ON_DECODE, Category, Rule, Scope, Subject
+from rules.context.context import Context
+from rules.context.rule import DROPPED_ON_DECODE, Category, Rule, Scope, Subject
+from rules.model.naming import suggest_name
 
 _GROUP: Final = "resource.k8s.io"
 _SERVED: Final = f"{_GROUP}/v1"

@@ -11,9 +11,8 @@ from allocator.model.feature_gates import Features
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.api.resource import Device, ResourceSlice
-from rules.context import Context
-from rules.requests import list_alternatives
-from rules.rule import (
+from rules.context.context import Context
+from rules.context.rule import (
     DROPPED_ON_DECODE,
     Category,
     Claim,
@@ -23,6 +22,7 @@ from rules.rule import (
     SliceRule,
     Subject,
 )
+from rules.model.requests import list_alternatives
 
 _CONSUMABLE: Final = "DRAConsumableCapacity"
 _TURN_ON: Final = "turn on the feature gate, or leave the field out"

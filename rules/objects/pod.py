@@ -13,9 +13,9 @@ from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.core import Container, Pod, PodResourceClaim
 from kube.api.resource import DeviceClaim
-from rules.context import Context
-from rules.naming import find_duplicates, suggest_name
-from rules.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
+from rules.context.context import Context
+from rules.context.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, PodRule, Scope, Subject
+from rules.model.naming import find_duplicates, suggest_name
 
 PodSubject = Subject[Pod]
 

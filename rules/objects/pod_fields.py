@@ -12,7 +12,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.text import quote_text
 from kube.api.pod_fields import FIELDS, POD, POD_TEMPLATE, VERSION
-from rules.naming import suggest_name
+from rules.model.naming import suggest_name
 
 MAX_FINDINGS: Final = 32
 """Of one pod."""

@@ -14,19 +14,19 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.text import quote_text
 from kube.api.resource import DeviceClaim, DeviceClass, DeviceSelector
-from rules.context import Context
-from rules.evidence import build_findings, decide_enforcement
-from rules.inventory import Selection
-from rules.naming import list_names, suggest_name
-from rules.published_names import suggest_published_field
-from rules.requests import (
+from rules.context.context import Context
+from rules.context.evidence import build_findings, decide_enforcement
+from rules.context.inventory import Selection
+from rules.context.rule import OTHER_OBJECTS, Category, ClaimRule, ClassRule, Scope, Subject
+from rules.model.naming import list_names, suggest_name
+from rules.model.published_names import suggest_published_field
+from rules.model.requests import (
     MAX_CHARACTERS,
     Alternative,
     exceeds_compile_cost,
     list_alternatives,
     list_selectors,
 )
-from rules.rule import OTHER_OBJECTS, Category, ClaimRule, ClassRule, Scope, Subject
 
 MAX_ALTERNATIVES: Final = 32
 """Alternatives that are evaluated in one claim."""

@@ -18,8 +18,16 @@ from findings.finding import Code, Finding, Severity, error
 from findings.text import quote_text
 from kube.api.node_selector import NodeSelector, validate
 from kube.api.resource import ResourceSlice
-from rules.context import Context
-from rules.naming import find_malformed_names, suggest_name
+from rules.context.context import Context
+from rules.context.rule import (
+    BUILT_IN_VALIDATION,
+    OTHER_OBJECTS,
+    Category,
+    CelRule,
+    Scope,
+    SliceRule,
+)
+from rules.model.naming import find_malformed_names, suggest_name
 from rules.objects.request_policies import find_unsatisfiable_policies
 from rules.objects.slice_fields import (
     find_invalid_fields,
@@ -32,7 +40,6 @@ from rules.objects.slice_names import (
     find_invalid_names,
     list_devices,
 )
-from rules.rule import BUILT_IN_VALIDATION, OTHER_OBJECTS, Category, CelRule, Scope, SliceRule
 
 # --- one slice ------------------------------------------------------------------------------------
 

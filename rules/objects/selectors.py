@@ -23,9 +23,8 @@ from kube.cel.compile import Environment, compile_ahead, compile_selector
 from kube.cel.device import NamedDevice
 from kube.cel.quoting import quote
 from kube.errors import InvalidSelector, NotBoolean, SelectorFailed, UnsupportedSelector
-from rules.context import Context
-from rules.requests import MAX_CHARACTERS, list_alternatives
-from rules.rule import (
+from rules.context.context import Context
+from rules.context.rule import (
     BUILT_IN_VALIDATION,
     NEEDS_COMPILER,
     Category,
@@ -37,6 +36,7 @@ from rules.rule import (
     Subject,
     cel_for_all_alternatives,
 )
+from rules.model.requests import MAX_CHARACTERS, list_alternatives
 
 LocatedExpression = tuple[FieldPath, str]
 """The path of an expression, and its text."""

@@ -24,8 +24,8 @@ from kube.api.resource import (
     ResourceSliceSpec,
 )
 from kube.cel.semver import Semver
-from rules import formats
-from rules.context import Context
+from rules.context.context import Context
+from rules.model import formats
 from rules.objects.request_policies import find_invalid_policies
 from rules.objects.slice_names import Slice, conditions_by_field, list_devices
 

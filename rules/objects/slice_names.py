@@ -12,10 +12,10 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
 from findings.text import quote_text
 from kube.api.resource import Device, ResourceSlice, ResourceSliceSpec
-from rules import formats
-from rules.context import Context
-from rules.naming import find_duplicates
-from rules.rule import Subject
+from rules.context.context import Context
+from rules.context.rule import Subject
+from rules.model import formats
+from rules.model.naming import find_duplicates
 
 Slice = Subject[ResourceSlice]
 LocatedName = tuple[FieldPath, str]

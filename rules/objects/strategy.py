@@ -10,8 +10,8 @@ from kube.api.core import Pod
 from kube.api.resource import DeviceClass
 from kube.errors import FieldError
 from kube.names import STRATEGY_ANNOTATION
-from rules.context import Context
-from rules.rule import Category, ClassRule, PodRule, Rule, Scope, Subject
+from rules.context.context import Context
+from rules.context.rule import Category, ClassRule, PodRule, Rule, Scope, Subject
 
 _FIX: Final = "Name a strategy, or remove the annotation."
 _FIX_PACKING: Final = "Use FirstFit where nodes run out of CPU or memory before devices."

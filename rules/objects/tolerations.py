@@ -7,9 +7,9 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from findings.text import quote_text
 from kube.api.resource import DeviceToleration
-from rules.context import Context
-from rules.requests import list_alternatives
-from rules.rule import Claim, cel_for_all_alternatives
+from rules.context.context import Context
+from rules.context.rule import Claim, cel_for_all_alternatives
+from rules.model.requests import list_alternatives
 
 MAX_TOLERATIONS: Final = 16
 """Of one request (DeviceTolerationsMaxLength); documented, but the API server does not check it."""

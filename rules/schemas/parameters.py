@@ -18,7 +18,7 @@ from kube.cel.quoting import quote
 from kube.errors import QuantityError
 from kube.names import GROUP
 from kube.quantity import Quantity
-from rules.naming import suggest_name
+from rules.model.naming import suggest_name
 
 ROOT: Final = FieldPath()
 

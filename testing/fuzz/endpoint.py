@@ -35,7 +35,7 @@ from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
 from process.durations import PositiveDuration
 from process.logs import LibraryLines
-from rules.context import Context
+from rules.context.context import Context
 from testing.fake_api_server import running
 from testing.fuzz.calls import Call
 from testing.fuzz.measures import HEARTBEAT_S, Cost, Heartbeat, Watch

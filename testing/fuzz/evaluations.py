@@ -18,8 +18,8 @@ from kube.api.meta import convert
 from kube.api.resource import Device, ResourceClaim, ResourceSlice
 from kube.errors import CelError
 from process.selectors.engine import MAX_LOSSES
-from rules.context import Context
-from rules.inventory import Inventory
+from rules.context.context import Context
+from rules.context.inventory import Inventory
 from sidecar.decision_maker import MAX_CPU_S as BRIDGE_CPU_S
 from sidecar.plan.decisions import find_nodes
 from testing.allocation.builders import DRIVER, claim, device, device_class, node, request, slice_of

@@ -14,7 +14,7 @@ from kube.api.core import Node
 from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from rules.context import Context
+from rules.context.context import Context
 from testing.builders import Document
 from testing.feasibility_cases import NODE_A, NODE_B, allocated_claim, example_request
 from testing.rule_cases import NAMESPACE, claim, template

@@ -17,7 +17,7 @@ from cli.inputs.translation_snapshot import build_snapshot
 from kube.manifests.reader import read_paths
 from kube.names import DEFAULT_SCHEDULER_NAME
 from quotas.scopes import Quota
-from rules.context import Context
+from rules.context.context import Context
 from testing.builders import (
     HAMI,
     NAMESPACE,

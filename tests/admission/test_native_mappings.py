@@ -9,7 +9,7 @@ from kube.api.extended_resources import extended_resources
 from kube.api.meta import ObjectMeta
 from kube.api.resource import CelSelector, DeviceClass, DeviceClassSpec, DeviceSelector
 from kube.cel.comparisons import drivers_named_by_class
-from rules.inventory import Inventory
+from rules.context.inventory import Inventory
 from testing.builders import (
     NVIDIA,
     Document,

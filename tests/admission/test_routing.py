@@ -12,7 +12,7 @@ from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
 from kube.jsonpatch import Operation, add
 from kube.names import SCHEDULER_NAME
-from rules.context import Context
+from rules.context.context import Context
 from testing.rule_cases import EXAMPLE, NVIDIA, device, exactly, resource_slice
 from testing.rule_contexts import GPUS, context, named_class
 

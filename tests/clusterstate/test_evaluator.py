@@ -33,8 +33,8 @@ from kube.cel.engine import SIMPLE_LENGTH
 from kube.cel.library import Environment
 from kube.cel.scope import STEPS_PER_LOOK, current_scope, require_wanted
 from process.selectors.engine import WorkerEngine
-from rules.context import Context
-from rules.engine import Target, validate
+from rules.context.context import Context
+from rules.engine.engine import Target, validate
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
 from testing.allocation.builders import (
     DRIVER,

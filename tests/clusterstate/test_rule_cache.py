@@ -19,7 +19,7 @@ from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnership
 from kube.api.policy import Scope
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from kube.names import DEFAULT_SCHEDULER_NAME
-from rules.engine import Target, validate
+from rules.engine.engine import Target, validate
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
 from testing.allocation.builders import (

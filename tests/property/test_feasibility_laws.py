@@ -18,12 +18,12 @@ from allocator.search.search import allocate
 from findings.finding import Code, Severity
 from kube.api.meta import ObjectMeta
 from kube.api.resource import ResourceClaim, ResourceSlice
-from rules.context import Context
-from rules.engine import Target, validate
+from rules.context.context import Context
+from rules.context.inventory import Inventory
+from rules.engine.engine import Target, validate
 from rules.feasibility.bounded_search import Feasibility
 from rules.feasibility.idle_cluster import IdleCluster
 from rules.feasibility.infeasibility import find_infeasibilities
-from rules.inventory import Inventory
 from testing.allocation.clusters import world
 from testing.feasibility_cases import BUSY, CLUSTER, WITH_CLAIMS
 from testing.oracle.ours import Objects

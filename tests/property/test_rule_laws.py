@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findings.finding import Severity
-from rules.context import Context
-from rules.engine import MAX_FINDINGS
-from rules.registry import RULES
-from rules.rule import KINDS, Category
+from rules.context.context import Context
+from rules.context.rule import KINDS, Category
+from rules.engine.engine import MAX_FINDINGS
+from rules.engine.registry import RULES
 from testing.rule_cases import (
     ALL,
     Document,

@@ -8,9 +8,9 @@ from kube.api.resource import DeviceClaim
 from kube.cel.comparisons import compared_drivers
 from kube.cel.library import Environment
 from kube.cel.scope import metered
-from rules.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
-from rules.context import Context
-from rules.requests import MAX_CHARACTERS
+from rules.context.claim_drivers import ClaimDrivers, drivers_of_claim, drivers_of_class
+from rules.context.context import Context
+from rules.model.requests import MAX_CHARACTERS
 from testing.rule_cases import EXAMPLE, NVIDIA, cel, device, exactly, resource_slice
 from testing.rule_contexts import GPUS, context, named_class
 

@@ -7,8 +7,8 @@ from findings.finding import Severity
 from kube.api.meta import ObjectMeta, OwnerReference, convert
 from kube.api.resource import ResourceClaim
 from kube.names import ENFORCEMENT_LABEL
-from rules.context import Context
-from rules.engine import MAX_FINDINGS, Target, validate
+from rules.context.context import Context
+from rules.engine.engine import MAX_FINDINGS, Target, validate
 from rules.objects.fields import MAX_ENTRIES
 from rules.objects.selectors import MAX_EXPRESSIONS
 from testing.rule_cases import (

@@ -11,7 +11,7 @@ from kube.api.resource import (
     DeviceSubRequest,
     ExactDeviceRequest,
 )
-from rules.requests import exceeds_compile_cost, list_selectors, truncate_claim
+from rules.model.requests import exceeds_compile_cost, list_selectors, truncate_claim
 
 SELECTOR = DeviceSelector(cel=CelSelector(expression="true"))
 

@@ -8,7 +8,7 @@ import pytest
 from allocator.model.scheduler_support import SchedulerSupport
 from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
-from rules.context import Context
+from rules.context.context import Context
 from testing.rule_cases import (
     EXAMPLE,
     NVIDIA,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kube.names import ENFORCEMENT_LABEL
-from rules.registry import RULES
-from rules.rule import Category, Rule
-from rules.validating_policies import documents
+from rules.context.rule import Category, Rule
+from rules.engine.registry import RULES
+from rules.engine.validating_policies import documents
 
 POLICIES = [document for document in documents() if document["kind"] == "ValidatingAdmissionPolicy"]
 BINDINGS = [

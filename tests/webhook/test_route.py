@@ -11,7 +11,7 @@ from admission.webhook_configuration import ROUTE_PATH
 from kube.api.meta import convert
 from kube.api.resource import DeviceClaim
 from kube.names import SCHEDULER_NAME
-from rules.context import Context
+from rules.context.context import Context
 from testing.builders import NAMESPACE, Document, admit, gpus, pod, translation_snapshot
 from testing.fake_api_server import until
 from testing.rule_cases import EXAMPLE, exactly

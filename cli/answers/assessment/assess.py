@@ -32,7 +32,7 @@ from kube.api.core import Node
 from kube.api.resource import DeviceClass
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL
-from rules.inventory import Inventory
+from rules.context.inventory import Inventory
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile

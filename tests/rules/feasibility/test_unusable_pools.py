@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from allocator.model.feature_gates import Features
-from rules.context import Context
+from rules.context.context import Context
 from testing.feasibility_cases import (
     EXACT,
     NODE_A,

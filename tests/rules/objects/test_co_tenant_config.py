@@ -12,7 +12,7 @@ from findings.finding import Code
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
 from kube.api.resource import DeviceClaim, ResourceClaim, ResourceSlice
-from rules.context import Context
+from rules.context.context import Context
 from testing.rule_cases import (
     NAMESPACE,
     NVIDIA,

@@ -8,7 +8,7 @@ import pytest
 from findings.finding import Finding
 from kube.names import ENFORCEMENT_LABEL
 from kube.quantity import Quantity
-from rules.context import Context
+from rules.context.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
 from testing.feasibility_cases import (

@@ -7,8 +7,8 @@ import pytest
 from allocator.model.feature_gates import features_of
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim, ResourceSlice
-from rules.context import Context
-from rules.engine import Target, validate
+from rules.context.context import Context
+from rules.engine.engine import Target, validate
 from testing import rule_cases as cases
 from testing.builders import Document
 

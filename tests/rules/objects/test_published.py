@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rules.context import Context
+from rules.context.context import Context
 from testing.rule_cases import (
     EXAMPLE,
     Document,

@@ -5,9 +5,9 @@ from typing import Final
 import pytest
 
 from allocator.model.feature_gates import Features, features_of
-from rules.context import Context
-from rules.registry import RULES
-from rules.rule import BUILT_IN_VALIDATION, Scope
+from rules.context.context import Context
+from rules.context.rule import BUILT_IN_VALIDATION, Scope
+from rules.engine.registry import RULES
 from testing.rule_cases import findings_of
 from testing.slice_cases import GATES, SLICES, SliceCase, recorded_verdicts
 

@@ -10,10 +10,10 @@ from allocator.model.scheduler_support import SchedulerSupport
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass
 from kube.names import SCHEDULER_NAME
+from rules.context.inventory import Inventory
 from rules.feasibility.enforcement import EnforcementSettings
 from rules.feasibility.high_water_mark import HighWaterMark
 from rules.feasibility.idle_cluster import IdleCluster
-from rules.inventory import Inventory
 
 NamespacedName = tuple[str, str]
 """Namespace and name."""

@@ -12,7 +12,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.names import ENFORCEMENT_LABEL
-from rules.context import Context
+from rules.context.context import Context
 from rules.feasibility.enforcement import Enforcement
 from rules.feasibility.high_water_mark import shortfall
 

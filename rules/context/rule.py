@@ -18,7 +18,7 @@ from kube.api.resource import (
     DeviceClass,
     ResourceSlice,
 )
-from rules.context import Context
+from rules.context.context import Context
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class CelRule(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         expression: True for a valid object. It may use the `variables` of its scope, which
-            `rules.validating_policies` defines.
+            `rules.engine.validating_policies` defines.
         message: The message where it is false.
     """
 

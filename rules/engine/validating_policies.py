@@ -18,8 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from kube.names import ENFORCEMENT_LABEL, GROUP, NAME
-from rules.registry import RULES
-from rules.rule import Category, CelRule, Rule, Scope
+from rules.context.rule import Category, CelRule, Rule, Scope
+from rules.engine.registry import RULES
 
 _API_VERSION: Final = "admissionregistration.k8s.io/v1"
 _CONTROLLERS: Final = ("system:kube-controller-manager", "system:kube-scheduler")

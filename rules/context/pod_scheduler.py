@@ -17,8 +17,8 @@ from kube.api.core import Pod
 from kube.api.resource import DeviceClaim
 from kube.cel.scope import AnswersPending
 from kube.names import DEFAULT_SCHEDULER_NAME
-from rules.claim_drivers import ClaimDrivers, drivers_of_claim
-from rules.context import Context
+from rules.context.claim_drivers import ClaimDrivers, drivers_of_claim
+from rules.context.context import Context
 
 MAX_CLAIMS: Final = 64
 """Claims of a pod that are inspected."""

@@ -6,6 +6,7 @@ table. A new file of rules is one line here.
 
 from typing import Any, Final
 
+from rules.context.rule import Rule
 from rules.objects import (
     claim,
     co_tenant_config,
@@ -22,7 +23,6 @@ from rules.objects import (
     strategy,
 )
 from rules.objects import compatibility_policy as compatibility
-from rules.rule import Rule
 
 RULES: Final[tuple[Rule[Any], ...]] = (
     *fields.RULES,

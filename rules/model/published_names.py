@@ -13,7 +13,7 @@ import msgspec
 from allocator.model.selectors import DeviceField
 from findings.text import quote_text
 from kube.api.resource import ResourceSlice
-from rules.naming import MAX_COMPARED, MAX_LISTED, list_names
+from rules.model.naming import MAX_COMPARED, MAX_LISTED, list_names
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 

@@ -18,11 +18,11 @@ from kube.api.policy import API_VERSION, DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from kube.api.translation_profile import DeviceTranslationProfile
 from kube.names import ENFORCEMENT_LABEL
-from rules.context import Context
+from rules.context.context import Context
+from rules.context.rule import Scope, Subject
+from rules.engine.registry import RULES
 from rules.feasibility.enforcement import NAMESPACE_WARNS, Enforcement
-from rules.registry import RULES
-from rules.requests import truncate_claim
-from rules.rule import Scope, Subject
+from rules.model.requests import truncate_claim
 
 VIEWS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
     ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,

@@ -28,8 +28,13 @@ from kube.cel.comparisons import compared_drivers
 from kube.cel.library import Environment
 from kube.cel.scope import AnswersPending, evaluating
 from kube.errors import CelError
-from rules.context import Context
-from rules.requests import MAX_CHARACTERS, Alternative, exceeds_compile_cost, list_alternatives
+from rules.context.context import Context
+from rules.model.requests import (
+    MAX_CHARACTERS,
+    Alternative,
+    exceeds_compile_cost,
+    list_alternatives,
+)
 
 MAX_EVALUATED: Final = MAX_REQUESTS * MAX_ALTERNATIVES
 """Requests and alternatives of one claim."""

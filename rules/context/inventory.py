@@ -16,7 +16,7 @@ from allocator.model.devices import DeviceId, PoolId, PublishedDevice, pool_of
 from allocator.model.selectors import SelectorChain, SelectorFailure
 from kube.api.resource import ResourceSlice
 from kube.cel.scope import AnswersPending
-from rules.published_names import PublishedNames, names_of_slices
+from rules.model.published_names import PublishedNames, names_of_slices
 
 MAX_CACHED: Final = 256
 """Chains of selectors whose answers are cached; beyond that the oldest is dropped."""

@@ -1,0 +1,1 @@
+"""Values that rules share: names, formats, requests and published names."""
