@@ -20,8 +20,8 @@ from bench.allocator_runs import build_cluster, seconds
 from bench.report import Result, below, informative
 from kube.api.resource import DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceSlice
 from process.garbage import exempt_caches
+from sidecar.model.protocol import MAX_NODES
 from sidecar.plan.decisions import ANSWER_LIMITS
-from sidecar.protocol import MAX_NODES
 from testing.allocation.builders import (
     allocated_claim,
     claim,

@@ -19,7 +19,7 @@ from clusterstate.kinds import Changes, Kind
 from kube.api.meta import convert
 from kube.api.resource import DeviceTaintRule, ResourceSlice
 from process.garbage import exempt_caches
-from sidecar.device_view import MAX_NODES, MAX_PART
+from sidecar.state.device_view import MAX_NODES, MAX_PART
 from testing.allocation.builders import device, slice_of
 from testing.oracle import ours, workloads
 from testing.oracle.ours import Objects

@@ -17,7 +17,7 @@ from e2e.drawbridge import ROOT, rendered
 from kube.names import CONFIGURATION, NAMESPACE
 from process.durations import PositiveDuration
 from process.settings import parse_settings
-from sidecar.settings import VARIABLES, Settings
+from sidecar.model.settings import VARIABLES, Settings
 from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES
 

@@ -25,7 +25,7 @@ from kube.names import (
     HOLDER_FENCE,
     NAMESPACE,
 )
-from sidecar.plan.writes import FINALIZER, SETTLED_ANNOTATION
+from sidecar.commit.writes import FINALIZER, SETTLED_ANNOTATION
 
 BRIDGE: Final = MANIFESTS.parent / "bridge"
 TEAM: Final = "team"

@@ -27,28 +27,28 @@ from process.garbage import exempt_caches
 from process.leader_election import Term, Work, run_while_leading
 from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from process.selectors.engine import WorkerEngine
-from sidecar.binder import Binder, BinderSettings
-from sidecar.explainer import Explainer
-from sidecar.gate_check import GateCheck
-from sidecar.held_back import HeldBackLimits
-from sidecar.metrics import SidecarMetrics
-from sidecar.ownership_reporter import OwnershipReporter
-from sidecar.plan.ledger import Step
-from sidecar.plan.undecided import UNDECIDED, read_undecided, write_undecided
-from sidecar.seen_claims import SeenClaims
-from sidecar.self_checks import (
+from sidecar.answers.seen_claims import SeenClaims
+from sidecar.answers.self_checks import (
     DecisionStuck,
     check_drift,
     measure_lag,
     watch_decisions,
     watch_scheduler,
 )
-from sidecar.server import SchedulerServer
-from sidecar.service import Service
-from sidecar.settings import VARIABLES, Settings
-from sidecar.state import ClusterState
-from sidecar.view_updates import ViewUpdater
-from sidecar.writer import LeaderWriter
+from sidecar.answers.server import SchedulerServer
+from sidecar.answers.service import Service
+from sidecar.answers.view_updates import ViewUpdater
+from sidecar.commit.ledger import Step
+from sidecar.model.settings import VARIABLES, Settings
+from sidecar.plan.undecided import UNDECIDED, read_undecided, write_undecided
+from sidecar.reports.explainer import Explainer
+from sidecar.reports.gate_check import GateCheck
+from sidecar.reports.metrics import SidecarMetrics
+from sidecar.reports.ownership_reporter import OwnershipReporter
+from sidecar.state.held_back import HeldBackLimits
+from sidecar.state.state import ClusterState
+from sidecar.writes.binder import Binder, BinderSettings
+from sidecar.writes.writer import LeaderWriter
 
 NOT_LEADING: Final = "this sidecar does not lead"
 FENCE_LAG_S: Final = 1.0

@@ -8,7 +8,7 @@ import yaml
 
 from kube.manifests.reader import read_paths
 from kube.names import DEFAULT_SCHEDULER_NAME, NAMESPACE, SCHEDULER_NAME
-from sidecar.settings import Settings
+from sidecar.model.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
 BRIDGE: Final = ROOT / "manifests" / "bridge"

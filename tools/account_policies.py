@@ -29,7 +29,7 @@ from kube.names import (
 )
 from process.certificates import TLS_TYPE
 from process.webhook_paths import KEY_PATTERN
-from sidecar.plan.writes import FINALIZER, SETTLED_ANNOTATION
+from sidecar.commit.writes import FINALIZER, SETTLED_ANNOTATION
 
 Document = Mapping[str, Any]
 

@@ -78,7 +78,7 @@ from process.connections import CloseReason
 from process.probes import METRICS_PATH, Readiness, probe_routes
 from process.settings import to_document
 from rules.engine.registry import RULES
-from sidecar.plan import rejections
+from sidecar.model import rejections
 from tools import ownership_crd, policy_crd, profile_crd
 from translation.record.record import TranslationRecord
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from process.settings import to_document
-from sidecar.plan.rejections import Code
+from sidecar.model.rejections import Code
 from tools import ownership_crd, policy_crd, profile_crd
 from tools.command_line import plain_markdown
 from tools.docstrings import member_rows, texts_below

@@ -50,8 +50,8 @@ from kube.api.urls import (
     RESOURCE_SLICES,
 )
 from kube.client.client import Client
-from sidecar.decision_maker import NEW, PLACE
-from sidecar.service import FIND_NODES
+from sidecar.answers.decision_maker import NEW, PLACE
+from sidecar.answers.service import FIND_NODES
 
 CLIENT_QPS: Final = 1000
 """Of each scheduler's and of the controller manager's client; twice as many in a burst."""

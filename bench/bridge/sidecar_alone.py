@@ -20,7 +20,7 @@ from bench.processes import fill, running_process, until_true
 from bench.report import Result, below
 from kube.api.urls import PODS, RESOURCE_CLAIMS
 from kube.manifests.dump import dump_yaml
-from sidecar.protocol import PREFIX
+from sidecar.model.protocol import PREFIX
 from testing.fake_api_server import FakeApiServer
 from testing.oracle import workloads
 from testing.oracle.draft import GPU

@@ -10,7 +10,7 @@ import (
 // Verdict says what the plugin does with a pod.
 type Verdict string
 
-// The verdicts; sidecar/protocol.py says what each means.
+// The verdicts; sidecar/model/protocol.py says what each means.
 const (
 	Skip          Verdict = "skip"
 	Fits          Verdict = "fits"

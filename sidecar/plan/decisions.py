@@ -20,7 +20,9 @@ from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, metered
-from sidecar.plan.binding import binding_rejection, binding_state
+from sidecar.commit.binding import binding_rejection, binding_state
+from sidecar.model.protocol import MAX_NODES, ScoredNode
+from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
 from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
 from sidecar.plan.placement import (
     NODE_STEPS,
@@ -34,10 +36,8 @@ from sidecar.plan.placement import (
     resolve,
 )
 from sidecar.plan.pod_claims import find_placeable_claims
-from sidecar.plan.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
-from sidecar.protocol import MAX_NODES, ScoredNode
 
 ANSWER_LIMITS: Final = Limits(nodes=128, searches=64, steps=2_000)
 """The cost of one part of an answer about a request that was not asked for before, some 20 ms."""

@@ -10,7 +10,7 @@ from allocator.pods.claims import allocation_of
 from allocator.pods.node_eligibility import is_for
 from kube.api.core import Node
 from kube.api.resource import ResourceClaim
-from sidecar.plan.binding import binding_state
+from sidecar.commit.binding import binding_state
 
 
 def limits_nodes(claim: ResourceClaim, nodes: Iterable[Node], *, cutoff: datetime) -> bool:

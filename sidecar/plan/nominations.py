@@ -11,11 +11,11 @@ from allocator.model.usage import Usage, without_claim
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
+from sidecar.commit.writes import consumers
+from sidecar.model.rejections import Rejection
 from sidecar.plan.placement import NODE_STEPS, Placement, place, with_placement
-from sidecar.plan.rejections import Rejection
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.writes import consumers
 
 RIVAL_STEPS: Final = 2_000
 """Steps of the search for the devices of a nominated pod, some 40 ms. Where that is not enough, none are

@@ -23,8 +23,8 @@ from kube.api.core import Node, Pod
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
 from kube.cel.scope import AnswersPending, BudgetSpent, evaluating, metered
 from kube.errors import FieldError
+from sidecar.model.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
 from sidecar.plan.pod_claims import find_placeable_claims
-from sidecar.plan.rejections import Code, Rejection, failed_rejection, unresolvable, unschedulable
 from sidecar.plan.snapshot import Snapshot
 
 NODE_STEPS: Final = 20_000

@@ -12,9 +12,9 @@ from allocator.pods.extended_resource_claim import mapped_resources
 from clusterstate.parameter_bounds import MAX_PARAMETER_VALUES, has_dropped_parameters
 from kube.api.core import Pod, PodResourceClaim
 from kube.api.resource import ResourceClaim
-from sidecar.plan.rejections import Code, Rejection, unresolvable
+from sidecar.commit.writes import MAX_CONSUMERS, consumers, is_reserved_for
+from sidecar.model.rejections import Code, Rejection, unresolvable
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.writes import MAX_CONSUMERS, consumers, is_reserved_for
 
 NO_CLAIMS: Final = PodClaims()
 

@@ -11,6 +11,8 @@ from allocator.model.devices import PoolId
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
+from sidecar.commit.writes import consumers
+from sidecar.model.rejections import Rejection
 from sidecar.plan.nominations import (
     by_importance,
     ending_claims,
@@ -23,10 +25,8 @@ from sidecar.plan.nominations import (
 )
 from sidecar.plan.placement import Placement, place
 from sidecar.plan.pod_claims import find_placeable_claims
-from sidecar.plan.rejections import Rejection
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
-from sidecar.plan.writes import consumers
 
 FILTER_STEPS: Final = 2_000
 """Steps of one answer in a dry run, some 40 ms: 16 that come at once wait for each other for 0.3 to 1 s,

@@ -12,7 +12,7 @@ from allocator.strategies import registry
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
-from sidecar.plan.binding import NEVER
+from sidecar.commit.binding import NEVER
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -5,10 +5,10 @@ from typing import Final
 
 from allocator.pods.claims import Name
 from kube.api.core import Pod
+from sidecar.model.protocol import Verdict
+from sidecar.model.rejections import Rejection
 from sidecar.plan.decisions import Fits, NoDevicesNeeded
-from sidecar.plan.rejections import Rejection
 from sidecar.plan.waking import WaitingPod
-from sidecar.protocol import Verdict
 
 WAKE_AGAIN_S: Final = 30.0
 """After which a pod that was woken, and not tried since, may be woken again."""

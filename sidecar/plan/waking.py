@@ -16,12 +16,12 @@ from allocator.pods.claims import Name, claim_name
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.cel.scope import evaluating, metered
+from sidecar.model.protocol import Verdict
+from sidecar.model.rejections import Rejection
 from sidecar.plan.decisions import Fits, NoDevicesNeeded, find_nodes
 from sidecar.plan.placement import Placement, choose_strategy, place, with_placement
 from sidecar.plan.pod_claims import find_placeable_claims
-from sidecar.plan.rejections import Rejection
 from sidecar.plan.snapshot import Snapshot
-from sidecar.protocol import Verdict
 
 MAX_WOKEN: Final = 64
 """Pods in one answer; each costs a search on one node."""

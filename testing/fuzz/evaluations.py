@@ -20,7 +20,7 @@ from kube.errors import CelError
 from process.selectors.engine import MAX_LOSSES
 from rules.context.context import Context
 from rules.context.inventory import Inventory
-from sidecar.decision_maker import MAX_CPU_S as BRIDGE_CPU_S
+from sidecar.answers.decision_maker import MAX_CPU_S as BRIDGE_CPU_S
 from sidecar.plan.decisions import find_nodes
 from testing.allocation.builders import DRIVER, claim, device, device_class, node, request, slice_of
 from testing.fuzz.evaluating import Evaluation, costliest_turn_s, lose_workers

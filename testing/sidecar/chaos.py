@@ -44,12 +44,12 @@ from kube.api.resource import (
 from kube.api.versions import version_number
 from kube.runtime import leader
 from kube.runtime.leader import Lease, LeaseSpec
-from sidecar.plan import ledger, steps
-from sidecar.plan.ledger import Hold, Step
-from sidecar.plan.pending_writes import PendingWrites, version_of
-from sidecar.plan.steps import ClaimWrite, Kind
-from sidecar.plan.unsettled import UnsettledWrites
-from sidecar.plan.writes import FINALIZER, Outcome, consumers, is_reserved_for
+from sidecar.commit import ledger, steps
+from sidecar.commit.ledger import Hold, Step
+from sidecar.commit.pending_writes import PendingWrites, version_of
+from sidecar.commit.steps import ClaimWrite, Kind
+from sidecar.commit.unsettled import UnsettledWrites
+from sidecar.commit.writes import FINALIZER, Outcome, consumers, is_reserved_for
 
 CLAIMS: Final = 3
 DEVICES: Final = 1

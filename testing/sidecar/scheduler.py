@@ -24,18 +24,18 @@ from kube.api.urls import (
     Resource,
 )
 from process.selectors.engine import WorkerEngine
-from sidecar.binder import Binder, BinderSettings
-from sidecar.explainer import ACTION, Explainer
-from sidecar.held_back import HeldBackLimits
-from sidecar.metrics import SidecarMetrics
-from sidecar.ownership_reporter import OwnershipReporter
-from sidecar.seen_claims import SeenClaims
-from sidecar.server import SchedulerServer
-from sidecar.service import Service
-from sidecar.settings import SidecarSettings
-from sidecar.state import ClusterState
-from sidecar.view_updates import ViewUpdater
-from sidecar.writer import LeaderWriter
+from sidecar.answers.seen_claims import SeenClaims
+from sidecar.answers.server import SchedulerServer
+from sidecar.answers.service import Service
+from sidecar.answers.view_updates import ViewUpdater
+from sidecar.model.settings import SidecarSettings
+from sidecar.reports.explainer import ACTION, Explainer
+from sidecar.reports.metrics import SidecarMetrics
+from sidecar.reports.ownership_reporter import OwnershipReporter
+from sidecar.state.held_back import HeldBackLimits
+from sidecar.state.state import ClusterState
+from sidecar.writes.binder import Binder, BinderSettings
+from sidecar.writes.writer import LeaderWriter
 from testing.allocation.builders import (
     DRIVER,
     claim,

@@ -18,8 +18,8 @@ from kube.api.resource import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from sidecar.consumers import ConsumerIndex
 from sidecar.plan.snapshot import Snapshot
+from sidecar.state.consumers import ConsumerIndex
 from testing.allocation.builders import (
     DRIVER,
     claim,

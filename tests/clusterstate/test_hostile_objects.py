@@ -10,7 +10,7 @@ import pytest
 
 from clusterstate import projections, translation_projections
 from observer import pods
-from sidecar import projections as sidecar_projections
+from sidecar.state import projections as sidecar_projections
 from testing.builders import Document
 from testing.hostile_objects import cluster_objects, namespaced_objects, ownership
 

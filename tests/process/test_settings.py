@@ -10,7 +10,7 @@ import controllers.certificates.settings
 import controllers.settings
 import driver.settings
 import observer.settings
-import sidecar.settings
+import sidecar.model.settings
 import webhook.settings
 from controllers.settings import Settings as ControllersSettings
 from kube.errors import ConfigError
@@ -26,8 +26,8 @@ from process.settings import (
     to_document,
 )
 from process.translation import TranslationSettings
-from sidecar.settings import MAX_SOCKET_PATH
-from sidecar.settings import Settings as SidecarProcessSettings
+from sidecar.model.settings import MAX_SOCKET_PATH
+from sidecar.model.settings import Settings as SidecarProcessSettings
 from translation.cluster.snapshot import DEFAULT_PROFILES, TranslationOptions
 from webhook.settings import VARIABLES, Settings, WebhookSettings
 
@@ -204,7 +204,7 @@ PROCESSES = (
     controllers.settings,
     controllers.certificates.settings,
     observer.settings,
-    sidecar.settings,
+    sidecar.model.settings,
     driver.settings,
 )
 

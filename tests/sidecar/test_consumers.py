@@ -5,7 +5,7 @@ from typing import Any
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim
-from sidecar.consumers import ConsumerIndex
+from sidecar.state.consumers import ConsumerIndex
 
 GPU = ("default", "gpu")
 

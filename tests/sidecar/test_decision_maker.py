@@ -13,8 +13,8 @@ from clusterstate.kinds import Kind
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.cel.scope import STEPS_PER_LOOK, current_scope
-from sidecar import decision_maker
-from sidecar.decision_maker import (
+from sidecar.answers import decision_maker
+from sidecar.answers.decision_maker import (
     MAX_PLACED,
     NEW,
     NO_TIME,
@@ -23,11 +23,11 @@ from sidecar.decision_maker import (
     DecisionMaker,
     ReservedPod,
 )
-from sidecar.metrics import SidecarMetrics
+from sidecar.model.protocol import Reservation
+from sidecar.model.rejections import Rejection
 from sidecar.plan.placement import Placement
-from sidecar.plan.rejections import Rejection
 from sidecar.plan.snapshot import Snapshot
-from sidecar.protocol import Reservation
+from sidecar.reports.metrics import SidecarMetrics
 from testing.allocation.builders import node
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import (

@@ -7,7 +7,7 @@ import pytest
 from kube.api.core import Pod
 from kube.api.meta import convert
 from process.turns import REST
-from sidecar.decision_turns import (
+from sidecar.answers.decision_turns import (
     AGAIN_S,
     GIVEN_UP,
     LAST,

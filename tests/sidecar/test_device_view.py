@@ -10,8 +10,8 @@ from allocator.model.feature_gates import Features
 from allocator.pods.claims import Name
 from clusterstate.kinds import Kind
 from kube.api.resource import ResourceSlice
-from sidecar.device_view import DeviceView, NextView
-from sidecar.view_updates import build
+from sidecar.answers.view_updates import build
+from sidecar.state.device_view import DeviceView, NextView
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
@@ -101,13 +101,13 @@ def vanish(made: Viewed) -> None:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.device_view.MAX_PART", 1)
+    monkeypatch.setattr("sidecar.state.device_view.MAX_PART", 1)
 
 
 @pytest.fixture
 def many_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a pool that all nodes see be one that many nodes see."""
-    monkeypatch.setattr("sidecar.device_view.MAX_NODES", len(NODES) - 1)
+    monkeypatch.setattr("sidecar.state.device_view.MAX_NODES", len(NODES) - 1)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -217,7 +217,7 @@ async def test_a_view_is_in_force_with_all_changes_that_came_while_it_was_built(
 async def test_a_policy_counts_with_the_view_that_is_built_for_a_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sidecar.device_view.MAX_QUICK_BUILD", 0)
+    monkeypatch.setattr("sidecar.state.device_view.MAX_QUICK_BUILD", 0)
     made, next_view = viewed_beside_next()
     made.put(Kind.POLICY, "policy", policy())
     assert made.answer().options.policies == ()

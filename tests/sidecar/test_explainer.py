@@ -9,9 +9,9 @@ from kube.api.core import Pod
 from kube.api.events import Event
 from kube.api.meta import convert
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, EVENTS
-from sidecar.explainer import ACTION, Explainer
-from sidecar.plan.rejections import Code, failed_rejection, unresolvable, unschedulable
-from sidecar.settings import SidecarSettings
+from sidecar.model.rejections import Code, failed_rejection, unresolvable, unschedulable
+from sidecar.model.settings import SidecarSettings
+from sidecar.reports.explainer import ACTION, Explainer
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (

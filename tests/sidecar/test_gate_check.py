@@ -7,7 +7,7 @@ import pytest
 
 from allocator.model.feature_gates import Features
 from kube.errors import Forbidden, KubeError, NotFound
-from sidecar.gate_check import DIFFERING_S, PERIOD_S, REFUSED_S, RETRY_S, GateCheck
+from sidecar.reports.gate_check import DIFFERING_S, PERIOD_S, REFUSED_S, RETRY_S, GateCheck
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import FakeScheduler, publish, sidecar_beside
 

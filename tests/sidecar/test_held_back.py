@@ -15,9 +15,9 @@ from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.resource import DeviceRequestAllocationResult
 from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.names import IN_USE_TAINT
-from sidecar.held_back import HeldBackDevices, HeldBackLimits
-from sidecar.plan.held_back import without_counted
-from sidecar.settings import SidecarSettings
+from sidecar.model.settings import SidecarSettings
+from sidecar.ownership.held_back import without_counted
+from sidecar.state.held_back import HeldBackDevices, HeldBackLimits
 from testing.allocation.builders import DRIVER, allocated_claim, claim, request, result
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until

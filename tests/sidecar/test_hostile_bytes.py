@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.server import MAX_REQUEST_BYTES
+from sidecar.answers.server import MAX_REQUEST_BYTES
 from testing.fake_api_server import FakeApiServer
 from testing.malformed_http import MALFORMED, Malformed
 from testing.sidecar.scheduler import (

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kube.api.urls import RESOURCE_CLAIMS
-from sidecar.projections import project_claim
+from sidecar.state.projections import project_claim
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import (

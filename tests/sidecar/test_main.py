@@ -24,9 +24,9 @@ from process.durations import PositiveDuration
 from process.leader_election import Term, Work
 from process.selectors.engine import WorkerEngine
 from sidecar.__main__ import FENCE_LAG_S, WAITING_FOR_WRITES, LeaderSession, Parts, begin, serve
-from sidecar.metrics import SidecarMetrics
-from sidecar.plan.held_back import as_claim
-from sidecar.settings import Settings, SidecarSettings
+from sidecar.model.settings import Settings, SidecarSettings
+from sidecar.ownership.held_back import as_claim
+from sidecar.reports.metrics import SidecarMetrics
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,

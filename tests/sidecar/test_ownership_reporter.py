@@ -14,7 +14,7 @@ from kube.api.urls import (
 from kube.client.client import PatchType
 from kube.errors import Conflict
 from kube.names import FENCE, HOLDER_FENCE
-from sidecar.settings import SidecarSettings
+from sidecar.model.settings import SidecarSettings
 from testing.allocation.builders import DRIVER
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from kube.runtime.leader import LeaseLost
-from sidecar.self_checks import FIRST_CALL, SILENCE_PERIOD_S, watch_scheduler
+from sidecar.answers.self_checks import FIRST_CALL, SILENCE_PERIOD_S, watch_scheduler
 
 TIMEOUT_S = 5 * SILENCE_PERIOD_S
 

@@ -18,11 +18,11 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from sidecar.commit.ledger import Step
+from sidecar.model.settings import SidecarSettings
+from sidecar.ownership.held_back import as_claim
 from sidecar.plan import preemption
-from sidecar.plan.held_back import as_claim
-from sidecar.plan.ledger import Step
 from sidecar.plan.preemption import FILTER_STEPS
-from sidecar.settings import SidecarSettings
 from testing.allocation.builders import node
 from testing.builders import Document
 from testing.fake_api_server import Call, FakeApiServer, until

@@ -8,8 +8,8 @@ import pytest
 from allocator.model.feature_gates import Features
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES
 from kube.runtime.informers import InformerFactory
-from sidecar.held_back import HeldBackLimits
-from sidecar.state import ClusterState
+from sidecar.state.held_back import HeldBackLimits
+from sidecar.state.state import ClusterState
 from testing.fake_api_server import Call, FakeApiServer, quick_informers, running, until
 from testing.sidecar.scheduler import publish
 

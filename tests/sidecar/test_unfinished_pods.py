@@ -14,11 +14,11 @@ from kube.api.urls import PODS, RESOURCE_CLAIMS
 from kube.cel.engine import SIMPLE_LENGTH
 from kube.cel.scope import current_scope
 from process.selectors.engine import WorkerEngine
-from sidecar import decision_maker
-from sidecar import service as services
-from sidecar.decision_turns import ABANDONED, AGAIN_S, LATE_S, STUCK_S
+from sidecar.answers import decision_maker
+from sidecar.answers import service as services
+from sidecar.answers.decision_turns import ABANDONED, AGAIN_S, LATE_S, STUCK_S
+from sidecar.answers.self_checks import DecisionStuck, watch_decisions
 from sidecar.plan.decisions import EVALUATING, find_nodes
-from sidecar.self_checks import DecisionStuck, watch_decisions
 from testing.allocation.builders import claim, request
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, until

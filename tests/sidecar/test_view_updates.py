@@ -18,10 +18,10 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from sidecar.held_back import HeldBackLimits
-from sidecar.plan.drift import differs
+from sidecar.ownership.drift import differs
 from sidecar.plan.snapshot import Snapshot
-from sidecar.state import ClusterState
+from sidecar.state.held_back import HeldBackLimits
+from sidecar.state.state import ClusterState
 from testing.allocation.builders import DRIVER, devices, policy, slice_of
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.sidecar.scheduler import (
@@ -97,7 +97,7 @@ def is_counted(snapshot: Snapshot) -> bool:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every cluster count as large."""
-    monkeypatch.setattr("sidecar.device_view.MAX_QUICK_BUILD", 0)
+    monkeypatch.setattr("sidecar.state.device_view.MAX_QUICK_BUILD", 0)
 
 
 @pytest.mark.usefixtures("large")
@@ -190,7 +190,7 @@ async def test_the_view_of_a_small_cluster_is_built_for_the_next_answer() -> Non
 
 
 async def test_a_part_that_is_applied_is_a_new_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.device_view.MAX_PART", 2)
+    monkeypatch.setattr("sidecar.state.device_view.MAX_PART", 2)
     async with followed("node-1") as made:
         publish(made.server, "node-2", "node-3")
         await until(lambda: len(made.state.slices) == 3 and len(made.state.nodes) == 3)
@@ -209,7 +209,7 @@ async def test_a_part_that_is_applied_is_a_new_version(monkeypatch: pytest.Monke
 async def test_all_changes_are_applied_without_a_call(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sidecar.device_view.MAX_PART", 2)
+    monkeypatch.setattr("sidecar.state.device_view.MAX_PART", 2)
     names = [f"node-{number}" for number in range(10)]
     async with FakeApiServer() as server:
         publish(server, "node-0")
@@ -234,7 +234,7 @@ async def test_all_changes_are_applied_without_a_call(
 async def test_a_pool_that_many_nodes_see_is_in_force_without_a_call(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sidecar.device_view.MAX_NODES", 1)
+    monkeypatch.setattr("sidecar.state.device_view.MAX_NODES", 1)
     async with FakeApiServer() as server:
         publish(server, "node-0", "node-1", per_node=0)
         put_claim(server, "gpu-a")

@@ -10,8 +10,8 @@ from kube.api.meta import ObjectMeta
 from kube.api.resource import ResourceClaim
 from kube.api.urls import ALLOCATOR_OWNERSHIPS
 from kube.errors import KubeError
-from sidecar.plan.writes import Outcome, outcome_of
-from sidecar.writer import LeaderWriter
+from sidecar.commit.writes import Outcome, outcome_of
+from sidecar.writes.writer import LeaderWriter
 from testing.fake_api_server import FakeApiServer, until
 from testing.sidecar.scheduler import put_claim
 

@@ -8,9 +8,9 @@ import pytest
 from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
 from kube.api.resource import ResourceClaim
-from sidecar.plan.binding import Binding, binding_rejection, binding_state
+from sidecar.commit.binding import Binding, binding_rejection, binding_state
+from sidecar.model.rejections import Code
 from sidecar.plan.node_limits import limits_nodes
-from sidecar.plan.rejections import Code
 
 ALLOCATED_AT = datetime(2026, 11, 21, tzinfo=UTC)
 DEVICE = {"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}

@@ -19,6 +19,8 @@ from process.selectors import worker as workers
 from process.selectors.answers import AnswerStore, digest
 from process.selectors.deferring import DeferringEngine, Demand
 from process.selectors.protocol import Compiled, Question, Verdicts
+from sidecar.model.protocol import MAX_NODES, Verdict
+from sidecar.model.rejections import Code, Rejection, unfinished
 from sidecar.plan import decisions
 from sidecar.plan.decisions import (
     ENOUGH_NODES,
@@ -30,9 +32,7 @@ from sidecar.plan.decisions import (
     find_nodes,
 )
 from sidecar.plan.placement import Placement, place, with_allocation
-from sidecar.plan.rejections import Code, Rejection, unfinished
 from sidecar.plan.snapshot import Snapshot
-from sidecar.protocol import MAX_NODES, Verdict
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,

@@ -5,7 +5,7 @@ import pytest
 from allocator.model.feature_gates import Features
 from allocator.model.usage import gather_usage
 from kube.api.resource import ResourceClaim
-from sidecar.plan.drift import differs
+from sidecar.ownership.drift import differs
 from testing.allocation.builders import allocated_claim, result
 
 

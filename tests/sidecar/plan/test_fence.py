@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from admission.fence import OPEN_PATCH, fence_documents
-from sidecar.plan.fence import Binding, FenceState, Parameter, Part, Policy, fence_of
-from sidecar.projections import project_fence_binding, project_fence_policy
+from sidecar.ownership.fence import Binding, FenceState, Parameter, Part, Policy, fence_of
+from sidecar.state.projections import project_fence_binding, project_fence_policy
 
 GPU = "gpu.nvidia.com"
 NIC = "dra.net"

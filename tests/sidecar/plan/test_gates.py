@@ -2,7 +2,7 @@
 
 from allocator.model.feature_gates import Features
 from allocator.model.gate_metrics import parse_gates
-from sidecar.plan.gates import compare_gates
+from sidecar.ownership.gates import compare_gates
 
 METRICS = """\
 # HELP kubernetes_feature_enabled [BETA] This metric records the data about the stage of a feature.

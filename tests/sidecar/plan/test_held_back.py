@@ -10,9 +10,9 @@ from kube.api.core import Node, NodeSpec, Taint
 from kube.api.meta import ObjectMeta
 from kube.api.ownership import MAX_HELD_BACK, AllocatorOwnership, HeldBackClaim, HeldBackDevice
 from kube.api.resource import CounterSet, DeviceCounterConsumption, ResourceSlice
-from sidecar.plan.fence import Fence, FenceState
-from sidecar.plan.held_back import count_devices, exhausted_namespaces
-from sidecar.plan.ownership_status import Report, ownership_status
+from sidecar.ownership.fence import Fence, FenceState
+from sidecar.ownership.held_back import count_devices, exhausted_namespaces
+from sidecar.ownership.ownership_status import Report, ownership_status
 from testing.allocation.builders import DRIVER, device, devices, slice_of
 
 PARTITION = DeviceCounterConsumption(counter_set="card", counters={})

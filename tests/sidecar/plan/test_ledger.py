@@ -2,7 +2,7 @@
 
 from kube.api.meta import ObjectMeta
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
-from sidecar.plan.ledger import (
+from sidecar.commit.ledger import (
     Hold,
     Step,
     begin,

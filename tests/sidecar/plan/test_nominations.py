@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from sidecar.model.protocol import MAX_NODES, Verdict
+from sidecar.model.rejections import Code, Rejection
 from sidecar.plan import decisions, nominations
 from sidecar.plan.decisions import Fits, find_nodes
 from sidecar.plan.nominations import place_beside_rivals
 from sidecar.plan.placement import Placement
-from sidecar.plan.rejections import Code, Rejection
-from sidecar.protocol import MAX_NODES, Verdict
 from testing.allocation.builders import (
     allocated_claim,
     claim,

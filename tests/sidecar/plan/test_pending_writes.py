@@ -2,8 +2,8 @@
 
 import pytest
 
-from sidecar.plan.pending_writes import MAX_IN_DOUBT, DecidedOn, PendingWrites
-from sidecar.plan.writes import Outcome
+from sidecar.commit.pending_writes import MAX_IN_DOUBT, DecidedOn, PendingWrites
+from sidecar.commit.writes import Outcome
 
 MADE = None
 NAME = ("team", "claim")

@@ -3,9 +3,9 @@
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import ResourceClaim
+from sidecar.commit.writes import MAX_CONSUMERS
+from sidecar.model.rejections import Code, Rejection
 from sidecar.plan.pod_claims import find_claims
-from sidecar.plan.rejections import Code, Rejection
-from sidecar.plan.writes import MAX_CONSUMERS
 
 POD = convert(
     {

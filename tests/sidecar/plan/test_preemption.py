@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
+from sidecar.model.protocol import Verdict
+from sidecar.model.rejections import Code, Rejection
 from sidecar.plan import preemption
 from sidecar.plan.decisions import find_nodes
 from sidecar.plan.placement import NODE_STEPS, Placement, place
@@ -18,9 +20,7 @@ from sidecar.plan.preemption import (
     awaited_claims,
     fits_with,
 )
-from sidecar.plan.rejections import Code, Rejection
 from sidecar.plan.snapshot import Snapshot
-from sidecar.protocol import Verdict
 from testing.allocation.builders import (
     allocated_claim,
     claim,

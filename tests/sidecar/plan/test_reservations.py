@@ -2,8 +2,8 @@
 
 import itertools
 
-from sidecar.plan.reservations import Reservations, accept, finish, greet
-from sidecar.protocol import HelloRequest, Request, Reservation
+from sidecar.model.protocol import HelloRequest, Request, Reservation
+from sidecar.model.reservations import Reservations, accept, finish, greet
 
 
 def reservation(number: int, pod: str = "", node: str = "node-1") -> Reservation:

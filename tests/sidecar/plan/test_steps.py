@@ -8,9 +8,8 @@ from kube.api.core import Node
 from kube.api.meta import ObjectMeta, convert
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from kube.errors import KubeError
-from sidecar.plan.ledger import Hold, Step
-from sidecar.plan.rejections import Code, Rejection
-from sidecar.plan.steps import (
+from sidecar.commit.ledger import Hold, Step
+from sidecar.commit.steps import (
     ClaimWrite,
     Kind,
     after,
@@ -20,7 +19,8 @@ from sidecar.plan.steps import (
     next_settle_step,
     patch_of,
 )
-from sidecar.plan.writes import FINALIZER, Outcome, outcome_of
+from sidecar.commit.writes import FINALIZER, Outcome, outcome_of
+from sidecar.model.rejections import Code, Rejection
 
 NODE = Node(metadata=ObjectMeta(name="node-1"))
 POD = ResourceClaimConsumerReference(resource="pods", name="a", uid="uid-a")

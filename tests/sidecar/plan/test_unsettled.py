@@ -5,9 +5,9 @@ import pytest
 from allocator.pods.claims import claim_name
 from kube.api.meta import ObjectMeta
 from kube.api.resource import ResourceClaim
-from sidecar.plan.steps import ClaimWrite, Kind
-from sidecar.plan.unsettled import UnsettledWrites
-from sidecar.plan.writes import Outcome
+from sidecar.commit.steps import ClaimWrite, Kind
+from sidecar.commit.unsettled import UnsettledWrites
+from sidecar.commit.writes import Outcome
 
 
 def claim(version: str, *, name: str = "gpu", uid: str = "claim") -> ResourceClaim:

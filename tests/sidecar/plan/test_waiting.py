@@ -3,7 +3,7 @@
 from kube.api.core import Pod
 from kube.api.meta import ObjectMeta
 from sidecar.plan.waiting import WaitingPods
-from sidecar.projections import project_pod
+from sidecar.state.projections import project_pod
 
 
 def created(name: str, time: str) -> Pod:

@@ -1,0 +1,361 @@
+"""Makes decisions, one after the other: quick ones on the event loop, all others on a thread.
+
+During a decision on a thread the event loop goes on renewing the Lease and reading watches. A hop to a
+thread and back costs more than most decisions, so a decision is made on the event loop where those
+about the same requests were quick before. One that takes long there after all delays the event loop once.
+
+A decision waits for nothing. What it needs of the worker that evaluates selectors is in its attempt
+afterwards.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeVar
+
+from allocator.cluster.canonical_requests import encode_requests
+from allocator.cluster.verdict_cache import SearchCosts
+from allocator.pods.claims import claim_name
+from clusterstate.kinds import Kind
+from kube.api.core import Pod
+from kube.cel.scope import AnswerInterrupted, Meter, evaluating
+from kube.collections.least_recently_used import LeastRecentlyUsed
+from process.selectors.deferring import DeferringEngine
+from process.selectors.engine import WorkerEngine
+from sidecar.model.protocol import Request, Reservation
+from sidecar.model.rejections import Code, Rejection, failed_rejection
+from sidecar.plan.nominations import place_beside_rivals
+from sidecar.plan.placement import Placement, with_allocation
+from sidecar.plan.pod_claims import claim_names
+from sidecar.plan.snapshot import Snapshot
+from sidecar.reports.metrics import SidecarMetrics
+from sidecar.state.state import ClusterState
+
+PLACE: Final = "place"
+NEW: Final = "_new"
+"""After the kind of a decision about requests that are not among the remembered ones, which takes longer."""
+QUICK_S: Final = 0.005
+"""Time of a quick decision, with the changes that are applied for it."""
+QUICK_AGAIN: Final = 16
+"""Quick decisions after a long one about the same requests, until they are made on the event loop again:
+whoever writes pods chooses which decisions are long."""
+MAX_CPU_S: Final = 0.5
+"""CPU time of a decision, whatever its steps are, and of the choice of a reserved pod's devices."""
+MAX_DECISION_S: Final = 3.0
+"""Time of a decision, however slow the machine is."""
+ANSWER_S: Final = 0.1
+"""Time for an answer to reach the plugin."""
+MAX_PLACED: Final = 8
+"""Reserved pods whose devices are chosen with a quick decision."""
+MAX_REMEMBERED: Final = 4096
+"""Requests of which is known whether decisions about them are quick."""
+
+NO_TIME: Final = failed_rejection(
+    Code.BUDGET_EXHAUSTED,
+    "the call ended before the devices of the reserved pod were chosen; it is tried again",
+)
+
+T = TypeVar("T")
+
+
+class Attempt(NamedTuple):
+    """One attempt to decide about a pod.
+
+    Attributes:
+        pod: The pod; None for a decision about all of them.
+        engine: Takes note of what has to be evaluated first; None evaluates everything in place.
+        deadline_s: When nobody waits for the decision any more, by the clock.
+        keeps_verdicts: There was no answer about the pod yet, so that what was evaluated is kept.
+    """
+
+    pod: Pod | None
+    engine: DeferringEngine | None
+    deadline_s: float = math.inf
+    keeps_verdicts: bool = False
+
+    @property
+    def tenant(self) -> str:
+        """The namespace that the decision is made for; empty for all."""
+        return "" if self.pod is None else self.pod.metadata.namespace
+
+    @property
+    def question(self) -> str | None:
+        """The unfinished question that verdicts are kept for; None if there is none."""
+        return self.pod.metadata.uid if self.pod is not None and self.keeps_verdicts else None
+
+
+class ReservedPod(NamedTuple):
+    """A pod and the node that the scheduler reserved for it."""
+
+    reservation: Reservation
+    pod: Pod
+
+
+class UnderWay(NamedTuple):
+    """A decision that has begun.
+
+    Attributes:
+        uid: Of the pod that it is about; empty for all.
+        ends_s: When it has to have ended, by the clock.
+    """
+
+    uid: str
+    ends_s: float
+
+
+class DecisionMaker:
+    """Makes decisions on the cluster as it is; the caller sees to it that it is one at a time.
+
+    Attributes:
+        under_way: The decision that has begun and not ended; None without one.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        metrics: SidecarMetrics,
+        engine: WorkerEngine | None,
+        *,
+        on_decision: Callable[[Pod, float], None] = lambda _pod, _took_s: None,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Begin without a decision.
+
+        Args:
+            engine: Evaluates selectors; None evaluates them in place.
+            on_decision: Called on the event loop after each decision about a pod, with the seconds that
+                it took.
+            clock: Monotonic seconds.
+            cpu_clock: CPU seconds of the thread.
+        """
+        self.under_way: UnderWay | None = None
+        self._on_decision = on_decision
+        self._decided: list[tuple[Pod, float]] = []
+        self._state = state
+        self._metrics = metrics
+        self._engine = engine
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        # How many quick decisions are missing, by hash of the requests; a collision costs time, and
+        # changes no decision.
+        self._missing_quick = LeastRecentlyUsed[int, int](MAX_REMEMBERED)
+
+    def deadline_s(self, request: Request) -> float:
+        """Return when the plugin waits for the answer to a request no more, by the clock."""
+        wait_s = request.deadline_millis / 1000 or MAX_DECISION_S
+        return self._clock() + max(0.0, wait_s - ANSWER_S)
+
+    def overdue_pod(self, by_s: float) -> str | None:
+        """Return the UID of the pod whose decision should have ended so many seconds ago.
+
+        Returns:
+            Empty for a decision about all pods; None without such a decision.
+        """
+        under_way = self.under_way
+        if under_way is None or self._clock() < under_way.ends_s + by_s:
+            return None
+        return under_way.uid
+
+    def attempt(
+        self,
+        pod: Pod | None = None,
+        *,
+        deadline_s: float = math.inf,
+        keeps_verdicts: bool = False,
+    ) -> Attempt:
+        """Return a new attempt to decide about a pod, or about all of them."""
+        engine = None if self._engine is None else self._engine.deferring()
+        return Attempt(pod, engine, deadline_s, keeps_verdicts)
+
+    async def decide(
+        self, kind: str, decide: Callable[[Snapshot], T], attempt: Attempt | None = None
+    ) -> T:
+        """Make a decision on a thread.
+
+        Args:
+            kind: As in metrics; empty for one that is not measured.
+            attempt: For whom, and until when; None for a decision about all pods.
+
+        Raises:
+            AnswerInterrupted: It was not made, for the reason that the class of the error says.
+        """
+        circumstances = self._circumstances(attempt or self.attempt())
+
+        def measured(snapshot: Snapshot) -> T:
+            with self._measured(kind), circumstances:
+                return decide(snapshot)
+
+        return await self._run(measured)
+
+    async def place(
+        self,
+        reserved_pods: Sequence[ReservedPod],
+        on_placement: Callable[[ReservedPod, Placement | Rejection], None],
+        deadline_s: float,
+    ) -> None:
+        """Choose the devices of reserved pods, each on what those before it leave.
+
+        Args:
+            deadline_s: When nobody waits any more, by the clock.
+        """
+        if reserved_pods:
+            await self.place_and_decide(
+                reserved_pods,
+                on_placement,
+                "",
+                lambda _snapshot: None,
+                about=reserved_pods[0].pod,
+                attempt=self.attempt(deadline_s=deadline_s),
+            )
+
+    async def place_and_decide(
+        self,
+        reserved_pods: Sequence[ReservedPod],
+        on_placement: Callable[[ReservedPod, Placement | Rejection], None],
+        kind: str,
+        decide: Callable[[Snapshot], T],
+        *,
+        about: Pod | None,
+        attempt: Attempt | None = None,
+    ) -> T:
+        """Choose the devices of reserved pods, then make a decision on what they leave.
+
+        Args:
+            on_placement: Called with each pod, on the event loop, also if the decision fails.
+            kind: As in metrics, where it has `NEW` behind it if the requests are new.
+            about: The pod whose requests tell how long the decision takes; None if they do not.
+            attempt: As in `decide`. Its deadline is also that of the placements: a pod whose devices are
+                not chosen by then gets none.
+
+        Raises:
+            AnswerInterrupted: As in `decide`.
+        """
+        attempt = attempt or self.attempt()
+        placements: list[tuple[ReservedPod, Placement | Rejection]] = []
+        requests: set[int] = set()
+        if about is not None:
+            about_requests = self._requests(about)
+            if kind and self._missing_quick.get(about_requests) is None:
+                kind += NEW
+            if len(reserved_pods) <= MAX_PLACED:
+                requests = {about_requests, *(self._requests(pod) for _, pod in reserved_pods)}
+
+        def place_then_decide(snapshot: Snapshot) -> T:
+            for reserved_pod in reserved_pods:
+                placement = self._place_one(reserved_pod, snapshot, attempt.deadline_s)
+                placements.append((reserved_pod, placement))
+                if isinstance(placement, Placement) and placement.allocations:
+                    snapshot = self._with_placement(placement)
+            with self._measured(kind), self._circumstances(attempt):
+                return decide(snapshot)
+
+        try:
+            return await self._run(place_then_decide, requests)
+        finally:
+            for reserved_pod, placement in placements:
+                on_placement(reserved_pod, placement)
+
+    def _place_one(
+        self, reserved_pod: ReservedPod, snapshot: Snapshot, deadline_s: float
+    ) -> Placement | Rejection:
+        """Choose the devices of a reserved pod; a search of a few steps is not ended by the deadline."""
+        reservation, pod = reserved_pod
+        attempt = self.attempt(pod, deadline_s=deadline_s)
+        with self._measured(PLACE), self._circumstances(attempt):
+            try:
+                return place_beside_rivals(pod, reservation.node, snapshot)
+            except AnswerInterrupted:
+                return NO_TIME
+
+    def _with_placement(self, placement: Placement) -> Snapshot:
+        """Return the snapshot with what a pod gets; its promise is queued as a change, too."""
+        promised_claims = {
+            claim_name(claim): with_allocation(claim, allocation)
+            for claim, allocation in placement.allocations
+        }
+        return self._state.snapshot({Kind.CLAIM: promised_claims})
+
+    def _requests(self, pod: Pod) -> int:
+        """Return a hash of what the claims of a pod request, whatever the names of requests."""
+        claims = map(self._state.claims.store.get, claim_names(pod))
+        known_claims = [claim for claim in claims if claim is not None]
+        return hash(encode_requests(known_claims, self._state.allocator_options))
+
+    async def _run(
+        self, decide: Callable[[Snapshot], T], requests: Collection[int] = frozenset()
+    ) -> T:
+        changes = self._state.take_changes()
+
+        def run() -> T:
+            began = self._clock()
+            try:
+                snapshot = self._state.snapshot(changes)
+                with self._counted(snapshot.cluster.costs):
+                    return decide(snapshot)
+            finally:
+                was_quick = self._clock() - began <= QUICK_S
+                for key in requests:
+                    missing = self._missing_quick.get(key) or 1
+                    self._missing_quick[key] = max(missing - 1, 0) if was_quick else QUICK_AGAIN
+
+        try:
+            is_quick = bool(requests) and all(self._missing_quick.get(key) == 0 for key in requests)
+            if is_quick and self._state.is_cheap(changes):
+                return run()
+            return await asyncio.to_thread(run)
+        except AnswerInterrupted:
+            raise  # The changes were applied, and a search leaves nothing behind.
+        except Exception:
+            self._state.rebuild()  # A change may have been applied in part.
+            raise
+        finally:
+            decided, self._decided = self._decided, []
+            for pod, took_s in decided:
+                self._on_decision(pod, took_s)
+
+    @contextmanager
+    def _circumstances(self, attempt: Attempt) -> Iterator[None]:
+        """Evaluate selectors for an attempt, within the time that a decision may take."""
+        began_s, cpu_ends_s = self._clock(), self._cpu_clock() + MAX_CPU_S
+        pod = attempt.pod
+        uid = "" if pod is None else pod.metadata.uid
+        self.under_way = UnderWay(uid, min(attempt.deadline_s, began_s + MAX_DECISION_S))
+        try:
+            with evaluating(
+                engine=attempt.engine,
+                tenant=attempt.tenant,
+                question=attempt.question,
+                meter=Meter(is_over=lambda: self._cpu_clock() > cpu_ends_s),
+                is_wanted=lambda: self._clock() < attempt.deadline_s,
+            ):
+                yield
+        finally:
+            self.under_way = None
+            if pod is not None:
+                self._decided.append((pod, self._clock() - began_s))
+
+    @contextmanager
+    def _counted(self, costs: SearchCosts) -> Iterator[None]:
+        """Count what the searches of a decision cost."""
+        cached, searched, steps = costs.cached, costs.searched, costs.steps
+        try:
+            yield
+        finally:
+            self._metrics.count_verdicts(
+                cached=costs.cached - cached,
+                searched=costs.searched - searched,
+                steps=costs.steps - steps,
+            )
+
+    @contextmanager
+    def _measured(self, kind: str) -> Iterator[None]:
+        """Measure a decision, if it has a kind."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            if kind:
+                self._metrics.observe_decision(kind, self._clock() - began)

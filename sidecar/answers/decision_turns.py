@@ -1,0 +1,164 @@
+"""Which pods are decided about now, so that those of one namespace delay those of others for a moment only.
+
+The scheduler asks about one pod after the other. A namespace whose decisions took a second rests for four
+while pods of others come; a pod that comes meanwhile is turned away at once, and is named to the scheduler
+again when the rest is over. A pod whose decision did not end in the process before this one comes last.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from kube.api.core import Pod
+from process.turns import Rests
+from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable
+
+MIN_REST_S: Final = 0.25
+"""Rests that are shorter are not taken: each costs an attempt of the scheduler."""
+OTHERS_S: Final = 2.0
+"""How long pods of other namespaces count as waiting after one was asked about."""
+LAST_S: Final = 10.0
+"""How long no other pod has been asked about before one is decided about that comes last."""
+AGAIN_S: Final = 600.0
+"""How long a process leads before it decides about such a pod: if the decision does not end again, nobody
+schedules until another leads."""
+LATE_S: Final = 2.0
+"""Seconds after its end from which the next leader should know of a decision, if this process ends."""
+STUCK_S: Final = 10.0
+"""Seconds after its end from which a decision counts as one that does not end."""
+MAX_TIMES: Final = 2
+"""Decisions about one pod that do not end."""
+MAX_NAMESPACES: Final = 1024
+POLL_S: Final = 0.1
+"""Between two questions of the scheduler for pods whose evaluations are under way."""
+
+RESTING: Final = unfinished(
+    "decisions about pods of this namespace took long, and pods of others are waiting; it is tried again"
+)
+LAST: Final = unfinished(
+    "the decision about this pod did not end in another process; it is tried again in ten minutes, when no"
+    " other pod waits"
+)
+GIVEN_UP: Final = unresolvable(
+    Code.ATTEMPT_FAILED,
+    "the decision about this pod did not end, in two processes; delete it, and see the sidecar's log",
+)
+
+
+DOES_NOT_END: Final = "a decision does not end"
+ABANDONED: Final = unfinished(
+    "the search for devices took too long; it goes on with the next attempt"
+)
+
+
+class Ready(NamedTuple):
+    """The unfinished pods to try again, and in how many seconds to ask for others."""
+
+    pods: tuple[Pod, ...]
+    next_s: float
+
+
+class DecisionTurns:
+    """The rests of namespaces, and the pods that come last."""
+
+    def __init__(
+        self,
+        undecided: Mapping[str, int] = MappingProxyType({}),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without a decision.
+
+        Args:
+            undecided: UID of each pod whose decision did not end in another process, and how often.
+            clock: Monotonic seconds.
+        """
+        self._clock = clock
+        self._began_s = clock()
+        self._rests = Rests()
+        self._asked_s: OrderedDict[str, float] = OrderedDict()
+        self._undecided = dict(undecided)
+
+    @property
+    def undecided(self) -> dict[str, int]:
+        """UIDs of the pods whose decision did not end, and how often."""
+        return dict(self._undecided)
+
+    def turn_away(self, pod: Pod) -> Rejection | None:
+        """Take note that the scheduler asks about a pod; return why it is not decided about now."""
+        namespace, now_s = pod.metadata.namespace, self._clock()
+        times = self._undecided.get(pod.metadata.uid, 0)
+        if times >= MAX_TIMES:
+            return GIVEN_UP
+        if times and not self._has_time():
+            return LAST
+        if not times:
+            self._asked_s[namespace] = now_s
+            self._asked_s.move_to_end(namespace)
+            if len(self._asked_s) > MAX_NAMESPACES:
+                self._asked_s.popitem(last=False)
+        return RESTING if self._rest_s(namespace) else None
+
+    def end(self, pod: Pod, took_s: float) -> None:
+        """Take note that a decision about a pod ended, for which its namespace rests."""
+        self._undecided.pop(pod.metadata.uid, None)
+        self._rests.add(pod.metadata.namespace, took_s, self._clock())
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is bound or gone."""
+        self._undecided.pop(uid, None)
+
+    def begin(self, uids: Collection[str]) -> None:
+        """Forget the pods of the process before that are gone.
+
+        Args:
+            uids: Of all pods that there are.
+        """
+        for uid in self._undecided.keys() - set(uids):
+            del self._undecided[uid]
+
+    def has_stuck(self, uid: str) -> None:
+        """Take note that a decision about a pod does not end."""
+        self._undecided[uid] = min(self._undecided.get(uid, 0) + 1, MAX_TIMES)
+
+    def ready(self, pods: Iterable[Pod], is_pending: Callable[[str], bool]) -> Ready:
+        """Return the pods to try again now, of each namespace one.
+
+        Args:
+            pods: Those about which there was no answer, the oldest first.
+            is_pending: Whether a pod of a UID waits for evaluations.
+        """
+        ready: dict[str, Pod] = {}
+        next_s = OTHERS_S
+        for pod in pods:
+            namespace = pod.metadata.namespace
+            if namespace in ready or is_pending(pod.metadata.uid):
+                next_s = min(next_s, POLL_S)
+            elif self._undecided.get(pod.metadata.uid) and not self._has_time():
+                continue
+            elif rest_s := self._rest_s(namespace):
+                next_s = min(next_s, rest_s)
+            else:
+                ready[namespace] = pod
+        return Ready(tuple(ready.values()), next_s)
+
+    def _rest_s(self, namespace: str) -> float:
+        """Return how long a namespace rests; 0 if it does not, or no other waits."""
+        now_s = self._clock()
+        rest_s = self._rests.left_s(namespace, now_s)
+        if rest_s < MIN_REST_S:
+            return 0.0
+        others_wait = any(
+            other != namespace and now_s - asked_s < OTHERS_S
+            for other, asked_s in list(reversed(self._asked_s.items()))[:2]
+        )
+        return rest_s if others_wait else 0.0
+
+    def _has_time(self) -> bool:
+        """Return whether a pod may be decided about that comes last."""
+        now_s = self._clock()
+        last_s = next(reversed(self._asked_s.values()), None)
+        is_quiet = last_s is None or now_s - last_s >= LAST_S
+        return is_quiet and now_s - self._began_s >= AGAIN_S

@@ -1,0 +1,66 @@
+"""The pods that the scheduler asked about, as it described them, and those that watches tell of."""
+
+from collections import OrderedDict
+from typing import Final
+
+from allocator.pods.claims import Name
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim
+from sidecar.commit.writes import consumers
+from sidecar.plan.node_limits import limits_nodes
+from sidecar.plan.pod_claims import claim_names
+from sidecar.state.state import ClusterState
+
+MAX_PODS: Final = 4096
+"""Pods that PreFilter saw, remembered with all their fields."""
+
+
+class KnownPods:
+    """Pods by UID, and their claims as stored."""
+
+    def __init__(self, state: ClusterState) -> None:
+        """Begin with those that watches tell of."""
+        self._state = state
+        self._asked_about: OrderedDict[str, Pod] = OrderedDict()
+
+    def __contains__(self, uid: str) -> bool:
+        """Return whether the scheduler asked about a pod that was not bound or deleted since."""
+        return uid in self._asked_about
+
+    def add(self, pod: Pod) -> None:
+        """Remember a pod that the scheduler asks about."""
+        self._asked_about[pod.metadata.uid] = pod
+        self._asked_about.move_to_end(pod.metadata.uid)
+        if len(self._asked_about) > MAX_PODS:
+            self._asked_about.popitem(last=False)
+
+    def find(self, uid: str) -> Pod | None:
+        """Return a pod; None if it is not known."""
+        return self._asked_about.get(uid) or self._state.consumers.pods.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that was bound or deleted."""
+        self._asked_about.pop(uid, None)
+
+    def is_bound(self, uid: str) -> bool:
+        """Return whether a watch tells that a pod is bound."""
+        pod = self._state.consumers.pods.get(uid)
+        return pod is not None and bool(pod.spec.node_name)
+
+    def claims_of(self, pod: Pod) -> list[tuple[Name, ResourceClaim]]:
+        """Return the claims of a pod that exist."""
+        return [
+            (name, claim)
+            for name in claim_names(pod)
+            if (claim := self._state.claims.store.get(name)) is not None
+        ]
+
+    def releasable_claims(self, pod: Pod) -> list[tuple[Name, ResourceClaim]]:
+        """Return the claims that only this pod has and that keep it from some node."""
+        return [
+            (name, claim)
+            for name, claim in self.claims_of(pod)
+            if all(consumer.uid == pod.metadata.uid for consumer in consumers(claim))
+            and limits_nodes(claim, self._state.nodes.values(), cutoff=self._state.binding_cutoff)
+            and self._state.owns(claim)
+        ]

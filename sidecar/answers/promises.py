@@ -1,0 +1,112 @@
+"""The promises to pods that the scheduler reserved nodes for: devices that are chosen and not written yet."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from kube.api.core import Pod
+from kube.logs import get_logger
+from sidecar.answers.decision_maker import ReservedPod
+from sidecar.model.protocol import HelloRequest, Request, Reservation
+from sidecar.model.rejections import Code, Rejection, failed_rejection
+from sidecar.model.reservations import Difference, Reservations, accept, finish, greet
+from sidecar.plan.placement import Placement
+from sidecar.plan.pod_claims import claim_names
+from sidecar.state.state import ClusterState
+
+UNKNOWN_POD: Final = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
+
+log = get_logger()
+
+
+class Promises:
+    """The reservations in force, and what is promised for them.
+
+    Attributes:
+        reservations: Those in force.
+        is_promising: Reservations have arrived whose devices are not chosen yet.
+    """
+
+    def __init__(self, state: ClusterState, find_pod: Callable[[str], Pod | None]) -> None:
+        """Begin without a reservation.
+
+        Args:
+            find_pod: Returns the pod of a UID; None if it is not known.
+        """
+        self.reservations = Reservations()
+        self.is_promising = False
+        self._state = state
+        self._find_pod = find_pod
+        # Reservations whose devices were not free any more when they arrived.
+        self._rejected: dict[str, Rejection] = {}
+
+    def rejection(self, uid: str) -> Rejection | None:
+        """Return why a reserved pod got no devices; None if it got some."""
+        return self._rejected.get(uid)
+
+    def has_news(self, request: Request) -> bool:
+        """Return whether a request has reservations that have not arrived before."""
+        return accept(self.reservations, request)[0] is not self.reservations
+
+    def greet(self, request: HelloRequest) -> Difference:
+        """Take over the reservations of a scheduler."""
+        self.reservations, difference = greet(self.reservations, request)
+        return difference
+
+    def accept(self, request: Request) -> Difference:
+        """Take the reservations of a request."""
+        self.reservations, difference = accept(self.reservations, request)
+        return difference
+
+    @contextmanager
+    def begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
+        """Take back what ended; yield the pods whose devices have to be chosen in the block."""
+        self.end(difference)
+        reserved_pods = [
+            ReservedPod(reservation, pod)
+            for reservation in difference.begun
+            if (pod := self._reserved_pod(reservation)) is not None
+        ]
+        self.is_promising = bool(reserved_pods)
+        try:
+            yield reserved_pods
+        finally:
+            self.is_promising = False
+
+    def end(self, difference: Difference) -> None:
+        """Take back what ended."""
+        for reservation in difference.ended:
+            self._state.unreserve(reservation.pod_uid)
+            self._rejected.pop(reservation.pod_uid, None)
+
+    def hold_claims(self, reserved_pod: ReservedPod, placement: Placement | Rejection) -> None:
+        """Promise the devices that a pod gets on its node."""
+        reservation, pod = reserved_pod
+        uid = reservation.pod_uid
+        if isinstance(placement, Rejection):
+            self._rejected[uid] = placement
+            log.info("reservation.rejected", pod=uid, node=reservation.node, code=placement.code)
+            return
+        for claim, allocation in placement.allocations:
+            self._state.reserve(claim, allocation, uid)
+        for name in claim_names(pod):
+            stored_claim = self._state.claims.store.get(name)
+            if stored_claim is not None:
+                self._state.join(stored_claim, uid)
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that was bound or deleted."""
+        self.reservations = finish(self.reservations, uid)
+        self._state.unreserve(uid)
+        self._rejected.pop(uid, None)
+
+    def _reserved_pod(self, reservation: Reservation) -> Pod | None:
+        """Return the pod of a reservation that begins; None if it is not known."""
+        uid = reservation.pod_uid
+        pod = self._find_pod(uid) or self._state.pod(
+            reservation.pod_namespace, reservation.pod_name
+        )
+        if pod is None or pod.metadata.uid != uid:
+            self._rejected[uid] = UNKNOWN_POD
+            return None
+        return pod

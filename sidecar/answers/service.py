@@ -1,0 +1,498 @@
+"""The answers to the scheduler plugin: reservations first, then the decision, then what follows of it.
+
+Decisions are made one after the other, long ones on a thread, so that the event loop goes on renewing
+the Lease and reading watches. Whatever changes the devices in use waits for the next decision.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import ceil
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from allocator.model.usage import gather_usage
+from allocator.pods.claims import Name
+from kube.api.core import Pod
+from kube.cel.scope import AnswerInterrupted
+from kube.logs import get_logger
+from process.selectors.engine import WorkerEngine
+from sidecar.answers.decision_maker import Attempt, DecisionMaker, ReservedPod
+from sidecar.answers.decision_turns import ABANDONED, DOES_NOT_END, LATE_S, STUCK_S, DecisionTurns
+from sidecar.answers.evaluations import Evaluations
+from sidecar.answers.known_pods import KnownPods
+from sidecar.answers.promises import UNKNOWN_POD, Promises
+from sidecar.answers.seen_claims import SeenClaims
+from sidecar.model.protocol import (
+    FilterAnswer,
+    FilterRequest,
+    HelloAnswer,
+    HelloRequest,
+    PostFilterRequest,
+    PreBindRequest,
+    PreFilterAnswer,
+    PreFilterRequest,
+    Request,
+    ReservationsView,
+    UnreserveRequest,
+    Verdict,
+    VerdictAnswer,
+    WakeAnswer,
+    WakeRequest,
+)
+from sidecar.model.rejections import Code, Rejection, failed_rejection
+from sidecar.model.reservations import Difference, Reservations
+from sidecar.ownership.drift import differs
+from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome, find_nodes
+from sidecar.plan.placement import Placement
+from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
+from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.waiting import WaitingPods
+from sidecar.plan.waking import Woken, find_placeable
+from sidecar.reports.debug_view import reservations_view
+from sidecar.reports.metrics import SidecarMetrics
+from sidecar.state.state import ClusterState
+from sidecar.writes.binder import Binder, PodReference
+
+FIND_NODES: Final = "find_nodes"
+REST_PER_PLAN: Final = 4
+"""Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
+plans. What happens meanwhile is planned together."""
+MAX_REST_S: Final = 1.0
+
+EVALUATION_WAIT_S: Final = 0.1
+"""How long the scheduler waits for evaluations of a pod's selectors; they go on beside other decisions."""
+T = TypeVar("T")
+
+log = get_logger()
+
+
+class UnknownScheduler(Exception):
+    """The request is of a scheduler, or to an instance, that must say hello first."""
+
+
+class Service:
+    """Answers one scheduler while this process leads.
+
+    Attributes:
+        instance: Random text of this service.
+        greetings: How often a scheduler has said hello.
+        turns: Which pods are decided about.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        binder: Binder,
+        seen_claims: SeenClaims,
+        *,
+        instance: str,
+        metrics: SidecarMetrics,
+        engine: WorkerEngine | None = None,
+        undecided: Mapping[str, int] = MappingProxyType({}),
+        on_answer: Callable[[Pod, Rejection | None], None] = lambda _pod, _rejection: None,
+        on_end: Callable[[str], None] = lambda _uid: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without a scheduler.
+
+        Args:
+            seen_claims: Waits for what the scheduler has seen.
+            engine: Evaluates selectors; None evaluates them here.
+            undecided: See `DecisionTurns`.
+            on_answer: Called with each answer of PreFilter: why the pod is rejected, None if not.
+            on_end: Called with the UID of each pod that was bound or deleted.
+            clock: Monotonic seconds.
+        """
+        self.instance: Final = instance
+        self._pods = KnownPods(state)
+        self._promises = Promises(state, self._pods.find)
+        self.greetings = 0
+        self._state = state
+        self._binder = binder
+        self._seen_claims = seen_claims
+        self._metrics = metrics
+        self.turns: Final = DecisionTurns(undecided, clock=clock)
+        self._decisions = DecisionMaker(
+            state, metrics, engine, on_decision=self.turns.end, clock=clock
+        )
+        self._evaluations = Evaluations(engine)
+        self._on_answer = on_answer
+        self._on_end = on_end
+        self._turn = asyncio.Lock()
+        # Pods whose claims were written: a Binding without an answer may be made after later attempts, too.
+        self._written: set[str] = set()
+        self._waiting = WaitingPods(clock)
+        # The pod of the attempt that is under way, and what a dry run of it may cost: one pod is scheduled
+        # at a time.
+        self._dry_run = ("", DryRunBudget())
+        self._clock = clock
+        state.on_end = self._forget
+
+    async def prepare(self) -> None:
+        """Build the view of the devices, so that the first pod need not wait for it."""
+        async with self._turn:
+            await self._decisions.decide("", lambda _snapshot: None)
+
+    async def rebuild(self) -> None:
+        """Begin the view of the devices anew, which may be wrong after a bug."""
+        async with self._turn:
+            self._state.rebuild()
+
+    # --- extension points -------------------------------------------------------------------------
+
+    async def hello(self, request: HelloRequest) -> HelloAnswer:
+        """Take over the reservations of a scheduler."""
+        self.greetings += 1
+        problem = self._state.check() or (DOES_NOT_END if self.stuck_pod() is not None else "")
+        self._state.count_drivers()
+        is_known = request.scheduler == self.reservations.scheduler
+        has_news = not is_known or self._promises.has_news(request)
+        if has_news and not problem:
+            deadline_s = self._decisions.deadline_s(request)
+            async with self._turn:
+                await self._apply(self._promises.greet(request), deadline_s)
+                if not is_known:
+                    self._waiting.begin(self._state.consumers.pods.values())
+                    self.turns.begin(self._state.consumers.pods.keys())
+        return HelloAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            leads=True,
+            ready=not problem,
+            message=problem,
+            wakeups=self._state.wakeups,
+            drivers=tuple(sorted(self._state.drivers)),
+        )
+
+    async def prefilter(self, request: PreFilterRequest) -> PreFilterAnswer:
+        """Return the nodes that have devices for a pod."""
+        pod, deadline_s = request.pod, self._decisions.deadline_s(request)
+        self._pods.add(pod)
+        self._dry_run = (pod.metadata.uid, DryRunBudget())
+        outcome: Outcome | None = self.turns.turn_away(pod)
+        if outcome is None:
+            outcome = await self._seen_claims.wait(request)
+        if outcome is None:
+            outcome = await self._decide_about(request, deadline_s)
+        else:
+            async with self._turn:
+                await self._accept(request, deadline_s)
+        if not (isinstance(outcome, Rejection) and outcome.is_unfinished):
+            self._evaluations.forget(pod.metadata.uid)
+        acknowledged_number = self.reservations.acknowledged
+        if pod.metadata.uid in self._pods:  # It was not bound or deleted meanwhile.
+            self._waiting.take(pod, outcome)
+            self._on_answer(pod, outcome if isinstance(outcome, Rejection) else None)
+        answer = PreFilterAnswer(
+            instance=self.instance, acknowledged=acknowledged_number, verdict=Verdict.SKIP
+        )
+        match outcome:
+            case Fits(nodes=nodes, complete=is_complete):
+                return replace(answer, verdict=Verdict.FITS, nodes=nodes, complete=is_complete)
+            case Rejection(verdict=verdict, code=code, message=message, is_unfinished=unfinished):
+                self._metrics.count_rejection(code)
+                return replace(
+                    answer, verdict=verdict, code=code, message=message, unfinished=unfinished
+                )
+            case NoDevicesNeeded():
+                return answer
+
+    async def _decide_about(self, request: PreFilterRequest, deadline_s: float) -> Outcome:
+        """Find the nodes for a pod; wait for a moment for what has to be evaluated first."""
+        pod, uid = request.pod, request.pod.metadata.uid
+        until_s = min(deadline_s, self._clock() + EVALUATION_WAIT_S)
+        about = None if request.all else pod
+
+        def decide(snapshot: Snapshot) -> Outcome:
+            return find_nodes(pod, snapshot, all_nodes=request.all)
+
+        undecided: Outcome = ABANDONED
+        while True:
+            attempt = self._decisions.attempt(
+                pod, deadline_s=deadline_s, keeps_verdicts=self._evaluations.has(uid)
+            )
+            async with self._turn:
+                outcome = await self._accept_and_decide(
+                    request, FIND_NODES, decide, about=about, attempt=attempt, undecided=undecided
+                )
+            if not isinstance(outcome, Rejection) or not outcome.is_unfinished:
+                return outcome
+            if attempt.engine is None or not await self._evaluations.ask(
+                uid, pod.metadata.namespace, attempt.engine.demand, until_s - self._clock()
+            ):
+                return outcome
+
+    async def filter(self, request: FilterRequest) -> FilterAnswer:
+        """Return whether a pod fits on a node with other pods than there are."""
+        pod, deadline_s = self._pods.find(request.pod_uid), self._decisions.deadline_s(request)
+        async with self._turn:
+            outcome: Placement | Rejection = UNKNOWN_POD
+            if pod is None:
+                await self._accept(request, deadline_s)
+            else:
+                outcome = await self._accept_and_decide(
+                    request,
+                    "fits_with",
+                    partial(
+                        fits_with,
+                        pod,
+                        request.node,
+                        removed_pods=request.removed,
+                        added_pods=request.added,
+                        dry_run=self._dry_run_of(request.pod_uid),
+                    ),
+                    attempt=self._decisions.attempt(pod, deadline_s=deadline_s),
+                    undecided=ABANDONED,
+                )
+        rejection = outcome if isinstance(outcome, Rejection) else None
+        return FilterAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            fits=rejection is None,
+            unresolvable=rejection is not None and rejection.verdict is Verdict.UNRESOLVABLE,
+            code=rejection.code if rejection else "",
+            message=rejection.message if rejection else "",
+        )
+
+    async def wake(self, request: WakeRequest) -> WakeAnswer:
+        """Return the waiting pods that could be placed now."""
+        deadline_s = self._decisions.deadline_s(request)
+        if len(self._waiting):
+            await self._seen_claims.wait_newest(request.newest_claim_version)
+        woken, rest_s = Woken((), more=False), 0.0
+        async with self._turn:
+            await self._accept(request, deadline_s)
+            unfinished_pods = self._waiting.unfinished()
+            ready = self.turns.ready(unfinished_pods, self._evaluations.is_pending)
+            self._waiting.wake(ready.pods, more=False)
+            waiting = self._waiting.due(self._state.version)
+            if waiting:
+                began = self._clock()
+                woken = await self._decide("wake", partial(find_placeable, waiting), woken)
+                self._waiting.wake(woken.pods, more=woken.more)
+                rest_s = min(REST_PER_PLAN * (self._clock() - began), MAX_REST_S)
+        return WakeAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            pods=tuple(
+                f"{pod.metadata.namespace}/{pod.metadata.name}"
+                for pod in (*ready.pods, *woken.pods)
+            ),
+            more=woken.more,
+            rest_millis=ceil(rest_s * 1000),
+            next_millis=ceil(ready.next_s * 1000) if unfinished_pods else 0,
+        )
+
+    async def prebind(self, request: PreBindRequest) -> VerdictAnswer:
+        """Write the allocations of a reserved pod."""
+        await self._accept_in_turn(request)
+        rejection = await self._bind(request)
+        if rejection is not None:
+            return self._answer(rejection.verdict, rejection.code, rejection.message)
+        if request.pod_uid in self.reservations.by_pod:
+            self._written.add(request.pod_uid)
+        return self._answer(Verdict.OK)
+
+    async def unreserve(self, request: UnreserveRequest) -> VerdictAnswer:
+        """Take back what was promised and written for a pod."""
+        await self._accept_in_turn(request)
+        reservation = self.reservations.by_pod.get(request.pod_uid)
+        if reservation is not None:
+            if request.number and reservation.number > request.number:
+                return self._answer(Verdict.OK)  # The pod was tried again since.
+            given_up = Request(unreserved=(reservation.number,))
+            self._promises.end(self._promises.accept(given_up))
+        pod = self._pods.find(request.pod_uid)
+        if pod is not None and not self._pods.is_bound(request.pod_uid):
+            reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
+            # A pod whose PreBind succeeded may be bound, whatever the scheduler was told.
+            deallocate = request.pod_uid not in self._written
+            for name, claim in self._pods.claims_of(pod):
+                await self._binder.release(
+                    reference, name, claim.metadata.uid, deallocate=deallocate
+                )
+        return self._answer(Verdict.OK)
+
+    async def postfilter(self, request: PostFilterRequest) -> VerdictAnswer:
+        """Release a claim of the pod's own that keeps it from nodes, or wait for a release that helps it."""
+        await self._accept_in_turn(request)
+        pod = self._pods.find(request.pod_uid)
+        if pod is None:
+            return self._answer(Verdict.CONTINUE)
+        reference = PodReference(pod.metadata.uid, pod.metadata.namespace, pod.metadata.name)
+        for name, claim in self._pods.releasable_claims(pod):
+            if await self._binder.release(reference, name, claim.metadata.uid, deallocate=True):
+                return self._answer(
+                    Verdict.RELEASED, message=f"deallocated ResourceClaim {name[1]}"
+                )
+        if await self._awaits_release(pod):
+            return self._answer(
+                Verdict.WAIT, message="devices of pods that are gone are being released"
+            )
+        return self._answer(Verdict.CONTINUE)
+
+    async def _awaits_release(self, pod: Pod) -> bool:
+        """Return whether a pod is to wait for a release; then it is tried again after it."""
+        if not (self._state.consumers.releasing or self._state.consumers.terminating):
+            return False
+        async with self._turn:
+            claims = await self._decide(
+                "await_release", partial(awaited_claims, pod), frozenset[Name](), pod=pod
+            )
+            if claims:
+                self._waiting.await_release(pod, claims)
+            return bool(claims)
+
+    async def check_drift(self) -> bool:
+        """Count the devices in use anew; return whether they were counted wrongly before."""
+        async with self._turn:
+            claims = self._state.claims_in_use()
+            features = self._state.features
+            has_drifted = await self._decisions.decide(
+                "drift_check",
+                lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
+            )
+            if has_drifted:
+                log.error("usage.drifted")
+                self._metrics.count_drift()
+                self._state.rebuild()
+                self._state.wakeups += 1
+        return has_drifted
+
+    def show(self) -> ReservationsView:
+        """Return the promises that the API does not show yet."""
+        return reservations_view(self.reservations, self._state)
+
+    # --- reservations -----------------------------------------------------------------------------
+
+    @property
+    def reservations(self) -> Reservations:
+        """The reservations in force."""
+        return self._promises.reservations
+
+    async def _accept_in_turn(self, request: Request) -> None:
+        self._check(request)
+        if not self._promises.has_news(request) and not self._promises.is_promising:
+            return
+        deadline_s = self._decisions.deadline_s(request)
+        async with self._turn:
+            await self._accept(request, deadline_s)
+
+    async def _accept(self, request: Request, deadline_s: float) -> None:
+        """Take the reservations of a request; called in turn."""
+        self._check(request)
+        await self._apply(self._promises.accept(request), deadline_s)
+
+    async def _apply(self, difference: Difference, deadline_s: float) -> None:
+        """Take back and make promises."""
+        with self._begin(difference) as reserved_pods:
+            await self._decisions.place(reserved_pods, self._promises.hold_claims, deadline_s)
+
+    @contextmanager
+    def _begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
+        for reservation in difference.begun:
+            self._waiting.end(reservation.pod_uid)
+        with self._promises.begin(difference) as reserved_pods:
+            yield reserved_pods
+
+    def _check(self, request: Request) -> None:
+        if (request.instance, request.scheduler) != (self.instance, self.reservations.scheduler):
+            raise UnknownScheduler
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    async def _accept_and_decide(
+        self,
+        request: Request,
+        kind: str,
+        decide: Callable[[Snapshot], T],
+        *,
+        attempt: Attempt,
+        undecided: T,
+        about: Pod | None = None,
+    ) -> T:
+        """Take the reservations of a request, then make a decision; called in turn.
+
+        Args:
+            attempt: For whom, and until when.
+            undecided: The outcome if nobody waits for it any more, or it takes too much time.
+            about: The pod whose requests tell how long the decision takes; None if they do not.
+        """
+        self._check(request)
+        with self._begin(self._promises.accept(request)) as reserved_pods:
+            try:
+                return await self._decisions.place_and_decide(
+                    reserved_pods,
+                    self._promises.hold_claims,
+                    kind,
+                    decide,
+                    about=about,
+                    attempt=attempt,
+                )
+            except AnswerInterrupted:
+                return undecided
+
+    async def _decide(
+        self, kind: str, decide: Callable[[Snapshot], T], undecided: T, *, pod: Pod | None = None
+    ) -> T:
+        """Make a decision; called in turn. See `_accept_and_decide`."""
+        try:
+            return await self._decisions.decide(kind, decide, self._decisions.attempt(pod))
+        except AnswerInterrupted:
+            return undecided
+
+    def stuck_pod(self) -> str | None:
+        """Return the UID of the pod whose decision does not end, empty for one about all; None if none is."""
+        return self._decisions.overdue_pod(STUCK_S)
+
+    def undecided(self) -> Mapping[str, int]:
+        """Return the pods whose decision did not end, or is too late, and how often."""
+        late_uid = self._decisions.overdue_pod(LATE_S)
+        return {**({late_uid: 1} if late_uid else {}), **self.turns.undecided}
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def _bind(self, request: PreBindRequest) -> Rejection | None:
+        uid = request.pod_uid
+        rejection = self._promises.rejection(uid)
+        if rejection is not None:
+            return rejection
+        pod = self._pods.find(uid)
+        node = self._state.node(request.node)
+        if pod is None or node is None or uid not in self.reservations.by_pod:
+            return failed_rejection(Code.POD_UNKNOWN, "the pod has no reservation")
+        claims = [(name, claim.metadata.uid) for name, claim in self._pods.claims_of(pod)]
+        reference = PodReference(uid, request.pod_namespace, request.pod_name)
+        return await self._binder.bind(reference, node, claims)
+
+    # --- pods -------------------------------------------------------------------------------------
+
+    def _forget(self, uid: str) -> None:
+        """Forget a pod that was bound or deleted."""
+        self._promises.forget(uid)
+        self._pods.forget(uid)
+        self._waiting.end(uid)
+        self._written.discard(uid)
+        self._evaluations.forget(uid)
+        self.turns.forget(uid)
+        self._on_end(uid)
+
+    def _dry_run_of(self, uid: str) -> DryRunBudget:
+        """Return the budget of the attempt of a pod."""
+        if self._dry_run[0] != uid:  # Its PreFilter was answered by the process before this one.
+            self._dry_run = (uid, DryRunBudget())
+        return self._dry_run[1]
+
+    def _answer(self, verdict: Verdict, code: str = "", message: str = "") -> VerdictAnswer:
+        return VerdictAnswer(
+            instance=self.instance,
+            acknowledged=self.reservations.acknowledged,
+            verdict=verdict,
+            code=code,
+            message=message,
+        )

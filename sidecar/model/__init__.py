@@ -1,0 +1,1 @@
+"""Values of the sidecar: its protocol, settings, rejections and reservations."""

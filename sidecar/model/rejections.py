@@ -1,0 +1,118 @@
+"""Rejections of pods: a code for programs, a sentence for the pod's status.
+
+The sentence becomes the pod's condition, and each change of it is a write. So it has no number and no
+name that differs from one attempt to the next.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from allocator.explain.selector import one_line
+from sidecar.model.protocol import Verdict
+
+MAX_MESSAGE: Final = 300
+"""Characters; parts of it come from claims and selectors."""
+
+
+class Code(StrEnum):
+    """The reason, as in answers, events and metrics."""
+
+    ATTEMPT_FAILED = "attemptFailed"
+    """A claim cannot be evaluated: a selector fails on a device, is not supported, or names a class
+    that does not exist. The message says which."""
+    BINDING_FAILED = "bindingFailed"
+    """A driver reports that it cannot make a device ready, or does not within `bindingTimeout`;
+    PostFilter releases the claim."""
+    BUDGET_EXHAUSTED = "budgetExhausted"
+    """The answer takes more than one answer may: steps of the search, evaluations of the claim's selectors,
+    or the share of time that pods of one namespace have while others wait. It goes on with the next
+    attempt, which comes by itself; a node on which the search is cut off does not fit."""
+    CLAIMS_BEHIND = "claimsBehind"
+    """The scheduler has seen a version of a claim that the sidecar has not seen within
+    `ownClaimsTimeout`. The pod is tried again."""
+    CLAIM_DELETED = "claimDeleted"
+    """A claim of the pod is being deleted."""
+    CLAIM_NOT_AVAILABLE = "claimNotAvailable"
+    """A claim of the pod is allocated on nodes that the pod may not use."""
+    CLAIM_NOT_CREATED = "claimNotCreated"
+    """kube-controller-manager has not made the claim of a template yet."""
+    CLAIM_NOT_FOUND = "claimNotFound"
+    """The pod names a claim that does not exist."""
+    CLAIM_NOT_OWNED = "claimNotOwned"
+    """A claim of the name that a template got belongs to another object."""
+    DEVICES_HELD_BACK = "devicesHeldBack"
+    """As many devices as a namespace may have are held back of pods of this namespace that were deleted
+    by force: `heldBackPerNamespace`. The pod is tried again once they are fewer."""
+    DEVICES_GONE = "devicesGone"
+    """What was reserved is not free any more when the pod is bound. It is tried again."""
+    DRIVER_NOT_OWNED = "driverNotOwned"
+    """Only devices of a driver that the bridge does not own are free, or the fence of their driver
+    is open. `drawbridge bridge status` says which."""
+    EXTENDED_RESOURCE = "extendedResource"
+    """The pod requests an extended resource that a DeviceClass maps. Request the device by a claim."""
+    NO_DEVICES = "noDevices"
+    """No node has free devices for the claims, or those that are free are kept for pods for which
+    others were evicted. `drawbridge why pod` has the reasons."""
+    NO_ELIGIBLE_NODE = "noEligibleNode"
+    """Devices are free, but on nodes that the pod's selector, affinity, tolerations or allocated
+    claims rule out."""
+    POD_GROUP = "podGroup"
+    """The pod has claims and a `schedulingGroup`, which is not supported."""
+    POD_UNKNOWN = "podUnknown"
+    """The sidecar has no reservation of the pod, or has not seen it yet. The pod is tried again."""
+    TOO_MANY_CONSUMERS = "tooManyConsumers"
+    """A claim is reserved for 256 pods already, the most that the API allows."""
+    TOO_MANY_PARAMETERS = "tooManyParameters"
+    """The opaque parameters of a claim have more values than are kept."""
+    WRITE_REFUSED = "writeRefused"
+    """The API server refuses to write a claim, or the claim changes faster than it can be written.
+    The pod is tried again."""
+    WRITE_UNKNOWN = "writeUnknown"
+    """A write of a claim has no answer within `writeDeadline`. Its devices stay promised until it
+    is settled, and the pod is tried again."""
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason why a pod gets no devices now.
+
+    Attributes:
+        verdict: UNSCHEDULABLE where victims could help, UNRESOLVABLE where they cannot, ERROR where
+            the attempt is to be repeated.
+        is_unfinished: There is no answer yet; the next attempt gets further.
+    """
+
+    verdict: Verdict
+    code: Code
+    message: str
+    is_unfinished: bool = False
+
+
+def unresolvable(code: Code, message: str) -> Rejection:
+    """Return a rejection that no victim can change."""
+    return Rejection(
+        verdict=Verdict.UNRESOLVABLE, code=code, message=one_line(message, MAX_MESSAGE)
+    )
+
+
+def unschedulable(code: Code, message: str) -> Rejection:
+    """Return a rejection that victims, or time, may change."""
+    return Rejection(
+        verdict=Verdict.UNSCHEDULABLE, code=code, message=one_line(message, MAX_MESSAGE)
+    )
+
+
+def failed_rejection(code: Code, message: str) -> Rejection:
+    """Return a rejection after which the attempt is to be repeated."""
+    return Rejection(verdict=Verdict.ERROR, code=code, message=one_line(message, MAX_MESSAGE))
+
+
+def unfinished(message: str) -> Rejection:
+    """Return the rejection of a pod about which there is no answer yet: nobody is evicted for it."""
+    return Rejection(
+        verdict=Verdict.UNRESOLVABLE,
+        code=Code.BUDGET_EXHAUSTED,
+        message=one_line(message, MAX_MESSAGE),
+        is_unfinished=True,
+    )

@@ -1,0 +1,1 @@
+"""The drivers that the bridge owns, and the fence around them. Pure."""

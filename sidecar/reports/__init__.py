@@ -1,0 +1,1 @@
+"""What the sidecar tells people: metrics, events, status, debug pages."""

@@ -1,0 +1,164 @@
+"""Metrics of the sidecar."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from process.metrics import SECONDS
+from sidecar.commit.writes import Outcome
+
+WRITTEN = "written"
+CACHED, SEARCHED = "cached", "searched"
+DECISION_SECONDS = (
+    0.00025,
+    0.0005,
+    0.001,
+    0.002,
+    0.003,
+    0.004,
+    0.005,
+    0.0075,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.25,
+    1,
+    5,
+)
+"""Buckets around the goals of a decision: 2 ms at 1,000 nodes, 5 ms at 5,000, 50 ms for a new question."""
+
+
+class SidecarMetrics:
+    """Counts calls of the scheduler, reservations and writes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Histogram(
+            "drawbridge_sidecar_call_duration_seconds",
+            "Time to answer a call of the scheduler, by extension point and verdict.",
+            ("point", "verdict"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._decisions = Histogram(
+            "drawbridge_sidecar_decision_duration_seconds",
+            "Time of a decision itself, without waiting for its turn, by kind.",
+            ("kind",),
+            buckets=DECISION_SECONDS,
+            registry=registry,
+        )
+        self._verdicts = Counter(
+            "drawbridge_sidecar_verdicts",
+            "Total verdicts on nodes that decisions needed, by whether they were known.",
+            ("result",),
+            registry=registry,
+        )
+        for result in (CACHED, SEARCHED):
+            self._verdicts.labels(result)
+        self._steps = Counter(
+            "drawbridge_sidecar_search_steps",
+            "Total steps of the searches of decisions.",
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "drawbridge_sidecar_version_wait_seconds",
+            "Time that PreFilter waited for a claim that the scheduler had seen before us.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._rejections = Counter(
+            "drawbridge_sidecar_rejections",
+            "Total pods that PreFilter rejected, by code.",
+            ("code",),
+            registry=registry,
+        )
+        self._reservations = Gauge(
+            "drawbridge_sidecar_reservations",
+            "Reservations of the scheduler that are in force.",
+            registry=registry,
+        )
+        self._holds = Gauge(
+            "drawbridge_sidecar_holds",
+            "Claims with devices that are promised and not seen in the API, by step.",
+            ("step",),
+            registry=registry,
+        )
+        self._held_back = Gauge(
+            "drawbridge_sidecar_held_back_claims",
+            "Claims of pods that were deleted by force whose devices nobody gets for now.",
+            registry=registry,
+        )
+        self._unfenced = Gauge(
+            "drawbridge_sidecar_unfenced_drivers",
+            "Owned drivers whose devices are not given, since the fence does not keep others from them.",
+            registry=registry,
+        )
+        self._drift = Counter(
+            "drawbridge_sidecar_drift",
+            "Total checks after which the devices in use had to be counted anew.",
+            registry=registry,
+        )
+        self._lag = Histogram(
+            "drawbridge_sidecar_loop_lag_seconds",
+            "How much later than it was due the event loop came to a task.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._writes = Counter(
+            "drawbridge_sidecar_claim_writes",
+            "Total writes of claims, by result.",
+            ("result",),
+            registry=registry,
+        )
+        for result in (WRITTEN, *Outcome):
+            self._writes.labels(result)
+
+    def observe_call(self, point: str, verdict: str, seconds: float) -> None:
+        """Count one call."""
+        self._calls.labels(point, verdict).observe(seconds)
+
+    def observe_decision(self, kind: str, seconds: float) -> None:
+        """Count one decision."""
+        self._decisions.labels(kind).observe(seconds)
+
+    def count_verdicts(self, *, cached: int, searched: int, steps: int) -> None:
+        """Count the verdicts that a decision needed, and the steps of its searches."""
+        self._verdicts.labels(CACHED).inc(cached)
+        self._verdicts.labels(SEARCHED).inc(searched)
+        self._steps.inc(steps)
+
+    def observe_wait(self, seconds: float) -> None:
+        """Count one wait for a version."""
+        self._waits.observe(seconds)
+
+    def count_rejection(self, code: str) -> None:
+        """Count one rejected pod."""
+        self._rejections.labels(code).inc()
+
+    def count_write(self, outcome: Outcome | None) -> None:
+        """Count one write by its outcome, None for success."""
+        self._writes.labels(WRITTEN if outcome is None else outcome.value).inc()
+
+    def show_reservations(self, count: Callable[[], int]) -> None:
+        """Show how many reservations are in force."""
+        self._reservations.set_function(lambda: float(count()))
+
+    def show_holds(self, step: str, count: Callable[[], int]) -> None:
+        """Show how many holds are at a step."""
+        self._holds.labels(step).set_function(lambda: float(count()))
+
+    def show_held_back(self, count: Callable[[], int]) -> None:
+        """Show how many claims have devices that are held back."""
+        self._held_back.set_function(lambda: float(count()))
+
+    def show_unfenced(self, count: Callable[[], int]) -> None:
+        """Show how many owned drivers the fence keeps nobody from."""
+        self._unfenced.set_function(lambda: float(count()))
+
+    def count_drift(self) -> None:
+        """Count one check that found drift."""
+        self._drift.inc()
+
+    def observe_lag(self, seconds: float) -> None:
+        """Observe how late the event loop was once."""
+        self._lag.observe(seconds)

@@ -1,0 +1,125 @@
+"""Writes the status of the AllocatorOwnership: who leads, which drivers are served, what is held back."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, Protocol
+
+from kube.collections.backoff import Backoff
+from kube.errors import Conflict, KubeError, NotFound
+from kube.logs import get_logger
+from sidecar.commit.writes import Patch
+from sidecar.ownership.ownership_status import (
+    Report,
+    complete_pools,
+    conditional_patch,
+    ownership_status,
+)
+from sidecar.state.state import ClusterState
+
+PERIOD_S: Final = 1.0
+MAX_RETRY_S: Final = 30.0
+
+log = get_logger()
+
+
+class Writer(Protocol):
+    """The port through which an AllocatorOwnership is written and read."""
+
+    async def patch_ownership(self, name: str, patch: Patch) -> bytes:
+        """Patch the status, and return the object as stored."""
+        ...
+
+    async def read_ownership(self, name: str) -> bytes:
+        """Return the object as stored."""
+        ...
+
+
+class OwnershipReporter:
+    """Compares what is stored with what is so, once a second, and lets held devices go in time."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        writer: Writer,
+        *,
+        holder: str,
+        problem: Callable[[], str],
+        now: Callable[[], datetime],
+        period_s: float = PERIOD_S,
+    ) -> None:
+        """Begin without a report.
+
+        Args:
+            writer: Writes the status.
+            holder: Identity of this process.
+            problem: Returns why no call is answered; empty if calls are.
+            now: The wall clock.
+            period_s: Between two reports.
+        """
+        self._backoff = Backoff(initial_s=period_s, max_s=MAX_RETRY_S)
+        self._state = state
+        self._writer = writer
+        self._holder = holder
+        self._problem = problem
+        self._now = now
+        self._failures = 0
+        self._pools: Mapping[str, bool] = {}
+        self._pools_version = -1
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await self.report()
+            await asyncio.sleep(self._backoff.delay_s(self._failures + 1))
+
+    async def report(self) -> None:
+        """Let go what was held back for long enough, and write the status if it is another."""
+        self._state.held_back.expire()
+        ownership = self._state.ownership
+        if ownership is None or self._state.check():
+            return
+        status = ownership_status(ownership, self._report(), self._now())
+        if status == ownership.status:
+            self._failures = 0
+            return
+        name = ownership.metadata.name
+        try:
+            raw = await self._writer.patch_ownership(name, conditional_patch(ownership, status))
+        except NotFound:
+            return
+        except Conflict:
+            await self._refresh(name)
+        except KubeError as error:
+            self._fail(error)
+        else:
+            self._failures = 0
+            self._state.put_ownership(raw)
+
+    async def _refresh(self, name: str) -> None:
+        """Read what somebody else has written, so that the next status is decided on it."""
+        try:
+            self._state.put_ownership(await self._writer.read_ownership(name))
+        except KubeError as error:
+            self._fail(error)
+
+    def _fail(self, error: KubeError) -> None:
+        self._failures += 1
+        log.warning("ownership.not_written", error=str(error), failures=self._failures)
+
+    def _report(self) -> Report:
+        return Report(
+            holder=self._holder,
+            problem=self._problem(),
+            fence=self._state.fence,
+            pools=self._complete_pools(),
+            held_back=self._state.held_back.claims.values(),
+            settings=self._state.driver_settings,
+        )
+
+    def _complete_pools(self) -> Mapping[str, bool]:
+        """Return which drivers' pools are complete; all slices are counted when one has changed."""
+        if self._pools_version != self._state.slices_version:
+            self._pools_version = self._state.slices_version
+            self._pools = complete_pools(self._state.slices.values())
+        return self._pools

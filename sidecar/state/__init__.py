@@ -1,0 +1,1 @@
+"""What the sidecar knows of the cluster, kept up to date."""

@@ -1,0 +1,195 @@
+"""The devices of pods that were deleted by force, from the end of the pod until they are free."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.pods.claims import Name
+from kube.api.core import Node, Pod
+from kube.api.ownership import HeldBackClaim
+from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.api.timestamps import rfc3339
+from kube.logs import get_logger
+from sidecar.ownership import held_back
+from sidecar.ownership.held_back import DeviceName, HeldKey, held_key
+
+HIDDEN_END_S: Final = 30.0
+"""After which a kubelet has killed the containers of a pod that is gone: the default grace period."""
+
+log = get_logger()
+
+
+class HeldBackLimits(NamedTuple):
+    """The bounds of what is held back.
+
+    Attributes:
+        timeout_s: How long devices are held back at most.
+        most_per_namespace: Devices of a driver that a namespace may have held back and get further ones.
+    """
+
+    timeout_s: float
+    most_per_namespace: int
+
+
+class HeldBackDevices:
+    """The devices that are held back, and the reports of their drivers.
+
+    Attributes:
+        claims: What each pod may still use of each claim.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime],
+        limits: HeldBackLimits,
+        on_change: Callable[[HeldBackClaim], None],
+    ) -> None:
+        """Begin with nothing held back.
+
+        Args:
+            now: The wall clock.
+            limits: The bounds of what is held back.
+            on_change: Called with what is held back, or is not any more.
+        """
+        self.claims: Final[dict[HeldKey, HeldBackClaim]] = {}
+        self._keys_of_claim: dict[str, list[HeldKey]] = {}
+        self._now = now
+        self._timeout_s = limits.timeout_s
+        self._most_per_namespace = limits.most_per_namespace
+        self._device_counts: tuple[int, Mapping[str, int]] = (-1, {})
+        self._on_change = on_change
+        # Held devices of which the driver said since that containers may use them.
+        self._in_use: set[DeviceName] = set()
+
+    def pod_gone(
+        self,
+        pod: Pod,
+        claims: Iterable[ResourceClaim],
+        slices: Iterable[ResourceSlice],
+        *,
+        is_hidden: bool = False,
+    ) -> None:
+        """Hold back the devices of a pod that is gone, unless its containers have ended.
+
+        Args:
+            pod: As it was seen last.
+            claims: Those that were reserved for it.
+            is_hidden: Its end was not seen. Most pods end in good order, so its devices are held back
+                for no longer than a kubelet takes to kill its containers.
+        """
+        if not held_back.may_run_on(pod, self._now()):
+            self.pod_ended(pod.metadata.uid)
+            return
+        for claim in claims:
+            self.hold(pod, claim, slices)
+        if is_hidden:
+            self._shorten(pod.metadata.uid)
+
+    def _shorten(self, pod_uid: str) -> None:
+        """Hold back the devices of a pod for a short time only."""
+        until = rfc3339(held_back.end_of(self._now(), HIDDEN_END_S))
+        for key, held_claim in self.claims.items():
+            if held_claim.pod_uid == pod_uid and until < held_claim.until:
+                self.claims[key] = msgspec.structs.replace(held_claim, until=until)
+
+    def of_claim(self, uid: str) -> tuple[HeldBackClaim, ...]:
+        """Return what is held back of a claim, the first that was first."""
+        return tuple(self.claims[key] for key in self._keys_of_claim.get(uid, ()))
+
+    def exhausted_namespaces(
+        self, slices: Mapping[Name, ResourceSlice], version: int, nodes: Mapping[str, Node]
+    ) -> frozenset[str]:
+        """Return the namespaces that have as much held back as one may; may be called on any thread.
+
+        Args:
+            version: Of the slices, whose devices are counted once for each.
+        """
+        if not self.claims:
+            return frozenset()
+        if self._device_counts[0] != version:
+            # A copy in one step, since the event loop may change the original meanwhile.
+            self._device_counts = version, held_back.count_devices(list(slices.values()))
+        return held_back.exhausted_namespaces(
+            list(self.claims.values()), self._device_counts[1], nodes, self._most_per_namespace
+        )
+
+    def hold(self, pod: Pod, claim: ResourceClaim, slices: Iterable[ResourceSlice]) -> None:
+        """Hold back the devices of a claim that a pod may still use."""
+        until = held_back.end_of(self._now(), self._timeout_s)
+        held_claim = held_back.hold_back(pod, claim, until)
+        if held_claim is not None:
+            log.info(
+                "devices.held_back",
+                pod=f"{held_claim.namespace}/{held_claim.pod}",
+                until=held_claim.until,
+            )
+            self._put(held_claim, slices)
+
+    def pod_ended(self, uid: str) -> None:
+        """Give the devices of a pod again, whose containers have ended."""
+        for held_claim in [
+            held_claim for held_claim in self.claims.values() if held_claim.pod_uid == uid
+        ]:
+            self._end(held_claim, "the pod has ended")
+
+    def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
+        """Take over what an earlier leader held back, for no longer than this clock would say."""
+        latest = rfc3339(held_back.end_of(self._now(), self._timeout_s))
+        for held_claim in claims:
+            if held_key(held_claim) not in self.claims:
+                until = min(held_claim.until, latest)
+                self._put(msgspec.structs.replace(held_claim, until=until), slices)
+        self.expire()
+
+    def slice_changed(self, resource_slice: ResourceSlice) -> None:
+        """Give devices again of which their driver says no more that they are in use."""
+        if not self.claims:
+            return
+        in_use = held_back.devices_in_use([resource_slice])
+        slice_devices = {
+            (resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)
+            for device in resource_slice.spec.devices or ()
+        }
+        for held_claim in list(self.claims.values()):
+            devices = held_back.devices_of(held_claim)
+            freed = devices & slice_devices & self._in_use - in_use
+            self._in_use = (self._in_use | (devices & in_use)) - freed
+            if freed and not devices & self._in_use:
+                self._end(held_claim, "the driver says that they are free")
+
+    def expire(self) -> None:
+        """Give devices again whose time has come."""
+        now = self._now()
+        for held_claim in [
+            held_claim for held_claim in self.claims.values() if held_back.is_over(held_claim, now)
+        ]:
+            self._end(held_claim, "they were held back for as long as they may be")
+
+    def _put(self, held_claim: HeldBackClaim, slices: Iterable[ResourceSlice]) -> None:
+        key = held_key(held_claim)
+        if key not in self.claims:
+            self._keys_of_claim.setdefault(held_claim.claim_uid, []).append(key)
+        self.claims[key] = held_claim
+        pools = {(device.driver, device.pool) for device in held_claim.devices}
+        in_pools = (
+            resource_slice
+            for resource_slice in slices
+            if (resource_slice.spec.driver, resource_slice.spec.pool.name) in pools
+        )
+        self._in_use |= held_back.devices_of(held_claim) & held_back.devices_in_use(in_pools)
+        self._on_change(held_claim)
+
+    def _end(self, held_claim: HeldBackClaim, why: str) -> None:
+        log.info("devices.given_again", pod=f"{held_claim.namespace}/{held_claim.pod}", why=why)
+        key = held_key(held_claim)
+        del self.claims[key]
+        keys = self._keys_of_claim[held_claim.claim_uid]
+        keys.remove(key)
+        if not keys:
+            del self._keys_of_claim[held_claim.claim_uid]
+        others = map(held_back.devices_of, self.of_claim(held_claim.claim_uid))
+        self._in_use -= held_back.devices_of(held_claim).difference(*others)
+        self._on_change(held_claim)

@@ -1,0 +1,153 @@
+"""Projections of the objects that the sidecar follows: more of a claim than others need.
+
+A claim is kept with what a write of it depends on: its version, finalizers, consumers and the state of
+its devices. What an allocation copies is kept up to a bound, beyond which the claim is not allocated. A pod is
+kept if it has claims.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from clusterstate.kinds import Kind
+from clusterstate.parameter_bounds import bounded_config, bounded_spec
+from clusterstate.projections import PROJECTIONS
+from kube.api.core import Pod, PodSpec, PodStatus
+from kube.api.meta import ObjectMeta, decode
+from kube.api.ownership import AllocatorOwnership
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
+from kube.names import STRATEGY_ANNOTATION
+from kube.runtime.stores import Projection
+from sidecar.ownership.fence import Binding, Policy
+
+
+def project_claim(raw: bytes) -> ResourceClaim:
+    """Project a ResourceClaim to all but its labels, annotations and parameters of too many values."""
+    claim = decode(raw, ResourceClaim)
+    metadata = claim.metadata
+    return replace(
+        claim,
+        spec=bounded_spec(claim.spec),
+        status=_bounded_status(claim.status),
+        metadata=ObjectMeta(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            deletion_timestamp=metadata.deletion_timestamp,
+            finalizers=metadata.finalizers,
+            owner_references=metadata.owner_references,
+        ),
+    )
+
+
+def _bounded_status(status: ResourceClaimStatus | None) -> ResourceClaimStatus | None:
+    """Return a status without what drivers report for others, and parameters of too many values.
+
+    No write of ours copies either.
+    """
+    if status is None or status.allocation is None:
+        return status
+    devices = status.allocation.devices
+    bounded_devices = replace(devices, config=bounded_config(devices.config))
+    reports = [replace(report, data=None, network_data=None) for report in status.devices or ()]
+    return replace(
+        status,
+        allocation=replace(status.allocation, devices=bounded_devices),
+        devices=tuple(reports) or None,
+    )
+
+
+def project_pod(raw: bytes) -> Pod | None:
+    """Project a Pod to what decides about its devices; None for a pod without claims.
+
+    A claim for extended resources is made by the scheduler, and only the status of the pod names it.
+    """
+    pod = decode(raw, Pod)
+    spec, status = pod.spec, pod.status or PodStatus()
+    if not spec.resource_claims and status.extended_resource_claim_status is None:
+        return None
+    metadata = pod.metadata
+    return Pod(
+        metadata=ObjectMeta(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            creation_timestamp=metadata.creation_timestamp,
+            deletion_timestamp=metadata.deletion_timestamp,
+            deletion_grace_period_seconds=metadata.deletion_grace_period_seconds,
+            annotations=_strategy_of(metadata),
+        ),
+        spec=PodSpec(
+            resource_claims=spec.resource_claims,
+            node_name=spec.node_name,
+            scheduler_name=spec.scheduler_name,
+            node_selector=spec.node_selector,
+            affinity=spec.affinity,
+            tolerations=spec.tolerations,
+            priority=spec.priority,
+            preemption_policy=spec.preemption_policy,
+            scheduling_group=spec.scheduling_group,
+        ),
+        status=PodStatus(
+            phase=status.phase,
+            nominated_node_name=status.nominated_node_name,
+            resource_claim_statuses=status.resource_claim_statuses,
+        ),
+    )
+
+
+def project_own_ownership(raw: bytes) -> AllocatorOwnership:
+    """Project an AllocatorOwnership to what its status is written from."""
+    ownership = decode(raw, AllocatorOwnership)
+    metadata = ownership.metadata
+    return replace(
+        ownership,
+        metadata=ObjectMeta(
+            name=metadata.name,
+            uid=metadata.uid,
+            generation=metadata.generation,
+            resource_version=metadata.resource_version,
+        ),
+    )
+
+
+def project_fence_policy(raw: bytes) -> Policy:
+    """Project a policy of the fence to what tells what it restricts."""
+    return decode(raw, Policy)
+
+
+def project_fence_binding(raw: bytes) -> Binding:
+    """Project a binding of the fence to what tells whether its policy is in force."""
+    return decode(raw, Binding)
+
+
+def project_class(raw: bytes) -> DeviceClass:
+    """Project a DeviceClass to its spec, its age and the strategy that it names."""
+    device_class = decode(raw, DeviceClass)
+    metadata = device_class.metadata
+    return DeviceClass(
+        metadata=ObjectMeta(
+            name=metadata.name,
+            uid=metadata.uid,
+            creation_timestamp=metadata.creation_timestamp,
+            annotations=_strategy_of(metadata),
+        ),
+        spec=device_class.spec,
+    )
+
+
+def _strategy_of(metadata: ObjectMeta) -> Mapping[str, str] | None:
+    strategy = (metadata.annotations or {}).get(STRATEGY_ANNOTATION)
+    return None if strategy is None else {STRATEGY_ANNOTATION: strategy}
+
+
+INVENTORY: Final[Mapping[Kind, Projection[Any]]] = {
+    Kind.NODE: PROJECTIONS[Kind.NODE],
+    Kind.SLICE: PROJECTIONS[Kind.SLICE],
+    Kind.CLASS: project_class,
+    Kind.TAINT_RULE: PROJECTIONS[Kind.TAINT_RULE],
+    Kind.POLICY: PROJECTIONS[Kind.POLICY],
+}
+"""Kinds other than claims to their projections. Claims are made by then, so that no template counts."""

@@ -1,0 +1,500 @@
+"""The cluster as the sidecar sees it: what the API says, and what is promised beyond that.
+
+The event loop changes claims and holds; changes of the devices in use wait in a batch until the next
+answer, which applies them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Any, Final
+
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name, allocation_of, claim_name
+from allocator.pods.eligible_nodes import EligibleNodes
+from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.capacity_weights import driver_weights
+from clusterstate.change_feed import ChangeFeed
+from clusterstate.cluster_cache import ClusterCache
+from clusterstate.kinds import Changes, Kind
+from clusterstate.projections import RESOURCES
+from kube.api.core import Node, Pod
+from kube.api.ownership import (
+    OWNERSHIP,
+    AllocatorOwnership,
+    HeldBackClaim,
+    OwnedDriver,
+    driver_settings,
+    owned_drivers,
+)
+from kube.api.resource import AllocationResult, ResourceClaim, ResourceSlice
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, PODS, RESOURCE_CLAIMS
+from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
+from sidecar.commit import ledger
+from sidecar.commit.ledger import Hold, Step
+from sidecar.commit.writes import consumers
+from sidecar.ownership.fence import Fence
+from sidecar.ownership.held_back import (
+    as_claim,
+    held_key,
+    held_name,
+    may_run,
+    without_counted,
+)
+from sidecar.plan.snapshot import Snapshot
+from sidecar.state.consumers import ConsumerIndex
+from sidecar.state.device_view import DeviceView, NextView
+from sidecar.state.fence_view import FenceView
+from sidecar.state.held_back import HeldBackDevices, HeldBackLimits
+from sidecar.state.projections import (
+    INVENTORY,
+    project_claim,
+    project_own_ownership,
+    project_pod,
+)
+
+SYNC_PERIOD_S: Final = 0.05
+"""Between two looks at whether an optional resource has been listed, or cannot be."""
+OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
+"""Kinds that a cluster may not serve."""
+
+
+class ClusterState:
+    """Claims, pods, inventory and holds.
+
+    Attributes:
+        claims: As the API has them, never behind what a write returned.
+        holds: UID of a claim to what is promised to it.
+        consumers: Pods, and the claims that are reserved for them.
+        held_back: Devices of pods that were deleted by force.
+        features: The gates of allocation.
+        on_end: Called with the UID of each pod that was bound or deleted.
+        wakeups: How often all pods that wait should be tried again, not only those that `version`'s
+            change helps.
+        version: Grows with each change of the inventory, of a claim or of what is promised.
+        slices_version: Grows with each change of a ResourceSlice.
+        inventory_changed: Set with each change of the inventory; `sidecar.answers.view_updates` clears it.
+    """
+
+    def __init__(
+        self,
+        informers: InformerFactory,
+        features: Features,
+        *,
+        uniform_config_drivers: frozenset[str] = frozenset(),
+        drivers: frozenset[str],
+        default_strategy: str,
+        now: Callable[[], datetime],
+        held_back_limits: HeldBackLimits,
+        binding_timeout_s: float,
+    ) -> None:
+        """Subscribe to what decides about devices.
+
+        Args:
+            drivers: Those whose devices may be given, beside those of the AllocatorOwnership.
+            now: The wall clock.
+            held_back_limits: The bounds of what is held back.
+            binding_timeout_s: For the binding conditions of devices, from their allocation.
+        """
+        self._now = now
+        self._binding_timeout = timedelta(seconds=binding_timeout_s)
+        self.claims: Final = informers.subscribe(
+            RESOURCE_CLAIMS, project_claim, handlers=[self._claim_changed]
+        )
+        self._pods: Final = informers.subscribe(PODS, project_pod, handlers=[self._pod_changed])
+        self._inventory: Final[Mapping[Kind, Subscription[Any]]] = {
+            kind: informers.subscribe(
+                RESOURCES[kind], projection, handlers=[self._inventory_changed(kind)]
+            )
+            for kind, projection in INVENTORY.items()
+        }
+        self._ownerships: Final = informers.subscribe(
+            ALLOCATOR_OWNERSHIPS, project_own_ownership, handlers=[self._ownership_changed]
+        )
+        self._fence_view: Final = FenceView(informers, on_change=self.count_drivers)
+        self._optional: Final[tuple[Subscription[Any], ...]] = (
+            self._ownerships,
+            *self._fence_view.subscriptions,
+            *(self._inventory[kind] for kind in self._inventory if kind in OPTIONAL),
+        )
+        self._owned_drivers: frozenset[str] = frozenset()
+        required = [self._inventory[kind] for kind in self._inventory if kind not in OPTIONAL]
+        self._required: Final[tuple[Subscription[Any], ...]] = (self.claims, self._pods, *required)
+        self.holds: Final[dict[str, Hold]] = {}
+        self.consumers: Final = ConsumerIndex(self.claims.store)
+        self._uid_by_name: dict[Name, str] = {}
+        self.features: Final = features
+        self._view = DeviceView(features, uniform_config_drivers, self._everything)
+        self.inventory_changed: Final = asyncio.Event()
+        self._eligible_nodes = EligibleNodes()
+        self._driver_settings: tuple[OwnedDriver, ...] = ()
+        self._drivers = drivers
+        self._default_strategy = default_strategy
+        self.on_end: Callable[[str], None] = lambda _: None
+        self.wakeups = 0
+        self._served: frozenset[str] = drivers
+        # UID to name of each claim that is allocated in the API.
+        self._allocated: dict[str, Name] = {}
+        self._has_read_status = False
+        self.held_back: Final = HeldBackDevices(
+            now=now, limits=held_back_limits, on_change=self._held_back_changed
+        )
+        self.version = self.slices_version = 0
+
+    def check(self) -> str:
+        """Return the resources whose first lists are not complete; empty when all are."""
+        # A policy that is not known yet has to be waited for; one that cannot be known, has not.
+        optional = [subscription for subscription in self._optional if subscription.is_available]
+        return unsynced_resources((*self._required, *optional))
+
+    async def wait_synced(self) -> None:
+        """Return once the first lists are complete that no cluster is without."""
+        await wait_synced(self._required)
+
+    async def wait_complete(self) -> None:
+        """Return once all first lists are complete, or the API server said that there is no such resource.
+
+        A view without the policies would give what they forbid.
+        """
+        while self.check():  # noqa: ASYNC110 (an answer 404 is no event)
+            await asyncio.sleep(SYNC_PERIOD_S)
+
+    @property
+    def ownership(self) -> AllocatorOwnership | None:
+        """Return the AllocatorOwnership; None if there is none."""
+        return self._ownerships.store.get(("", OWNERSHIP))
+
+    @property
+    def binding_cutoff(self) -> datetime:
+        """Return the time before which devices were allocated that have to be ready by now."""
+        return self._now() - self._binding_timeout
+
+    @property
+    def driver_settings(self) -> tuple[OwnedDriver, ...]:
+        """The owned drivers that have settings; decisions of a large cluster follow within a second."""
+        return self._driver_settings
+
+    def put_ownership(self, raw: bytes) -> None:
+        """Take the AllocatorOwnership as a write returned it."""
+        self._ownerships.put(raw)
+
+    @property
+    def fence(self) -> Fence:
+        """Return what is known of the fence of the owned drivers."""
+        return self._fence_view.read()
+
+    @property
+    def slices(self) -> Mapping[Name, ResourceSlice]:
+        """Return all slices."""
+        return self._inventory[Kind.SLICE].store
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """Return a pod with claims by its name."""
+        return self._pods.store.get((namespace, name))
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Return all nodes by name."""
+        return {name: node for (_, name), node in self._inventory[Kind.NODE].store.items()}
+
+    def node(self, name: str) -> Node | None:
+        """Return a node by its name."""
+        node: Node | None = self._inventory[Kind.NODE].store.get(("", name))
+        return node
+
+    @property
+    def drivers(self) -> frozenset[str]:
+        """Return the drivers whose devices may be given, now.
+
+        Without a fence, others may give devices of owned drivers, too: it is open since somebody
+        rescues the cluster, was never made, lost a part, or does not list the driver.
+        """
+        return self._drivers | self._fence_view.fenced(self._owned_drivers)
+
+    @property
+    def unfenced_drivers(self) -> frozenset[str]:
+        """Return the owned drivers whose devices are not given for lack of a fence."""
+        return self._owned_drivers - self.drivers
+
+    def owns(self, claim: ResourceClaim) -> bool:
+        """Return whether all devices of a claim are of drivers that may be given."""
+        allocation, drivers = allocation_of(claim), self.drivers
+        results = (allocation.devices.results if allocation is not None else None) or ()
+        return all(result.driver in drivers for result in results)
+
+    def hold_of(self, claim: ResourceClaim) -> Hold | None:
+        """Return the hold on a claim."""
+        return self.holds.get(claim.metadata.uid)
+
+    # --- holds ------------------------------------------------------------------------------------
+
+    def reserve(self, claim: ResourceClaim, allocation: AllocationResult, pod: str) -> None:
+        """Promise devices to a claim for a pod."""
+        self._put(ledger.reserve(self.hold_of(claim), claim, allocation, pod))
+
+    def join(self, claim: ResourceClaim, pod: str) -> None:
+        """Let a pod share what is promised to a claim."""
+        hold = self.hold_of(claim)
+        if hold is not None:
+            self._put(ledger.reserve(hold, claim, hold.allocation, pod))
+
+    def unreserve(self, pod: str) -> None:
+        """Take back what is promised for a pod, as far as no write of it can land."""
+        for hold in [hold for hold in self.holds.values() if pod in hold.pods]:
+            self._replace(hold, ledger.unreserve(hold, pod))
+
+    def change(self, uid: str, transition: Callable[[Hold], Hold | None]) -> None:
+        """Apply a transition of the ledger to a hold, if there is one."""
+        hold = self.holds.get(uid)
+        if hold is not None:
+            self._replace(hold, transition(hold))
+
+    def holds_in(self, step: Step) -> tuple[Hold, ...]:
+        """Return the holds that are at one step."""
+        return tuple(hold for hold in self.holds.values() if hold.step is step)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def take_changes(self) -> Changes:
+        """Return the changes since the last call; called while no snapshot is in use."""
+        if self._view.has_news:
+            self.version += 1
+        return self._view.take_changes(self._driver_settings)
+
+    @property
+    def allocator_options(self) -> AllocatorOptions:
+        """Feature gates and policies in force at the latest snapshot."""
+        return self._view.cache.cluster.options
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a further answer would apply changes that are known, without new ones."""
+        return self._view.is_behind
+
+    @property
+    def next_view(self) -> NextView | None:
+        """The view that is being built under other policies or settings; None for none."""
+        return self._view.next_view
+
+    @property
+    def applied_settings(self) -> tuple[OwnedDriver, ...]:
+        """Settings of the owned drivers, as the view of the devices has them."""
+        return self._view.settings
+
+    def is_cheap(self, changes: Changes) -> bool:
+        """Return whether changes are applied within a few milliseconds."""
+        return self._view.cache.is_cheap(changes)
+
+    def snapshot(self, changes: Changes) -> Snapshot:
+        """Apply changes and return the snapshot, which is valid until the next call.
+
+        Args:
+            changes: Of `take_changes`.
+        """
+        cache = self._view.cache
+        cache.apply(changes)
+        return Snapshot(
+            cluster=cache.cluster,
+            claims=cache.claims,
+            classes=cache.classes,
+            extended_resources=cache.extended_resources,
+            pods=self.consumers.pods,
+            nominated=dict(self.consumers.nominated),
+            terminating=dict(self.consumers.terminating),
+            claims_of=self.consumers.claims_of,
+            releasing=frozenset(self.consumers.releasing),
+            lowest_priority=self.consumers.lowest_priority,
+            exhausted_namespaces=self.held_back.exhausted_namespaces(
+                self.slices, self.slices_version, cache.cluster.nodes
+            ),
+            drivers=self.drivers,
+            eligible_nodes=self._eligible_nodes,
+            default_strategy=self._default_strategy,
+            weights=driver_weights(self.applied_settings),
+            binding_cutoff=self.binding_cutoff,
+        )
+
+    def claims_in_use(self) -> tuple[ResourceClaim, ...]:
+        """Return the claims that devices count for, from what they are said to be and promised."""
+        reserved_claims = (
+            ledger.with_hold(claim, self.hold_of(claim)) for claim in self.claims.store.values()
+        )
+        held_claims = map(self._effective_held, self.held_back.claims.values())
+        return (*reserved_claims, *(claim for claim in held_claims if claim is not None))
+
+    def rebuild(self) -> None:
+        """Begin the view of the devices anew, which may be wrong after a bug."""
+        self._view.rebuild(self._driver_settings)
+        self.version += 1
+
+    def renew_view(self) -> None:
+        """Have the selectors of all verdicts asked again."""
+        self._view.renew()
+        self.version += 1
+        self.inventory_changed.set()
+
+    def second_view(self) -> tuple[ClusterCache, ChangeFeed]:
+        """Return a view of the devices that is the caller's, and the changes that bring it up to date."""
+        return self._view.second_view()
+
+    def end_view(self, feed: ChangeFeed) -> None:
+        """Keep no more changes for a view."""
+        self._view.end_view(feed)
+
+    def _everything(self) -> Changes:
+        """Return all objects that the view of the devices is made of."""
+        claims = {name: self._effective_claim(name) for name in self.claims.store}
+        claims |= {
+            held_name(key): self._effective_held(held_claim)
+            for key, held_claim in self.held_back.claims.items()
+        }
+        inventory = {kind: subscription.store for kind, subscription in self._inventory.items()}
+        return {**inventory, Kind.CLAIM: claims}
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def _claim_changed(
+        self, key: Name, old: ResourceClaim | None, new: ResourceClaim | None
+    ) -> None:
+        self.consumers.replace_claim(key, old, new)
+        uid = self._uid_by_name.get(key)
+        hold = self.holds.get(uid) if uid is not None else None
+        if hold is not None:
+            self._replace(hold, ledger.observe(hold, new))
+        self._queue_claim(key)
+        for claim, is_there in ((old, False), (new, True)):
+            if claim is not None:
+                self._note_allocation(claim, is_there=is_there)
+        if old is not None:
+            self._hold_back_of(old, new)
+
+    def _note_allocation(self, claim: ResourceClaim, *, is_there: bool) -> None:
+        uid = claim.metadata.uid
+        if is_there and allocation_of(claim) is not None:
+            self._allocated[uid] = claim_name(claim)
+        else:
+            self._allocated.pop(uid, None)
+        self._queue_held(uid)
+
+    def _hold_back_of(self, old: ResourceClaim, new: ResourceClaim | None) -> None:
+        """Hold back the devices of consumers that left a claim while their containers may run.
+
+        The pod was deleted by force, and we hear of the claim first; or its last phase is to come.
+        """
+        is_same = new is not None and new.metadata.uid == old.metadata.uid
+        left = {
+            consumer.uid for consumer in (consumers(new) if is_same and new is not None else ())
+        }
+        for consumer in consumers(old):
+            pod = self.consumers.pods.get(consumer.uid)
+            if consumer.uid not in left and pod is not None and may_run(pod):
+                self.held_back.hold(pod, old, self.slices.values())
+
+    def _pod_changed(self, _key: Name, old: Pod | None, new: Pod | None) -> None:
+        is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
+        gone = None if is_same else old
+        if gone is not None:
+            names = self.consumers.claims_of.get(gone.metadata.uid, frozenset())
+            claims = [claim for name in sorted(names) if (claim := self.claims.store.get(name))]
+            # Only a list puts another pod in the place of one.
+            is_hidden = new is not None or self._pods.is_listing
+            self.held_back.pod_gone(gone, claims, self.slices.values(), is_hidden=is_hidden)
+        if new is not None and not may_run(new):
+            self.held_back.pod_ended(new.metadata.uid)
+        self.consumers.replace_pod(old, new)
+        if gone is not None:
+            self.on_end(gone.metadata.uid)
+        was_bound = is_same and old is not None and bool(old.spec.node_name)
+        if new is not None and new.spec.node_name and not was_bound:
+            self.on_end(new.metadata.uid)
+
+    def _ownership_changed(self, *_: object) -> None:
+        self.version += 1
+        self._owned_drivers = owned_drivers(self._ownerships.store.values())
+        self._driver_settings = driver_settings(self._ownerships.store.values())
+        self.inventory_changed.set()
+        if not self._has_read_status and self.ownership is not None:
+            self._has_read_status = True  # Later ones are our own words.
+            status = self.ownership.status
+            held_claims = (status.held_back if status is not None else None) or ()
+            self.held_back.restore(held_claims, self.slices.values())
+        self.count_drivers()
+
+    def count_drivers(self) -> None:
+        """Have pods that wait tried again if other drivers are served.
+
+        Called now and then, too: a part of the fence that is missing from the first list is no change.
+        """
+        if self.drivers != self._served:
+            self._served = self.drivers
+            self.wakeups += 1
+
+    def _held_back_changed(self, held_claim: HeldBackClaim) -> None:
+        self._note(Kind.CLAIM, held_name(held_key(held_claim)), None)
+        self._queue_held(held_claim.claim_uid)
+        self.version += 1  # Pods that wait are planned anew; most releases help few of them.
+
+    def _inventory_changed(self, kind: Kind) -> Callable[[Name, Any, Any], None]:
+        def mark_changed(key: Name, old: object, new: object) -> None:
+            if old != new:  # Most changes are of fields that are not projected.
+                self.version += 1
+                self._note(kind, key, new)
+                self.inventory_changed.set()
+                if kind is Kind.SLICE:
+                    self.slices_version += 1
+                if isinstance(new, ResourceSlice):
+                    self.held_back.slice_changed(new)
+
+        return mark_changed
+
+    def _put(self, hold: Hold) -> None:
+        self.holds[hold.uid] = hold
+        self._uid_by_name[hold.name] = hold.uid
+        self._queue_claim(hold.name)
+        self._queue_held(hold.uid)
+
+    def _replace(self, old: Hold, new: Hold | None) -> None:
+        if new is not None:
+            self._put(new)
+            return
+        self.holds.pop(old.uid, None)
+        if self._uid_by_name.get(old.name) == old.uid:
+            del self._uid_by_name[old.name]
+        self._queue_claim(old.name)
+        self._queue_held(old.uid)
+
+    def _queue_claim(self, name: Name) -> None:
+        """Queue a claim with the devices that are promised to it."""
+        self.version += 1
+        self._note(Kind.CLAIM, name, self._effective_claim(name))
+
+    def _effective_claim(self, name: Name) -> ResourceClaim | None:
+        claim = self.claims.store.get(name)
+        return None if claim is None else ledger.with_hold(claim, self.hold_of(claim))
+
+    def _queue_held(self, uid: str) -> None:
+        """Queue the devices that are held back of a claim, as far as the claim does not have them."""
+        if not self.held_back.claims:
+            return
+        for held_claim in self.held_back.of_claim(uid):
+            name = held_name(held_key(held_claim))
+            self._note(Kind.CLAIM, name, self._effective_held(held_claim))
+
+    def _effective_held(self, held_claim: HeldBackClaim) -> ResourceClaim | None:
+        uid = held_claim.claim_uid
+        earlier = takewhile(lambda other: other is not held_claim, self.held_back.of_claim(uid))
+        uncounted_claim = without_counted(held_claim, self._allocation_now(uid), earlier)
+        return None if uncounted_claim is None else as_claim(uncounted_claim)
+
+    def _allocation_now(self, uid: str) -> AllocationResult | None:
+        """Return what a claim has, or is promised."""
+        name = self._allocated.get(uid)
+        claim = self.claims.store.get(name) if name is not None else None
+        if claim is not None and claim.metadata.uid == uid:
+            return allocation_of(claim)
+        hold = self.holds.get(uid)
+        return hold.allocation if hold is not None else None
+
+    def _note(self, kind: Kind, name: Name, new: object) -> None:
+        self._view.put(kind, name, new)

@@ -1,0 +1,1 @@
+"""The writes of claims, done."""

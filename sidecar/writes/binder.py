@@ -1,0 +1,291 @@
+"""Brings the allocations of a reserved pod into the API, and takes them back.
+
+`plan.steps` decides what to write next; here the writes are made, one at a time for each claim.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from allocator.pods.claims import Name, claim_name
+from kube.api.core import Node
+from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from kube.api.timestamps import rfc3339
+from kube.errors import KubeError, NotFound
+from kube.logs import get_logger
+from sidecar.commit import steps, writes
+from sidecar.commit.binding import Binding, binding_rejection, binding_state
+from sidecar.commit.ledger import Step
+from sidecar.commit.steps import ClaimWrite
+from sidecar.commit.unsettled import UnsettledWrites
+from sidecar.commit.writes import Outcome, Patch
+from sidecar.model.rejections import Code, Rejection, failed_rejection
+from sidecar.state.state import ClusterState
+
+MAX_CONFLICTS: Final = 10
+CONDITION_PERIOD_S: Final = 5.0
+"""Between two looks at the clock while devices are made ready. Source: dynamicresources.go, PreBind."""
+RETRY_S: Final = 0.25
+"""Before a write that got no answer is repeated."""
+SETTLE_INTERVAL_S: Final = 1.0
+
+log = get_logger()
+
+
+class Writer(Protocol):
+    """The port through which claims are written and read."""
+
+    async def patch(self, name: Name, patch: Patch, *, status: bool) -> bytes:
+        """Patch a claim and return it as stored."""
+        ...
+
+    async def read(self, name: Name) -> bytes:
+        """Return a claim as stored."""
+        ...
+
+
+class BinderSettings(NamedTuple):
+    """The time limits of a binding, in seconds.
+
+    Attributes:
+        write_deadline_s: For the writes of one claim.
+        binding_timeout_s: For the binding conditions of all devices, from their allocation.
+    """
+
+    write_deadline_s: float
+    binding_timeout_s: float
+
+
+class PodReference(NamedTuple):
+    """A pod that claims are reserved for."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    def consumer(self) -> ResourceClaimConsumerReference:
+        """Return the entry of `status.reservedFor`."""
+        return ResourceClaimConsumerReference(resource="pods", name=self.name, uid=self.uid)
+
+
+class Binder:
+    """Writes what was reserved."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        writer: Writer,
+        settings: BinderSettings,
+        *,
+        now: Callable[[], datetime],
+        count: Callable[[Outcome | None], None] = lambda _: None,
+    ) -> None:
+        """Begin without a write.
+
+        Args:
+            now: The wall clock.
+            count: Called with the outcome of each write, None for success.
+        """
+        self._state = state
+        self._writer = writer
+        self._settings = settings
+        self._now = now
+        self._count = count
+        self._turns: dict[str, _Turn] = {}
+        self._unsettled = UnsettledWrites()
+        self._number = 0
+
+    async def bind(
+        self, pod: PodReference, node: Node, claims: Sequence[tuple[Name, str]]
+    ) -> Rejection | None:
+        """Allocate claims and reserve them for a pod; return why that is not possible.
+
+        Args:
+            node: That the pod will be bound to.
+            claims: Name and UID of each.
+        """
+        for name, uid in claims:
+            async with self._lock_claim(uid):
+                rejection = await self._bind_claim(pod, node, name, uid)
+            if rejection is not None:
+                return rejection
+        return await self._wait_ready([name for name, _ in claims])
+
+    async def release(self, pod: PodReference, name: Name, uid: str, *, deallocate: bool) -> bool:
+        """Take a pod out of a claim that was written for it; return whether that was done.
+
+        Args:
+            deallocate: The pod was never bound, so the devices are free if nobody else uses them.
+        """
+        async with self._lock_claim(uid):
+            for _ in range(MAX_CONFLICTS):
+                claim = self._state.claims.store.get(name)
+                write = steps.next_release_step(claim, uid, pod.consumer(), deallocate=deallocate)
+                if write is None:
+                    return False
+                outcome = await self._make(write)
+                if outcome is None:
+                    return True
+                if outcome is not Outcome.CONFLICT:
+                    return False
+            return False
+
+    async def run(self) -> None:
+        """Settle writes that got no answer, until cancelled."""
+        while True:
+            await asyncio.sleep(SETTLE_INTERVAL_S)
+            self._unsettled.forget_settled(self._state.claims.store)
+            for name, uid in self._unsettled_claims():
+                if uid in self._turns:
+                    continue  # Its write is under way, or tried again.
+                async with self._lock_claim(uid):
+                    claim, hold = self._state.claims.store.get(name), self._state.holds.get(uid)
+                    write = steps.next_settle_step(
+                        claim, uid, hold, is_unsettled=self._is_unsettled(claim)
+                    )
+                    if write is not None:
+                        await self._make(write)
+
+    def _unsettled_claims(self) -> tuple[tuple[Name, str], ...]:
+        """Return name and UID of each claim that a write of ours may yet change."""
+        holds = (*self._state.holds_in(Step.UNKNOWN), *self._state.holds_in(Step.WRITING))
+        promised = ((hold.name, hold.uid) for hold in holds)
+        return tuple(dict.fromkeys((*promised, *self._unsettled.claims)))
+
+    def _is_unsettled(self, claim: ResourceClaim | None) -> bool:
+        return claim is not None and self._unsettled.may_change(claim)
+
+    # --- one claim --------------------------------------------------------------------------------
+
+    async def _bind_claim(
+        self, pod: PodReference, node: Node, name: Name, uid: str
+    ) -> Rejection | None:
+        try:
+            async with asyncio.timeout(self._settings.write_deadline_s):
+                for _ in range(MAX_CONFLICTS):
+                    claim, hold = self._state.claims.store.get(name), self._state.holds.get(uid)
+                    step = steps.next_bind_step(
+                        claim,
+                        uid,
+                        hold,
+                        pod.consumer(),
+                        node,
+                        is_unsettled=self._is_unsettled(claim),
+                    )
+                    if step is None or isinstance(step, Rejection):
+                        return step
+                    outcome = await self._make(step)
+                    if outcome in {Outcome.REFUSED, Outcome.GONE, Outcome.NOT_SENT}:
+                        return failed_rejection(
+                            Code.WRITE_REFUSED, "the API server refused to write a ResourceClaim"
+                        )
+                    if outcome is Outcome.UNKNOWN:
+                        await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            return failed_rejection(
+                Code.WRITE_UNKNOWN, "a write of a ResourceClaim got no answer in time"
+            )
+        return failed_rejection(
+            Code.WRITE_REFUSED, "a ResourceClaim changes faster than it can be written"
+        )
+
+    async def _make(self, write: ClaimWrite) -> Outcome | None:
+        """Make a write and take its result; return what its failure proves, None if it was made."""
+        uid = write.claim.metadata.uid
+        self._state.change(uid, partial(steps.before, write=write))
+        try:
+            outcome = await self._patch(write)
+        except BaseException:  # Cancelled: the write may be made nevertheless.
+            self._take_failure(write, Outcome.UNKNOWN)
+            raise
+        if outcome is not None:
+            self._take_failure(write, outcome)
+        return outcome
+
+    def _take_failure(self, write: ClaimWrite, outcome: Outcome) -> None:
+        self._unsettled.end(write, outcome)
+        self._state.change(
+            write.claim.metadata.uid, partial(steps.after, write=write, outcome=outcome)
+        )
+
+    async def _patch(self, write: ClaimWrite) -> Outcome | None:
+        name = claim_name(write.claim)
+        self._number += 1
+        patch = steps.patch_of(write, now=rfc3339(self._now()), number=self._number)
+        try:
+            stored_claim = await self._writer.patch(name, patch, status=write.is_of_status)
+        except KubeError as error:
+            outcome = writes.outcome_of(error)
+            self._count(outcome)
+            log.warning(
+                "claim.write_failed",
+                claim="/".join(name),
+                kind=write.kind,
+                outcome=outcome,
+                error=str(error),
+            )
+            if outcome is Outcome.CONFLICT:
+                await self._refresh(name)
+            return outcome
+        self._count(None)
+        self._state.claims.put(stored_claim)
+        return None
+
+    async def _refresh(self, name: Name) -> None:
+        """Read a claim, so that the next step is decided on what it has become."""
+        try:
+            self._state.claims.put(await self._writer.read(name))
+        except NotFound:
+            await asyncio.sleep(RETRY_S)  # Its deletion is on its way to us.
+        except KubeError as error:
+            log.warning("claim.read_failed", claim="/".join(name), error=str(error))
+            await asyncio.sleep(RETRY_S)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _wait_ready(self, names: Sequence[Name]) -> Rejection | None:
+        """Wait for the binding conditions of all devices."""
+        timeout_s = self._settings.binding_timeout_s
+        state = Binding.PENDING
+        try:
+            async with asyncio.timeout(timeout_s):
+                while state is Binding.PENDING:
+                    state = binding_state(
+                        (self._state.claims.store.get(name) for name in names),
+                        cutoff=self._now() - timedelta(seconds=timeout_s),
+                    )
+                    if state is Binding.PENDING:
+                        await self._wait_change()
+        except TimeoutError:
+            state = Binding.TIMED_OUT
+        return binding_rejection(state)
+
+    async def _wait_change(self) -> None:
+        """Wait until a claim changes, or it is time to look at the clock."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONDITION_PERIOD_S):
+                await self._state.claims.wait_change()
+
+    @asynccontextmanager
+    async def _lock_claim(self, uid: str) -> AsyncIterator[None]:
+        """Let one task at a time write a claim."""
+        turn = self._turns.setdefault(uid, _Turn())
+        turn.users += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[uid]
+
+
+class _Turn:
+    """The right to write one claim, and how many tasks have it or wait for it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
