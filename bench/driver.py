@@ -28,11 +28,11 @@ from driver.faults.prepare_failures import PrepareFailures
 from driver.kubelet.api import dra_v1_pb2 as api
 from driver.kubelet.plugin import Plugin
 from driver.kubelet.servers import serving
-from driver.metrics import DriverMetrics
+from driver.model.inventory import Inventory
+from driver.model.steps import Step
 from driver.plan.declared import read_inventory
-from driver.plan.inventory import Inventory
 from driver.plan.slices import Publication, plan_pools, plan_writes, slice_document
-from driver.steps import Step
+from driver.prepare.metrics import DriverMetrics
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from driver.driver import drive
-from driver.settings import VARIABLES, Settings
-from driver.slices import print_slices
-from driver.state import print_state
+from driver.commands.driver import drive
+from driver.commands.slices import print_slices
+from driver.commands.state import print_state
+from driver.model.settings import VARIABLES, Settings
 from process.command import Command, run_command
 
 COMMAND: Final = Command(

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from driver.settings import DRIVER_NAME
+from driver.model.settings import DRIVER_NAME
 from e2e import inventory
 from e2e.access import Object, stream
 from e2e.cluster import Cluster

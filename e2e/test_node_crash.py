@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.steps import Step
+from driver.model.steps import Step
 from e2e.access import Access
 from e2e.node.claims import claim, named, pod_with, request
 from e2e.node.driver import DRIVER, NodeDriver, python

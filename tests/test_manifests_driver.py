@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from allocator.model.outcome import Reason
+from driver.model.inventory import Inventory
+from driver.model.settings import DRIVER_NAME, VARIABLES, DriverSettings
 from driver.plan.declared import read_inventory
-from driver.plan.inventory import Inventory
 from driver.plan.prepare import Refusal, prepare_claim
 from driver.plan.slices import Publication, slice_name
-from driver.settings import DRIVER_NAME, VARIABLES, DriverSettings
 from kube.api.meta import ObjectMeta, decode
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.cel.compile import Environment, compile_selector

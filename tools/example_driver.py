@@ -6,8 +6,8 @@ from typing import Any, Final
 import yaml
 
 from driver.discovery.declared_file import read_file
+from driver.model.settings import DRIVER_NAME
 from driver.plan.slices import Publication, plan_pools, plan_writes, slice_document
-from driver.settings import DRIVER_NAME
 from kube.manifests.dump import dump_yaml
 
 ROOT: Final = Path(__file__).parent.parent

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from driver.model.inventory import Inventory
 from driver.plan.declared import read_inventory
-from driver.plan.inventory import Inventory
 from kube.errors import ConfigError, FieldError, ObjectFileError
 from kube.logs import get_logger
 from kube.manifests.reader import read_objects

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
+from driver.model.health import Fault
+from driver.model.inventory import Inventory
+from driver.model.pci import PciLocation, is_pci_address, locate
+from driver.model.xids import is_of_gpu
 from driver.plan.gpus import ALWAYS, Gpu, GpuOptions, MigInstance, gpu_pool, mig_name
-from driver.plan.health import Fault
-from driver.plan.inventory import Inventory
-from driver.plan.pci import PciLocation, is_pci_address, locate
-from driver.plan.xids import is_of_gpu
 from kube.logs import get_logger
 
 EVENT_S: Final = 300.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from driver.plan.inventory import Inventory
+from driver.model.inventory import Inventory
 
 
 class DeviceSource(Protocol):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from driver.model.inventory import Inventory
 from driver.plan.cpus import NumaNode, cpu_pool
-from driver.plan.inventory import Inventory
 
 _NODE: Final = re.compile(r"node(\d+)")
 _PAGES: Final = re.compile(r"hugepages-(\d+)kB")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from driver.plan.health import Fault
-from driver.plan.inventory import Inventory
+from driver.model.health import Fault
+from driver.model.inventory import Inventory
+from driver.model.pci import is_pci_address, locate
 from driver.plan.nics import Nic, nic_faults, nic_pool
-from driver.plan.pci import is_pci_address, locate
 from kube.logs import get_logger
 
 _NETWORK: Final = "0x02"

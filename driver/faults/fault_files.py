@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from driver.model.health import Fault
+from driver.model.names import is_dns_label, is_label_value
 from driver.node.files import read_file
-from driver.plan.health import Fault
-from driver.plan.names import is_dns_label, is_label_value
 from kube.logs import get_logger
 
 MAX_BYTES: Final = 4096

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from driver.plan.health import Fault
+from driver.model.health import Fault
 
 KIND: Final = "prepareFailed"
 BOUND: Final = 5

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from driver.plan.health import Fault
+from driver.model.health import Fault
 
 
 class FaultSource(Protocol):

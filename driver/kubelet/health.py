@@ -11,10 +11,10 @@ from typing import Final
 
 import grpc
 
-from driver.current import CurrentNode
 from driver.kubelet.api import dra_health_v1_pb2 as api
 from driver.kubelet.servers import service
-from driver.plan.health import Effect, Fault, effect_of
+from driver.model.health import Effect, Fault, effect_of
+from driver.prepare.current import CurrentNode
 
 PERIOD_S: Final = 30.0
 TIMEOUT_S: Final = 90

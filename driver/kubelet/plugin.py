@@ -8,10 +8,10 @@ import grpc
 from driver.faults.prepare_failures import PrepareFailures
 from driver.kubelet.api import dra_v1_pb2 as api
 from driver.kubelet.servers import service
-from driver.metrics import OK, DriverMetrics
 from driver.plan.cdi import cdi_names
 from driver.plan.prepare import Preparation, Refusal
-from driver.preparer import ClaimRef, Preparer
+from driver.prepare.metrics import OK, DriverMetrics
+from driver.prepare.preparer import ClaimRef, Preparer
 from kube.logs import get_logger
 
 _PREPARE = "NodePrepareResources"

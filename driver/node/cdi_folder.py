@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from driver.model.steps import Step, StepHook
 from driver.node.files import make_folder, read_file, sync_folder, write_file
 from driver.plan.cdi import BOOT_ANNOTATION, Document, spec_file_name, uid_of_spec
-from driver.steps import Step, StepHook
 
 MAX_BYTES: Final = 16 * 2**20
 """Specs of claims have a fraction of it."""

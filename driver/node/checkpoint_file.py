@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from driver.model.steps import Step, StepHook
 from driver.node.files import read_file, replace_file, sync_folder
 from driver.plan.checkpoint import (
     Checkpoint,
@@ -20,7 +21,6 @@ from driver.plan.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from driver.steps import Step, StepHook
 from kube.logs import get_logger
 
 NAME: Final = "checkpoint"

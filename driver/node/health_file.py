@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from driver.model.health import DeviceHealth, Healths
 from driver.node.files import read_file, replace_file
-from driver.plan.health import DeviceHealth, Healths
 from kube.logs import get_logger
 
 NAME: Final = "health"

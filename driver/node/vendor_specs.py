@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from driver.plan.names import is_cdi_device
+from driver.model.names import is_cdi_device
 from kube.logs import get_logger
 from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from driver.plan import limits
+from driver.model import limits
 from kube.api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange
 from kube.errors import FieldError
 from kube.quantity import ZERO, Quantity

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from driver.plan.inventory import DeviceNode, Mount
+from driver.model.inventory import DeviceNode, Mount
 from driver.plan.prepare import Preparation, PreparedDevice
 from kube.names import GROUP
 from kube.quantity import Quantity

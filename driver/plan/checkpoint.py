@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from driver.plan.names import is_uid
-from driver.plan.record import Record
+from driver.model.names import is_uid
+from driver.model.record import Record
 from kube.api.meta import ApiStruct, decode, encode
 
 VERSION: Final = 1

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from driver.plan.strict import Part, read_strictly
+from driver.model.strict import Part, read_strictly
 from kube.api.resource import DeviceAllocationConfiguration
 from kube.errors import FieldError
 from kube.names import GROUP

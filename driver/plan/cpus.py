@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from driver.plan.inventory import Injection, NodeDevice, NodePool
-from driver.plan.pci import NUMA_NODE
+from driver.model.inventory import Injection, NodeDevice, NodePool
+from driver.model.pci import NUMA_NODE
 from kube.api.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,

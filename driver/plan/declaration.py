@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from driver.plan.strict import Part
+from driver.model.strict import Part
 from kube.names import GROUP
 
 API_VERSION: Final = f"{GROUP}/v1alpha1"

@@ -7,7 +7,26 @@ no claim could ever use it, so that the person who edits the file is told.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from driver.plan import limits
+from driver.model import limits
+from driver.model.inventory import (
+    DeviceNode,
+    Injection,
+    Inventory,
+    Mount,
+    NodeDevice,
+    NodePool,
+)
+from driver.model.names import (
+    is_cdi_device,
+    is_dns_label,
+    is_label_key,
+    is_label_value,
+    is_plain_path,
+    is_qualified_name,
+    is_subdomain,
+    is_variable,
+)
+from driver.model.strict import read_strictly
 from driver.plan.capacity_policy import policy_faults
 from driver.plan.declaration import (
     API_VERSION,
@@ -23,25 +42,6 @@ from driver.plan.declaration import (
     DeclaredTaint,
     DeclaredVersion,
 )
-from driver.plan.inventory import (
-    DeviceNode,
-    Injection,
-    Inventory,
-    Mount,
-    NodeDevice,
-    NodePool,
-)
-from driver.plan.names import (
-    is_cdi_device,
-    is_dns_label,
-    is_label_key,
-    is_label_value,
-    is_plain_path,
-    is_qualified_name,
-    is_subdomain,
-    is_variable,
-)
-from driver.plan.strict import read_strictly
 from kube.api.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,

@@ -11,9 +11,9 @@ from typing import Final
 from allocator.model.usage import gather_usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.recheck import find_conflict
+from driver.model.record import Record
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.prepare import FEATURES, NodeState, with_vanished
-from driver.plan.record import Record
 from kube.api.resource import Device, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from kube.names import GROUP, IN_USE_TAINT
 

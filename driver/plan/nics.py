@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from driver.plan.health import Fault
-from driver.plan.inventory import DeviceNode, Injection, NodeDevice, NodePool
-from driver.plan.limits import STRING_BYTES
-from driver.plan.pci import PciLocation
+from driver.model.health import Fault
+from driver.model.inventory import DeviceNode, Injection, NodeDevice, NodePool
+from driver.model.limits import STRING_BYTES
+from driver.model.pci import PciLocation
 from kube.api.resource import Device, DeviceAttribute, NetworkDeviceData
 
 POOL: Final = "nics"

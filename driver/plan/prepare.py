@@ -21,10 +21,10 @@ from allocator.model.slice_index import build_index
 from allocator.model.usage import gather_usage, with_claim
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.recheck import AllocationConflict, are_compatible, find_conflict
+from driver.model.inventory import Inventory, NodeDevice, NodePool
+from driver.model.record import Record
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.config import Settings, applies_to, settings_for
-from driver.plan.inventory import Inventory, NodeDevice, NodePool
-from driver.plan.record import Record
 from driver.plan.slices import Publication, plan_pools, plan_writes
 from findings.text import count_text
 from kube.api.core import Node

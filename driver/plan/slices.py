@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from driver.plan import limits
-from driver.plan.inventory import Inventory, NodePool
+from driver.model import limits
+from driver.model.inventory import Inventory, NodePool
 from kube.api.meta import ObjectMeta, OwnerReference
 from kube.api.resource import (
     CounterSet,

@@ -11,8 +11,8 @@ from functools import partial
 import msgspec
 
 from driver.__main__ import COMMAND
-from driver.driver import drive
-from driver.steps import Step
+from driver.commands.driver import drive
+from driver.model.steps import Step
 from process.command import run_command
 
 

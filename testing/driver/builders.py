@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from allocator.compatibility.compile import compile_policy
+from driver.model.inventory import Injection, Inventory, NodeDevice, NodePool
+from driver.model.record import Record, State
 from driver.plan.checkpoint import Checkpoint
-from driver.plan.inventory import Injection, Inventory, NodeDevice, NodePool
 from driver.plan.prepare import NodeState
-from driver.plan.record import Record, State
 from driver.plan.slices import Publication
 from kube.api.meta import ObjectMeta
 from kube.api.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from driver.current import CurrentNode
+from driver.model.steps import Step, StepHook, ignore_step
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.prepare import NodeState
-from driver.preparer import ClaimRef, Preparer
-from driver.steps import Step, StepHook, ignore_step
+from driver.prepare.current import CurrentNode
+from driver.prepare.preparer import ClaimRef, Preparer
 from kube.api.resource import ResourceClaim
 from kube.client.client import Client
 from testing.driver.builders import BOOT

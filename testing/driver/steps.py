@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from driver.steps import Step
+from driver.model.steps import Step
 
 OF_PREPARE: Final = (
     (Step.CLAIMS_READ, 1),

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from driver.combined_source import CombinedSource
-from driver.plan.inventory import Inventory, NodeDevice, NodePool, merge_inventories
+from driver.model.inventory import Inventory, NodeDevice, NodePool, merge_inventories
+from driver.publish.combined_source import CombinedSource
 from testing.allocation.builders import counter_set, device
 
 

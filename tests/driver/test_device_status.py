@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from driver.device_status import DeviceStatus, status_document
-from driver.plan.inventory import NodeDevice
+from driver.model.inventory import NodeDevice
 from driver.plan.prepare import NodeState, Preparation, prepare_claim
+from driver.publish.device_status import DeviceStatus, status_document
 from kube.api.resource import NetworkDeviceData
 from kube.api.urls import RESOURCE_CLAIMS
 from testing.allocation.builders import DRIVER, device, result

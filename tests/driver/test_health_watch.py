@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.current import CurrentNode
-from driver.health_watch import HealthWatch
+from driver.model.health import Fault, Healths, Recovery
 from driver.node.health_file import NAME, HealthFile
-from driver.plan.health import Fault, Healths, Recovery
+from driver.prepare.current import CurrentNode
+from driver.publish.health_watch import HealthWatch
 from testing.driver.builders import BOOT, PUBLICATION
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

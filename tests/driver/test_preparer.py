@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from driver.model.steps import Step
 from driver.plan.prepare import Preparation, Refusal, RefusalReason
-from driver.preparer import ClaimRef, Preparer
-from driver.steps import Step
+from driver.prepare.preparer import ClaimRef, Preparer
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client

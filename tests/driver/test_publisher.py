@@ -10,14 +10,14 @@ from typing import Any, Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from driver.metrics import DriverMetrics
+from driver.model.health import UNHEALTHY, Fault
+from driver.model.inventory import Inventory
+from driver.model.limits import DEVICES_PER_SLICE
 from driver.plan.driver_taints import IN_USE
-from driver.plan.health import UNHEALTHY, Fault
-from driver.plan.inventory import Inventory
-from driver.plan.limits import DEVICES_PER_SLICE
 from driver.plan.prepare import NodeState
 from driver.plan.slices import plan_pools, plan_writes
-from driver.publisher import Publisher
+from driver.prepare.metrics import DriverMetrics
+from driver.publish.publisher import Publisher
 from kube.api.urls import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.client.client import Client
 from testing.allocation.builders import DRIVER, NODE, device, result

@@ -5,7 +5,7 @@ import errno
 from structlog.testing import capture_logs
 
 from driver.node.lock import LockTimeout
-from driver.recovery import RETRY_S, StateRecovery
+from driver.prepare.recovery import RETRY_S, StateRecovery
 
 
 class Disk:

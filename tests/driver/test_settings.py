@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.settings import VARIABLES, Settings
+from driver.model.settings import VARIABLES, Settings
 from kube.errors import ConfigError
 from process.settings import parse_settings
 

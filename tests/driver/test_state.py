@@ -1,6 +1,6 @@
 """What `python -m driver state` prints."""
 
-from driver.state import align_columns
+from driver.commands.state import align_columns
 
 
 def test_a_terminal_obeys_nothing_that_is_printed() -> None:

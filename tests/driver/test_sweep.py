@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.plan.record import State
-from driver.sweep import ClaimSweep
+from driver.model.record import State
+from driver.publish.sweep import ClaimSweep
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from testing.allocation.builders import device, result

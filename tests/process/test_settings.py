@@ -8,7 +8,7 @@ import pytest
 
 import controllers.certificates.settings
 import controllers.settings
-import driver.settings
+import driver.model.settings
 import observer.settings
 import sidecar.model.settings
 import webhook.settings
@@ -205,7 +205,7 @@ PROCESSES = (
     controllers.certificates.settings,
     observer.settings,
     sidecar.model.settings,
-    driver.settings,
+    driver.model.settings,
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from driver.discovery.declared_file import DeclaredFile
-from driver.plan.inventory import Inventory
+from driver.model.inventory import Inventory
 from kube.errors import ConfigError
 from testing.fake_api_server import running, until
 

@@ -12,11 +12,11 @@ import pynvml
 import pytest
 
 from driver.discovery.nvml_gpus import EVENT_S, NvmlGpus
+from driver.model.health import Fault
+from driver.model.inventory import NodeDevice
+from driver.model.pci import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, PCIE_SWITCH
 from driver.node.vendor_specs import vendor_devices
 from driver.plan.gpus import VENDOR_KIND
-from driver.plan.health import Fault
-from driver.plan.inventory import NodeDevice
-from driver.plan.pci import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, PCIE_SWITCH
 from testing.driver.fake_nvml import FakeGpu, FakeMig, FakeNvml
 from testing.driver.recorded_nvml import RecordingNvml, ReplayedNvml
 from testing.driver.sysfs import GPU, SysfsTree

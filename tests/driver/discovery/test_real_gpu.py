@@ -13,9 +13,9 @@ import pynvml
 import pytest
 
 from driver.discovery.nvml_gpus import NvmlGpus
+from driver.model.inventory import Inventory, NodeDevice
 from driver.plan.cdi import cdi_spec
 from driver.plan.checkpoint import Checkpoint
-from driver.plan.inventory import Inventory, NodeDevice
 from driver.plan.prepare import NodeState, Preparation, prepare_claim
 from testing.allocation.builders import result
 from testing.driver.builders import BOOT, PUBLICATION, allocated_claim

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from driver.discovery.sysfs_cpus import SysfsCpus
+from driver.model.inventory import NodeDevice
+from driver.model.pci import NUMA_NODE
 from driver.plan.cpus import count_cpus
-from driver.plan.inventory import NodeDevice
-from driver.plan.pci import NUMA_NODE
 from kube.quantity import Quantity
 
 

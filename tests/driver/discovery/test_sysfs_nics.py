@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from driver.discovery.sysfs_nics import SysfsNics
-from driver.plan.inventory import Inventory, NodeDevice
-from driver.plan.pci import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, PCIE_SWITCH
+from driver.model.inventory import Inventory, NodeDevice
+from driver.model.pci import NUMA_NODE, PCI_BUS_ID, PCIE_ROOT, PCIE_SWITCH
 from testing.driver.sysfs import GPU, SysfsTree
 from testing.fake_api_server import running, until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from driver.faults.fault_files import MAX_BYTES, OTHER, FaultFiles
-from driver.plan.health import Fault
+from driver.model.health import Fault
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from driver.current import CurrentNode
 from driver.faults.prepare_failures import PrepareFailures
 from driver.kubelet.api import dra_health_v1_pb2 as health_api
 from driver.kubelet.api import dra_v1_pb2 as api
@@ -21,9 +20,10 @@ from driver.kubelet.connection import KubeletConnection
 from driver.kubelet.health import Health
 from driver.kubelet.plugin import Plugin
 from driver.kubelet.sockets import Sockets, sockets
-from driver.metrics import DriverMetrics
-from driver.plan.health import Fault
+from driver.model.health import Fault
 from driver.plan.prepare import Preparation
+from driver.prepare.current import CurrentNode
+from driver.prepare.metrics import DriverMetrics
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
 from testing.allocation.builders import DRIVER, device, result

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from driver.model.steps import ignore_step
 from driver.node.cdi_folder import CdiFolder
 from driver.plan.cdi import BOOT_ANNOTATION, Document, spec_file_name
-from driver.steps import ignore_step
 
 DRIVER = "gpu.example.com"
 SPEC: Document = {"annotations": {BOOT_ANNOTATION: "boot-1"}, "devices": []}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from driver.model.steps import Step, ignore_step
 from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.checkpoint import Checkpoint, encode_checkpoint
-from driver.steps import Step, ignore_step
 from testing.allocation.builders import result
 from testing.driver.builders import BOOT, allocated_claim, prepared_checkpoint
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from driver.model.inventory import DeviceNode, Mount, NodeDevice
 from driver.plan.cdi import cdi_names, cdi_spec, spec_file_name, uid_of_spec
-from driver.plan.inventory import DeviceNode, Mount, NodeDevice
 from driver.plan.prepare import NodeState, Preparation, prepare_claim
 from kube.api.resource import DeviceRequestAllocationResult
 from testing.allocation.builders import DRIVER, device, result

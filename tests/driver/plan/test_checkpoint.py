@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from driver.model.record import State
 from driver.plan.checkpoint import (
     VERSION,
     Checkpoint,
@@ -13,7 +14,6 @@ from driver.plan.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from driver.plan.record import State
 from testing.allocation.builders import result
 from testing.driver.builders import (
     BOOT,

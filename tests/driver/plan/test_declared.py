@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from driver.plan import limits
+from driver.model import limits
+from driver.model.inventory import DeviceNode, Inventory, Mount
 from driver.plan.declared import read_inventory
-from driver.plan.inventory import DeviceNode, Inventory, Mount
 from kube.api.resource import CapacityRequestPolicy, DeviceAttribute
 from kube.errors import FieldError
 from kube.quantity import Quantity

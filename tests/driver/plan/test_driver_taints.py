@@ -1,8 +1,8 @@
 """The devices that the driver keeps from schedulers."""
 
+from driver.model.record import State
 from driver.plan.driver_taints import IN_USE, STATE_UNKNOWN, is_released, use_taints
 from driver.plan.prepare import NodeState
-from driver.plan.record import State
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import claim, consumes, counter_set, device, result
 from testing.driver.builders import (

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from driver.plan.health import (
+from driver.model.health import (
     UNHEALTHY,
     DeviceHealth,
     Effect,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from allocator.model.outcome import Reason
+from driver.model.record import State
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.config import TimeSlice
 from driver.plan.prepare import (
@@ -17,7 +18,6 @@ from driver.plan.prepare import (
     prepare_claims,
     read_claim,
 )
-from driver.plan.record import State
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from testing.allocation.builders import (

@@ -12,7 +12,7 @@ from allocator.model.devices import PoolState
 from allocator.model.feature_gates import Features
 from allocator.model.pools import node_devices
 from allocator.model.slice_index import build_index
-from driver.plan.inventory import Inventory, NodeDevice, NodePool
+from driver.model.inventory import Inventory, NodeDevice, NodePool
 from driver.plan.slices import Publication, Writes, plan_pools, plan_writes
 from kube.api.meta import decode, encode
 from kube.api.resource import Device, DeviceTaint, ResourceSlice

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from driver.discovery.source import DeviceSource
-from driver.plan.inventory import Inventory, merge_inventories
+from driver.model.inventory import Inventory, merge_inventories
 
 
 class CombinedSource:

@@ -13,14 +13,15 @@ from typing import Final
 
 import msgspec
 
-from driver.current import CurrentNode
+from driver.model.names import is_subdomain, is_uid
+from driver.model.record import State
+from driver.model.steps import Step, StepHook
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.lock import LockTimeout, file_lock
 from driver.plan.cdi import cdi_spec
 from driver.plan.checkpoint import Checkpoint
 from driver.plan.driver_taints import taken_devices
-from driver.plan.names import is_subdomain, is_uid
 from driver.plan.prepare import (
     NodeState,
     Preparation,
@@ -31,8 +32,7 @@ from driver.plan.prepare import (
     read_claim,
     restore,
 )
-from driver.plan.record import State
-from driver.steps import Step, StepHook
+from driver.prepare.current import CurrentNode
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from driver.driver import read_boot_id
+from driver.commands.driver import read_boot_id
+from driver.model.record import Record
+from driver.model.settings import Settings
+from driver.model.steps import ignore_step
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
 from driver.plan.driver_taints import is_released
 from driver.plan.prepare import Refusal, read_claim
-from driver.plan.record import Record
-from driver.settings import Settings
-from driver.steps import ignore_step
 from findings.text import printable
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from allocator.compatibility.compile import CompiledPolicy, compile_policy
-from driver.plan.health import Fault
-from driver.plan.inventory import Inventory
+from driver.model.health import Fault
+from driver.model.inventory import Inventory
 from driver.plan.prepare import NodeState
 from driver.plan.slices import Publication
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from driver.current import CurrentNode
 from driver.faults.source import FaultSource
+from driver.model.health import Effect, Fault, Healths, Recovery, observe, unhealthy, worst_faults
 from driver.node.health_file import HealthFile
-from driver.plan.health import Effect, Fault, Healths, Recovery, observe, unhealthy, worst_faults
+from driver.prepare.current import CurrentNode
 from kube.logs import get_logger
 
 PERIOD_S: Final = 1.0

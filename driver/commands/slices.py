@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from driver.discovery.declared_file import read_file
+from driver.model.settings import DRIVER_NAME
 from driver.plan.slices import Publication, plan_pools, plan_writes, slice_document
-from driver.settings import DRIVER_NAME
 from kube.errors import ConfigError
 from kube.manifests.dump import dump_yaml
 

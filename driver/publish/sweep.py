@@ -9,13 +9,13 @@ import asyncio
 
 import msgspec
 
-from driver.current import CurrentNode
+from driver.model.record import Record, State
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.lock import LockTimeout
 from driver.plan.driver_taints import is_released
 from driver.plan.prepare import Refusal, read_claim
-from driver.plan.record import Record, State
-from driver.preparer import Preparer
+from driver.prepare.current import CurrentNode
+from driver.prepare.preparer import Preparer
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from kube.errors import KubeError, NotFound

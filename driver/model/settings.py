@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from driver.plan.health import Effect
-from driver.plan.names import is_label_value, is_subdomain
+from driver.model.health import Effect
+from driver.model.names import is_label_value, is_subdomain
 from kube.names import GROUP
 from process.durations import PositiveDuration
 from process.settings import ProcessSettings, ServerSettings

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from driver.combined_source import CombinedSource
-from driver.current import CurrentNode
-from driver.device_status import DeviceStatus
 from driver.discovery.declared_file import DeclaredFile
 from driver.discovery.nvml_gpus import NvmlGpus
 from driver.discovery.source import DeviceSource
@@ -18,27 +15,30 @@ from driver.discovery.sysfs_nics import SysfsNics
 from driver.faults.fault_files import FaultFiles
 from driver.faults.prepare_failures import PrepareFailures
 from driver.faults.source import FaultSource
-from driver.health_watch import HealthWatch
 from driver.kubelet.connection import KubeletConnection
 from driver.kubelet.health import Health
 from driver.kubelet.plugin import Plugin
 from driver.kubelet.sockets import sockets
-from driver.metrics import DriverMetrics, PreparedCollector
+from driver.model.health import Recovery
+from driver.model.inventory import Inventory
+from driver.model.settings import DriverSettings, Settings
+from driver.model.steps import StepHook, ignore_step
 from driver.node.cdi_folder import CdiFolder
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.files import make_folder
 from driver.node.health_file import HealthFile
 from driver.node.vendor_specs import vendor_devices
 from driver.plan.gpus import VENDOR_KIND
-from driver.plan.health import Recovery
-from driver.plan.inventory import Inventory
 from driver.plan.slices import Publication
-from driver.preparer import Preparer
-from driver.publisher import Publisher
-from driver.recovery import StateRecovery
-from driver.settings import DriverSettings, Settings
-from driver.steps import StepHook, ignore_step
-from driver.sweep import ClaimSweep
+from driver.prepare.current import CurrentNode
+from driver.prepare.metrics import DriverMetrics, PreparedCollector
+from driver.prepare.preparer import Preparer
+from driver.prepare.recovery import StateRecovery
+from driver.publish.combined_source import CombinedSource
+from driver.publish.device_status import DeviceStatus
+from driver.publish.health_watch import HealthWatch
+from driver.publish.publisher import Publisher
+from driver.publish.sweep import ClaimSweep
 from kube.api.meta import decode
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.urls import DEVICE_COMPATIBILITY_POLICIES

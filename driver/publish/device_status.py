@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from driver.model.record import State
 from driver.plan.prepare import Preparation, PreparedDevice
-from driver.plan.record import State
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client, PatchType
 from kube.collections.backoff import Backoff

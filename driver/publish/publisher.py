@@ -14,12 +14,10 @@ from typing import Final
 
 import msgspec
 
-from driver.current import CurrentNode
-from driver.metrics import DriverMetrics
+from driver.model.health import Effect, health_taints
 from driver.node.checkpoint_file import CheckpointFile
 from driver.node.lock import file_lock
 from driver.plan.driver_taints import merge_taints, use_taints
-from driver.plan.health import Effect, health_taints
 from driver.plan.slices import (
     PlannedPool,
     Publication,
@@ -28,6 +26,8 @@ from driver.plan.slices import (
     plan_writes,
     slice_document,
 )
+from driver.prepare.current import CurrentNode
+from driver.prepare.metrics import DriverMetrics
 from kube.api.core import Node
 from kube.api.meta import decode
 from kube.api.resource import ResourceSlice

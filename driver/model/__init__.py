@@ -1,0 +1,1 @@
+"""Values of the driver: inventories, limits, records of prepared claims, settings."""

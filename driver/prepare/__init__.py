@@ -1,0 +1,1 @@
+"""Claims prepared on this node, one at a time."""

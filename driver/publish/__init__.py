@@ -1,0 +1,1 @@
+"""What the driver publishes, and keeps true: slices, health, status of devices."""
