@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from allocator.model.devices import PoolId
 from bench.report import Result, below
+from controllers.model.settings import ControllerSettings
 from controllers.policies.controller import PolicyController, pools_of_slice
 from controllers.policies.status import PolicyReport, pool_of, usage_of
-from controllers.settings import ControllerSettings
 from kube.api.meta import convert, decode, encode
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice

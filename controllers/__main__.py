@@ -16,9 +16,9 @@ from controllers.audit.untranslated import UntranslatedPods
 from controllers.gates.controller import FeatureGateController
 from controllers.migration.metrics import MigrationMetrics
 from controllers.migration.progress import follow_waves
+from controllers.model.settings import VARIABLES, Settings
 from controllers.policies.controller import PolicyController
 from controllers.profiles.controller import ProfileController
-from controllers.settings import VARIABLES, Settings
 from controllers.shadow.controller import ShadowController
 from controllers.templates.controller import TemplateController
 from controllers.templates.metrics import TemplateMetrics

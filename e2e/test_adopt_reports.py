@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from controllers.audit.policy_reports import REPORT_KINDS, REPORT_NAME, ReportKind
-from controllers.settings import ReportFormat
+from controllers.model.settings import ReportFormat
 from e2e import report_definitions
 from e2e.access import Access, Object
 from e2e.drawbridge import CONTROLLER, Drawbridge

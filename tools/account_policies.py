@@ -14,7 +14,7 @@ from admission.webhook_configuration import ROUTING_WEBHOOK, WEBHOOK_PATHS, webh
 from clusterstate.settings import ValidationSettings
 from controllers.audit.policy_reports import REPORT_KINDS, REPORT_NAME
 from controllers.certificates.settings import Settings as CertificateSettings
-from controllers.settings import Settings as ControllerSettings
+from controllers.model.settings import Settings as ControllerSettings
 from controllers.templates.actions import POD_CLAIM_ANNOTATION
 from kube.cel.quoting import quote
 from kube.names import (

@@ -43,7 +43,7 @@ from controllers.audit.report import (
 from controllers.audit.uncounted_templates import list_evaded_quotas, summarize_templates
 from controllers.audit.unsearched_kinds import UnsearchedKinds
 from controllers.audit.untranslated import UntranslatedPods, count_findings
-from controllers.settings import Settings
+from controllers.model.settings import Settings
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from kube.api.policy_reports import ReportSubject

@@ -22,7 +22,7 @@ from controllers.audit.policy_reports import (
     keep_timestamps,
     report_document,
 )
-from controllers.settings import ReportFormat
+from controllers.model.settings import ReportFormat
 from kube.api.meta import ObjectHead, ObjectMeta, decode_pruned
 from kube.api.policy_reports import PolicyReport, Timestamp
 from kube.client.client import Client, PatchType

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from allocator.pods.duplicate_resources import DuplicateResource
-from controllers.settings import ReportFormat
+from controllers.model.settings import ReportFormat
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity, warning
 from findings.text import printable, quote_text, shorten_encoded

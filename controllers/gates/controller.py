@@ -11,7 +11,7 @@ import msgspec
 
 from clusterstate.published_gates import gates_patch, project_gates
 from controllers.gates.probe import probe_document, read_gates
-from controllers.settings import Settings
+from controllers.model.settings import Settings
 from kube.api.resource import ResourceClaimTemplate
 from kube.api.urls import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES
 from kube.client.client import Client, PatchType

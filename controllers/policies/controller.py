@@ -22,6 +22,7 @@ from clusterstate.projections import (
     project_slice,
 )
 from clusterstate.settings import ValidationSettings
+from controllers.model.settings import ControllerSettings
 from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import (
     PolicyReport,
@@ -29,7 +30,6 @@ from controllers.policies.status import (
     pool_of,
     usage_of,
 )
-from controllers.settings import ControllerSettings
 from kube.api.events import ObjectReference
 from kube.api.meta import status_patch
 from kube.api.ownership import AllocatorOwnership, owned_drivers, project_ownership

@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.projections import project_class, project_slice
+from controllers.model.settings import Settings
 from controllers.profiles.events import profile_events
 from controllers.profiles.status import ProfileFacts, build_status
 from controllers.profiles.used_versions import project_used_versions
-from controllers.settings import Settings
 from kube.api.meta import ObjectHead, decode, decode_pruned, status_patch
 from kube.api.resource import ResourceSlice
 from kube.api.timestamps import rfc3339

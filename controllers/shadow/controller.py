@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from clusterstate.snapshot_cache import SnapshotCache
-from controllers.settings import ControllerSettings
+from controllers.model.settings import ControllerSettings
 from controllers.shadow.report import (
     POD_KIND,
     evaluate_stored,

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from controllers.settings import ControllerSettings
+from controllers.model.settings import ControllerSettings
 from controllers.templates.actions import (
     Action,
     CreateTemplate,

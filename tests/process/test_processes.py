@@ -23,8 +23,8 @@ from controllers.__main__ import control
 from controllers.certificates.__main__ import keep_certificates
 from controllers.certificates.settings import CertificateControllerSettings
 from controllers.certificates.settings import Settings as CertificateProcessSettings
-from controllers.settings import ControllerSettings
-from controllers.settings import Settings as ControllersSettings
+from controllers.model.settings import ControllerSettings
+from controllers.model.settings import Settings as ControllersSettings
 from kube.api.timestamps import rfc3339
 from kube.api.urls import (
     EVENTS,

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 import controllers.certificates.settings
-import controllers.settings
+import controllers.model.settings
 import driver.model.settings
 import observer.settings
 import sidecar.model.settings
 import webhook.settings
-from controllers.settings import Settings as ControllersSettings
+from controllers.model.settings import Settings as ControllersSettings
 from kube.errors import ConfigError
 from observer.settings import Settings as ObserverProcessSettings
 from process.certificates import CertificateSettings
@@ -201,7 +201,7 @@ def test_flags_win_over_the_file() -> None:
 
 PROCESSES = (
     webhook.settings,
-    controllers.settings,
+    controllers.model.settings,
     controllers.certificates.settings,
     observer.settings,
     sidecar.model.settings,

@@ -11,7 +11,7 @@ import yaml
 
 from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from cli.answers.upgrade.kubernetes import BRIDGE_VERSION, DRIVER_SINCE
-from controllers.settings import Settings as ControllerSettings
+from controllers.model.settings import Settings as ControllerSettings
 from process.settings import to_document
 from tools import chart
 from webhook.settings import Settings as WebhookSettings

@@ -18,7 +18,7 @@ from controllers.audit.metrics import AuditMetrics
 from controllers.audit.policy_report_writer import PolicyReportWriter
 from controllers.audit.report import event_of, tally
 from controllers.audit.untranslated import UntranslatedPods, project_family_keys
-from controllers.settings import ControllerSettings, ReportFormat, Settings
+from controllers.model.settings import ControllerSettings, ReportFormat, Settings
 from findings.field_path import FieldPath
 from findings.finding import Code, error, warning
 from kube.api.urls import (

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from controllers.audit.policy_report_writer import FIELD_MANAGER, PAGE, PolicyReportWriter
 from controllers.audit.policy_reports import LABELS, REPORT_KINDS, REPORT_NAME, ReportedFinding
-from controllers.settings import ReportFormat
+from controllers.model.settings import ReportFormat
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.api.policy_reports import ReportSubject

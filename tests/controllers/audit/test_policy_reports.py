@@ -25,7 +25,7 @@ from controllers.audit.policy_reports import (
     report_document,
     report_duplicate,
 )
-from controllers.settings import ReportFormat
+from controllers.model.settings import ReportFormat
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, info, warning
 from kube.api.meta import convert

@@ -11,7 +11,7 @@ from clusterstate.autoscalers import ObjectName
 from clusterstate.published_gates import project_gates
 from clusterstate.snapshot_cache import SnapshotCache
 from controllers.gates.controller import FeatureGateController
-from controllers.settings import ControllerSettings, Settings
+from controllers.model.settings import ControllerSettings, Settings
 from kube.api.urls import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES
 from kube.names import NAMESPACE
 from process.durations import PositiveDuration

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from clusterstate.projections import project_claim
+from controllers.model.settings import ControllerSettings
 from controllers.policies.controller import PolicyController, pools_of_claim
-from controllers.settings import ControllerSettings
 from kube.api.urls import (
     DEVICE_COMPATIBILITY_POLICIES,
     EVENTS,

@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from controllers.model.settings import ControllerSettings, Settings
 from controllers.profiles.controller import ProfileController
 from controllers.profiles.used_versions import project_used_versions
-from controllers.settings import ControllerSettings, Settings
 from kube.api.urls import CONFIG_MAPS, DEVICE_CLASSES, DEVICE_TRANSLATION_PROFILES, EVENTS, PODS
 from kube.names import NAMESPACE, REQUEST_ANNOTATION
 from process.durations import PositiveDuration

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from clusterstate.snapshot_cache import SnapshotCache
-from controllers.settings import ControllerSettings
+from controllers.model.settings import ControllerSettings
 from controllers.shadow.controller import ShadowController
 from kube.api.urls import EVENTS, NAMESPACES, PODS, WORKLOADS
 from process.durations import PositiveDuration

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from controllers.settings import ControllerSettings
+from controllers.model.settings import ControllerSettings
 from controllers.templates.actions import CreateTemplate, template_document
 from controllers.templates.controller import TemplateController
 from kube.api.urls import (

@@ -1,0 +1,1 @@
+"""What all controllers share: their settings."""
