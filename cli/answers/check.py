@@ -18,14 +18,13 @@ from allocator.pods.claims import Name
 from cli.answers.pod_checks import field_findings, routing_findings
 from cli.answers.quotas import check_quotas
 from cli.answers.translate import TEMPLATE_KIND, TranslatedObject, build_template, translate_objects
-from cli.answers.upgrade.kubernetes import SEPARATE_COUNTERS
 from cli.inputs.cluster_state import ClusterState, build_state
-from cli.inputs.feature_gates import apply_features
 from cli.inputs.findings import ObjectFinding, namespace_of
+from cli.inputs.inputs import Inputs
 from cli.inputs.kinds import STATE_KINDS
-from cli.inputs.kubernetes_version import Version, parse_version
+from cli.inputs.kubernetes_version import SEPARATE_COUNTERS, Version, parse_version
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
-from cli.inputs.options import Inputs
+from cli.inputs.translation_snapshot import apply_features
 from cli.inputs.versions import original_paths, view_type
 from cli.inputs.views import decode_view
 from clusterstate.autoscalers import AUTOSCALERS

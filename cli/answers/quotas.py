@@ -22,10 +22,10 @@ from allocator.pods.extended_resource_claim import (
 from cli.answers.translate import TranslatedObject
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.findings import namespace_of
+from cli.inputs.inputs import Inputs
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.kubernetes_version import Version
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
-from cli.inputs.options import Inputs
 from cli.inputs.views import decode_view
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning

@@ -22,10 +22,10 @@ from cli.answers.workload_pods import (
 )
 from cli.inputs.cluster_state import ClusterState, build_state, is_pending, with_namespace
 from cli.inputs.findings import ObjectFinding, namespace_of
+from cli.inputs.inputs import Inputs
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.kubernetes_version import parse_version
 from cli.inputs.objects import decode_objects, merge_objects, of_kind
-from cli.inputs.options import Inputs
 from findings.finding import Finding, has_errors
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator
 
 from cli.inputs.findings import ObjectFinding, namespace_of, reference
+from cli.inputs.inputs import Inputs
 from cli.inputs.kinds import FOREIGN_QUOTA_KINDS
 from cli.inputs.objects import decode_objects, of_kind
-from cli.inputs.options import Inputs
 from kube.api.foreign_quotas import ForeignQuotaObject
 from translation.cluster.snapshot import vocabularies_in_force
 from translation.preflight.uncounted_templates import find_uncounted_templates

@@ -12,7 +12,7 @@ from cli.answers.check import CheckReport, build_report, check_objects
 from cli.answers.simulate import build_request
 from cli.answers.state_checks import check_state
 from cli.answers.translate import TranslatedObject, translate_objects
-from cli.inputs.options import Inputs
+from cli.inputs.inputs import Inputs
 from cli.inputs.suites import Expectation
 from findings.finding import Severity
 

@@ -19,11 +19,13 @@ from cli.answers.bridge import (
     plan_change,
 )
 from cli.answers.fence_steps import Step
-from cli.inputs.bridge import BridgeObjects, read_bridge
+from cli.inputs.bridge import BridgeObjects
 from cli.inputs.cluster_state import build_state
+from cli.inputs.inputs import ClusterObjects
 from cli.inputs.kinds import STATE_KINDS
+from cli.inputs.live_bridge import read_bridge
 from cli.inputs.objects import decode_objects
-from cli.inputs.options import ClusterObjects, with_live_cluster
+from cli.inputs.options import with_live_cluster
 from cli.inputs.standard_error import print_line
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command

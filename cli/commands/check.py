@@ -14,9 +14,11 @@ from cli.answers.state_checks import check_state
 from cli.inputs.completion import complete_from
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import FindingDocument
-from cli.inputs.kubernetes_version import Version, VersionType
-from cli.inputs.options import Inputs, with_allocation_inputs
+from cli.inputs.inputs import Inputs
+from cli.inputs.kubernetes_version import Version
+from cli.inputs.options import with_allocation_inputs
 from cli.inputs.schedulers import policy_aware_schedulers
+from cli.inputs.version_type import VersionType
 from cli.output import check_text, github, junit, sarif
 from cli.output.formats import Output, Report, format_document, format_json, text_or_document
 from cli.output.help import CLUSTER_STATE, Command

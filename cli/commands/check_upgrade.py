@@ -12,6 +12,7 @@ import msgspec
 
 from cli.answers.upgrade.check import UpgradeQuestion
 from cli.answers.upgrade.check import check_upgrade as find_consequences
+from cli.answers.upgrade.model import UpgradeFacts
 from cli.inputs.cluster_documents import (
     CLUSTER_DOCUMENT_FLAGS,
     DocumentFlags,
@@ -21,10 +22,11 @@ from cli.inputs.cluster_documents import (
 from cli.inputs.completion import FILE_NAME
 from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.flags import add_flags
-from cli.inputs.kubernetes_version import Version, VersionType
+from cli.inputs.kubernetes_version import Version
 from cli.inputs.settings import read_settings
 from cli.inputs.standard_error import print_line
-from cli.inputs.upgrade import UpgradeFacts, read_upgrade_facts
+from cli.inputs.upgrade import read_upgrade_facts
+from cli.inputs.version_type import VersionType
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import Command
 from cli.output.progress import LongRun

@@ -28,9 +28,10 @@ from cli.answers.inventory import (
 from cli.inputs.cluster_settings import SettingsFlags, with_settings
 from cli.inputs.cluster_state import build_state
 from cli.inputs.feature_gates import feature_gates
+from cli.inputs.inputs import ClusterObjects
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
-from cli.inputs.options import ClusterObjects, with_whole_cluster
+from cli.inputs.options import with_whole_cluster
 from cli.inputs.standard_error import print_line
 from cli.inputs.translation_snapshot import build_snapshot
 from cli.output.formats import (

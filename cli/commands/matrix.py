@@ -23,9 +23,10 @@ from cli.answers.matrix import (
 )
 from cli.inputs.cluster_state import build_state
 from cli.inputs.feature_gates import feature_gates
+from cli.inputs.inputs import ClusterObjects
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
-from cli.inputs.options import ClusterObjects, with_whole_cluster
+from cli.inputs.options import with_whole_cluster
 from cli.inputs.standard_error import print_line
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command

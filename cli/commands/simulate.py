@@ -27,11 +27,13 @@ from cli.answers.simulate import (
     gate_notes,
 )
 from cli.inputs.cluster_state import ClusterState
-from cli.inputs.feature_gates import apply_features, feature_gates
+from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import has_errors
-from cli.inputs.options import NO_CLUSTER, Inputs, with_allocation_inputs
+from cli.inputs.inputs import Inputs
+from cli.inputs.options import NO_CLUSTER, with_allocation_inputs
 from cli.inputs.schedulers import policy_aware_schedulers
 from cli.inputs.standard_error import print_line
+from cli.inputs.translation_snapshot import apply_features
 from cli.output import simulate_text
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command

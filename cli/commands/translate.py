@@ -27,7 +27,8 @@ from cli.inputs.findings import (
     has_errors,
     namespace_of,
 )
-from cli.inputs.options import Inputs, with_inputs
+from cli.inputs.inputs import Inputs
+from cli.inputs.options import with_inputs
 from cli.inputs.standard_error import print_line
 from cli.output import diff, formats
 from cli.output import translate_text as text

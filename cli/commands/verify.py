@@ -46,14 +46,10 @@ from cli.inputs.durations import DurationType
 from cli.inputs.feature_gates import feature_gates
 from cli.inputs.findings import DEFAULT_NAMESPACE
 from cli.inputs.flags import add_flags
+from cli.inputs.inputs import ClusterObjects
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
-from cli.inputs.options import (
-    ClusterFlags,
-    ClusterObjects,
-    read_cluster,
-    with_unread_cluster,
-)
+from cli.inputs.options import ClusterFlags, read_cluster, with_unread_cluster
 from cli.inputs.snapshot_kinds import KINDS
 from cli.inputs.standard_error import print_line, print_notes
 from cli.output.formats import Output, Report, format_document, text_or_document

@@ -24,9 +24,10 @@ from cli.answers.why import Condition, ObjectStatus, claim_status, pod_status, s
 from cli.inputs.cluster_state import ClusterState, build_state
 from cli.inputs.completion import complete_from
 from cli.inputs.feature_gates import feature_gates
+from cli.inputs.inputs import ClusterObjects
 from cli.inputs.kinds import STATE_KINDS
 from cli.inputs.objects import decode_objects
-from cli.inputs.options import ClusterObjects, with_cluster
+from cli.inputs.options import with_cluster
 from cli.inputs.schedulers import policy_aware_schedulers
 from cli.inputs.standard_error import print_line
 from cli.output import simulate_text

@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import click
-import msgspec
 
 from allocator.model.feature_gates import GATES, Features
 from cli.inputs.completion import complete_list_from
 from cli.inputs.standard_error import print_line
-from translation.cluster.snapshot import TranslationSnapshot
 
 WITHOUT_EFFECT: Final = frozenset(
     {
@@ -80,11 +78,3 @@ def feature_gates(command: Any) -> Any:
         help="Feature gates of Kubernetes that allocation depends on; by default as in 1.37. "
         "Repeatable.",
     )(command)
-
-
-def apply_features(snapshot: TranslationSnapshot, features: Features) -> TranslationSnapshot:
-    """Return what a translation depends on under the gates of a call; a gate off in the settings stays off."""
-    return msgspec.structs.replace(
-        snapshot,
-        consumable_capacity=snapshot.consumable_capacity and features.consumable_capacity,
-    )

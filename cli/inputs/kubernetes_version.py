@@ -3,10 +3,12 @@
 import re
 from typing import Final
 
-import click
-
 Version = tuple[int, int]
 """Major and minor."""
+OLDEST_KUBERNETES: Final = (1, 34)
+"""Source: resource.k8s.io/v1 is served since 1.34."""
+SEPARATE_COUNTERS: Final = (1, 35)
+"""From this version on counter sets are in slices of their own, without devices."""
 _VERSION: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\D.*)?", re.DOTALL)
 
 
@@ -23,20 +25,3 @@ def parse_version(text: str) -> Version | None:
 def format_version(version: Version) -> str:
     """Return a version as people write it."""
     return ".".join(map(str, version))
-
-
-class VersionType(click.ParamType[Version]):
-    """A version of Kubernetes such as `1.38`."""
-
-    name = "version"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Version:
-        """Return major and minor version; click reports another text."""
-        if isinstance(value, tuple):
-            return value
-        version = parse_version(str(value))
-        if version is None:
-            self.fail(f"{str(value)!r} is not a version such as 1.38", param, ctx)
-        return version

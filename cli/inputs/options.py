@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from cli.inputs.completion import FILE_NAME, complete_from, profile_choices
-from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding, namespace_of
+from cli.inputs.findings import DEFAULT_NAMESPACE, namespace_of
 from cli.inputs.flags import (
     CLUSTER_FLAGS,
     KUBECONFIG_FLAGS,
@@ -20,12 +20,14 @@ from cli.inputs.flags import (
     SNAPSHOT_FLAG,
     add_flags,
 )
+from cli.inputs.inputs import ClusterObjects, Inputs
 from cli.inputs.kinds import KINDS, STATE_KINDS, Kinds
 from cli.inputs.objects import InputObject, merge_objects
 from cli.inputs.plugin import has_kubeconfig, is_plugin
 from cli.inputs.profiles import profiles_in_force
 from cli.inputs.settings import CONFIG_MAP, SharedSettings, read_settings
-from cli.inputs.snapshot_origin import read_snapshots, unread_kinds
+from cli.inputs.snapshot_origin import unread_kinds
+from cli.inputs.snapshots import read_snapshots
 from cli.inputs.standard_error import print_notes
 from cli.inputs.translation_snapshot import build_snapshot, evaluate_mappings
 from cli.inputs.unread import UnreadKind, unread_notes
@@ -37,7 +39,6 @@ from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
     Mode,
     TranslationOptions,
-    TranslationSnapshot,
 )
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import VOCABULARIES
@@ -56,53 +57,6 @@ class Scope(Enum):
     def kinds(self) -> Kinds:
         """(apiVersion, kind) of what is read, to its view."""
         return KINDS if self is Scope.TRANSLATION else STATE_KINDS
-
-
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a command decides on.
-
-    Attributes:
-        manifests: The objects of `-f`, in order.
-        state: The objects of the cluster; empty when nothing is known of it.
-        knows_cluster: The flags name a cluster, even if it is empty.
-        snapshot: What a translation depends on, of both.
-        namespace: Of objects that name none.
-        faults: Wrong values in the state of the cluster.
-        notes: Kinds that could not be read, for standard error.
-        unread: As of `ClusterObjects`.
-        kubernetes: Version of the cluster's API server; empty where it is not known.
-        shipped_drivers: Those with a profile in the package.
-    """
-
-    manifests: tuple[SourceObject, ...]
-    shipped_drivers: frozenset[str] = frozenset()
-    state: tuple[InputObject, ...] = ()
-    knows_cluster: bool = False
-    snapshot: TranslationSnapshot
-    options: TranslationOptions
-    namespace: str = DEFAULT_NAMESPACE
-    faults: tuple[ObjectFinding, ...] = ()
-    notes: tuple[str, ...] = ()
-    unread: frozenset[str] = frozenset()
-    kubernetes: str = ""
-
-
-class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects of a cluster, for commands that depend on nothing else.
-
-    Attributes:
-        objects: Of the cluster, with those of `-f` in place of their namesakes.
-        is_live: They were read from a cluster, not from files.
-        namespace: As of `Inputs`.
-        notes: As of `Inputs`.
-        unread: Resources that the user may not list, such as `pods`.
-    """
-
-    objects: tuple[InputObject, ...]
-    is_live: bool = False
-    namespace: str = DEFAULT_NAMESPACE
-    notes: tuple[str, ...] = ()
-    unread: frozenset[str] = frozenset()
 
 
 class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from cli.inputs.kinds import API_VERSION, Kinds
 from cli.inputs.objects import InputObject
 from cli.inputs.snapshot_kinds import KINDS
 from cli.inputs.unread import UnreadKind
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.manifests.reader import read_views
 from kube.manifests.source import SourceObject, ViewedObject
 
 SNAPSHOT: Final = "Snapshot"
@@ -33,17 +31,6 @@ class SnapshotOrigin(ApiStruct, frozen=True, kw_only=True):
     server: str = ""
     taken_at: str = ""
     context: str = ""
-
-
-def read_snapshots(paths: Iterable[str], kinds: Kinds) -> tuple[list[InputObject], SnapshotOrigin]:
-    """Return the objects of files, as of `read_views`, and where they were read.
-
-    Raises:
-        ObjectFileError: A file cannot be read.
-    """
-    objects = read_views(paths, {**kinds, (API_VERSION, SNAPSHOT): SnapshotOrigin})
-    state = [object_ for object_ in objects if object_.kind != SNAPSHOT]
-    return state, find_origin(objects)
 
 
 def unread_kinds(

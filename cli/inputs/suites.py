@@ -8,14 +8,9 @@ from typing import Final, Literal
 import msgspec
 
 from allocator.model.feature_gates import GATES, Features
+from cli.inputs.inputs import Inputs
 from cli.inputs.kinds import API_VERSION
-from cli.inputs.options import (
-    ClusterFlags,
-    Inputs,
-    Scope,
-    TranslationFlags,
-    read_inputs,
-)
+from cli.inputs.options import ClusterFlags, Scope, TranslationFlags, read_inputs
 from findings.finding import Code
 from kube.errors import ConfigError
 from kube.manifests.reader import read_paths

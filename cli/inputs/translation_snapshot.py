@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from admission import native_mappings
 from admission.native_mappings import wide_mappings, with_wide_mappings
+from allocator.model.feature_gates import Features
 from cli.inputs.findings import DEFAULT_NAMESPACE, ObjectFinding
 from cli.inputs.kinds import KINDS
 from cli.inputs.objects import InputObject, decode_objects, merge_objects, of_kind
@@ -147,3 +150,11 @@ def find_wide_mappings(
         by_name, snapshot, options, Inventory(slices).devices
     )
     return tuple(wide_mappings(verdicts).values())
+
+
+def apply_features(snapshot: TranslationSnapshot, features: Features) -> TranslationSnapshot:
+    """Return what a translation depends on under the gates of a call; a gate off in the settings stays off."""
+    return msgspec.structs.replace(
+        snapshot,
+        consumable_capacity=snapshot.consumable_capacity and features.consumable_capacity,
+    )

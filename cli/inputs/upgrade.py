@@ -1,9 +1,8 @@
 """What only a running cluster tells before an upgrade: metrics, settings, kept profiles. Read-only."""
 
-from collections.abc import Mapping
-
 import msgspec
 
+from cli.answers.upgrade.model import UpgradeFacts
 from cli.inputs.settings import CONFIG_MAP, settings_in_config_map
 from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
@@ -11,23 +10,6 @@ from kube.errors import ConfigError, Forbidden, KubeError, NotFound
 from kube.names import NAMESPACE
 from process.published_profiles import project_published
 from process.translation import TranslationSettings
-from translation.profiles.profile import Profile
-
-
-class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a cluster that no snapshot has.
-
-    Attributes:
-        metrics: Of the API server; empty where they may not be read.
-        settings_problem: Why its settings make no sense to this version; empty where they do.
-        kept_versions: Content hash to a version of a profile that it keeps.
-        unreadable: What the user may not read.
-    """
-
-    metrics: str = ""
-    settings_problem: str = ""
-    kept_versions: Mapping[str, Profile] = {}
-    unreadable: tuple[str, ...] = ()
 
 
 async def read_upgrade_facts(kubeconfig: str | None, context: str | None) -> UpgradeFacts:

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from cli.answers.upgrade.kubernetes import GATES, NEWEST_TESTED
+from cli.inputs.kubernetes_version import OLDEST_KUBERNETES
 from e2e.binaries import OLDER_VARIABLE
 from e2e.older_kubernetes import LEFT_OFF, NEWEST_MINOR, SINCE, gates_turned_on, lacking
 

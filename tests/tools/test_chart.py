@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from cli.answers.upgrade.kubernetes import BRIDGE_VERSION, DRIVER_SINCE
+from cli.inputs.kubernetes_version import OLDEST_KUBERNETES
 from controllers.model.settings import Settings as ControllerSettings
 from process.settings import to_document
 from tools import chart

@@ -8,12 +8,10 @@ import msgspec
 
 from cli.answers.assessment.capacity import Capacity
 from cli.answers.assessment.outcomes import AssessedWorkload, Outcome
-from cli.inputs.kubernetes_version import format_version, parse_version
+from cli.inputs.kubernetes_version import OLDEST_KUBERNETES, format_version, parse_version
 from findings.finding import Code
 from kube.api.core import Node
 
-OLDEST_KUBERNETES: Final = (1, 34)
-"""Source: resource.k8s.io/v1 is served since 1.34."""
 OLDEST_NVIDIA_DRIVER: Final = 580
 """Source: NVIDIA's DRA driver for GPUs, prerequisites of release 25.12."""
 NEEDED: Final = (

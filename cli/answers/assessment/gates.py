@@ -8,11 +8,11 @@ Source: k8s.io/kubernetes v1.37.1, pkg/registry/resource: the strategies drop fi
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from cli.answers.assessment.blockers import OLDEST_KUBERNETES, Blocker
+from cli.answers.assessment.blockers import Blocker
 from cli.answers.assessment.outcomes import AssessedWorkload
 from cli.answers.upgrade.kubernetes import default_gate, describe_defect, shows_gate
 from cli.answers.upgrade.model import UpgradeCode
-from cli.inputs.kubernetes_version import parse_version
+from cli.inputs.kubernetes_version import OLDEST_KUBERNETES, parse_version
 from clusterstate.published_gates import CONSUMABLE_CAPACITY
 from kube.manifests.source import SourceObject
 from translation.cluster.cluster_features import requests_share

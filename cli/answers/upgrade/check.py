@@ -14,12 +14,12 @@ from cli.answers.upgrade.kubernetes import (
 from cli.answers.upgrade.model import (
     UpgradeAnswer,
     UpgradeCode,
+    UpgradeFacts,
     UpgradeFinding,
     finding,
 )
 from cli.answers.upgrade.product import check_product
 from cli.inputs.kubernetes_version import Version, format_version, parse_version
-from cli.inputs.upgrade import UpgradeFacts
 from findings.finding import Severity
 from kube.manifests.source import SourceObject
 from translation.profiles.profile import Profile

@@ -8,18 +8,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cli.answers.assessment.blockers import OLDEST_KUBERNETES
 from cli.answers.upgrade.model import UpgradeCode, UpgradeFinding, finding
 from cli.inputs.findings import reference
-from cli.inputs.kubernetes_version import Version, format_version
+from cli.inputs.kubernetes_version import (
+    OLDEST_KUBERNETES,
+    SEPARATE_COUNTERS,
+    Version,
+    format_version,
+)
 from findings.finding import Severity
 from kube.manifests.source import SourceObject
 
 NEWEST_TESTED: Final = (1, 37)
 BRIDGE_VERSION: Final = (1, 37)
 """The bridge is a kube-scheduler of this version."""
-SEPARATE_COUNTERS: Final = (1, 35)
-"""From this version on counter sets are in slices of their own, without devices."""
 DRIVER_SINCE: Final = (1, 36)
 """The node driver writes `status.devices` with rights that exist since."""
 TESTED: Final = (OLDEST_KUBERNETES, (1, 35), (1, 36), NEWEST_TESTED)

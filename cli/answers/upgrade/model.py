@@ -1,12 +1,13 @@
 """The values of an upgrade check, as scripts see them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from findings.finding import Severity
+from translation.profiles.profile import Profile
 
 MAX_OBJECTS: Final = 20
 """Objects that a finding names; `count` is the number of all."""
@@ -86,3 +87,19 @@ def finding(
         objects=tuple(names[:MAX_OBJECTS]),
         count=len(names),
     )
+
+
+class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a cluster that no snapshot has.
+
+    Attributes:
+        metrics: Of the API server; empty where they may not be read.
+        settings_problem: Why its settings make no sense to this version; empty where they do.
+        kept_versions: Content hash to a version of a profile that it keeps.
+        unreadable: What the user may not read.
+    """
+
+    metrics: str = ""
+    settings_problem: str = ""
+    kept_versions: Mapping[str, Profile] = {}
+    unreadable: tuple[str, ...] = ()
