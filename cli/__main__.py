@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import click
 
-from cli.inputs.standard_error import print_line
 from cli.output.completion import completion_for_kubectl
 from cli.output.help import program_name, unknown_command
 from cli.output.progress import INTERRUPTED
+from cli.output.standard_error import print_line
 from findings.text import inert_line, printable
 from kube.errors import DrawbridgeError
 
@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "wave": "Go through the waves of a plan, or take one back.",
     "why": "Explain where a pod or claim is, or why it is pending.",
 }
-"""Each command and its line in the list; the module `cli.commands.<name>` has the command, with `_` for `-`."""
+"""Each command and its line in the list; the module `cli.verbs.<name>.command` has the command, with `_` for `-`."""
 
 
 class _CallError(click.ClickException):
@@ -71,7 +71,7 @@ class _Group(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"cli.commands.{name}"), name)
+        command: click.Command = getattr(import_module(f"cli.verbs.{name}.command"), name)
         return command
 
     def resolve_command(

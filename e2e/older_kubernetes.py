@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from cli.answers.upgrade.kubernetes import GATES
 from e2e.binaries import KUBERNETES
+from migration.upgrade.kubernetes import GATES
 
 MINOR: Final = int(KUBERNETES.split(".")[1])
 """Of the control plane."""

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
-from cli.answers.rehearsal.documents import ENDS_LABEL
-from cli.answers.rehearsal.model import RehearsalInput, RehearsedNode
 from e2e.access import Access, Object
+from migration.rehearsal.documents import ENDS_LABEL
+from migration.rehearsal.model import RehearsalInput, RehearsedNode
 
 PERIOD_S: Final = 0.3
 WORK_S: Final = 3.0

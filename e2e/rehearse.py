@@ -13,12 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.answers.rehearsal.model import (
-    RehearsalAnswer,
-    RehearsalFinding,
-    RehearsalInput,
-    ScriptRun,
-)
 from e2e.checker.check import check
 from e2e.checker.rules import Allowance
 from e2e.cluster import Cluster
@@ -26,6 +20,12 @@ from e2e.drawbridge import ROOT, install_drawbridge, merged
 from e2e.guarded import guarded_environment, printed_commands
 from e2e.history_record import HistoryRecord
 from e2e.rehearsal_vendors import RehearsedVendors
+from migration.rehearsal.model import (
+    RehearsalAnswer,
+    RehearsalFinding,
+    RehearsalInput,
+    ScriptRun,
+)
 
 CONTEXT: Final = "drawbridge-e2e"
 PHASES: Final = ("preflight.sh", "switch.sh", "verify.sh")

@@ -15,8 +15,8 @@ import yaml
 from allocator.model.feature_gates import Features
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
-from cli.inputs.cluster_state import ClusterState, build_state
-from cli.inputs.objects import NamespacedObject
+from answers.model.cluster_state import ClusterState, build_state
+from answers.model.objects import NamespacedObject
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cli.answers.rehearsal.model import RehearsalAnswer, RehearsalFinding, ScriptRun
+from migration.rehearsal.model import RehearsalAnswer, RehearsalFinding, ScriptRun
 
 FAILED: Final = RehearsalAnswer(
     waves=2,

@@ -229,4 +229,4 @@ def test_only_one_function_of_the_commands_prints_on_standard_error() -> None:
         and any(keyword.arg == "err" for keyword in node.keywords)
     }
 
-    assert printing == {"cli/inputs/standard_error.py"}
+    assert printing == {"cli/output/standard_error.py"}

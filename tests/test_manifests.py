@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from admission.webhook_configuration import configuration, validating_configuration
-from cli.inputs.kubernetes_version import OLDEST_KUBERNETES
+from answers.model.kubernetes_version import OLDEST_KUBERNETES
 from clusterstate.autoscalers import INSTALLED, KUEUE_CONFIGURATION
 from controllers.audit.policy_reports import REPORT_KINDS, REPORT_NAME
 from controllers.certificates.settings import Settings as CertificateProcessSettings

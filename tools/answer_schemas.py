@@ -9,7 +9,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
-from cli.inputs.kinds import API_VERSION
+from answers.model.kinds import API_VERSION
 from cli.output.formats import Report, format_json
 from kube.quantity import Quantity
 from tools.public_names import DOCUMENTS

@@ -21,7 +21,7 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 from pygments.formatters import HtmlFormatter
 
-from cli.output.html.elements import element
+from cli.html.elements import element
 from kube.names import DOCUMENTATION
 
 ROOT: Final = Path(__file__).parent.parent

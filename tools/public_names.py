@@ -42,25 +42,21 @@ from allocator.compatibility.enforcement import EnforcementReason
 from allocator.model.outcome import Reason
 from allocator.pods.claims import CLAIM_NOT_FOUND, TEMPLATE_NOT_FOUND
 from allocator.strategies import registry as strategies
+from answers.cluster.bridge import BridgePlan, BridgeStatus
+from answers.cluster.inventory import Inventory
+from answers.cluster.matrix import GroupsAnswer, MatrixAnswer
+from answers.cluster.verify import VerifyAnswer
+from answers.manifests.documents import SimulateAnswer, WhyAnswer
+from answers.model.kinds import API_VERSION
 from cli.__main__ import COMMANDS
 from cli.__main__ import main as drawbridge
-from cli.answers.bridge import BridgePlan, BridgeStatus
-from cli.answers.documents import SimulateAnswer, WhyAnswer
-from cli.answers.inventory import Inventory
-from cli.answers.matrix import GroupsAnswer, MatrixAnswer
-from cli.answers.plan.checks import WaveAnswer
-from cli.answers.rehearsal.model import RehearsalAnswer
-from cli.answers.status.model import StatusAnswer
-from cli.answers.suites import SuitesAnswer
-from cli.answers.upgrade.model import UpgradeAnswer, UpgradeCode
-from cli.answers.verify import VerifyAnswer
-from cli.answers.wave.report import WaveReport
-from cli.commands.assess import AssessmentDocument
-from cli.commands.check import CheckAnswer
-from cli.commands.quota import QuotaDocument
-from cli.commands.translate import TranslateAnswer
-from cli.inputs.kinds import API_VERSION
 from cli.output.formats import Report
+from cli.verbs.assess.command import AssessmentDocument
+from cli.verbs.check.command import CheckAnswer
+from cli.verbs.quota.command import QuotaDocument
+from cli.verbs.status.model import StatusAnswer
+from cli.verbs.test.answer import SuitesAnswer
+from cli.verbs.translate.command import TranslateAnswer
 from controllers.audit.policy_report_writer import ReportState
 from controllers.audit.policy_reports import OMITTED, REPORT_NAME
 from controllers.policies.conditions import ConditionReason, ConditionType
@@ -73,6 +69,10 @@ from driver.plan.prepare import RefusalReason
 from findings.finding import Code
 from kube import names
 from kube.runtime.events import EventResult
+from migration.plan.checks import WaveAnswer
+from migration.rehearsal.model import RehearsalAnswer
+from migration.upgrade.model import UpgradeAnswer, UpgradeCode
+from migration.wave.report import WaveReport
 from process.command import Command, build_parser
 from process.connections import CloseReason
 from process.probes import METRICS_PATH, Readiness, probe_routes
@@ -276,7 +276,7 @@ def command_line() -> set[str]:
     lines = {f"drawbridge {option}" for option in _options(drawbridge)}
     for name in COMMANDS:
         module = name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"cli.commands.{module}"), module)
+        command: click.Command = getattr(import_module(f"cli.verbs.{module}.command"), module)
         call = f"drawbridge {name}"
         lines.add(call)
         lines |= {f"{call} {option}" for option in _options(command)}

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from cli.inputs.kinds import API_VERSION
+from answers.model.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.manifests.scalars import escape_json
 from kube.quantity import Quantity, format_amount

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 import click
 
-from cli.inputs.standard_error import print_line
+from cli.output.standard_error import print_line
 
 SILENT_S: Final = 2.0
 """Seconds before the first sign of progress, and between two lines; a run that ends sooner has none."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from admission.pods import Decision
-from cli.answers.requested_keys import describe_keys
-from cli.answers.translate import TranslatedObject
+from answers.manifests.translate import TranslatedObject
+from answers.model.requested_keys import describe_keys
 from cli.output.layout import (
     NARROWEST,
     Paragraph,

@@ -13,7 +13,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, given, settings
 
 from admission.pods import Decision
-from cli.inputs.translation_snapshot import build_snapshot
+from answers.model.translation_snapshot import build_snapshot
 from kube.manifests.reader import read_paths
 from kube.names import DEFAULT_SCHEDULER_NAME
 from quotas.scopes import Quota

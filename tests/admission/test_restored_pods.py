@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from admission.pods import Answer, Decision, admit_created
-from cli.inputs.translation_snapshot import build_snapshot
+from answers.model.translation_snapshot import build_snapshot
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.jsonpatch import apply

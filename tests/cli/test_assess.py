@@ -12,8 +12,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.__main__ import main
-from cli.answers.assessment import capacity
 from kube.manifests.dump import dump_yaml
+from migration.assessment import capacity
 from testing.command import drawbridge, translate
 from testing.migration import origin, resource_slice
 

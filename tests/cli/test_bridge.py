@@ -14,12 +14,12 @@ from click.testing import Result
 from msgspec.structs import replace
 
 from admission.fence import OPEN_PATCH, fence_documents, fence_patch, part_patch
-from cli.answers.bridge import bridge_status, plan_change
-from cli.answers.fence_steps import Step
-from cli.inputs.bridge import BridgeObjects
-from cli.inputs.cluster_state import ClusterState, build_state
-from cli.inputs.kinds import STATE_KINDS
-from cli.inputs.objects import decode_objects
+from answers.cluster.bridge import bridge_status, plan_change
+from answers.cluster.fence_steps import Step
+from answers.model.bridge import BridgeObjects
+from answers.model.cluster_state import ClusterState, build_state
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     VALIDATING_ADMISSION_POLICIES,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from cli.inputs.kinds import API_VERSION
+from answers.model.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases

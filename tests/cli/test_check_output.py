@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from cli.output.check_text import ALIKE
+from cli.verbs.check.text import ALIKE
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
 from testing.command import drawbridge

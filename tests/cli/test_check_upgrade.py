@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from cli.answers.upgrade.kubernetes import (
+from answers.model.kubernetes_version import parse_version
+from kube.manifests.dump import dump_yaml
+from kube.manifests.source import SourceObject
+from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
+from migration.upgrade.kubernetes import (
     GATES,
     REMOVED,
     check_kubernetes,
     gates_after,
     parse_requested_apis,
 )
-from cli.answers.upgrade.model import UpgradeCode
-from cli.inputs.kubernetes_version import parse_version
-from kube.manifests.dump import dump_yaml
-from kube.manifests.source import SourceObject
-from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
+from migration.upgrade.model import UpgradeCode
 from testing.builders import profiles
 from testing.command import drawbridge
 from testing.slice_cases import MIXED_LAYOUT

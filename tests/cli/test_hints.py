@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.answers.hints import hints
+from answers.cluster.hints import hints
 from kube.api.resource import DeviceRequest
 from testing.allocation.builders import alternative, claim, device_class, first_of, request
 

@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from cli.output.html.rehearse_page import format_rehearsal_page
+from cli.verbs.rehearse.page import format_rehearsal_page
 from testing.browser import Browser, browser, find_browser
 from testing.command import EXAMPLES, drawbridge
 from testing.html_pages import HOSTILE, cluster, large_cluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.output.html.elements import element, join, raw_text_element
-from cli.output.html.page import with_code
+from cli.html.elements import element, join, raw_text_element
+from cli.html.page import with_code
 from findings.text import printable
 from testing.command import EXAMPLES, drawbridge
 from testing.html_pages import HIDDEN, HOSTILE, Outline, cluster
@@ -137,7 +137,9 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_a_workload_has_what_it_requests_what_becomes_of_it_and_where_it_goes() -> None:
-    result = drawbridge("assess", "--snapshot", EXAMPLES / "migration/cluster.yaml", "-o", "html")
+    result = drawbridge(
+        "assess", "--snapshot", EXAMPLES / "migration" / "cluster.yaml", "-o", "html"
+    )
     by_name = {cells[0]: cells for cells in rows(result.stdout)}
 
     assert result.exit_code == 1
@@ -153,7 +155,9 @@ def test_a_workload_has_what_it_requests_what_becomes_of_it_and_where_it_goes() 
 
 
 def test_nodes_are_drawn_with_the_shares_of_workloads() -> None:
-    result = drawbridge("assess", "--snapshot", EXAMPLES / "migration/cluster.yaml", "-o", "html")
+    result = drawbridge(
+        "assess", "--snapshot", EXAMPLES / "migration" / "cluster.yaml", "-o", "html"
+    )
     cards = re.findall(r'<li class="card entry".*?</ul></li>', result.stdout)
 
     text = " ".join(Outline(cards[0]).texts)
@@ -166,7 +170,7 @@ def test_nodes_are_drawn_with_the_shares_of_workloads() -> None:
 
 
 def test_placing_pods_for_the_page_changes_no_answer() -> None:
-    file = EXAMPLES / "migration/cluster.yaml"
+    file = EXAMPLES / "migration" / "cluster.yaml"
     answer = json.loads(drawbridge("assess", "--snapshot", file, "-o", "json").stdout)
     html = drawbridge("assess", "--snapshot", file, "-o", "html").stdout
 
@@ -176,7 +180,7 @@ def test_placing_pods_for_the_page_changes_no_answer() -> None:
 
 
 def test_residue_is_part_of_the_page() -> None:
-    file = EXAMPLES / "migration/cluster.yaml"
+    file = EXAMPLES / "migration" / "cluster.yaml"
     result = drawbridge("assess", "--snapshot", file, "--residue", "-o", "html")
 
     assert result.exit_code == 1
@@ -237,7 +241,7 @@ def test_an_assessment_begins_with_its_cluster_and_the_outcomes_of_namespaces(
     }
     file = tmp_path / "origin.yaml"
     file.write_text(json.dumps(origin))
-    cluster = EXAMPLES / "migration/cluster.yaml"
+    cluster = EXAMPLES / "migration" / "cluster.yaml"
 
     html = drawbridge("assess", "--snapshot", file, "--snapshot", cluster, "-o", "html").stdout
     headings = re.findall("<h2>(.*?)</h2>", html)

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 
-from cli.inputs.settings import settings_of
+from cli.reading.settings import settings_of
 from kube.manifests.dump import dump_yaml
 from process.settings import to_document
 from testing.command import drawbridge

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
+from answers.model.unread import unread_notes
+from answers.model.versions import decode_object
 from cli.__main__ import main
-from cli.inputs import live
-from cli.inputs.live import allocation_state, cluster_state
-from cli.inputs.unread import unread_notes
-from cli.inputs.versions import decode_object
+from cli.reading import live
+from cli.reading.live import allocation_state, cluster_state
 from kube.api.resource import ResourceClaim
 from kube.api.urls import (
     CONFIG_MAPS,

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 from click.testing import Result
 
-from cli.answers.plan.driver_daemon_sets import find_waiting
-from cli.inputs.redaction import redact
+from answers.model.redaction import redact
 from kube.manifests.dump import dump_yaml
 from kube.manifests.source import SourceObject
+from migration.plan.driver_daemon_sets import find_waiting
 from testing.command import ROOT, drawbridge
 from testing.migration import (
     GPU,

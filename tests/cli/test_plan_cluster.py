@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from cli.commands.snapshot import encode_snapshot
-from cli.inputs.live_snapshot import LiveSnapshot
+from cli.reading.live_snapshot import LiveSnapshot
+from cli.verbs.snapshot.command import encode_snapshot
 from kube.client.client import Client
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths

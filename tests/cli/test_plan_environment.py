@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cli.answers.plan.model import Plan
-from cli.inputs.redaction import redact
-from cli.output.kustomize import kustomize_files
+from answers.model.redaction import redact
+from cli.runbooks.kustomize import kustomize_files
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from migration.plan.model import Plan
 from testing.command import drawbridge
 from testing.migration import (
     GPU,

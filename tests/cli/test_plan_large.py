@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-from cli.answers.plan import build
-from cli.answers.plan.attempts import Policy
-from cli.answers.plan.placement import Placer
-from cli.commands import plan as plan_command
 from cli.output.progress import INTERRUPTED, LongRun
+from cli.verbs.plan import command as plan_command
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
+from migration.plan import build
+from migration.plan.attempts import Policy
+from migration.plan.placement import Placer
 from process.profile_files import load_profiles
 from testing.command import drawbridge
 from testing.migration import GPU, hami_node, plugin_node, workload

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from cli.inputs.redaction import redact
+from answers.model.redaction import redact
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge

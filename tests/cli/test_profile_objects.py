@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from cli.inputs.profiles import stored_profiles_in_force
-from cli.inputs.snapshot_kinds import KINDS
-from cli.inputs.translation_snapshot import find_wide_mappings
+from answers.model.profiles import stored_profiles_in_force
+from answers.model.snapshot_kinds import KINDS
+from answers.model.translation_snapshot import find_wide_mappings
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass
 from kube.api.translation_profile import DeviceTranslationProfile

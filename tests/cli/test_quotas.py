@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from cli.inputs.kinds import API_VERSION
+from answers.model.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
 from testing.command import drawbridge, finding_lines

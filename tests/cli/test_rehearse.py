@@ -7,11 +7,11 @@ import jsonschema
 import msgspec
 import pytest
 
-from cli.answers.rehearsal.documents import node, pod_template, workload
-from cli.commands import rehearse
 from cli.output.formats import Report, format_document
-from cli.output.html.rehearse_page import format_rehearsal_page
-from cli.output.rehearse_text import format_rehearsal
+from cli.verbs.rehearse import command as rehearse
+from cli.verbs.rehearse.page import format_rehearsal_page
+from cli.verbs.rehearse.text import format_rehearsal
+from migration.rehearsal.documents import node, pod_template, workload
 from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.rehearsals import FAILED
 

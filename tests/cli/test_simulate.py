@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cli.commands import simulate as command
-from cli.inputs.kinds import API_VERSION
+from answers.model.kinds import API_VERSION
 from cli.output import progress
+from cli.verbs.simulate import command
 from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
 from testing.builders import gpus, pod

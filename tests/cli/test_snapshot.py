@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from answers.model.redaction import redact
+from answers.model.snapshot_kinds import KINDS
 from cli.__main__ import main
-from cli.inputs.live_snapshot import read_snapshot
-from cli.inputs.redaction import redact
-from cli.inputs.snapshot_kinds import KINDS
+from cli.reading.live_snapshot import read_snapshot
 from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS, Resource
 from kube.errors import ObjectFileError
 from kube.manifests.compressed import decompress

@@ -14,10 +14,7 @@ import pytest
 from click.testing import Result
 
 from certs.authority import Authority
-from cli.answers.status.build import build_status
-from cli.answers.status.model import State, StatusAnswer
-from cli.commands.status import wait_until_ready
-from cli.inputs.installation import (
+from cli.reading.installation import (
     CERTIFICATES_LEASE,
     CONFIGURATION_KINDS,
     CONTROLLER_LEASE,
@@ -25,8 +22,11 @@ from cli.inputs.installation import (
     Installation,
     TranslatedPods,
 )
-from cli.inputs.settings import SharedSettings
-from cli.output.status_text import format_status
+from cli.reading.settings import SharedSettings
+from cli.verbs.status.build import build_status
+from cli.verbs.status.command import wait_until_ready
+from cli.verbs.status.model import State, StatusAnswer
+from cli.verbs.status.text import format_status
 from kube.api.meta import convert
 from kube.api.policy import Condition, DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice

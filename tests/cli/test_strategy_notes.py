@@ -6,8 +6,8 @@ import pytest
 
 from allocator.pods.node_eligibility import NOT_MODELLED
 from allocator.strategies.registry import IGNORES_CPU
-from cli.answers.workload_pods import MAX_PODS
-from cli.commands.simulate import STRATEGIES_NOTE
+from answers.manifests.workload_pods import MAX_PODS
+from cli.verbs.simulate.command import STRATEGIES_NOTE
 from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
 from testing.builders import gpus, pod

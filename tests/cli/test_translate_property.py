@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.answers.translate import documents, translate_objects
-from cli.inputs.translation_snapshot import build_snapshot
+from answers.manifests.translate import documents, translate_objects
+from answers.model.translation_snapshot import build_snapshot
 from kube.manifests.reader import read_objects
 from kube.manifests.source import SourceObject
 from testing.builders import profiles

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import inspect
 
-from cli.inputs.kinds import STATE_KINDS
-from cli.inputs.type_faults import type_faults
+from answers.model.kinds import STATE_KINDS
+from answers.model.type_faults import type_faults
 from kube.api.core import Pod
 from kube.api.meta import ApiStruct
 from kube.api.policy import DeviceCompatibilityPolicy

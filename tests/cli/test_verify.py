@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from cli.answers.verify import VerifyAnswer, Violation, confirm_orphans
+from answers.cluster.verify import VerifyAnswer, Violation, confirm_orphans
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.migration import origin

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from click.testing import Result
 
-from cli.output.plan_scripts import locked_plan
+from cli.runbooks.plan_scripts import locked_plan
 from clusterstate.wave_record import WAVE_RECORD
 from kube.api.urls import CONFIG_MAPS, NAMESPACES
 from kube.manifests.dump import dump_yaml

@@ -5,17 +5,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from cli.answers.wave.course import (
-    Course,
-    Refusal,
-    Task,
-    WaveSteps,
-    back_tasks,
-    build_record,
-    next_tasks,
-)
-from cli.answers.wave.steps import Step, StepKind
-from cli.output.wave_course import step_lines
+from cli.runbooks.wave_course import step_lines
 from clusterstate.wave_record import (
     Direction,
     StepState,
@@ -25,6 +15,16 @@ from clusterstate.wave_record import (
     record_data,
 )
 from kube.errors import ConfigError
+from migration.wave.course import (
+    Course,
+    Refusal,
+    Task,
+    WaveSteps,
+    back_tasks,
+    build_record,
+    next_tasks,
+)
+from migration.wave.steps import Step, StepKind
 
 DIGEST: Final = f"sha256:{'a' * 64}"
 NODE_STEPS: Final = (StepKind.WAIT, StepKind.DRAIN, StepKind.UNCORDON)

@@ -7,15 +7,15 @@ from typing import Final
 
 import pytest
 
-from cli.answers.wave.course import Course, Refusal, Task, back_tasks, next_tasks
-from cli.answers.wave.steps import Step, StepKind
-from cli.inputs.wave_cluster import StoredRecord
-from cli.output.plan_folder import read_plan
-from cli.output.plan_scripts import ScriptRunner, StepRunner
-from cli.output.wave_course import plan_course
-from cli.output.wave_run import Operator, WaveRun
+from cli.reading.wave_cluster import StoredRecord
+from cli.runbooks.plan_folder import read_plan
+from cli.runbooks.plan_scripts import ScriptRunner, StepRunner
+from cli.runbooks.wave_course import plan_course
+from cli.verbs.wave.run import Operator, WaveRun
 from clusterstate.wave_record import Direction, WaveRecord, parse_record
 from kube.errors import ConfigError
+from migration.wave.course import Course, Refusal, Task, back_tasks, next_tasks
+from migration.wave.steps import Step, StepKind
 from testing.waves import ScriptedCluster, write_plan
 
 WRITES: Final = 28

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from cli.answers.upgrade.kubernetes import GATES, NEWEST_TESTED
-from cli.inputs.kubernetes_version import OLDEST_KUBERNETES
+from answers.model.kubernetes_version import OLDEST_KUBERNETES
 from e2e.binaries import OLDER_VARIABLE
 from e2e.older_kubernetes import LEFT_OFF, NEWEST_MINOR, SINCE, gates_turned_on, lacking
+from migration.upgrade.kubernetes import GATES, NEWEST_TESTED
 
 FOLDER: Final = Path(__file__).parents[2] / "e2e" / "controlplane"
 OLDER: Final = range(OLDEST_KUBERNETES[1], NEWEST_TESTED[1])

@@ -6,7 +6,7 @@ from typing import Any, Final
 import jsonschema
 import pytest
 
-from cli.inputs.kinds import API_VERSION
+from answers.model.kinds import API_VERSION
 from testing.answers import JSON_CALLS
 from testing.command import ROOT, drawbridge
 from tools.answer_schemas import FOLDER, commands

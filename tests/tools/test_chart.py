@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
-from cli.answers.upgrade.kubernetes import BRIDGE_VERSION, DRIVER_SINCE
-from cli.inputs.kubernetes_version import OLDEST_KUBERNETES
+from answers.model.kubernetes_version import OLDEST_KUBERNETES
 from controllers.model.settings import Settings as ControllerSettings
+from migration.upgrade.kubernetes import BRIDGE_VERSION, DRIVER_SINCE
 from process.settings import to_document
 from tools import chart
 from webhook.settings import Settings as WebhookSettings

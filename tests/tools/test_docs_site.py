@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.output.sarif import FINDINGS_PAGE
+from cli.verbs.check.sarif import FINDINGS_PAGE
 from kube.names import DOCUMENTATION
 from tools.docs_site import main, pages, version, write_versions
 

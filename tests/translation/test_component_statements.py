@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from cli.output import assess_text
+from cli.verbs.assess import text as assess_text
 from translation.cluster.component_statements import (
     NATIVE_COSTS,
     STATEMENTS,

@@ -1,0 +1,1 @@
+"""Answers about a cluster: devices, consumers, the bridge, pending pods."""

@@ -1,0 +1,127 @@
+"""The writes that bring the fence of the bridge up to date, as commands of a shell, too. Pure."""
+
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from admission.fence import fence_documents, fence_patch, is_fence_of, is_part_current, part_patch
+from answers.model.bridge import BridgeObjects
+from kube.api.ownership import OPEN_CONDITION
+from kube.api.urls import VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS
+from kube.manifests.dump import dump_yaml
+from kube.names import FENCE
+
+Document = Mapping[str, Any]
+
+_POLICY: Final = f"ValidatingAdmissionPolicy/{FENCE}"
+_END: Final = "END"
+"""Of here-documents. Drivers are names of DNS, so no line of a document is this one."""
+_RESOURCES: Final = {
+    "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES.plural,
+    "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS.plural,
+}
+_PARTS: Final[Mapping[str, Document]] = {
+    f"{document['kind']}/{document['metadata']['name']}": document
+    for document in fence_documents(())[1:]
+}
+"""`Kind/name` of each part but the first policy, which alone names drivers."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One write, or a pause.
+
+    Attributes:
+        title: What it does, for people.
+        command: For a shell: a line, or a here-document.
+        resource: Plural of the object that is written; empty for a pause.
+        name: Of the object; empty where several are created.
+        patch: A merge patch; None where documents are created.
+        documents: To be created.
+        pause_seconds: To wait.
+    """
+
+    title: str
+    command: str
+    resource: str = ""
+    name: str = ""
+    patch: Document | None = None
+    documents: tuple[Document, ...] = ()
+    pause_seconds: int = 0
+
+
+def changed_parts(objects: BridgeObjects) -> tuple[str, ...]:
+    """Return `Kind/name` of the stored parts, other than the first policy, with another text than ours."""
+    return tuple(
+        part
+        for part, document in _PARTS.items()
+        if part in objects.parts and not is_part_current(objects.parts[part], document)
+    )
+
+
+def fence_steps(drivers: Collection[str], objects: BridgeObjects) -> Iterator[Step]:
+    """Yield what creates the missing parts of the fence, and what changes the others.
+
+    The parts besides the first policy name no driver: they change with the version of drawbridge only.
+    """
+    is_missing = objects.is_read and objects.fence is None
+    missing_parts = {*objects.missing_parts, *([_POLICY] if is_missing else ())}
+    documents = tuple(
+        document
+        for document in fence_documents(drivers)
+        if f"{document['kind']}/{document['metadata']['name']}" in missing_parts
+    )
+    if documents:
+        yield Step(
+            title="create the fence" if is_missing else "create the missing parts of the fence",
+            command=create_command(documents),
+            resource="validatingadmissionpolicies",
+            documents=documents,
+        )
+    for part in changed_parts(objects):
+        kind, _, name = part.partition("/")
+        patch = part_patch(_PARTS[part])
+        yield Step(
+            title=f"bring {part} up to date",
+            command=patch_command(kind.lower(), name, patch),
+            resource=_RESOURCES[kind],
+            name=name,
+            patch=patch,
+        )
+    if is_missing:
+        return
+    patch = fence_patch(drivers)
+    yield Step(
+        title="change the fence in place",
+        command=patch_command("validatingadmissionpolicy", FENCE, patch),
+        resource="validatingadmissionpolicies",
+        name=FENCE,
+        patch=patch,
+    )
+
+
+def create_command(documents: Collection[Document]) -> str:
+    """Return a here-document, which every shell and a person can read."""
+    return f"kubectl create -f - <<'{_END}'\n{dump_yaml(documents)}{_END}"
+
+
+def patch_command(resource: str, name: str, patch: Document) -> str:
+    """Return the command that makes a merge patch."""
+    text = shlex.quote(msgspec.json.encode(patch).decode())
+    return f"kubectl patch {resource} {name} --type=merge -p {text}"
+
+
+def fence_state(objects: BridgeObjects, drivers_of_bridge: Collection[str]) -> str:
+    """Return the state of the fence, as `BridgeStatus` has it."""
+    if not objects.is_read:
+        return "unknown"
+    if objects.fence is None:
+        return "missing"
+    conditions = (objects.fence.get("spec") or {}).get("matchConditions") or ()
+    if any(condition.get("expression") == OPEN_CONDITION["expression"] for condition in conditions):
+        return "open"
+    if objects.missing_parts:
+        return "incomplete"
+    is_current = is_fence_of(objects.fence, drivers_of_bridge) and not changed_parts(objects)
+    return "current" if is_current else "different"

@@ -1,0 +1,304 @@
+"""The inventory of a cluster: devices by driver, free capacity, DeviceClasses, problems. Pure."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.devices import Pool, PoolId, PoolState, PublishedDevice, pool_of
+from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
+from allocator.pods.duplicate_resources import DuplicateResource, duplicate_resources
+from answers.cluster.device_classes import (
+    ClassInventory,
+    Suggestion,
+    class_inventory,
+    select_devices,
+    suggest_classes,
+)
+from answers.cluster.devices import (
+    Device,
+    DeviceState,
+    device_state,
+    is_tainted,
+    list_devices,
+    published_devices,
+    text_attribute,
+)
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from kube.quantity import ZERO, Quantity
+from translation.cluster.snapshot import WideMapping
+
+_UUID: Final = "uuid"
+_PARENT: Final = "parentUUID"
+"""The attribute of a partition with the uuid of the device that it is a part of."""
+
+
+class Amount(msgspec.Struct, frozen=True, kw_only=True):
+    """A sum over devices, or over counter sets; of tainted devices nothing is free.
+
+    Attributes:
+        largest: Of one device or counter set.
+    """
+
+    total: Quantity
+    free: Quantity
+    largest: Quantity
+
+
+class DriverInventory(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one driver.
+
+    Attributes:
+        nodes: The number of nodes that can reach some of them.
+        allocated: Devices that a claim has all of.
+        shared: Devices that claims have shares of.
+        tainted: Devices not in use, and only for requests with a toleration.
+        free: The other devices; partitions may exclude each other all the same.
+        capacity: Of devices that take nothing from shared counters. Partitions of a device that is
+            published as well are part of its amounts.
+        counters: Of counter sets, from which partitions take.
+    """
+
+    driver: str
+    nodes: int
+    devices: int
+    allocated: int
+    shared: int
+    tainted: int
+    free: int
+    capacity: Mapping[str, Amount]
+    counters: Mapping[str, Amount]
+
+
+HIDDEN: Final = "hidden"
+"""The state of a pool that no node sees while a feature gate is disabled."""
+
+
+class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool of which no device can be allocated.
+
+    Attributes:
+        state: `incomplete`, `invalid`, or `hidden`: a disabled feature gate hides all of it.
+    """
+
+    driver: str
+    pool: str
+    state: str
+    why: str
+
+
+class IdleNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node without a consumer, and the number of its devices."""
+
+    name: str
+    devices: int
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """All of it, each part sorted by name.
+
+    Attributes:
+        suggestions: DeviceClasses worth writing.
+        unreachable: ResourceSlices with devices that no node can reach: their nodes do not exist, or
+            a newer generation of the pool replaced them.
+        duplicate_resources: Extended resources that device plugins and slices offer on one node.
+        wide_mappings: DeviceClasses that map a resource name, and give other devices than it means.
+        devices: Every device; None where they were not asked for.
+        idle_nodes: Nodes with devices of which no claim uses any; None where they were not asked for.
+    """
+
+    drivers: tuple[DriverInventory, ...]
+    classes: tuple[ClassInventory, ...]
+    unusable_pools: tuple[UnusablePool, ...]
+    suggestions: tuple[Suggestion, ...]
+    unreachable: tuple[str, ...]
+    duplicate_resources: tuple[DuplicateResource, ...]
+    wide_mappings: tuple[WideMapping, ...] = ()
+    devices: tuple[Device, ...] | None = None
+    idle_nodes: tuple[IdleNode, ...] | None = None
+
+
+def build_inventory(
+    cluster: Cluster,
+    classes: Mapping[str, DeviceClass],
+    slices: Sequence[ResourceSlice],
+    drivers_of: Callable[[str], Collection[str]],
+    wide_mappings: Iterable[WideMapping] = (),
+) -> Inventory:
+    """Return the inventory of a cluster, without a list of its devices.
+
+    Args:
+        classes: By name.
+        slices: All that are published.
+        drivers_of: Resource name to the drivers that serve it according to their profiles.
+        wide_mappings: As in the inventory.
+    """
+    pools = _pools(cluster)
+    devices = published_devices(cluster)
+    devices_by_class = select_devices(classes, devices)
+    slice_names = {
+        device.slice.metadata.name for pool in pools.values() for device in _devices_of(pool)
+    }
+    unusable = {
+        pool.id: (pool.state.value, pool.why)
+        for pool in pools.values()
+        if pool.state is not PoolState.COMPLETE
+    }
+    for id_, cause in find_gated_pools(slices, cluster.options.features).items():
+        unusable.setdefault(id_, (HIDDEN, cause))
+    for id_, cause in find_mixed_pools(slices, cluster.options.features).items():
+        unusable.setdefault(id_, (PoolState.INVALID.value, cause))
+    return Inventory(
+        drivers=tuple(_drivers(cluster, pools.values(), devices)),
+        classes=tuple(
+            class_inventory(name, class_devices, cluster)
+            for name, class_devices in devices_by_class.items()
+        ),
+        unusable_pools=tuple(
+            UnusablePool(driver=id_.driver, pool=id_.pool, state=state, why=why)
+            for id_, (state, why) in sorted(unusable.items())
+        ),
+        suggestions=tuple(suggest_classes(devices, devices_by_class)),
+        unreachable=tuple(
+            sorted(
+                slice_.metadata.name
+                for slice_ in slices
+                if slice_.spec.devices
+                and slice_.metadata.name not in slice_names
+                and pool_of(slice_) not in unusable
+            )
+        ),
+        duplicate_resources=duplicate_resources(
+            cluster.nodes.values(), cluster.node_devices, classes, drivers_of
+        ),
+        wide_mappings=tuple(sorted(wide_mappings, key=lambda mapping: mapping.resource)),
+    )
+
+
+def with_devices(
+    inventory: Inventory, cluster: Cluster, claims: Mapping[tuple[str, str], ResourceClaim]
+) -> Inventory:
+    """Return an inventory with a list of all devices.
+
+    Args:
+        inventory: Without it.
+        cluster: The devices and their usage.
+        claims: By namespace and name.
+    """
+    devices = list_devices(published_devices(cluster), cluster.usage, claims)
+    return msgspec.structs.replace(inventory, devices=devices)
+
+
+def with_idle_nodes(inventory: Inventory, cluster: Cluster) -> Inventory:
+    """Return an inventory with the nodes of whose devices no claim uses any.
+
+    A device that several nodes can reach makes none of them busy.
+    """
+    idle = []
+    for name in sorted(cluster.nodes):
+        own = [
+            device
+            for device in cluster.node_devices(name).devices
+            if name in {device.slice.spec.node_name, device.device.node_name}
+        ]
+        if own and all(cluster.usage.of(device.id) is None for device in own):
+            idle.append(IdleNode(name=name, devices=len(own)))
+    return msgspec.structs.replace(inventory, idle_nodes=tuple(idle))
+
+
+def _pools(cluster: Cluster) -> dict[PoolId, Pool]:
+    return {pool.id: pool for name in cluster.nodes for pool in cluster.node_devices(name).pools}
+
+
+def _devices_of(pool: Pool) -> Iterator[PublishedDevice]:
+    yield from pool.devices
+    yield from pool.elsewhere
+
+
+# --- drivers --------------------------------------------------------------------------------------
+
+
+def _drivers(
+    cluster: Cluster, pools: Iterable[Pool], devices: Iterable[PublishedDevice]
+) -> Iterator[DriverInventory]:
+    by_driver: dict[str, list[PublishedDevice]] = {}
+    for device in devices:
+        by_driver.setdefault(device.id.driver, []).append(device)
+    nodes: dict[str, int] = {}
+    for name in cluster.nodes:
+        for driver in {pool.id.driver for pool in cluster.node_devices(name).pools}:
+            nodes[driver] = nodes.get(driver, 0) + 1
+    pools_of: dict[str, list[Pool]] = {}
+    for pool in pools:
+        pools_of.setdefault(pool.id.driver, []).append(pool)
+    for driver in sorted(nodes):
+        own = by_driver.get(driver, [])
+        states = [device_state(device, cluster.usage) for device in own]
+        yield DriverInventory(
+            driver=driver,
+            nodes=nodes[driver],
+            devices=len(own),
+            allocated=states.count(DeviceState.ALLOCATED),
+            shared=states.count(DeviceState.SHARED),
+            tainted=states.count(DeviceState.TAINTED),
+            free=states.count(DeviceState.FREE),
+            capacity=_capacity(own, cluster),
+            counters=_counters(cluster, pools_of[driver]),
+        )
+
+
+class _Sum:
+    """An amount while it is added up."""
+
+    def __init__(self) -> None:
+        self.total = self.in_use = self.largest = ZERO
+
+    def add(self, total: Quantity, in_use: Quantity) -> None:
+        self.total += total
+        self.in_use += in_use
+        self.largest = max(self.largest, total)
+
+    def amount(self) -> Amount:
+        free = max(self.total - self.in_use, ZERO)
+        return Amount(total=self.total, free=free, largest=self.largest)
+
+
+def _capacity(devices: Sequence[PublishedDevice], cluster: Cluster) -> dict[str, Amount]:
+    sums: dict[str, _Sum] = {}
+    uuids = {text_attribute(device, _UUID) for device in devices} - {""}
+    for published_device in devices:
+        if published_device.device.consumes_counters:
+            continue
+        is_part = text_attribute(published_device, _PARENT) in uuids
+        use = cluster.usage.of(published_device.id)
+        is_out = is_tainted(published_device) or (use is not None and use.exclusive)
+        if is_part and use is None:
+            continue  # Its parent counts, with its own taints.
+        for name, capacity in (published_device.device.capacity or {}).items():
+            in_use = ZERO
+            if is_out:
+                in_use = capacity.value
+            elif use is not None:
+                in_use = (use.capacity or {}).get(name, in_use)
+            total = ZERO if is_part else capacity.value
+            sums.setdefault(name, _Sum()).add(total, in_use)
+    return _amounts(sums)
+
+
+def _counters(cluster: Cluster, pools: Iterable[Pool]) -> dict[str, Amount]:
+    sums: dict[str, _Sum] = {}
+    for pool in pools:
+        for counter_set in pool.counter_sets.values():
+            for name, counter in (counter_set.counters or {}).items():
+                sums.setdefault(name, _Sum()).add(counter.value, ZERO)
+        for published_device in _devices_of(pool):
+            if cluster.usage.of(published_device.id) is not None:
+                for consumption in published_device.device.consumes_counters or ():
+                    for name, counter in (consumption.counters or {}).items():
+                        sums.setdefault(name, _Sum()).add(ZERO, counter.value)
+    return _amounts(sums)
+
+
+def _amounts(sums: Mapping[str, _Sum]) -> dict[str, Amount]:
+    return {name: total.amount() for name, total in sorted(sums.items())}

@@ -1,0 +1,184 @@
+"""The state of a pod or claim, and where it would be placed if it is pending. Pure."""
+
+from enum import StrEnum
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.pods.claims import Missing, Name, PodClaims, allocation_of, claim_name, pod_claims
+from allocator.simulation import pending_pod as waiting
+from allocator.simulation import simulate as simulation
+from allocator.simulation.model import (
+    PlacedClaim,
+    SimulationInput,
+    SimulationOptions,
+    SimulationResult,
+)
+from allocator.simulation.simulate import pinned_to
+from answers.model.cluster_state import ClusterState, is_pending
+from answers.model.requested_keys import requested_keys
+from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import ResourceClaim
+
+
+class Condition(StrEnum):
+    """The state of a pod or claim."""
+
+    BOUND = "bound"
+    FINISHED = "finished"
+    ALLOCATED = "allocated"
+    PENDING = "pending"
+
+
+class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one pod or claim.
+
+    Attributes:
+        kind: `Pod` or `ResourceClaim`.
+        node: The node of the pod, or of the allocation if that is for one node.
+        claims: The claim itself, or the pod's claims, with their allocations.
+        consumers: Pods that a claim is reserved for or that name it.
+        missing: Objects that a pod refers to and that do not exist.
+        simulation: Where it would be placed now; None unless it is pending.
+        event: The message of the observer's event for a pod that no node has devices for.
+        scheduler: Why the scheduler has not bound a pending pod, in its own words.
+        conflicts: Conflicts of its devices with others in use, in sentences.
+        requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
+        held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
+        fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
+        unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
+            were none.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    condition: Condition
+    node: str | None = None
+    claims: tuple[PlacedClaim, ...] = ()
+    consumers: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    simulation: SimulationResult | None = None
+    event: str | None = None
+    scheduler: str | None = None
+    conflicts: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
+    held_back: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def scheduler_of(target: Pod | ResourceClaim, state: ClusterState) -> str:
+    """Return the scheduler that a pending pod, or the first pending pod of a claim, names."""
+    pods = [target] if isinstance(target, Pod) else _users(target, state)
+    pending = [pod for pod in pods if is_pending(pod)]
+    return pending[0].spec.scheduler_name if pending else ""
+
+
+def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
+    """Return the state of a pod; a pending one is placed on `cluster`, which is changed."""
+    claims = pod_claims(pod, state.claims, state.templates)
+    status = ObjectStatus(
+        kind="Pod",
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        condition=Condition.BOUND if pod.spec.node_name else Condition.FINISHED,
+        node=pod.spec.node_name or None,
+        claims=_claims(claims),
+        missing=claims.missing,
+        requested=requested_keys(pod),
+    )
+    if not is_pending(pod):
+        return status
+    question = _question(state, pods=(pod,))
+    answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
+    event = None if answer.all_placed else _event(pod, state, cluster)
+    return msgspec.structs.replace(
+        status,
+        condition=Condition.PENDING,
+        simulation=answer,
+        event=event,
+        scheduler=_scheduler_message(pod),
+    )
+
+
+def _scheduler_message(pod: Pod) -> str | None:
+    """Return the message of the condition PodScheduled; None before an attempt."""
+    conditions = (pod.status.conditions if pod.status else None) or ()
+    messages = [entry.message for entry in conditions if entry.type == "PodScheduled"]
+    return next(filter(None, messages), None)
+
+
+def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) -> ObjectStatus:
+    """Return the state of a claim; a pending one is placed on `cluster`, which is changed.
+
+    A claim of a pending pod is placed with that pod.
+    """
+    allocation = allocation_of(claim)
+    users = _users(claim, state)
+    references = (claim.status.reserved_for if claim.status else None) or ()
+    consumers = [f"{reference.resource}/{reference.name}" for reference in references]
+    consumers += [f"pods/{pod.metadata.name}" for pod in users]
+    status = ObjectStatus(
+        kind="ResourceClaim",
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        condition=Condition.PENDING if allocation is None else Condition.ALLOCATED,
+        node=pinned_to(allocation) if allocation is not None else None,
+        claims=_claims(PodClaims(held=(claim,) if allocation is not None else ())),
+        consumers=tuple(dict.fromkeys(consumers)),
+    )
+    if allocation is not None:
+        return status
+    those = [pod for pod in users if is_pending(pod)][:1]
+    question = _question(state, pods=tuple(those), claims=() if those else (claim,))
+    answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
+    return msgspec.structs.replace(status, simulation=answer)
+
+
+def _users(claim: ResourceClaim, state: ClusterState) -> list[Pod]:
+    """Return the pods that name a claim."""
+    return [
+        pod
+        for _, pod in sorted(state.pods.items())
+        if pod.metadata.namespace == claim.metadata.namespace
+        and claim_name(claim) in _names(pod, state)
+    ]
+
+
+def _event(pod: Pod, state: ClusterState, cluster: Cluster) -> str | None:
+    resources = extended_resources(state.classes.values())
+    look = waiting.project_pod(pod, state.claims, state.templates, resources)
+    if look is None:
+        return None
+    answer = waiting.explain_pending_pod(cluster, look, state.classes, resources)
+    return answer.note if answer is not None else None
+
+
+def _question(
+    state: ClusterState, pods: tuple[Pod, ...] = (), claims: tuple[ResourceClaim, ...] = ()
+) -> SimulationInput:
+    return SimulationInput(
+        pods=pods,
+        claims=claims,
+        known=state.claims,
+        templates=state.templates,
+        classes=state.classes,
+        extended_resources=extended_resources(state.classes.values()),
+    )
+
+
+def _names(pod: Pod, state: ClusterState) -> set[Name]:
+    claims = pod_claims(pod, state.claims, state.templates)
+    return {claim_name(claim) for claim in (*claims.open, *claims.held)}
+
+
+def _claims(pod_claims: PodClaims) -> tuple[PlacedClaim, ...]:
+    claims = []
+    for claim in (*pod_claims.held, *pod_claims.open):
+        allocation = allocation_of(claim)
+        namespace, name = claim_name(claim)
+        node = pinned_to(allocation) if allocation is not None else None
+        claims.append(PlacedClaim(namespace=namespace, name=name, node=node, allocation=allocation))
+    return tuple(claims)

@@ -1,0 +1,1 @@
+"""Answers about manifests: translated, checked, placed."""

@@ -1,0 +1,476 @@
+"""The findings on each object of a manifest: the decisions of `drawbridge check`. Pure.
+
+Pods with device keys are translated as by the webhook, and every object is validated with the same
+rules. Classes, slices and policies of `-f` are added to the state of the cluster.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from admission.objects import profile_findings
+from admission.pods import Answer, Decision
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
+from allocator.pods.claims import Name
+from answers.manifests.pod_checks import field_findings, routing_findings
+from answers.manifests.quotas import check_quotas
+from answers.manifests.translate import (
+    TEMPLATE_KIND,
+    TranslatedObject,
+    build_template,
+    translate_objects,
+)
+from answers.model.cluster_state import ClusterState, build_state
+from answers.model.findings import ObjectFinding, namespace_of
+from answers.model.inputs import Inputs
+from answers.model.kinds import STATE_KINDS
+from answers.model.kubernetes_version import SEPARATE_COUNTERS, Version, parse_version
+from answers.model.objects import decode_objects, merge_objects, of_kind
+from answers.model.translation_snapshot import apply_features
+from answers.model.versions import original_paths, view_type
+from answers.model.views import decode_view
+from clusterstate.autoscalers import AUTOSCALERS
+from clusterstate.kinds import Changes, Kind
+from clusterstate.rule_cache import ClusterFacts, RuleCache
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, Severity
+from kube.api.conversion import to_current_version
+from kube.api.core import Namespace, Node, Pod
+from kube.api.custom_workloads import Path, workload_kind
+from kube.api.meta import ObjectHead, ObjectMeta
+from kube.api.resource import ResourceSlice
+from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+from rules.context.context import Context
+from rules.engine.engine import VIEWS, Target, validate
+from translation.cluster.snapshot import vocabularies_in_force
+from translation.compiling.claims import Claim
+from translation.preflight.checks import wide_mapping_finding
+from translation.preflight.uncounted_templates import QuotaName, find_uncounted_templates
+from translation.reading.claim_blind_objects import find_unseen_claims
+from translation.record.claim_sources import locate_at_keys, match_claims, source_path
+
+_QUOTA: Final = "ResourceQuota"
+_CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+
+
+class CheckedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object and its findings.
+
+    Attributes:
+        reference: `Kind/namespace/name`.
+        findings: With paths from the root of the object, errors first.
+    """
+
+    source: SourceObject
+    reference: str
+    findings: tuple[Finding, ...] = ()
+
+
+class CheckedFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding, its object, and where the manifest of that is.
+
+    Attributes:
+        object: `Kind/namespace/name`.
+        file: None for an object of the cluster's state.
+        line: Of the object; 0 without a file.
+    """
+
+    object: str
+    finding: Finding
+    file: str | None = None
+    line: int = 0
+
+    @property
+    def described(self) -> ObjectFinding:
+        """Return it without its place."""
+        return ObjectFinding(object=self.object, finding=self.finding)
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All findings of a check, and those of them that are to be shown.
+
+    Attributes:
+        objects: The number of objects that were checked.
+        places: File and reference of each of them.
+        findings: In order, those on the state of the cluster first; without those to be ignored.
+        shown: Those of a severity or of a worse one.
+        ignored: The number of findings that were ignored.
+    """
+
+    objects: int
+    places: tuple[tuple[str, str], ...]
+    findings: tuple[CheckedFinding, ...]
+    shown: tuple[CheckedFinding, ...]
+    ignored: int = 0
+
+    def has(self, worst: Severity) -> bool:
+        """Return whether there is a finding of a severity or of a worse one."""
+        return any(is_at_least(entry.finding, worst) for entry in self.findings)
+
+
+def is_at_least(finding: Finding, severity: Severity) -> bool:
+    """Return whether a finding is of a severity or of a worse one."""
+    severities = list(Severity)
+    return severities.index(finding.severity) <= severities.index(severity)
+
+
+def build_report(
+    results: Sequence[CheckedObject],
+    faults: Iterable[ObjectFinding],
+    ignored_codes: Collection[Code] = (),
+    severity: Severity = Severity.INFO,
+) -> CheckReport:
+    """Return the report of a check.
+
+    Args:
+        faults: Findings on the state of the cluster.
+        severity: The least that is shown.
+    """
+    entries = [
+        *(CheckedFinding(object=fault.object, finding=fault.finding) for fault in faults),
+        *(
+            CheckedFinding(
+                object=result.reference,
+                finding=finding,
+                file=result.source.source,
+                line=result.source.line,
+            )
+            for result in results
+            for finding in result.findings
+        ),
+    ]
+    findings = tuple(entry for entry in entries if entry.finding.code not in ignored_codes)
+    return CheckReport(
+        objects=len(results),
+        places=tuple((result.source.source, result.reference) for result in results),
+        findings=findings,
+        shown=tuple(entry for entry in findings if is_at_least(entry.finding, severity)),
+        ignored=len(entries) - len(findings),
+    )
+
+
+def check_objects(
+    inputs: Inputs,
+    features: Features,
+    policy_aware_schedulers: Collection[str] = (),
+    track: Callable[[list[TranslatedObject]], Iterable[TranslatedObject]] = iter,
+    *,
+    kubernetes: Version | None = None,
+) -> list[CheckedObject]:
+    """Return the findings on each object, in order.
+
+    Args:
+        features: Feature gates of the cluster.
+        policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
+        track: Yields the objects to be checked, and may end before all of them are.
+        kubernetes: Version of the API server; None for that of the cluster, or for the newest.
+    """
+    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
+    results = translate_objects(
+        inputs.manifests,
+        snapshot=inputs.snapshot,
+        options=inputs.options,
+        namespace=inputs.namespace,
+    )
+    version = kubernetes or parse_version(inputs.kubernetes)
+    context = build_context(inputs, results, features, policy_aware_schedulers, version)
+    vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
+    quotas = check_quotas(inputs, results, version)
+    uncounted_templates = find_uncounted_templates(inputs.snapshot, inputs.options)
+    manifest_templates = {
+        (namespace_of(result.source, inputs.namespace), result.source.name)
+        for result in results
+        if result.is_template
+    }
+    return [
+        CheckedObject(
+            source=result.source,
+            reference=result.reference,
+            findings=_errors_first(
+                (
+                    *field_findings(result, version),
+                    *_translation_findings(result),
+                    *_rule_findings(result, context, inputs.namespace, manifest_templates),
+                    *quota_findings,
+                    *_profile_findings(result.source, inputs),
+                    *_mapping_findings(result.source, inputs),
+                    *find_unseen_claims(result.source.document, vocabularies),
+                    *_findings_on_quota(result.source, inputs.namespace, uncounted_templates),
+                )
+            ),
+        )
+        for result, quota_findings in zip(track(results), quotas, strict=False)
+    ]
+
+
+def _findings_on_quota(
+    source: SourceObject, namespace: str, uncounted_templates: Mapping[QuotaName, Finding]
+) -> Iterator[Finding]:
+    """Yield the finding on a ResourceQuota; none on an object of another kind."""
+    if source.kind == _QUOTA:
+        finding = uncounted_templates.get((namespace_of(source, namespace), source.name))
+        if finding is not None:
+            yield finding
+
+
+def build_context(
+    inputs: Inputs,
+    results: Iterable[TranslatedObject],
+    features: Features,
+    policy_aware_schedulers: Collection[str] = (),
+    kubernetes: Version | None = None,
+) -> Context:
+    """Return the context of rules: the state of the cluster, with the manifests in it.
+
+    Args:
+        results: Of the translation; the templates that the objects need exist, too.
+        features: Feature gates of the cluster.
+        policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
+        kubernetes: Version of the API server; None for the newest.
+    """
+    templates = [
+        msgspec.structs.replace(result.source, document=dict(template))
+        for result in results
+        for template in result.templates
+    ]
+    everything = merge_objects(inputs.state, (*inputs.manifests, *templates), inputs.namespace)
+    views, _ = decode_objects(everything, STATE_KINDS, inputs.namespace)
+    state = build_state(views)
+    support = SchedulerSupport(policy_aware=frozenset(policy_aware_schedulers))
+    cache = RuleCache(features, support=support)
+    cache.apply(_changes_to(state))
+    components = inputs.snapshot.claim_unaware_components
+    facts = ClusterFacts(
+        namespaces={
+            namespace.metadata.name: namespace.metadata.labels or {}
+            for _, namespace in of_kind(views, Namespace)
+        },
+        autoscalers=frozenset(
+            name for component, name in AUTOSCALERS.items() if component in components
+        ),
+        accepts_mixed_slices=kubernetes is not None and kubernetes < SEPARATE_COUNTERS,
+    )
+    context = cache.context(facts)
+    return msgspec.structs.replace(
+        context,
+        has_all_classes=inputs.snapshot.classes is not None,
+        has_all_claims=any(object_.kind in _CLAIM_KINDS for object_ in inputs.state),
+        applied_together=True,
+        # Files do not show which schedulers the cluster has.
+        support=None,
+        # Without nodes it is unknown what their device plugins offer.
+        extended_resources=inputs.snapshot.extended_resources if state.has_nodes else {},
+        uniform_config_drivers=UNIFORM_CONFIG_DRIVERS,
+    )
+
+
+def _changes_to(state: ClusterState) -> Changes:
+    """Return the changes that lead from an empty cluster to a state."""
+    # Where no node is known, there is one that has only what slices give to all of them.
+    nodes = state.nodes or (Node(metadata=ObjectMeta(name="any")),)
+    return {
+        Kind.NODE: {("", node.metadata.name): node for node in nodes},
+        Kind.SLICE: {
+            ("", slice_.metadata.name or str(number)): slice_
+            for number, slice_ in enumerate(_slices(state))
+        },
+        Kind.CLASS: {("", name): device_class for name, device_class in state.classes.items()},
+        Kind.CLAIM: state.claims,
+        Kind.TEMPLATE: state.templates,
+        Kind.TAINT_RULE: {("", rule.metadata.name): rule for rule in state.taint_rules},
+        Kind.POLICY: {("", policy.metadata.name): policy for policy in state.policies},
+        Kind.OWNERSHIP: {
+            ("", ownership.metadata.name): ownership for ownership in state.ownerships
+        },
+    }
+
+
+def _slices(state: ClusterState) -> Iterator[ResourceSlice]:
+    """Yield the slices; where no node is known, those for some nodes are for all of them."""
+    for slice_ in state.slices:
+        if state.has_nodes or slice_.spec.node_selector is None:
+            yield slice_
+        else:
+            spec = msgspec.structs.replace(slice_.spec, node_selector=None, all_nodes=True)
+            yield msgspec.structs.replace(slice_, spec=spec)
+
+
+def _errors_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    rank = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: rank.index(finding.severity)))
+
+
+# --- one object -----------------------------------------------------------------------------------
+
+
+def _translation_findings(result: TranslatedObject) -> Iterator[Finding]:
+    """Yield the findings of the translation; a pod that a controller made only gets warnings.
+
+    Nobody applies such a pod, and its workload gets the error.
+    """
+    head = decode_view(result.source.document, ObjectHead)
+    owners = head.metadata.owner_references if isinstance(head, ObjectHead) else None
+    is_controlled = any(owner.controller for owner in owners or ())
+    for finding in result.findings:
+        if finding.code is Code.CONTROLLER_READS_KEYS and result.is_translated:
+            continue  # As it is in the manifest, the template has the keys.
+        if is_controlled and finding.is_error:
+            message = f"{finding.message}; only a warning, since a controller made it"
+            yield msgspec.structs.replace(finding, severity=Severity.WARNING, message=message)
+        else:
+            yield finding
+
+
+def _profile_findings(source: SourceObject, inputs: Inputs) -> tuple[Finding, ...]:
+    """Return the findings on a DeviceTranslationProfile; none on an object of another kind."""
+    if (source.api_version, source.kind) != (API_VERSION, KIND):
+        return ()
+    value = decode_view(source.document, DeviceTranslationProfile)
+    if not isinstance(value, DeviceTranslationProfile):
+        return ()  # The type of a field is told with those of the other kinds.
+    return profile_findings(value, inputs.snapshot, inputs.options, inputs.shipped_drivers)
+
+
+def _mapping_findings(source: SourceObject, inputs: Inputs) -> Iterator[Finding]:
+    """Yield the finding on a DeviceClass that maps more than a resource name means."""
+    if source.kind == "DeviceClass":
+        for mapping in inputs.snapshot.wide_mappings.values():
+            if mapping.device_class == source.name:
+                yield wide_mapping_finding(mapping, FieldPath.of("spec", "extendedResourceName"))
+
+
+def _rule_findings(
+    result: TranslatedObject, context: Context, namespace: str, manifest_templates: Collection[Name]
+) -> Iterator[Finding]:
+    """Yield the findings of rules on an object after its translation.
+
+    Args:
+        manifest_templates: Templates of the manifests, which have findings of their own.
+    """
+    place = namespace_of(result.source, namespace)
+    kind = workload_kind(result.source.api_version, result.source.kind)
+    if kind is not None:
+        for path, answer in result.pods if kind.has_claims else ():
+            yield from _embedded_findings(path, answer, result, context, place)
+        return
+    target = _target(result.source, result.document or result.source.document, place)
+    if target is None:
+        return
+    findings = [
+        _at_keys(finding, target, result)
+        for finding in original_paths(validate(target, context), result.source)
+    ]
+    findings += routing_findings(target, context, result.claims)
+    # A finding on all claims of a pod is not repeated for each; nor one of the translation.
+    codes = {finding.code for finding in (*result.findings, *findings)}
+    yield from findings
+    for claim in result.claims:
+        if (place, claim.template) not in manifest_templates:
+            for finding in _claim_findings(claim, target, result, context):
+                if finding.code not in codes:
+                    yield finding
+
+
+def _embedded_findings(
+    path: Path, answer: Answer, result: TranslatedObject, context: Context, namespace: str
+) -> Iterator[Finding]:
+    """Yield the findings of rules on one pod of a workload of another project."""
+    target = _pod_target(result.document or result.source.document, path, namespace)
+    if target is None:
+        return
+    is_translated = answer.decision is Decision.TRANSLATED
+    of_pod = msgspec.structs.replace(result, answer=answer)
+    codes = {finding.code for finding in result.findings}
+    for finding in validate(target, context):
+        yield _at_keys(finding, target, of_pod) if is_translated else finding
+        codes.add(finding.code)
+    for claim in of_pod.claims:
+        yield from (
+            finding
+            for finding in _claim_findings(claim, target, of_pod, context)
+            if finding.code not in codes
+        )
+
+
+def _pod_target(document: Mapping[str, Any], path: Path, namespace: str) -> Target | None:
+    head = decode_view(document, ObjectHead)
+    raw: Any = document
+    for step in path:
+        raw = raw[step]
+    pod = decode_view(raw, Pod)
+    if isinstance(head, list) or not isinstance(pod, Pod):
+        return None
+    field = FieldPath.of(*path)
+    return Target(view=pod, raw=raw, path=field, metadata=head.metadata, namespace=namespace)
+
+
+def _at_keys(finding: Finding, target: Target, result: TranslatedObject) -> Finding:
+    """Return a finding about claims of the translation at the keys that requested them."""
+    if not result.is_translated or not isinstance(target.view, Pod):
+        return finding
+    claims = match_claims(target.view.spec.resource_claims or (), result.claims)
+    return locate_at_keys(finding, target.path, claims)
+
+
+def _claim_findings(
+    claim: Claim, target: Target, result: TranslatedObject, context: Context
+) -> Iterator[Finding]:
+    """Yield the findings about a claim of the translation, at its pod."""
+    template = _template_target(build_template(claim, target.namespace), target)
+    for finding in validate(template, context):
+        if result.is_translated:
+            cause = finding.path.relative_to(_TEMPLATE_DEVICES)
+            path = target.path.join(source_path([claim], cause))
+            yield msgspec.structs.replace(finding, path=path)
+        else:
+            path = target.path.child("spec", "resourceClaims")
+            message = f"{finding.path}: {finding.message}"
+            yield msgspec.structs.replace(finding, path=path, message=message)
+
+
+_TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")
+
+
+def _target(source: SourceObject, document: Mapping[str, Any], namespace: str) -> Target | None:
+    """Return an object for validation; None for other kinds, and where a value has the wrong type.
+
+    Args:
+        document: The object after its translation.
+    """
+    head = decode_view(document, ObjectHead)
+    if isinstance(head, list):
+        return None
+    kind = (source.api_version, source.kind)
+    path = pod_path(*kind)
+    if path is not None:
+        _, raw = resolve_path(document, path)
+        pod = decode_view(raw, Pod) if raw is not None else None
+        if not isinstance(pod, Pod):
+            return None
+        return Target(
+            view=pod,
+            raw=raw,
+            path=FieldPath.of(*path),
+            metadata=head.metadata,
+            namespace=namespace,
+        )
+    current_document = to_current_version(document)
+    value = decode_view(current_document, view_type(source, VIEWS) or ObjectHead)
+    if isinstance(value, list):
+        return None
+    # A rule warns about the version of the manifest.
+    raw = {**current_document, "apiVersion": source.api_version}
+    return Target(view=value, raw=raw, metadata=head.metadata, namespace=namespace)
+
+
+def _template_target(document: Mapping[str, Any], pod: Target) -> Target:
+    """Return a template of the translation for validation, with the owner of its pod."""
+    value = decode_view(document, VIEWS[TEMPLATE_KIND])
+    if isinstance(value, list):
+        raise TypeError(f"a translation made no {TEMPLATE_KIND[1]}: {value[0].message}")
+    return Target(view=value, raw=document, metadata=pod.metadata, namespace=pod.namespace)

@@ -1,0 +1,109 @@
+"""The JSON of simulations and of pods and claims, as values: what scripts may rely on. Pure."""
+
+import msgspec
+
+from allocator.explain.failure import NodeResult
+from allocator.explain.trace import PlacementTrace
+from allocator.pods.claims import Missing
+from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationResult
+from answers.cluster.why import ObjectStatus
+from answers.manifests.removal import RemovedPod
+
+
+class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A simulation; its fields are those of `SimulationResult`."""
+
+    claims: tuple[PlacedClaim, ...]
+    pods: tuple[PlacedPod, ...]
+    nodes: tuple[NodeResult, ...]
+    error: str | None
+
+
+class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
+    """The document of `drawbridge simulate -o json`.
+
+    Attributes:
+        without: The pods that were left out; absent without `--without`.
+        trace: The first placements, stage by stage; not with `--node`.
+    """
+
+    trace: tuple[PlacementTrace, ...] = ()
+    without: tuple[RemovedPod, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="camel"):
+    """The simulation of one pending pod or claim.
+
+    Attributes:
+        closest_fit: The smallest change with which it would fit now.
+        closest_fit_when_idle: As above, if nothing were allocated.
+    """
+
+    closest_fit: str | None = None
+    closest_fit_when_idle: str | None = None
+
+
+class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge why -o json`; its fields are those of `ObjectStatus`."""
+
+    kind: str
+    namespace: str
+    name: str
+    condition: str
+    node: str | None
+    claims: tuple[PlacedClaim, ...]
+    consumers: tuple[str, ...]
+    missing: tuple[Missing, ...]
+    simulation: PendingSimulation | None
+    scheduler: str | None
+    conflicts: tuple[str, ...]
+    requested: tuple[str, ...]
+    held_back: tuple[str, ...] = msgspec.field(name="heldBack")
+    fenced: tuple[str, ...]
+    unreadable: tuple[str, ...] = ()
+    event: str | None
+
+
+def simulation_answer(result: SimulationResult) -> SimulationAnswer:
+    """Return a simulation for scripts."""
+    return SimulationAnswer(
+        claims=result.claims, pods=result.pods, nodes=result.nodes, error=result.error
+    )
+
+
+def why_answer(status: ObjectStatus) -> WhyAnswer:
+    """Return the state of a pod or claim for scripts."""
+    return WhyAnswer(
+        kind=status.kind,
+        namespace=status.namespace,
+        name=status.name,
+        condition=status.condition,
+        node=status.node,
+        claims=status.claims,
+        consumers=status.consumers,
+        missing=status.missing,
+        simulation=_pending(status.simulation),
+        event=status.event,
+        held_back=status.held_back,
+        fenced=status.fenced,
+        scheduler=status.scheduler,
+        conflicts=status.conflicts,
+        requested=status.requested,
+        unreadable=status.unreadable,
+    )
+
+
+def _pending(result: SimulationResult | None) -> PendingSimulation | None:
+    if result is None:
+        return None
+    failure = result.failures[-1] if result.failures else None
+    fits = (failure.closest_fit, failure.closest_fit_when_idle) if failure else (None, None)
+    now, idle = (fit.fix if fit is not None else None for fit in fits)
+    return PendingSimulation(
+        claims=result.claims,
+        pods=result.pods,
+        nodes=result.nodes,
+        error=result.error,
+        closest_fit=now,
+        closest_fit_when_idle=idle,
+    )

@@ -1,0 +1,48 @@
+"""Findings of `drawbridge check` on pods beside translation and rules: routing, and unknown fields. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from admission.routing import Bridge, route_pod
+from answers.manifests.translate import TranslatedObject
+from answers.model.kubernetes_version import Version
+from findings.field_path import FieldPath
+from findings.finding import Finding
+from kube.api.core import Pod
+from kube.api.custom_workloads import value_at
+from kube.api.pod_fields import VERSION
+from kube.api.workloads import pod_path
+from rules.context.context import Context
+from rules.engine.engine import Target
+from rules.objects.pod_fields import find_unknown_pod_fields
+from translation.compiling.claims import Claim
+
+
+def field_findings(result: TranslatedObject, version: Version | None) -> Iterator[Finding]:
+    """Yield fields that the pods of an object do not have.
+
+    Args:
+        version: Of the API server; of a newer one than is recorded, nothing is known.
+    """
+    if version is not None and version > VERSION:
+        return
+    source = result.source
+    path = pod_path(source.api_version, source.kind)
+    places: list[Sequence[str | int]] = [place for place, _ in result.pods]
+    for place in places if path is None else [path]:
+        yield from find_unknown_pod_fields(
+            value_at(source.document, place), FieldPath.of(*place), is_template=bool(place)
+        )
+
+
+def routing_findings(
+    target: Target, context: Context, claims: Iterable[Claim]
+) -> Iterator[Finding]:
+    """Yield what the webhook says of the scheduler of a pod, or of a workload's pods."""
+    if not context.owned_drivers or not isinstance(target.view, Pod):
+        return
+    derived = {claim.template: claim.drivers for claim in claims}
+    bridge = Bridge(context.bridge_scheduler)
+    for finding in route_pod(target.view, target.namespace, context, bridge, derived).findings:
+        yield msgspec.structs.replace(finding, path=target.path.join(finding.path))

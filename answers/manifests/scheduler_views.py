@@ -1,0 +1,147 @@
+"""The schedulers of pods and claims, and the cluster as each of them sees it. Pure.
+
+Which schedulers evaluate policies is the decision of `SchedulerSupport.evaluates_policies`, as in the webhook.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
+from allocator.simulation.model import SimulationInput, SimulationResult
+from answers.cluster.bridge import context_of
+from answers.model.cluster_state import ClusterState
+from kube.api.core import Pod
+from kube.api.ownership import owned_drivers
+from kube.api.policy import Enforcement, effective_policies
+from kube.api.resource import ResourceClaim
+from kube.names import DEFAULT_SCHEDULER_NAME
+from rules.context.context import Context
+from rules.context.pod_scheduler import scheduler_of_claim, scheduler_of_pod
+
+
+class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster as the schedulers of a question see it.
+
+    Attributes:
+        cluster: For claims without a pod, and for schedulers without a view of their own.
+        other_views: schedulerName to the view of a scheduler that sees the cluster otherwise.
+        notes: How policies count, in sentences.
+    """
+
+    cluster: Cluster
+    other_views: Mapping[str, Cluster] = {}
+    notes: tuple[str, ...] = ()
+
+
+def scheduler_support(
+    state: ClusterState, features: Features, policy_aware_schedulers: Collection[str]
+) -> SchedulerSupport:
+    """Return what the schedulers of a cluster evaluate, with the drivers that its bridge owns."""
+    return SchedulerSupport(
+        policy_aware=frozenset(policy_aware_schedulers),
+        compatibility_groups=features.compatibility_groups,
+        owned_drivers=owned_drivers(state.ownerships),
+    )
+
+
+def routed_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[Pod, ...]:
+    """Return new pods with the schedulerName that the webhook would give them."""
+    context = routing_context(state)
+    if not context.owned_drivers:
+        return tuple(pods)
+    return tuple(_with_scheduler(pod, context) for pod in pods)
+
+
+def claim_scheduler(claim: ResourceClaim, state: ClusterState) -> str:
+    """Return the scheduler that alone can allocate a claim; empty where the pods decide."""
+    return scheduler_of_claim(claim.spec.devices, routing_context(state))
+
+
+def routing_context(state: ClusterState) -> Context:
+    """Return the context that decides on schedulers."""
+    owned = owned_drivers(state.ownerships)
+    return msgspec.structs.replace(context_of(state), owned_drivers=owned)
+
+
+def _with_scheduler(pod: Pod, context: Context) -> Pod:
+    scheduler = scheduler_of_pod(pod, pod.metadata.namespace, context)
+    if scheduler == pod.spec.scheduler_name:
+        return pod
+    spec = msgspec.structs.replace(pod.spec, scheduler_name=scheduler)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def build_views(
+    state: ClusterState,
+    question: SimulationInput,
+    features: Features,
+    support: SchedulerSupport,
+    uniform_config_drivers: Collection[str] = (),
+    *,
+    is_joint: bool = False,
+) -> SchedulerViews:
+    """Return the views for the pods and claims of a question.
+
+    Claims without a pod are evaluated with policies: that of their driver may be the bridge's, and an
+    administrator asks what it would do.
+
+    Args:
+        uniform_config_drivers: Drivers that reject contradicting sharing configurations.
+        is_joint: One scheduler places everything at once: that of the first pod.
+    """
+    policies = [
+        policy
+        for policy in effective_policies(state.policies).values()
+        if policy.spec.enforcement is not Enforcement.AUDIT
+    ]
+    schedulers = dict.fromkeys(pod.spec.scheduler_name for pod in question.pods)
+    ignoring = [name for name in schedulers if not support.evaluates_policies(name)]
+    ignored = tuple(
+        f"DeviceCompatibilityPolicy {policy.metadata.name} of driver {policy.spec.driver} is ignored for "
+        f"pods of scheduler {', '.join(name or DEFAULT_SCHEDULER_NAME for name in ignoring)}; own the driver "
+        "(drawbridge bridge own), or name a scheduler that evaluates policies (--policy-aware-scheduler)"
+        for policy in policies
+        if ignoring
+    )
+    has_claims = bool(question.claims) or not question.pods
+    evaluated = tuple(
+        f"DeviceCompatibilityPolicy {policy.metadata.name} of driver {policy.spec.driver} is evaluated"
+        + (" for claims without a pod" if question.pods else "")
+        + "; kube-scheduler ignores it"
+        for policy in policies
+        if has_claims and policy.spec.driver not in support.owned_drivers
+    )
+    if is_joint:
+        first = next(iter(schedulers), None)
+        with_policies = first is None or support.evaluates_policies(first)
+        cluster = state.cluster(features, uniform_config_drivers, with_policies=with_policies)
+        return SchedulerViews(cluster=cluster, notes=ignored if not with_policies else evaluated)
+    cluster = state.cluster(features, uniform_config_drivers)
+    is_alike = not policies and not cluster.options.consumer_limits
+    other_views = {}
+    if ignoring and not is_alike:
+        plain = state.cluster(features, uniform_config_drivers, with_policies=False)
+        other_views = dict.fromkeys(ignoring, plain)
+    return SchedulerViews(cluster=cluster, other_views=other_views, notes=(*ignored, *evaluated))
+
+
+def fenced_drivers(
+    scheduler: str, answer: SimulationResult | None, support: SchedulerSupport
+) -> frozenset[str]:
+    """Return the drivers of a placement that its scheduler may not allocate, as the bridge owns them.
+
+    Args:
+        scheduler: As the pod names it.
+        answer: Where the search would place it.
+    """
+    if answer is None or scheduler == support.bridge_scheduler:
+        return frozenset()
+    return support.owned_drivers.intersection(
+        result.driver
+        for claim in answer.claims
+        if claim.allocation is not None
+        for result in claim.allocation.devices.results or ()
+    )

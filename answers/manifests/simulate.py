@@ -1,0 +1,226 @@
+"""The question of a simulation, built from manifests and the state of a cluster. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS, find_contradictions
+from allocator.model.feature_gates import Features
+from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
+from allocator.model.usage import Usage
+from allocator.pods.claims import allocation_of
+from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
+from answers.manifests.quotas import check_quotas
+from answers.manifests.translate import TranslatedObject, collect_findings, translate_objects
+from answers.manifests.workload_pods import (
+    MAX_PODS,
+    count_pods_of,
+    has_countable_pods,
+    workload_pods,
+)
+from answers.model.cluster_state import ClusterState, build_state, is_pending, with_namespace
+from answers.model.findings import ObjectFinding, namespace_of
+from answers.model.inputs import Inputs
+from answers.model.kinds import STATE_KINDS
+from answers.model.kubernetes_version import parse_version
+from answers.model.objects import decode_objects, merge_objects, of_kind
+from findings.finding import Finding, has_errors
+from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import ResourceClaim, ResourceSlice
+from kube.manifests.source import SourceObject
+
+N = TypeVar("N", Pod, ResourceClaim)
+
+
+class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with what it was made of.
+
+    Attributes:
+        rejections: Pods and claims that are invalid, and therefore not part of the question.
+        workloads: References of other manifests that create pods, which are not placed.
+        workload_notes: How many pods of a workload are not placed, since they exist or are too many.
+    """
+
+    question: SimulationInput
+    state: ClusterState
+    findings: tuple[ObjectFinding, ...]
+    rejections: SimulationResult
+    workloads: tuple[str, ...]
+    workload_notes: tuple[str, ...] = ()
+
+
+class _WorkloadPods(NamedTuple):
+    """The pods of a workload that are to be placed, and the number of those that exist."""
+
+    pods: tuple[SourceObject, ...]
+    existing: int
+
+
+def build_request(inputs: Inputs) -> SimulationRequest:
+    """Return the question for the pods and claims of the manifests, on the state of the cluster.
+
+    Pods with device keys are translated first; what is allocated or bound already is state. A
+    workload stands for the pods that it has to make yet.
+    """
+    results = translate_objects(
+        inputs.manifests,
+        snapshot=inputs.snapshot,
+        options=inputs.options,
+        namespace=inputs.namespace,
+    )
+    findings_by_object = check_quotas(inputs, results, parse_version(inputs.kubernetes))
+    results = [
+        _without_quota(result, findings)
+        for result, findings in zip(results, findings_by_object, strict=True)
+    ]
+    before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
+    pods_by_workload = _pods_by_workload(results, build_state(before), inputs.namespace)
+    manifests = merge_objects((), _documents(results, pods_by_workload), inputs.namespace)
+    own, own_faults = decode_objects(manifests, STATE_KINDS, inputs.namespace)
+    objects = merge_objects(inputs.state, manifests, inputs.namespace)
+    views, faults = decode_objects(
+        objects, STATE_KINDS, inputs.namespace, reported_elsewhere=manifests
+    )
+    state = build_state(views)
+    pods = _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
+    claims = _with_names(
+        with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim)
+    )
+    question = SimulationInput(
+        pods=tuple(pod for pod in pods if is_pending(pod)),
+        claims=tuple(claim for claim in claims if allocation_of(claim) is None),
+        known=state.claims,
+        templates=state.templates,
+        classes=state.classes,
+        extended_resources=extended_resources(state.classes.values()),
+    )
+    return SimulationRequest(
+        question=question,
+        state=state,
+        findings=(*faults, *collect_findings(results), *own_faults),
+        rejections=_rejected_result(results, inputs.namespace),
+        workloads=tuple(
+            result.reference
+            for result in results
+            if _creates_pods(result) and result.reference not in pods_by_workload
+        ),
+        workload_notes=tuple(_workload_notes(pods_by_workload)),
+    )
+
+
+def _without_quota(result: TranslatedObject, findings: tuple[Finding, ...]) -> TranslatedObject:
+    """Return a result with findings about quotas; a pod or a claim is not placed then."""
+    if not findings:
+        return result
+    is_placed = result.source.kind in {"Pod", "ResourceClaim"}
+    return msgspec.structs.replace(
+        result,
+        document=None if is_placed else result.document,
+        findings=(*result.findings, *findings),
+    )
+
+
+def _with_names(objects: Iterable[N]) -> Iterator[N]:
+    """Yield objects with names: the first of a `generateName` gets that, later ones a number."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for value in objects:
+        metadata = value.metadata
+        if metadata.name:
+            yield value
+            continue
+        prefix = metadata.generate_name
+        counts[metadata.namespace, prefix] += 1
+        number = counts[metadata.namespace, prefix]
+        name = prefix if number == 1 else f"{prefix}{number}"
+        yield msgspec.structs.replace(value, metadata=msgspec.structs.replace(metadata, name=name))
+
+
+def _documents(
+    results: Sequence[TranslatedObject], pods_by_workload: Mapping[str, _WorkloadPods]
+) -> list[SourceObject]:
+    """Return the translated manifests without those that are rejected, and pods after their workload."""
+    sources: list[SourceObject] = []
+    for result in results:
+        documents = (*result.templates, *([] if result.document is None else [result.document]))
+        sources += [
+            msgspec.structs.replace(result.source, document=dict(document))
+            for document in documents
+        ]
+        if result.reference in pods_by_workload:
+            sources += pods_by_workload[result.reference].pods
+    return sources
+
+
+def _pods_by_workload(
+    results: Sequence[TranslatedObject], before: ClusterState, namespace: str
+) -> dict[str, _WorkloadPods]:
+    """Return for each workload that can make its pods those which the cluster does not have yet."""
+    answers: dict[str, _WorkloadPods] = {}
+    for result in results:
+        is_accepted = result.document is not None and not has_errors(result.findings)
+        if not (_creates_pods(result) and is_accepted and has_countable_pods(result.source)):
+            continue
+        place = namespace_of(result.source, namespace)
+        existing = count_pods_of(result.source, place, before)
+        pods = tuple(workload_pods(result.source, result.document or {}, place, existing))
+        answers[result.reference] = _WorkloadPods(pods, existing)
+    return answers
+
+
+def _workload_notes(pods_by_workload: Mapping[str, _WorkloadPods]) -> Iterator[str]:
+    for reference, (pods, existing) in pods_by_workload.items():
+        if existing:
+            yield f"{reference} has {existing} pods already, so {len(pods)} more are placed"
+        if len(pods) == MAX_PODS:
+            yield f"of {reference} at most {MAX_PODS} pods are placed"
+
+
+def _rejected_result(results: Sequence[TranslatedObject], namespace: str) -> SimulationResult:
+    rejected_sources = [result.source for result in results if result.document is None]
+    return SimulationResult(
+        pods=tuple(
+            PlacedPod(namespace=namespace_of(source, namespace), name=source.name)
+            for source in rejected_sources
+            if source.kind == "Pod"
+        ),
+        claims=tuple(
+            PlacedClaim(namespace=namespace_of(source, namespace), name=source.name)
+            for source in rejected_sources
+            if source.kind == "ResourceClaim"
+        ),
+    )
+
+
+def _creates_pods(result: TranslatedObject) -> bool:
+    return result.answer is not None and result.source.kind != "Pod"
+
+
+def gate_notes(slices: Iterable[ResourceSlice], features: Features) -> Iterator[str]:
+    """Yield a note for the pools of each driver that a disabled gate or their layout keeps from use."""
+    names: dict[tuple[str, str], list[str]] = {}
+    slices = tuple(slices)
+    causes = {**find_mixed_pools(slices, features), **find_gated_pools(slices, features)}
+    for pool, cause in causes.items():
+        names.setdefault((pool.driver, cause), []).append(pool.pool)
+    for (driver, cause), pools in names.items():
+        more = f" and {len(pools) - 1} more" if len(pools) > 1 else ""
+        noun = "pools" if more else "pool"
+        yield f"{noun} {pools[0]}{more} of driver {driver} cannot be used: {cause}"
+
+
+def contradiction_notes(usage: Usage) -> Iterator[str]:
+    """Yield a note for each shared device that claims use with contradicting configurations."""
+    for contradiction in find_contradictions(usage, UNIFORM_CONFIG_DRIVERS):
+        device = contradiction.device
+        names = sorted(
+            {f"{consumer.namespace}/{consumer.claim}" for consumer in contradiction.consumers}
+        )
+        kind = contradiction.kind or "configuration"
+        yield (
+            f"device {device.device} of pool {device.pool} is in use with contradicting {kind}s by "
+            f"claims {', '.join(names)}; driver {device.driver} rejects a pod whose configuration "
+            "differs from the first that it prepared"
+        )

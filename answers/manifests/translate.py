@@ -1,0 +1,290 @@
+"""The decisions of `drawbridge translate` about each object of a manifest. Pure.
+
+The decision about a pod is the webhook's own function. This module adds what files have beside pods:
+pod templates in workloads, the ResourceClaimTemplates of claims, and objects of other kinds.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from admission.custom_workloads import check_kind, locate
+from admission.pods import Answer, Decision, admit_created
+from admission.workloads import for_future_pods
+from answers.model.findings import ObjectFinding, namespace_of, reference
+from answers.model.kinds import KINDS
+from answers.model.versions import decode_object, view_type
+from answers.model.views import decode_view
+from findings.field_path import FieldPath
+from findings.finding import Finding
+from kube.api.conversion import current_version
+from kube.api.core import Pod
+from kube.api.custom_workloads import (
+    Path,
+    WorkloadKind,
+    embedded_pods,
+    replace_in,
+    workload_kind,
+)
+from kube.api.meta import ObjectHead
+from kube.api.workloads import pod_path, replace_at, resolve_path
+from kube.jsonpatch import apply
+from kube.manifests.source import SourceObject
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.compiling.claims import Claim
+from translation.reading.embedded_templates import check_embedded_templates
+from translation.reading.untranslated_keys import check_untranslated_keys
+
+Document = Mapping[str, Any]
+
+TEMPLATE_KIND: Final = ("resource.k8s.io/v1", "ResourceClaimTemplate")
+
+
+class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object, and what becomes of it.
+
+    Attributes:
+        reference: `Kind/namespace/name`.
+        document: The object as it is now; None when it is rejected.
+        templates: The ResourceClaimTemplates that this object is the first to need.
+        answer: The webhook's answer to its pod, or to all pods of a kind of another project; None where
+            there is no pod.
+        pods: Path and answer of each pod of a kind of another project.
+        findings: With paths from the root of the object.
+    """
+
+    source: SourceObject
+    reference: str
+    document: Document | None
+    templates: tuple[Document, ...] = ()
+    answer: Answer | None = None
+    pods: tuple[tuple[Path, Answer], ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether the document differs from the one that was given."""
+        return self.document is not None and self.document != self.source.document
+
+    @property
+    def is_translated(self) -> bool:
+        """Return whether it has translated device keys; else its author wrote the claims."""
+        return self.answer is not None and self.answer.decision is Decision.TRANSLATED
+
+    @property
+    def is_template(self) -> bool:
+        """Return whether it is a ResourceClaimTemplate itself."""
+        version = current_version(self.source.api_version, self.source.kind)
+        return (version, self.source.kind) == TEMPLATE_KIND
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """The claims that its pods got from the translation; none where it is rejected."""
+        return self.answer.claims if self.answer and self.document is not None else ()
+
+
+def translate_objects(
+    manifests: Sequence[SourceObject],
+    *,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+    track: Callable[[Sequence[SourceObject]], Iterable[SourceObject]] = iter,
+) -> list[TranslatedObject]:
+    """Return the outcome of each object, in order.
+
+    Args:
+        namespace: Of objects that name none.
+        track: Yields the manifests.
+    """
+    results = [
+        _translate_object(manifest, snapshot, options, namespace) for manifest in track(manifests)
+    ]
+    # Templates that the manifests have are in the output already.
+    known_templates = {
+        (namespace_of(result.source, namespace), result.source.name)
+        for result in results
+        if result.is_template and result.document is not None
+    }
+    return [_add_templates(result, known_templates, namespace) for result in results]
+
+
+def _add_templates(
+    result: TranslatedObject, known_templates: set[tuple[str, str]], namespace: str
+) -> TranslatedObject:
+    """Return the result with those of its templates that are not `known` yet, and add these."""
+    place = namespace_of(result.source, namespace)
+    templates = []
+    for claim in result.claims:
+        if (place, claim.template) not in known_templates:
+            known_templates.add((place, claim.template))
+            templates.append(build_template(claim, result.source.namespace))
+    return msgspec.structs.replace(result, templates=tuple(templates))
+
+
+def build_template(claim: Claim, namespace: str) -> Document:
+    """Return the ResourceClaimTemplate of a claim.
+
+    Args:
+        namespace: As the object that needs it has it: where it names none, `kubectl apply -n`
+            decides for both.
+    """
+    api_version, kind = TEMPLATE_KIND
+    place = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": claim.template, **place},
+        "spec": claim.spec,
+    }
+
+
+def collect_findings(results: Sequence[TranslatedObject]) -> list[ObjectFinding]:
+    """Return every finding with its object, in order."""
+    return [
+        ObjectFinding(object=result.reference, finding=finding)
+        for result in results
+        for finding in result.findings
+    ]
+
+
+def documents(results: Sequence[TranslatedObject]) -> Iterator[Document]:
+    """Yield the documents to apply: each object after the templates that it is the first to need."""
+    for result in results:
+        yield from result.templates
+        if result.document is not None:
+            yield result.document
+
+
+# --- one object -----------------------------------------------------------------------------------
+
+
+def _translate_object(
+    source: SourceObject, snapshot: TranslationSnapshot, options: TranslationOptions, namespace: str
+) -> TranslatedObject:
+    untouched = TranslatedObject(
+        source=source, reference=reference(source, namespace), document=source.document
+    )
+    custom = workload_kind(source.api_version, source.kind)
+    if custom is not None:
+        return _translate_custom(untouched, custom, snapshot, options, namespace)
+    path = pod_path(source.api_version, source.kind)
+    kind = view_type(source, KINDS) if path is None else ObjectHead
+    head = decode_object(source, kind) if kind else None
+    if isinstance(head, list):
+        return _reject(untouched, head)
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    where, before = resolve_path(source.document, path or ())
+    if path is None and kind is None:
+        embedded_findings = check_embedded_templates(
+            source.document, vocabularies, snapshot.extended_resources
+        )
+        return msgspec.structs.replace(untouched, findings=embedded_findings)
+    if path is None or before is None:
+        return untouched
+    prefix = FieldPath.of(*where)
+    pod = decode_view(before, Pod)
+    if not isinstance(pod, Pod):
+        return _reject(untouched, [fault.nested_under(prefix) for fault in pod])
+    answer = admit_created(
+        before, pod, namespace=namespace_of(source, namespace), snapshot=snapshot, options=options
+    )
+    after = apply(copy.deepcopy(before), answer.operations)
+    findings = (
+        *(map(_of_created_pods, answer.findings) if path else answer.findings),
+        *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
+    )
+    return msgspec.structs.replace(
+        untouched,
+        document=replace_at(source.document, path, after) if answer.allowed else None,
+        answer=answer,
+        findings=tuple(finding.nested_under(prefix) for finding in findings),
+    )
+
+
+def _translate_custom(
+    untouched: TranslatedObject,
+    kind: WorkloadKind,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+) -> TranslatedObject:
+    """Translate a workload of another project: each of its pods."""
+    source = untouched.source
+    head = decode_object(source, ObjectHead)
+    if isinstance(head, list):
+        return _reject(untouched, head)
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    document: Document = source.document
+    pods: list[tuple[Path, Answer]] = []
+    findings: list[Finding] = []
+    for embedded in embedded_pods(kind, source.document):
+        pod = decode_view(embedded.template, Pod)
+        if not isinstance(pod, Pod):
+            return _reject(untouched, [locate(fault, embedded) for fault in pod])
+        answer = admit_created(
+            embedded.template,
+            pod,
+            namespace=namespace_of(source, namespace),
+            snapshot=snapshot,
+            options=options,
+        )
+        of_pod = (
+            *map(_of_created_pods, answer.findings),
+            *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
+        )
+        findings += (locate(finding, embedded) for finding in of_pod)
+        if answer.decision is not Decision.UNTOUCHED:
+            findings += check_kind(kind, embedded, pod, vocabularies)
+        if not kind.has_claims:
+            claimless = Decision.UNTOUCHED if answer.allowed else answer.decision
+            answer = msgspec.structs.replace(answer, decision=claimless, operations=(), claims=())
+        pods.append((embedded.path, answer))
+        if answer.operations:
+            after = apply(copy.deepcopy(dict(embedded.template)), answer.operations)
+            document = replace_in(document, embedded.path, after)
+    # A template elsewhere in the object is not its controller's, as far as is known.
+    read_paths = [FieldPath.of(*path) for path, _ in pods]
+    findings += (
+        finding
+        for finding in check_embedded_templates(
+            source.document, vocabularies, snapshot.extended_resources
+        )
+        if all(finding.path.relative_to(path) is None for path in read_paths)
+    )
+    answers = [answer for _, answer in pods]
+    return msgspec.structs.replace(
+        untouched,
+        document=document if all(answer.allowed for answer in answers) else None,
+        answer=_answer_of_all(answers),
+        pods=tuple(pods),
+        findings=tuple(findings),
+    )
+
+
+def _answer_of_all(answers: Sequence[Answer]) -> Answer | None:
+    """Return one answer with the claims of all, and the decision that matters most."""
+    decisions = [answer.decision for answer in answers]
+    order = (Decision.REFUSED, Decision.TRANSLATED, Decision.UNTRANSLATED, Decision.ACCEPTED)
+    decision = next((entry for entry in order if entry in decisions), Decision.UNTOUCHED)
+    claims = tuple(claim for answer in answers for claim in answer.claims)
+    return Answer(decision=decision, claims=claims) if answers else None
+
+
+def _reject(untouched: TranslatedObject, faults: Sequence[Finding]) -> TranslatedObject:
+    return msgspec.structs.replace(untouched, document=None, findings=tuple(faults))
+
+
+def _of_created_pods(finding: Finding) -> Finding:
+    """Return a finding about a pod as one about the workload that creates such pods.
+
+    In the cluster the workload itself passes with a warning where the error may be gone by the time
+    its pods are created. Files have no such time, so here it stays an error.
+    """
+    return msgspec.structs.replace(for_future_pods(finding), severity=finding.severity)

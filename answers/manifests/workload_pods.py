@@ -1,0 +1,98 @@
+"""The pods that workloads of manifests will have, and those that they have already. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from answers.manifests.quotas import pods_at_a_time
+from answers.model.cluster_state import ClusterState
+from kube.api.core import FINISHED_PHASES, Pod
+from kube.api.custom_workloads import embedded_pods, workload_kind
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+
+MAX_PODS: Final = 500
+"""Of one workload; each is placed alone."""
+HASH_LABEL: Final = "pod-template-hash"
+_WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
+"""Kinds whose pods depend on the nodes or on the time, or which make none."""
+
+
+def has_countable_pods(source: SourceObject) -> bool:
+    """Return whether an object tells by itself which pods it will have."""
+    custom = workload_kind(source.api_version, source.kind)
+    if custom is not None:
+        return custom.has_claims and custom.numbers is not None
+    return source.kind not in _WITHOUT and bool(pod_path(source.api_version, source.kind))
+
+
+def workload_pods(
+    source: SourceObject, document: Mapping[str, Any], namespace: str, existing: int
+) -> Iterator[SourceObject]:
+    """Yield the pods that a workload has to make yet, named after it and numbered.
+
+    Args:
+        source: The workload of the manifests, which the pods have file and line of.
+        document: It after its translation.
+        namespace: Of the workload.
+        existing: The pods that it has already.
+    """
+    number = 0
+    for template, count in _templates(source, document):
+        for _ in range(count):
+            if existing <= number < existing + MAX_PODS:
+                yield _pod(source, template, namespace, number)
+            number += 1
+
+
+def _templates(
+    source: SourceObject, document: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Yield each pod template, and how many pods at a time are made of it."""
+    custom = workload_kind(source.api_version, source.kind)
+    if custom is not None:
+        for embedded in embedded_pods(custom, document):
+            yield embedded.template, embedded.number
+        return
+    path, template = resolve_path(document, pod_path(source.api_version, source.kind) or ())
+    if path and isinstance(template, Mapping):
+        yield template, pods_at_a_time(source.kind, document)
+
+
+def _pod(
+    source: SourceObject, template: Mapping[str, Any], namespace: str, number: int
+) -> SourceObject:
+    metadata = template.get("metadata")
+    own_metadata = {
+        name: value
+        for name, value in (metadata.items() if isinstance(metadata, Mapping) else ())
+        if name in {"labels", "annotations"}
+    }
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**own_metadata, "name": f"{source.name}-{number}", "namespace": namespace},
+        "spec": template.get("spec") or {},
+    }
+    return SourceObject(document=document, source=source.source, line=source.line)
+
+
+def count_pods_of(source: SourceObject, namespace: str, state: ClusterState) -> int:
+    """Return how many live pods of a workload a cluster has."""
+    return sum(
+        _is_made_by(pod, source)
+        for (pod_namespace, _), pod in state.pods.items()
+        if pod_namespace == namespace
+    )
+
+
+def _is_made_by(pod: Pod, source: SourceObject) -> bool:
+    if pod.status is not None and pod.status.phase in FINISHED_PHASES:
+        return False
+    owner = next((entry for entry in pod.metadata.owner_references or () if entry.controller), None)
+    if owner is None:
+        return False
+    if source.kind == "Deployment":
+        # A Deployment calls its ReplicaSets after itself and the hash of their template.
+        name = f"{source.name}-{pod.labels.get(HASH_LABEL, '')}"
+        return (owner.kind, owner.name) == ("ReplicaSet", name)
+    return (owner.kind, owner.name) == (source.kind, source.name)

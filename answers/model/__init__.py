@@ -1,0 +1,1 @@
+"""Objects, views, findings and versions: the values of all answers."""

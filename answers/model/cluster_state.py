@@ -1,0 +1,153 @@
+"""The state of a cluster for the allocator, by kind. Pure; `cli.reading.options` reads it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.compatibility.compile import compile_policy
+from allocator.features.consumer_limits import consumer_limits
+from allocator.model.feature_gates import Features
+from allocator.model.taint_rules import apply_taint_rules
+from allocator.pods.claims import Name
+from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
+from answers.model.objects import NamespacedObject, of_kind
+from kube.api.core import FINISHED_PHASES, Node, Pod
+from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.ownership import AllocatorOwnership, driver_settings
+from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
+from kube.api.resource import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+
+T = TypeVar("T", bound=ApiStruct)
+N = TypeVar("N", Pod, ResourceClaim, ResourceClaimTemplate)
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of a cluster. Pods, claims and templates have their namespace in `metadata`.
+
+    Attributes:
+        has_nodes: Nodes are known; else `nodes` are those that slices name, without labels.
+        taint_rules: Not applied to the slices yet.
+    """
+
+    nodes: tuple[Node, ...]
+    has_nodes: bool
+    pods: Mapping[Name, Pod]
+    claims: Mapping[Name, ResourceClaim]
+    templates: Mapping[Name, ResourceClaimTemplate]
+    classes: Mapping[str, DeviceClass]
+    slices: tuple[ResourceSlice, ...]
+    taint_rules: tuple[DeviceTaintRule, ...]
+    policies: tuple[DeviceCompatibilityPolicy, ...]
+    ownerships: tuple[AllocatorOwnership, ...] = ()
+
+    def rules(
+        self,
+        features: Features,
+        uniform_config_drivers: Collection[str] = (),
+        *,
+        with_policies: bool = True,
+    ) -> AllocatorOptions:
+        """Return the feature gates, the policies in force, and the drivers of uniform configs."""
+        policies = effective_policies(self.policies).values() if with_policies else ()
+        return AllocatorOptions(
+            features=features,
+            policies=tuple(map(compile_policy, policies)),
+            uniform_config_drivers=frozenset(uniform_config_drivers),
+        )
+
+    @property
+    def weights(self) -> CapacityWeights:
+        """Return the weights of capacities in loads, as the bridge counts them."""
+        return driver_weights(driver_settings(self.ownerships))
+
+    def tainted_slices(self, features: Features) -> tuple[ResourceSlice, ...]:
+        """Return the slices with the taints that rules add under these gates."""
+        has_rules = features.device_taints and features.device_taint_rules
+        return apply_taint_rules(self.slices, self.taint_rules) if has_rules else self.slices
+
+    def cluster(
+        self,
+        features: Features,
+        uniform_config_drivers: Collection[str] = (),
+        *,
+        with_policies: bool = True,
+    ) -> Cluster:
+        """Return the cluster as the allocator sees it.
+
+        Args:
+            features: Feature gates.
+            with_policies: Evaluate DeviceCompatibilityPolicies and the limits of owned drivers, which
+                kube-scheduler ignores.
+            uniform_config_drivers: Drivers that reject contradicting sharing configurations; none
+                for the verdicts of kube-scheduler, which does not compare configurations.
+        """
+        limits = consumer_limits(driver_settings(self.ownerships)) if with_policies else {}
+        options = self.rules(features, uniform_config_drivers, with_policies=with_policies)
+        return Cluster(
+            slices=self.tainted_slices(features),
+            nodes=self.nodes,
+            claims=self.claims.values(),
+            classes=self.classes,
+            options=msgspec.structs.replace(options, consumer_limits=limits),
+        )
+
+
+def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
+    """Return the state that these objects make, none of which are namesakes."""
+    nodes = tuple(node for _, node in of_kind(objects, Node))
+    slices = tuple(slice_ for _, slice_ in of_kind(objects, ResourceSlice))
+    return ClusterState(
+        nodes=nodes or tuple(_nodes_of(slices)),
+        has_nodes=bool(nodes),
+        pods=_by_name(of_kind(objects, Pod)),
+        claims=_by_name(of_kind(objects, ResourceClaim)),
+        templates=_by_name(of_kind(objects, ResourceClaimTemplate)),
+        classes={
+            device_class.metadata.name: device_class
+            for _, device_class in of_kind(objects, DeviceClass)
+        },
+        slices=slices,
+        taint_rules=tuple(rule for _, rule in of_kind(objects, DeviceTaintRule)),
+        policies=tuple(policy for _, policy in of_kind(objects, DeviceCompatibilityPolicy)),
+        ownerships=tuple(ownership for _, ownership in of_kind(objects, AllocatorOwnership)),
+    )
+
+
+def is_pending(pod: Pod) -> bool:
+    """Return whether a pod has no node and has not ended."""
+    phase = pod.status.phase if pod.status is not None else ""
+    return not pod.spec.node_name and phase not in FINISHED_PHASES
+
+
+def with_namespace(namespace: str, value: N) -> N:
+    """Return an object with its namespace in `metadata`."""
+    if value.metadata.namespace == namespace:
+        return value
+    metadata = msgspec.structs.replace(value.metadata, namespace=namespace)
+    return msgspec.structs.replace(value, metadata=metadata)
+
+
+def _by_name(objects: Iterable[tuple[str, N]]) -> dict[Name, N]:
+    return {
+        (namespace, object_.metadata.name or object_.metadata.generate_name): with_namespace(
+            namespace, object_
+        )
+        for namespace, object_ in objects
+    }
+
+
+def _nodes_of(slices: Iterable[ResourceSlice]) -> Iterable[Node]:
+    """Yield a node without labels for each name in slices and their devices."""
+    names = {slice_.spec.node_name for slice_ in slices}
+    names |= {device.node_name for slice_ in slices for device in slice_.spec.devices or ()}
+    for name in sorted(name for name in names if name):
+        yield Node(metadata=ObjectMeta(name=name))

@@ -1,0 +1,68 @@
+"""Findings with the objects that they are about, as JSON and as one line each."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from answers.model.kinds import CLUSTER_SCOPED
+from findings.finding import Finding
+from findings.text import printable, reference_text
+from kube.manifests.source import SourceObject, ViewedObject
+
+DEFAULT_NAMESPACE = "default"
+
+
+class FindingDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding as `-o json` prints it; `object` is always `Kind/namespace/name`."""
+
+    severity: str
+    code: str
+    message: str
+    fix: str
+    object: str
+    path: str
+
+
+class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding, and the object that it is about as `Kind/namespace/name`."""
+
+    object: str
+    finding: Finding
+
+    def document(self) -> FindingDocument:
+        """Return it as `-o json` prints it."""
+        return FindingDocument(
+            severity=self.finding.severity.value,
+            code=self.finding.code.value,
+            message=self.finding.message,
+            fix=self.finding.fix,
+            object=self.object,
+            path=str(self.finding.path),
+        )
+
+    def line(self) -> str:
+        """Return it as one line of text without control characters."""
+        finding = self.finding
+        fix = f"; {finding.fix}" if finding.fix else ""
+        place = "" if finding.path.is_root else f"{finding.path}: "
+        # An object without a namespace is `Kind/name` in text; scripts always get three parts.
+        name = reference_text(self.object)
+        text = f"{finding.severity}: {name}: {place}{finding.message}{fix} [{finding.code}]"
+        return printable(text)
+
+
+def namespace_of(source: SourceObject | ViewedObject, default: str) -> str:
+    """Return the namespace of an object; empty for a kind without namespaces."""
+    if source.kind in CLUSTER_SCOPED:
+        return ""
+    return source.namespace or default
+
+
+def reference(source: SourceObject | ViewedObject, default: str) -> str:
+    """Return `Kind/namespace/name`, with generateName as it is written."""
+    return f"{source.kind}/{namespace_of(source, default)}/{source.name}"
+
+
+def has_errors(findings: Iterable[ObjectFinding]) -> bool:
+    """Return whether any object is rejected."""
+    return any(entry.finding.is_error for entry in findings)

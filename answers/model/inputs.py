@@ -1,0 +1,58 @@
+"""The objects of a command, and the state of a cluster, as values. Pure."""
+
+import msgspec
+
+from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding
+from answers.model.objects import InputObject
+from kube.manifests.source import SourceObject
+from translation.cluster.snapshot import (
+    TranslationOptions,
+    TranslationSnapshot,
+)
+
+
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a command decides on.
+
+    Attributes:
+        manifests: The objects of `-f`, in order.
+        state: The objects of the cluster; empty when nothing is known of it.
+        knows_cluster: The flags name a cluster, even if it is empty.
+        snapshot: What a translation depends on, of both.
+        namespace: Of objects that name none.
+        faults: Wrong values in the state of the cluster.
+        notes: Kinds that could not be read, for standard error.
+        unread: As of `ClusterObjects`.
+        kubernetes: Version of the cluster's API server; empty where it is not known.
+        shipped_drivers: Those with a profile in the package.
+    """
+
+    manifests: tuple[SourceObject, ...]
+    shipped_drivers: frozenset[str] = frozenset()
+    state: tuple[InputObject, ...] = ()
+    knows_cluster: bool = False
+    snapshot: TranslationSnapshot
+    options: TranslationOptions
+    namespace: str = DEFAULT_NAMESPACE
+    faults: tuple[ObjectFinding, ...] = ()
+    notes: tuple[str, ...] = ()
+    unread: frozenset[str] = frozenset()
+    kubernetes: str = ""
+
+
+class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of a cluster, for commands that depend on nothing else.
+
+    Attributes:
+        objects: Of the cluster, with those of `-f` in place of their namesakes.
+        is_live: They were read from a cluster, not from files.
+        namespace: As of `Inputs`.
+        notes: As of `Inputs`.
+        unread: Resources that the user may not list, such as `pods`.
+    """
+
+    objects: tuple[InputObject, ...]
+    is_live: bool = False
+    namespace: str = DEFAULT_NAMESPACE
+    notes: tuple[str, ...] = ()
+    unread: frozenset[str] = frozenset()

@@ -1,0 +1,79 @@
+"""Objects of files, or of a cluster, each as a typed view with its namespace.
+
+An object of `-f` replaces its namesake in the state of the cluster.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from answers.model.findings import ObjectFinding, namespace_of, reference
+from answers.model.kinds import Kinds
+from answers.model.versions import decode_object, view_type
+from kube.api.meta import ApiStruct
+from kube.manifests.source import SourceObject, ViewedObject
+
+T = TypeVar("T", bound=ApiStruct)
+
+InputObject = SourceObject | ViewedObject
+
+
+class NamespacedObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A typed object and its namespace, which is empty for kinds without one."""
+
+    namespace: str
+    value: ApiStruct
+
+
+def merge_objects(
+    state: Iterable[InputObject], manifests: Iterable[InputObject], namespace: str
+) -> list[InputObject]:
+    """Return the objects of both, with the later one of namesakes; objects without a name all stay.
+
+    Args:
+        namespace: Of objects that name none.
+    """
+    by_name: dict[tuple[str, ...], InputObject] = {}
+    for number, object_ in enumerate((*state, *manifests)):
+        # A version is a way to look at an object, so only the group counts.
+        group = object_.api_version.rpartition("/")[0]
+        key = (group, object_.kind, namespace_of(object_, namespace), object_.name)
+        by_name[key if object_.is_named else (str(number),)] = object_
+    return list(by_name.values())
+
+
+def decode_objects(
+    objects: Iterable[InputObject],
+    kinds: Kinds,
+    namespace: str,
+    *,
+    reported_elsewhere: Collection[InputObject] = (),
+) -> tuple[list[NamespacedObject], list[ObjectFinding]]:
+    """Return the objects of these kinds, and a finding for each wrong value.
+
+    Args:
+        namespace: Of objects that name none.
+        reported_elsewhere: Objects whose wrong values the caller reports itself.
+    """
+    silent = {id(object_) for object_ in reported_elsewhere}
+    views: list[NamespacedObject] = []
+    faults: list[ObjectFinding] = []
+    for document in objects:
+        kind = view_type(document, kinds)
+        if kind is None:
+            continue
+        value = (
+            document.value if isinstance(document, ViewedObject) else decode_object(document, kind)
+        )
+        if not isinstance(value, list):
+            views.append(NamespacedObject(namespace=namespace_of(document, namespace), value=value))
+        elif id(document) not in silent:
+            name = reference(document, namespace)
+            faults += [ObjectFinding(object=name, finding=finding) for finding in value]
+    return views, faults
+
+
+def of_kind(objects: Iterable[NamespacedObject], kind: type[T]) -> list[tuple[str, T]]:
+    """Return the objects of one kind, each with its namespace, in order."""
+    return [(entry.namespace, entry.value) for entry in objects if isinstance(entry.value, kind)]

@@ -1,1 +1,0 @@
-"""The answers of the subcommands, as values. Pure."""

@@ -1,1 +1,0 @@
-"""The assessment of a cluster: claims to be, losses, and blockers. Pure."""

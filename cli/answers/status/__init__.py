@@ -1,1 +1,0 @@
-"""Whether an installation of Drawbridge is ready, part by part. Pure."""

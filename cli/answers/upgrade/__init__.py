@@ -1,1 +1,0 @@
-"""What an upgrade of Kubernetes or of Drawbridge would break. Pure."""

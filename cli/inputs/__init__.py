@@ -1,1 +1,0 @@
-"""The inputs of subcommands: files, a live cluster, profiles, options."""

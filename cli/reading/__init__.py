@@ -1,0 +1,1 @@
+"""Files, clusters and settings, read for the commands."""

@@ -1,0 +1,244 @@
+"""The state of a running cluster, as objects, for `--live`. Read-only."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from answers.model.kinds import STATE_KINDS
+from answers.model.unread import UnreadKind
+from cli.reading.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
+from clusterstate.published_gates import project_gates
+from kube.api.meta import decode, decode_pruned, prune
+from kube.api.urls import (
+    ALLOCATOR_OWNERSHIPS,
+    CONFIG_MAPS,
+    DEVICE_CLASSES,
+    DEVICE_TRANSLATION_PROFILES,
+    LIMIT_RANGES,
+    NAMESPACE_QUOTA_RESOURCES,
+    NAMESPACES,
+    NETWORK_ATTACHMENTS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
+    WORKLOAD_PROFILES,
+    Resource,
+)
+from kube.client.client import Client
+from kube.errors import Forbidden, NotFound
+from kube.manifests.source import SourceObject, ViewedObject
+from kube.names import GROUP, NAMESPACE
+from migration.settings_import.legacy_documents import LegacyDocument, texts_of
+
+
+class _Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind to list; the items of a list do not name theirs."""
+
+    kind: str
+    resource: Resource
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` as objects write it."""
+        group = f"{self.resource.group}/" if self.resource.group else ""
+        return f"{group}{self.resource.version}"
+
+    def object(self, raw: bytes) -> SourceObject:
+        """Return one item as an object, of which Python functions may follow every level."""
+        head = {"apiVersion": self.api_version, "kind": self.kind}
+        document = head | decode(prune(raw), dict[str, Any])
+        return SourceObject(document=document, source=_SOURCE, line=0)
+
+    def view(self, raw: bytes) -> ViewedObject:
+        """Return one item as a view; the API server has checked its types."""
+        value = decode_pruned(raw, STATE_KINDS[self.api_version, self.kind])
+        return ViewedObject(
+            api_version=self.api_version, kind=self.kind, value=value, source=_SOURCE
+        )
+
+
+_SOURCE: Final = "the cluster"
+
+
+_CLUSTER: Final = (
+    _Listed(kind="DeviceClass", resource=DEVICE_CLASSES),
+    _Listed(kind="ResourceSlice", resource=RESOURCE_SLICES),
+    _Listed(kind="DeviceTranslationProfile", resource=DEVICE_TRANSLATION_PROFILES),
+)
+_NAMESPACED: Final = (
+    _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
+    _Listed(kind="ResourceQuota", resource=RESOURCE_QUOTAS),
+    _Listed(kind="LimitRange", resource=LIMIT_RANGES),
+    _Listed(kind="NetworkAttachmentDefinition", resource=NETWORK_ATTACHMENTS),
+    _Listed(kind="WorkloadProfile", resource=WORKLOAD_PROFILES),
+)
+_FOREIGN_QUOTAS: Final = tuple(
+    _Listed(kind=kind, resource=resource)
+    for (_, kind), resource in NAMESPACE_QUOTA_RESOURCES.items()
+)
+_NAMESPACE: Final = _Listed(kind="Namespace", resource=NAMESPACES)
+_ALLOCATION: Final = (
+    _Listed(kind="Node", resource=Resource(version="v1", plural="nodes", namespaced=False)),
+    _Listed(kind="Pod", resource=PODS),
+    _Listed(kind="ResourceClaim", resource=RESOURCE_CLAIMS),
+    _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
+    _Listed(
+        kind="DeviceTaintRule",
+        resource=Resource(
+            group=RESOURCE_CLAIMS.group, version="v1", plural="devicetaintrules", namespaced=False
+        ),
+    ),
+    _Listed(
+        kind="DeviceCompatibilityPolicy",
+        resource=Resource(
+            group=GROUP, version="v1alpha1", plural="devicecompatibilitypolicies", namespaced=False
+        ),
+    ),
+    _Listed(kind="AllocatorOwnership", resource=ALLOCATOR_OWNERSHIPS),
+)
+
+
+async def cluster_state(
+    client: Client, namespaces: Collection[str]
+) -> tuple[list[SourceObject], list[UnreadKind]]:
+    """Return the objects that a translation may depend on, and the kinds that are forbidden.
+
+    Args:
+        namespaces: Those of the manifests; no other is read.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    objects: list[SourceObject] = []
+    unread: list[UnreadKind] = []
+    places = [(kind_listed, "") for kind_listed in _CLUSTER]
+    places += [
+        (kind_listed, namespace) for namespace in sorted(namespaces) for kind_listed in _NAMESPACED
+    ]
+    for kind_listed, namespace in places:
+        try:
+            async for page in client.pages(kind_listed.resource, namespace=namespace):
+                objects += [kind_listed.object(bytes(raw)) for raw in page.items]
+        except NotFound:
+            continue  # The cluster does not have this kind.
+        except Forbidden as refusal:
+            unread.append(UnreadKind(kind_listed.resource.plural, str(refusal), namespace))
+    for namespace in sorted(namespaces):
+        try:
+            raw = await client.get(NAMESPACES, namespace, msgspec.Raw)
+        except NotFound:
+            continue  # It may be created together with the objects.
+        except Forbidden as refusal:
+            unread.append(UnreadKind("labels", str(refusal), namespace))
+        else:
+            objects.append(_NAMESPACE.object(bytes(raw)))
+    for kind_listed in _FOREIGN_QUOTAS if namespaces else ():
+        quotas, refused = await _foreign_quotas(client, kind_listed, namespaces)
+        objects += quotas
+        unread += refused
+    return objects, unread
+
+
+async def _has_group(client: Client, group: str) -> bool:
+    try:
+        await client.metrics(f"/apis/{group}")
+    except NotFound:
+        return False
+    return True
+
+
+async def _foreign_quotas(
+    client: Client, kind_listed: _Listed, namespaces: Collection[str]
+) -> tuple[list[SourceObject], list[UnreadKind]]:
+    """Return the quotas of another scheduler of all namespaces, else those of the manifests' own.
+
+    One of another namespace may name these. Where the API server has no such kind it refuses to list it
+    all the same, to whoever has no right to.
+    """
+    objects: list[SourceObject] = []
+    unread: list[UnreadKind] = []
+    resource = kind_listed.resource
+    for place in ("", *sorted(namespaces)):
+        try:
+            async for page in client.pages(resource, namespace=place):
+                objects += [kind_listed.object(bytes(raw)) for raw in page.items]
+        except NotFound:
+            return [], []
+        except Forbidden as refusal:
+            if not place and not await _has_group(client, resource.group):
+                return [], []
+            if place:
+                unread.append(UnreadKind(resource.plural, str(refusal), place))
+            continue
+        if not place:
+            break
+    return objects, unread
+
+
+async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[UnreadKind]]:
+    """Return the objects of all namespaces that allocation depends on beside `cluster_state`, and the forbidden kinds.
+
+    Raises:
+        KubeError: The API server does not answer.
+    """
+    objects: list[ViewedObject] = []
+    unread: list[UnreadKind] = []
+    for kind_listed in _ALLOCATION:
+        try:
+            async for page in client.pages(kind_listed.resource):
+                objects += [kind_listed.view(bytes(raw)) for raw in page.items]
+        except NotFound:
+            continue  # The cluster does not have this kind.
+        except Forbidden as refusal:
+            unread.append(UnreadKind(kind_listed.resource.plural, str(refusal)))
+    return objects, unread
+
+
+async def live_settings(
+    client: Client, namespace: str = NAMESPACE
+) -> tuple[SharedSettings, list[str]]:
+    """Return the settings of the cluster's processes with the feature gates that these found out.
+
+    Args:
+        client: Of the cluster.
+        namespace: Where Drawbridge is installed.
+
+    Raises:
+        ConfigError: The settings make no sense.
+        KubeError: The API server does not answer.
+    """
+    settings, notes = SharedSettings(), list[str]()
+    try:
+        raw = await client.get(CONFIG_MAPS, CONFIG_MAP, msgspec.Raw, namespace=namespace)
+        settings = settings_in_config_map(bytes(raw))
+    except NotFound:
+        pass  # All settings are defaults.
+    except Forbidden as refusal:
+        note = f"the cluster's settings cannot be read, and defaults are used: {refusal}"
+        notes.append(f"{note}; name them with --settings FILE")
+    validation = settings.validation
+    try:
+        raw = await client.get(
+            CONFIG_MAPS, validation.inventory_config_map, msgspec.Raw, namespace=namespace
+        )
+        gates = {**validation.feature_gates, **project_gates(bytes(raw))}
+    except (NotFound, Forbidden):
+        return settings, notes  # Nobody has found them out, or only the webhook may know.
+    validation = msgspec.structs.replace(validation, feature_gates=gates)
+    return msgspec.structs.replace(settings, validation=validation), notes
+
+
+async def legacy_settings(client: Client) -> list[LegacyDocument]:
+    """Return the texts of settings in the ConfigMaps of all namespaces.
+
+    Raises:
+        KubeError: They cannot be read.
+    """
+    documents: list[LegacyDocument] = []
+    async for page in client.pages(CONFIG_MAPS):
+        for raw in page.items:
+            documents += texts_of(decode_pruned(bytes(raw), dict[str, Any]))
+    return documents

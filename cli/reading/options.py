@@ -1,0 +1,449 @@
+"""The flags of commands, and what they name: objects, the state of a cluster, profiles. Reads files."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum, auto
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from answers.model.findings import DEFAULT_NAMESPACE, namespace_of
+from answers.model.inputs import ClusterObjects, Inputs
+from answers.model.kinds import KINDS, STATE_KINDS, Kinds
+from answers.model.objects import InputObject, merge_objects
+from answers.model.profiles import profiles_in_force
+from answers.model.snapshot_origin import unread_kinds
+from answers.model.translation_snapshot import build_snapshot, evaluate_mappings
+from answers.model.unread import UnreadKind, unread_notes
+from cli.flags.cluster_flags import (
+    CLUSTER_FLAGS,
+    KUBECONFIG_FLAGS,
+    PROFILES_FLAG,
+    SNAPSHOT_FLAG,
+    add_flags,
+)
+from cli.flags.completion import FILE_NAME, complete_from, profile_choices
+from cli.flags.plugin import has_kubeconfig, is_plugin
+from cli.output.standard_error import print_notes
+from cli.reading.settings import CONFIG_MAP, SharedSettings, read_settings
+from cli.reading.snapshots import read_snapshots
+from kube.manifests.reader import read_paths
+from kube.manifests.source import SourceObject
+from kube.names import NAMESPACE
+from process.profile_files import load_profiles, shipped_drivers
+from translation.cluster.snapshot import (
+    DEFAULT_PROFILES,
+    Mode,
+    TranslationOptions,
+)
+from translation.profiles.profile import Profile
+from translation.reading.arbiter import VOCABULARIES
+
+NO_CLUSTER: Final = "No cluster is given: use --snapshot FILE, or --live."
+NO_KUBECONFIG: Final = "There is no kubeconfig: set KUBECONFIG, or use --kubeconfig or --snapshot."
+
+
+class Scope(Enum):
+    """The part of a cluster's state that a command depends on."""
+
+    TRANSLATION = auto()
+    ALLOCATION = auto()
+
+    @property
+    def kinds(self) -> Kinds:
+        """(apiVersion, kind) of what is read, to its view."""
+        return KINDS if self is Scope.TRANSLATION else STATE_KINDS
+
+
+class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that name objects and a cluster, as they were given."""
+
+    files: tuple[str, ...]
+    recursive: bool = False
+    snapshots: tuple[str, ...]
+    live: bool
+    offline: bool = False
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None = None
+
+
+class TranslationFlags(msgspec.Struct, frozen=True, kw_only=True):
+    """The flags that choose drivers for legacy keys, as they were given."""
+
+    profiles: tuple[str, ...]
+    profile_directory: Path | None
+    settings: str | None
+
+
+_Command = Callable[..., Any]
+_Flag = Callable[[_Command], _Command]
+F = TypeVar("F", bound=msgspec.Struct)
+
+
+_FILES: Final = "Manifests"
+_MORE_FILES: Final = "Objects that are added to the state, or replace their namesakes in it"
+
+
+def _files_flag(*, is_required: bool) -> _Flag:
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        multiple=True,
+        required=is_required,
+        type=FILE_NAME,
+        metavar="PATH",
+        help=f"{_FILES if is_required else _MORE_FILES}: a file, a directory (its *.yaml, *.yml and "
+        "*.json), or - for standard input. Repeatable.",
+    )
+
+
+_RECURSIVE_FLAG: Final[_Flag] = click.option(
+    "-R",
+    "--recursive",
+    is_flag=True,
+    help="Read the subdirectories of directories that -f names, too.",
+)
+
+
+_NAMESPACE_FLAG: Final[_Flag] = click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help='Namespace of objects that name none (default: "default"; with --live the context\'s).',
+)
+_TRANSLATION_FLAGS: Final[Sequence[_Flag]] = (
+    click.option(
+        "--profile",
+        "profiles",
+        multiple=True,
+        metavar="VOCABULARY=DRIVER",
+        shell_complete=complete_from(profile_choices),
+        help="DRA driver that serves a vocabulary's resource names, or one of them (such as "
+        "nvidia.com/gpu=DRIVER), whatever exists. Repeatable. By default, for GPUs the first that has "
+        "devices (docs/vocabularies.md), and without a cluster:\n\n"
+        "\b\n" + "\n".join(f"{name}={driver}" for name, driver in DEFAULT_PROFILES.items()),
+    ),
+    PROFILES_FLAG,
+    click.option(
+        "--settings",
+        type=FILE_NAME,
+        metavar="FILE",
+        help="Settings file of the cluster's processes, so that the answer is theirs: drivers, "
+        f"adopted schedulers, quotas. --live reads ConfigMap {CONFIG_MAP} of {NAMESPACE}.",
+    ),
+)
+
+
+def with_inputs(command: _Command) -> _Command:
+    """Give a command flags for manifests, a cluster and profiles; call it with `inputs`."""
+    return _with_inputs(command, Scope.TRANSLATION)
+
+
+def with_allocation_inputs(command: _Command) -> _Command:
+    """As `with_inputs`, with all of the cluster that allocation depends on."""
+    return _with_inputs(command, Scope.ALLOCATION)
+
+
+def with_cluster(command: _Command) -> _Command:
+    """Give a command flags for a cluster and a namespace; call it with `cluster_objects`."""
+    return _with_cluster(command, (*CLUSTER_FLAGS, _NAMESPACE_FLAG))
+
+
+def with_whole_cluster(command: _Command) -> _Command:
+    """As `with_cluster`, for commands about all namespaces."""
+    return _with_cluster(command, CLUSTER_FLAGS)
+
+
+def with_unread_cluster(command: _Command) -> _Command:
+    """As `with_whole_cluster`, but call the command with `cluster_flags`, for `read_cluster`."""
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        command(cluster_flags=_pop_flags(ClusterFlags, values), **values)
+
+    return add_flags(run_command, (_files_flag(is_required=False), *CLUSTER_FLAGS))
+
+
+def with_live_cluster(command: _Command) -> _Command:
+    """As `with_whole_cluster`, but the cluster is the kubeconfig's unless there is a snapshot.
+
+    The command is called with `kubeconfig` and `context`, too; with `is_live` False for a snapshot.
+    """
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        if values.pop("live") and values["snapshots"]:
+            raise click.UsageError("--live and --snapshot are mutually exclusive.")
+        flags = _pop_flags(ClusterFlags, {**values, "files": (), "live": not values["snapshots"]})
+        del values["snapshots"]
+        cluster_objects = read_cluster(flags)
+        print_notes(cluster_objects.notes)
+        command(cluster_objects=cluster_objects, is_live=flags.live, **values)
+
+    return add_flags(
+        run_command,
+        (
+            SNAPSHOT_FLAG,
+            click.option(
+                "--live", is_flag=True, help="Read the kubeconfig's cluster (the default)."
+            ),
+            *KUBECONFIG_FLAGS,
+        ),
+    )
+
+
+def _with_cluster(command: _Command, flags: Sequence[_Flag]) -> _Command:
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        cluster_objects = read_cluster(_pop_flags(ClusterFlags, values))
+        print_notes(cluster_objects.notes)
+        command(cluster_objects=cluster_objects, **values)
+
+    return add_flags(run_command, (_files_flag(is_required=False), _RECURSIVE_FLAG, *flags))
+
+
+def _with_inputs(command: _Command, scope: Scope) -> _Command:
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        cluster = _pop_flags(ClusterFlags, values)
+        inputs = read_inputs(cluster, _pop_flags(TranslationFlags, values), scope)
+        print_notes(inputs.notes)
+        command(inputs=inputs, **values)
+
+    flags = (
+        _files_flag(is_required=True),
+        _RECURSIVE_FLAG,
+        *CLUSTER_FLAGS,
+        _NAMESPACE_FLAG,
+        *_TRANSLATION_FLAGS,
+    )
+    return add_flags(run_command, flags)
+
+
+def _pop_flags(kind: type[F], values: dict[str, Any]) -> F:
+    """Remove the flags of one kind from the values, and return them."""
+    own = [name for name in kind.__struct_fields__ if name in values]
+    return kind(**{name: values.pop(name) for name in own})
+
+
+def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Scope) -> Inputs:
+    """Read the objects that the flags name.
+
+    Raises:
+        click.UsageError: The flags contradict each other, or name what does not exist.
+        DrawbridgeError: A file or the cluster cannot be read.
+    """
+    _check_flags(cluster)
+    cluster, default_notes = _with_default_cluster(cluster)
+    settings = None if translation.settings is None else read_settings(translation.settings)
+    files = load_profiles(translation.profile_directory)
+    # Wrong flags are told before anything else is read; only drivers may come with objects.
+    translation_options(
+        translation.profiles, files, settings or SharedSettings(), others_may_come=True
+    )
+    manifests = read_paths(cluster.files, recursive=cluster.recursive)
+    if not manifests:
+        raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
+    read = _read_state(cluster, manifests, scope)
+    namespace, state = read.namespace, read.objects
+    notes = unread_notes(read.unread)
+    is_whole = cluster.live and not any(kind.is_essential for kind in read.unread)
+    if cluster.live and settings is None:
+        settings, note = asyncio.run(_read_live_settings(cluster))
+        notes, is_whole = [*notes, *note], is_whole and not note
+    notes = [*default_notes, *notes]
+    settings = settings or SharedSettings()
+    if settings.translation.profiles_directory is not None and not translation.profile_directory:
+        notes = [
+            *notes,
+            "the settings name a directory of profiles, which is read only with --profiles DIR",
+        ]
+    in_force = profiles_in_force(files, (*(state or ()), *manifests))
+    notes = [*notes, *in_force.notes]
+    profiles = in_force.profiles
+    options = translation_options(translation.profiles, profiles, settings)
+    snapshot, faults = build_snapshot(
+        profiles,
+        manifests,
+        state,
+        namespace=namespace,
+        is_whole=is_whole,
+        consumable_capacity=settings.validation.features().consumable_capacity,
+    )
+    everything = merge_objects(state or (), manifests, namespace)
+    snapshot = evaluate_mappings(snapshot, options, everything, namespace)
+    if options.mode is Mode.SHADOW:
+        notes = [
+            *notes,
+            "in mode Shadow the cluster changes and rejects nothing; this is what another mode would do",
+        ]
+    return Inputs(
+        manifests=tuple(manifests),
+        shipped_drivers=shipped_drivers(),
+        state=tuple(state or ()),
+        knows_cluster=state is not None,
+        snapshot=snapshot,
+        options=options,
+        namespace=namespace,
+        faults=tuple(faults),
+        notes=tuple(notes),
+        unread=frozenset(kind.resource for kind in read.unread),
+        kubernetes=read.kubernetes,
+    )
+
+
+def read_cluster(flags: ClusterFlags) -> ClusterObjects:
+    """Read the objects of the cluster that the flags name.
+
+    Raises:
+        click.UsageError: The flags name no cluster, or contradict each other.
+        DrawbridgeError: A file or the cluster cannot be read.
+    """
+    _check_flags(flags)
+    flags, _ = _with_default_cluster(flags)
+    if not (flags.files or flags.snapshots or flags.live):
+        raise click.UsageError(NO_KUBECONFIG if _is_live_by_default(flags) else NO_CLUSTER)
+    manifests = read_paths(flags.files, recursive=flags.recursive)
+    read = _read_state(flags, manifests, Scope.ALLOCATION)
+    objects = merge_objects(read.objects or (), manifests, read.namespace)
+    return ClusterObjects(
+        objects=tuple(objects),
+        is_live=flags.live,
+        namespace=read.namespace,
+        notes=tuple(unread_notes(read.unread)),
+        unread=frozenset(kind.resource for kind in read.unread),
+    )
+
+
+def _check_flags(flags: ClusterFlags) -> None:
+    if flags.live and flags.snapshots:
+        raise click.UsageError("--live and --snapshot are mutually exclusive.")
+    if flags.offline and (flags.live or flags.kubeconfig or flags.context):
+        raise click.UsageError("--offline excludes --live, --kubeconfig and --context.")
+    if not (flags.live or _is_live_by_default(flags)) and (flags.kubeconfig or flags.context):
+        raise click.UsageError("--kubeconfig and --context require --live.")
+    paths = (*flags.files, *flags.snapshots)
+    if paths.count("-") > 1:
+        raise click.UsageError("- is standard input, which can be read only once.")
+    urls = [path for path in paths if path.startswith(("http://", "https://"))]
+    if urls:
+        raise click.UsageError(f"URLs are not supported: curl -L {urls[0]} | drawbridge ... -f -")
+
+
+def _is_live_by_default(flags: ClusterFlags) -> bool:
+    """Return whether the cluster is the current context's, without a flag that says so."""
+    return is_plugin() and not (flags.offline or flags.snapshots)
+
+
+def _with_default_cluster(flags: ClusterFlags) -> tuple[ClusterFlags, list[str]]:
+    """Return the flags with `live` where that is the default and there is a kubeconfig, and a note."""
+    if flags.live or not _is_live_by_default(flags):
+        return flags, []
+    if flags.kubeconfig or flags.context or has_kubeconfig():
+        return msgspec.structs.replace(flags, live=True), []
+    return flags, ["there is no kubeconfig, so no cluster is read; --offline says that it is meant"]
+
+
+def _file_name(path: str) -> str:
+    return "standard input" if path == "-" else path
+
+
+class _ReadState(NamedTuple):
+    """The namespace of objects that name none, the state of the cluster, what is forbidden, its version."""
+
+    namespace: str
+    objects: list[InputObject] | None = None
+    unread: Sequence[UnreadKind] = ()
+    kubernetes: str = ""
+
+
+def _read_state(flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope) -> _ReadState:
+    namespace = flags.namespace or DEFAULT_NAMESPACE
+    if flags.live:
+        return asyncio.run(_read_live(flags, manifests, scope))
+    if flags.snapshots:
+        objects, origin = read_snapshots(flags.snapshots, scope.kinds)
+        unread = unread_kinds(origin, objects, scope.kinds)
+        return _ReadState(namespace, objects, unread, origin.kubernetes_version)
+    return _ReadState(namespace)
+
+
+async def _read_live(
+    flags: ClusterFlags, manifests: Iterable[SourceObject], scope: Scope
+) -> _ReadState:
+    # The client takes twice as long to import as all the rest, and files are the usual case.
+    from cli.reading.live import allocation_state, cluster_state  # noqa: PLC0415
+    from kube.client.client import Client  # noqa: PLC0415
+    from kube.errors import Forbidden, NotFound  # noqa: PLC0415
+
+    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
+        namespace = flags.namespace or client.namespace or DEFAULT_NAMESPACE
+        namespaces = {namespace_of(manifest, namespace) for manifest in manifests} - {""}
+        state: list[InputObject] = []
+        version = ""
+        objects, unread = await cluster_state(client, namespaces)
+        state += objects
+        if scope is Scope.ALLOCATION:
+            more_objects, more_unread = await allocation_state(client)
+            state += more_objects
+            unread += more_unread
+            # Without the right, objects are judged as the newest version judges them.
+            with suppress(Forbidden, NotFound):
+                version = await client.version()
+        return _ReadState(namespace, state, unread, version)
+
+
+async def _read_live_settings(flags: ClusterFlags) -> tuple[SharedSettings, list[str]]:
+    from cli.reading.live import live_settings  # noqa: PLC0415
+    from kube.client.client import Client  # noqa: PLC0415
+
+    async with await Client.from_kubeconfig(flags.kubeconfig, flags.context) as client:
+        return await live_settings(client)
+
+
+def translation_options(
+    choices: Iterable[str],
+    profiles: Mapping[str, Profile],
+    settings: SharedSettings,
+    *,
+    others_may_come: bool = False,
+) -> TranslationOptions:
+    """Return the options of the settings, overridden by the drivers that flags choose.
+
+    Args:
+        others_may_come: Profiles of the cluster are not known yet, so a driver may have none.
+
+    Raises:
+        ConfigError: The settings name a vocabulary or a driver that is not known.
+    """
+    drivers: dict[str, str] = {}
+    for text in choices:
+        name, separator, driver = text.partition("=")
+        if not separator:
+            raise click.BadParameter(
+                f"write VOCABULARY=DRIVER, not {text!r}", param_hint="'--profile'"
+            )
+        if "/" not in name:
+            _check_known("vocabulary", name, VOCABULARIES)
+        if not others_may_come:
+            _check_known("driver", driver, profiles)
+        drivers[name] = driver
+    translation = msgspec.structs.replace(
+        settings.translation, profiles={**settings.translation.profiles, **drivers}
+    )
+    options = translation.checked_options(profiles, others_may_come=others_may_come)
+    return msgspec.structs.replace(options, driver_option="--profile VOCABULARY=DRIVER")
+
+
+def _check_known(what: str, name: str, known_names: Iterable[str]) -> None:
+    if name not in known_names:
+        names = ", ".join(sorted(known_names))
+        raise click.BadParameter(
+            f"unknown {what} {name!r}; known are: {names}", param_hint="'--profile'"
+        )

@@ -1,0 +1,1 @@
+"""The scripts of a plan: written and run."""

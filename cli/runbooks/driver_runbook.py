@@ -1,0 +1,117 @@
+"""The commands of `prepare.sh` that install a DRA driver, or change a release that a person confirmed. Pure.
+
+A release is never changed with `--reuse-values`: who may write Secrets in its namespace may have written
+these values, so a person reads and saves them first.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cli.runbooks.shell import command, comment, head, quoted
+from findings.text import reference_text
+from migration.plan.driver_release import CHART, CHART_VERSION, FORMER_CHART
+from migration.plan.model import DriverRelease, Plan
+from migration.plan.vendors import NVIDIA, NVIDIA_LABEL
+
+DRIVER_ROOT: Final = "/run/nvidia/driver"
+DRIVER_VALUES: Final = "driver-values.yaml"
+"""A file of the plan's folder that a person writes: the values that the driver's release has to keep."""
+
+
+def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
+    """Yield the commands of `prepare.sh` for one DRA driver, whose DaemonSet waits for a label."""
+    key, _, value = label.partition("=")
+    yield ""
+    if driver != NVIDIA:
+        yield comment(f"{driver}: install its chart so that its DaemonSet has the node selector")
+        yield comment(f"  {label}")
+        return
+    yield comment(
+        f"{driver}: the chart refuses GPUs without the override, since the driver must not share"
+    )
+    yield "# a node with the device plugin; the node selector keeps them apart."
+    operator, release = plan.gpu_operator, plan.driver_release
+    # A release has the root of its nodes already, which need not be the Operator's.
+    sets_root = bool(operator) and release is None
+    if operator:
+        yield comment(
+            f"GPU Operator {operator}: ClusterPolicy and GPUCluster exclude each other, and a migration in"
+        )
+        yield "# place is not supported, so the driver's own chart is used. For its driver manager to evict the"
+        yield f"# DRA driver, set in ClusterPolicy spec.driver.manager.env: NODE_LABEL_FOR_GPU_POD_EVICTION={NVIDIA_LABEL}"
+    if sets_root:
+        yield f"# {DRIVER_ROOT} is where the Operator's driver container has the libraries. If your nodes have the"
+        yield "# GPU driver in their image (driver.enabled=false), remove nvidiaDriverRoot."
+    yield from _release_notes(release)
+    if release is not None:
+        yield from _values_lines(release)
+    words = command(
+        *(_install() if release is None else _upgrade(release)),
+        "--set=resources.gpus.enabled=true",
+        "--set=gpuResourcesEnabledOverride=true",
+        *((f"--set=nvidiaDriverRoot={DRIVER_ROOT}",) if sets_root else ()),
+        f"--set-string=kubeletPlugin.nodeSelector.{key.replace('.', chr(92) + '.')}={value}",
+    )
+    yield words if release is None else f'{words} --values="$here/{DRIVER_VALUES}"'
+
+
+def held_lines(plan: Plan) -> list[str]:
+    """Return a script that only tells what a person has to confirm; nothing where all is confirmed."""
+    if not plan.proposals:
+        return []
+    lines = [
+        head("Held: nobody has confirmed what this script would depend on. It does nothing.", "")
+    ]
+    subjects = {proposal.subject for proposal in plan.proposals}
+    for entry in plan.held:
+        if entry.object in subjects:
+            reason = f"held: {reference_text(entry.object)}: {entry.reason}"
+            lines.append(f"echo {quoted(reason)} >&2")
+            lines.append(f"echo {quoted(f'fix: {entry.fix}')} >&2")
+    return [*lines, "exit 1"]
+
+
+def _values_lines(release: DriverRelease) -> Iterator[str]:
+    """Yield what stops the script until a person has read and saved the values of a release."""
+    words = ("helm", "get", "values", release.name, f"--namespace={release.namespace}")
+    show = command(*words, "--output=yaml")
+    yield "# Whoever may write Secrets in its namespace can write its values: read them, and save what you know."
+    yield f'if [ ! -f "$here/{DRIVER_VALUES}" ]; then'
+    yield f"  {show}"
+    yield "  printf 'held: read the values above, and save those that the release has to keep as %q\\n' \\"
+    yield f'    "$here/{DRIVER_VALUES}" >&2'
+    yield "  exit 1"
+    yield "fi"
+
+
+def _release_notes(release: DriverRelease | None) -> Iterator[str]:
+    if release is None:
+        yield f"# The chart is called {CHART} from 0.4.0 on, and {FORMER_CHART} up to 25.12.0."
+        yield "# `nvidia` is the chart repository that the driver's installation guide adds."
+        return
+    yield comment(
+        f"Release {release.name} has the driver already, of chart {release.chart} {release.version}. It keeps both: a second"
+    )
+    yield "# release would put two drivers on a node."
+    if release.chart == FORMER_CHART:
+        yield f"# From 0.4.0 on the chart is called {CHART}. To go there is an upgrade of its own, before or after"
+        yield f"# the migration: with nameOverride={FORMER_CHART}, with new CRDs, and without a way back."
+    if not release.waits_for_label:
+        yield "# BEWARE: its DaemonSet leaves the nodes without the label. Where they prepare ComputeDomains today, no"
+        yield "# new pod of a ComputeDomain starts there until they are switched."
+
+
+def _install() -> tuple[str, ...]:
+    """Return the command for a new release."""
+    return (
+        *("helm", "upgrade", "--install", CHART, f"nvidia/{CHART}", f"--namespace={CHART}"),
+        *("--create-namespace", f"--version={CHART_VERSION}"),
+    )
+
+
+def _upgrade(release: DriverRelease) -> tuple[str, ...]:
+    """Return the command that changes values of a release, and nothing else."""
+    return (
+        *("helm", "upgrade", release.name, f"nvidia/{release.chart}"),
+        *(f"--namespace={release.namespace}", f"--version={release.version}", "--reset-values"),
+    )

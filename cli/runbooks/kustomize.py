@@ -1,0 +1,136 @@
+"""The changes of a plan as patches for a repository, one Component of kustomize for each step. Pure.
+
+Source: kubernetes-sigs/kustomize, KEP 1802 (components); a patch whose target a kustomization does not
+have changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kube.manifests.dump import dump_yaml
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.plan.environment import KUSTOMIZE
+from migration.plan.model import Plan, Wave, is_name
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """A strategic merge patch of one object."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str
+    change: Mapping[str, Any]
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        place = f"{self.namespace}." if self.namespace else ""
+        return f"{self.kind.lower()}.{place}{self.name}.yaml"
+
+    def target(self) -> dict[str, str]:
+        """Return the selector of the object, without which kustomize refuses a patch of a missing one."""
+        place = {"namespace": self.namespace} if self.namespace else {}
+        # kustomize reads a name as a regular expression between ^ and $.
+        return {"kind": self.kind, "name": self.name.replace(".", r"\."), **place}
+
+    def document(self) -> dict[str, Any]:
+        """Return the patch as an object."""
+        place = {"namespace": self.namespace} if self.namespace else {}
+        change = dict(self.change)
+        metadata = {"name": self.name, **place, **change.pop("metadata", {})}
+        return {"apiVersion": self.api_version, "kind": self.kind, "metadata": metadata, **change}
+
+
+def kustomize_files(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return path below the plan's folder to text; nothing for a plan that is not complete.
+
+    Args:
+        plan: The plan.
+        quotas: File name to converted quota.
+    """
+    if not plan.complete:
+        return {}
+    files: dict[str, str] = {}
+    for step, patches in (
+        ("prepare", _prepared(plan, quotas)),
+        *((f"wave-{wave.wave}", _of_wave(wave)) for wave in plan.waves),
+    ):
+        files |= _component(f"{KUSTOMIZE}/{step}", list(patches))
+    return files
+
+
+def _component(folder: str, patches: Sequence[Patch]) -> dict[str, str]:
+    documents = {patch.file: patch.document() for patch in patches}
+    targets = {patch.file: patch.target() for patch in patches}
+    component = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "patches": [{"path": file, "target": targets[file]} for file in documents],
+    }
+    if not documents:
+        return {}
+    return {
+        f"{folder}/kustomization.yaml": dump_yaml([component]),
+        **{f"{folder}/{file}": dump_yaml([document]) for file, document in documents.items()},
+    }
+
+
+def _prepared(plan: Plan, quotas: Mapping[str, Mapping[str, Any]]) -> Iterator[Patch]:
+    # Quotas count claims beside device keys, so they come before any namespace has a label.
+    for namespace, files in plan.quotas.items():
+        for file in files:
+            document = quotas[file]
+            yield Patch(
+                api_version="v1",
+                kind="ResourceQuota",
+                name=document["metadata"]["name"],
+                namespace=namespace,
+                change={"spec": {"hard": document["spec"]["hard"]}},
+            )
+    for resource, name in plan.mapped_classes.items():
+        if not is_name(name):
+            continue  # A file has no such name.
+        yield Patch(
+            api_version="resource.k8s.io/v1",
+            kind="DeviceClass",
+            name=name,
+            namespace="",
+            change={"spec": {"extendedResourceName": resource}},
+        )
+    for plugin in plan.plugins:
+        required = {"nodeSelectorTerms": [dict(term) for term in plugin.node_selector_terms]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        yield Patch(
+            api_version="apps/v1",
+            kind="DaemonSet",
+            name=plugin.name,
+            namespace=plugin.namespace,
+            change={"spec": {"template": {"spec": {"affinity": affinity}}}},
+        )
+
+
+def _of_wave(wave: Wave) -> Iterator[Patch]:
+    labels = dict.fromkeys(wave.namespaces, "true")
+    labels |= {entry.namespace: TRANSLATE_SELECTED for entry in wave.partial_namespaces}
+    for namespace, value in labels.items():
+        yield Patch(
+            api_version="v1",
+            kind="Namespace",
+            name=namespace,
+            namespace="",
+            change={"metadata": {"labels": {TRANSLATE_LABEL: value}}},
+        )
+    for workload in wave.workloads:
+        if workload.labelled:
+            kind, namespace, name = workload.object.split("/", 2)
+            metadata = {"labels": {TRANSLATE_LABEL: "true"}}
+            yield Patch(
+                api_version="apps/v1",
+                kind=kind,
+                name=name,
+                namespace=namespace,
+                change={"spec": {"template": {"metadata": metadata}}},
+            )

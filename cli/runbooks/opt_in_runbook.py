@@ -1,0 +1,115 @@
+"""The commands of a runbook that opt in namespaces, or workloads of them, and those that take it back. Pure.
+
+With the format kustomize a repository changes these objects, so a script waits for it, or stops.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from cli.runbooks.shell import command, quoted
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.plan.environment import KUSTOMIZE
+from migration.plan.model import Plan, Wave
+
+COMMIT_TIMEOUT: Final = "1h"
+ROLLED_OUT: Final = {
+    "Deployment": "deployment",
+    "StatefulSet": "statefulset",
+    "DaemonSet": "daemonset",
+}
+"""Kinds whose pods `kubectl rollout restart` creates again."""
+_TEMPLATE: Final = "# A new template is a rollout, which creates the pods again."
+_PATH: Final = f".metadata.labels.{TRANSLATE_LABEL.replace('.', chr(92) + '.')}"
+"""Of the label in a namespace or in a template, as a JSONPath of kubectl."""
+
+
+def opt_in_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the commands that set labels, or that wait until a repository has."""
+    if wave.namespaces:
+        yield "\n# New pods of these namespaces get claims; pods that run stay as they are."
+    if plan.format == KUSTOMIZE and wave.opted_in:
+        yield commit_line(f"wave-{wave.wave}")
+    for namespace in wave.namespaces:
+        yield _label(plan, namespace, "true")
+    if wave.partial_namespaces:
+        yield "\n# Of these namespaces only pods with the label of their own get claims."
+    for entry in wave.partial_namespaces:
+        yield _label(plan, entry.namespace, TRANSLATE_SELECTED)
+    templates = list(_templates(wave))
+    if templates:
+        yield f"\n{_TEMPLATE}"
+    for target, namespace in templates:
+        if plan.format == KUSTOMIZE:
+            yield command(
+                *("kubectl", "wait", target, namespace, f"--timeout={COMMIT_TIMEOUT}"),
+                f"--for=jsonpath={{.spec.template{_PATH}}}=true",
+            )
+        else:
+            yield _patch(target, namespace, "true")
+
+
+def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield the commands that take labels back, or that stop until a repository has."""
+    step = f"kustomize/wave-{wave.wave}"
+    for namespace in wave.opted_in:
+        was_selective = namespace in wave.formerly_selective
+        if plan.format != KUSTOMIZE:
+            if was_selective:
+                yield _label(plan, namespace, TRANSLATE_SELECTED)
+            else:
+                yield command("kubectl", "label", "namespace", namespace, f"{TRANSLATE_LABEL}-")
+            continue
+        label = f"{TRANSLATE_LABEL}=true" if was_selective else TRANSLATE_LABEL
+        selector = f"--selector=kubernetes.io/metadata.name={namespace},{label}"
+        words = command("kubectl", "get", "namespaces", selector, "--output=name")
+        yield from _stop(words, namespace, step)
+    # Without the label on its template a workload gets pods with device keys, wherever its nodes are.
+    templates = list(_templates(wave))
+    if templates:
+        yield f"\n{_TEMPLATE}"
+    for target, namespace in templates:
+        if plan.format == KUSTOMIZE:
+            output = f"--output=jsonpath={{.spec.template{_PATH}}}"
+            words = command("kubectl", "get", target, namespace, output)
+            yield from _stop(words, target, step)
+        else:
+            yield _patch(target, namespace, None)
+
+
+def commit_line(step: str) -> str:
+    """Return the command that asks a person for the patches of a step."""
+    text = f"commit kustomize/{step} of the plan to your repository, unless that is done; this waits for it"
+    return f"echo {quoted(text)}"
+
+
+def _stop(query: str, name: str, step: str) -> Iterator[str]:
+    """Yield the lines that stop a script while a command prints something."""
+    text = f"{name} has the label still: take {step} out of your repository first"
+    # An assignment stops the script if the cluster does not answer.
+    yield f'labelled="$({query})"'
+    yield f'if [ -n "$labelled" ]; then echo {quoted(text)} >&2; exit 1; fi'
+
+
+def _label(plan: Plan, namespace: str, value: str) -> str:
+    if plan.format == KUSTOMIZE:
+        return command(
+            *("kubectl", "wait", f"namespace/{namespace}", f"--timeout={COMMIT_TIMEOUT}"),
+            f"--for=jsonpath={{{_PATH}}}={value}",
+        )
+    words = ("kubectl", "label", "namespace", namespace)
+    return command(*words, f"{TRANSLATE_LABEL}={value}", "--overwrite")
+
+
+def _patch(target: str, namespace: str, value: str | None) -> str:
+    patch = {"spec": {"template": {"metadata": {"labels": {TRANSLATE_LABEL: value}}}}}
+    words = ("kubectl", "patch", target, namespace, "--type=merge")
+    return command(*words, f"--patch={json.dumps(patch)}")
+
+
+def _templates(wave: Wave) -> Iterator[tuple[str, str]]:
+    """Yield the workloads whose template has the label, each as `kind/name` and the flag of its namespace."""
+    for workload in wave.workloads:
+        if workload.labelled:
+            kind, namespace, name = workload.object.split("/", 2)
+            yield f"{ROLLED_OUT[kind]}/{name}", f"--namespace={namespace}"

@@ -1,0 +1,87 @@
+"""The table of `drawbridge plan`."""
+
+from collections.abc import Iterable, Iterator
+
+from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
+from findings.text import count_text, reference_text
+from migration.plan.model import Held, Plan, Wave
+
+_SHOWN = 3
+
+
+def format_plan(plan: Plan, width: int) -> str:
+    """Return the waves as a table, and below it what has none."""
+    head = (
+        *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "MOVED PODS"),
+        *("FREE FOR KEYS", "FREE FOR CLAIMS"),
+    )
+    table = format_table(head, map(_cells, plan.waves)) if plan.waves else ""
+    waves_of: dict[str, list[str]] = {}
+    for wave in plan.waves:
+        for note in wave.notes:
+            waves_of.setdefault(note, []).append(str(wave.wave))
+    rows = [
+        Row(label="note", text=f"wave {', '.join(waves)}: {note}")
+        for note, waves in waves_of.items()
+    ]
+    rows += _held_rows(plan.held)
+    if not plan.waves:
+        nothing = "there is nothing to move; drawbridge assess --residue tells what is left"
+        text = "no wave fits" if plan.held or not plan.complete else nothing
+        rows.insert(0, Row(label="waves", text=text))
+    if not plan.complete:
+        text = "the search for waves was interrupted: the scripts refuse to run; plan again"
+        rows.append(Row(label="incomplete", text=text))
+    nodes = sum(len(wave.nodes) for wave in plan.waves)
+    rows.append(
+        Row(
+            label="total",
+            text=f"{count_text(nodes, 'node')} in {count_text(len(plan.waves), 'wave')}",
+        )
+    )
+    return "\n\n".join(
+        part for part in (table, format_rows(drop_repeated_labels(rows), width)) if part
+    )
+
+
+def _held_rows(entries: Iterable[Held]) -> Iterator[Row]:
+    """Yield what has no wave; objects with one reason are named together."""
+    names_by_reason: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        name = reference_text(entry.object).removesuffix("/")
+        names_by_reason.setdefault((entry.reason, entry.fix), []).append(name)
+    for (reason, fix), names in names_by_reason.items():
+        yield Row(label="held", text=f"{_join_names(tuple(names))}: {reason}")
+        if fix:
+            yield Row(label="fix", text=fix)
+
+
+def _cells(wave: Wave) -> tuple[object, ...]:
+    return (
+        wave.wave,
+        _join_names(tuple(node.name for node in wave.nodes)),
+        _join_names(namespace_texts(wave)),
+        len(wave.workloads),
+        wave.moved_pods,
+        f"{wave.free_for_keys.before} -> {wave.free_for_keys.after}",
+        f"{wave.free_for_claims.before} -> {wave.free_for_claims.after}",
+    )
+
+
+def namespace_texts(wave: Wave) -> tuple[str, ...]:
+    """Return the namespaces of a wave, with what of them moves where that is a part."""
+    return (
+        *(
+            f"{name} (the rest)" if name in wave.formerly_selective else name
+            for name in wave.namespaces
+        ),
+        *(
+            f"{entry.namespace} ({count_text(len(entry.workloads), 'workload')})"
+            for entry in wave.partial_namespaces
+        ),
+    )
+
+
+def _join_names(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}" or "-"

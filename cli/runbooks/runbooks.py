@@ -1,0 +1,295 @@
+"""The files of a plan: shell scripts that a person reads before they run them, and a page about them.
+
+Every name in a script is quoted, and comments are on one line without control characters, so that no
+name of a cluster becomes a command.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from cli.runbooks.driver_runbook import driver_lines, held_lines
+from cli.runbooks.opt_in_runbook import COMMIT_TIMEOUT, commit_line
+from cli.runbooks.plan_text import namespace_texts
+from cli.runbooks.shell import (
+    CLUSTER_SCRIPT,
+    cluster_script,
+    command,
+    comment,
+    head,
+    quoted,
+)
+from cli.runbooks.wave_runbook import (
+    part_lines,
+    quota_files,
+    rollback_parts,
+    switch_parts,
+    switch_script,
+)
+from findings.text import count_text, printable, reference_text
+from migration.plan.environment import KUSTOMIZE
+from migration.plan.model import Plan, PluginDaemonSet, Wave
+from migration.plan.vendors import NVIDIA, NVIDIA_LABEL
+from migration.plan.work import describe_work
+
+SETTINGS: Final = "settings.yaml"
+PROFILES: Final = "profiles"
+_INPUT_FLAGS: Final = {SETTINGS: "--settings", PROFILES: "--profiles"}
+"""Copied input of a plan to the flag that names it."""
+PHASES: Final = ("preflight", "switch", "verify", "rollback")
+WAVE_TIMEOUT: Final = "30m"
+_FOLDER: Final = '$(dirname -- "$here")'
+"""The plan's folder, in the scripts of a wave."""
+
+
+def scripts(plan: Plan, inputs: Iterable[str] = ()) -> dict[str, str]:
+    """Return path below the plan's folder to text, for every script.
+
+    Args:
+        plan: The plan.
+        inputs: Files below the folder that say how the cluster is translated.
+    """
+    flags = _input_flags(inputs)
+    verify = "drawbridge verify --live" + "".join(
+        f' {flag} "$here/../{name}"' for flag, name in flags
+    )
+    copies = "".join(f" {flag} %q" for flag, _ in flags)
+    residue = _print(
+        f"wave {len(plan.waves)} is done; next: drawbridge assess --live{copies} --residue",
+        *(f"{_FOLDER}/{name}" for _, name in flags),
+    )
+    if not plan.complete:
+        names = ["prepare.sh"]
+        names += [f"wave-{wave.wave}/{phase}.sh" for wave in plan.waves for phase in PHASES]
+        return dict.fromkeys(names, _text(_refusal()))
+    refusal = held_lines(plan)
+    texts = {
+        CLUSTER_SCRIPT: cluster_script(plan.cluster),
+        "prepare.sh": _text(refusal or _prepare(plan)),
+    }
+    for wave in plan.waves:
+        last = len(plan.waves)
+        folder = f"wave-{wave.wave}"
+        texts[f"{folder}/preflight.sh"] = _text(refusal or _preflight(plan, wave, last, verify))
+        texts[switch_script(wave)] = _text(refusal or _switch(plan, wave, last, verify))
+        texts[f"{folder}/verify.sh"] = _text(_verify(wave, last, verify, residue))
+        texts[f"{folder}/rollback.sh"] = _text(_rollback(plan, wave, last))
+    return texts
+
+
+def _refusal() -> Iterator[str]:
+    """Yield the script of a plan that is not complete."""
+    yield "#!/usr/bin/env bash"
+    yield "# The search for waves was interrupted, so nothing of this plan may be run."
+    yield "echo 'this plan is not complete: its making was interrupted; plan again' >&2"
+    yield "exit 1"
+
+
+def _print(text: str, *paths: str) -> str:
+    """Return a command that prints a line; for each %q in it a path, quoted where a shell needs it.
+
+    A command that the line ends with is for the same context.
+    """
+    arguments = "".join(f' "{path}"' for path in paths)
+    return f"\nsay_next '{text}%s\\n'{arguments} \"${{again:-}}\""
+
+
+def _input_flags(inputs: Iterable[str]) -> list[tuple[str, str]]:
+    """Return each flag that a plan's inputs need, with the name of its copy."""
+    names = {path.partition("/")[0] for path in inputs}
+    return [(flag, name) for name, flag in _INPUT_FLAGS.items() if name in names]
+
+
+def readme(plan: Plan) -> str:
+    """Return the page beside the scripts."""
+    lines = ["# Migration plan", "", *_readme_waves(plan)]
+    lines += _readme_work(plan)
+    if plan.held:
+        lines += ["", "Not part of any wave:", ""]
+        lines += [
+            f"- {_cell(reference_text(entry.object))}: {_cell(entry.reason)}. Fix: {_cell(entry.fix)}"
+            for entry in plan.held
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _readme_waves(plan: Plan) -> Iterator[str]:
+    if not plan.complete:
+        yield "The search for waves was interrupted, so the plan is not complete, and its scripts refuse to run."
+        yield "Plan again."
+        return
+    if not plan.waves and plan.held:
+        yield "There is no wave, so there is nothing to run. Solve what is named below, then plan again."
+        return
+    if not plan.waves:
+        yield "There is nothing to move. `drawbridge assess --residue` tells what is left of legacy systems."
+        return
+    yield f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at one moment."
+    yield "CPU and memory are not modelled: see that pods which move find them."
+    yield ""
+    if plan.cluster.uid:
+        server = f", {_cell(plan.cluster.server)}" if plan.cluster.server else ""
+        yield f"It is for the cluster whose namespace kube-system has the uid {_cell(plan.cluster.uid)}{server}."
+        yield "Every script stops at another one; `--context NAME` chooses a context of KUBECONFIG."
+    else:
+        yield "The snapshot does not tell which cluster it is of, so no script can stop at another one."
+        yield "`--context NAME` chooses a context of KUBECONFIG."
+    yield ""
+    yield "Before the first wave run `prepare.sh`, which installs drivers that wait for their node label."
+    yield "Then, wave by wave: `preflight.sh`, `switch.sh`, `verify.sh`; `rollback.sh` takes a wave back."
+    yield "Roll waves back in reverse order."
+    yield "`drawbridge wave next` runs these scripts step by step, and remembers how far it is; `wave back` takes"
+    yield "the last wave back."
+    yield "A script that fails or is interrupted says at which command; run it again to go on."
+    yield "Until then a node that it drained stays cordoned."
+    yield "Before a drain `switch.sh` and `rollback.sh` look for pods that would lose work, and ask;"
+    yield "`--job-timeout DURATION` waits for them first, and `--evict-jobs` evicts them."
+    yield ""
+    yield "Free devices are those of device plugins, for pods with device keys, and those of DRA drivers, for pods"
+    yield "with claims; pods whose resource names a DeviceClass maps use both."
+    yield ""
+    yield "| wave | nodes | namespaces | workloads | pods that move | free for keys | free for claims |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for wave in plan.waves:
+        cells = (
+            str(wave.wave),
+            ", ".join(node.name for node in wave.nodes) or "-",
+            ", ".join(namespace_texts(wave)) or "-",
+            str(len(wave.workloads)),
+            str(wave.moved_pods),
+            f"{wave.free_for_keys.before}, then {wave.free_for_keys.after}",
+            f"{wave.free_for_claims.before}, then {wave.free_for_claims.after}",
+        )
+        yield f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _readme_work(plan: Plan) -> Iterator[str]:
+    """Yield the pods that lose something when they are evicted, wave by wave."""
+    if any(wave.work for wave in plan.waves):
+        yield ""
+        yield "Pods that an eviction takes something from:"
+        yield ""
+    for wave in plan.waves:
+        for work in wave.work:
+            verb = "waited for" if work.waits else "evicted"
+            yield f"- wave {wave.wave}, {verb}: {_cell(reference_text(work.pod))} {_cell(describe_work(work))}"
+
+
+def _prepare(plan: Plan) -> Iterator[str]:
+    yield head("Once, before the first wave: it changes nothing for any pod.", CLUSTER_SCRIPT)
+    yield "# Cluster: the labels that choose nodes for DRA drivers are on no node yet."
+    for driver, label in plan.drivers.items():
+        yield from driver_lines(driver, label, plan)
+    if plan.format == KUSTOMIZE and (plan.plugins or plan.mapped_classes or plan.quotas):
+        yield commit_line("prepare")
+    for plugin in () if plan.format == KUSTOMIZE else plan.plugins:
+        yield from _plugin_lines(plugin)
+    for resource, name in plan.mapped_classes.items():
+        if plan.format == KUSTOMIZE:
+            yield command(
+                *("kubectl", "wait", f"deviceclass/{name}", f"--timeout={COMMIT_TIMEOUT}"),
+                f"--for=jsonpath={{.spec.extendedResourceName}}={resource}",
+            )
+            continue
+        patch = json.dumps({"spec": {"extendedResourceName": resource}})
+        yield comment(
+            f"Pods with {resource} are served by Kubernetes itself, on nodes with the plugin and with the driver."
+        )
+        yield command(
+            *("kubectl", "patch", "deviceclass", name, "--type=merge", f"--patch={patch}")
+        )
+    by_hand = [f"{driver} ({label})" for driver, label in plan.drivers.items() if driver != NVIDIA]
+    if by_hand:
+        names = quoted(f"by hand, as the comments say: install {', '.join(by_hand)}")
+        yield f"\necho {names}"
+    if plan.waves:
+        yield _print("prepared; next: %q", "$here/wave-1/preflight.sh")
+    else:
+        yield _print("prepared; next: see %q", "$here/README.md")
+
+
+def _plugin_lines(plugin: PluginDaemonSet) -> Iterator[str]:
+    required = {"nodeSelectorTerms": list(plugin.node_selector_terms)}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    patch = json.dumps({"spec": {"template": {"spec": {"affinity": affinity}}}}, sort_keys=True)
+    yield ""
+    yield comment(
+        f"The device plugin stays away from nodes with {NVIDIA_LABEL}=true. If a chart owns it, set the same"
+    )
+    yield "# affinity in its values, or the next upgrade takes it back."
+    yield command(
+        *("kubectl", "patch", "daemonset", plugin.name, f"--namespace={plugin.namespace}"),
+        *("--type=merge", f"--patch={patch}"),
+    )
+
+
+def _preflight(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
+    yield head(f"Wave {wave.wave} of {last}, before it: checks, and changes nothing.")
+    for note in wave.notes:
+        yield comment(f"Note: {note}")
+    if wave.wave > 1:
+        yield f'\n{verify} --wave "$here/../wave-{wave.wave - 1}"'
+    for file in quota_files(plan, wave):
+        yield f'kubectl apply --dry-run=server --filename="$here/../quotas/"{quoted(file)}'
+    if wave.nodes:
+        yield command(
+            *("kubectl", "drain", *(node.name for node in wave.nodes), "--dry-run=server"),
+            *("--ignore-daemonsets", "--delete-emptydir-data"),
+        )
+    yield f'{verify} --wave "$here" --before'
+    yield _print(f"wave {wave.wave} may begin: %q", "$here/switch.sh")
+
+
+def _switch(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
+    what = f"{count_text(len(wave.nodes), 'node')} to DRA, then {count_text(len(wave.opted_in), 'namespace')}"
+    yield head(f"Wave {wave.wave} of {last}: {what}.")
+    for note in wave.notes:
+        yield comment(f"Note: {note}")
+    yield from part_lines(switch_parts(plan, wave, verify))
+    yield _print(f"wave {wave.wave} is switched; next: %q", "$here/verify.sh")
+
+
+def _rollback(plan: Plan, wave: Wave, last: int) -> Iterator[str]:
+    yield head(f"Wave {wave.wave} of {last}, taken back. Later waves are taken back first.")
+    yield from part_lines(rollback_parts(plan, wave))
+    yield _print(f"wave {wave.wave} is taken back; to move it again: %q", "$here/preflight.sh")
+
+
+def _verify(wave: Wave, last: int, verify: str, residue: str) -> Iterator[str]:
+    yield head(f"Wave {wave.wave} of {last}, after it: checks, and changes nothing.")
+    yield f'{verify} --wave "$here" --wait={WAVE_TIMEOUT}'
+    yield "drawbridge verify --live"
+    if wave.wave == last:
+        yield residue
+    else:
+        following = f"{_FOLDER}/wave-{wave.wave + 1}/preflight.sh"
+        yield _print(f"wave {wave.wave} is done; next: %q", following)
+
+
+def _cell(text: str) -> str:
+    """Return foreign text for a page, in which it is neither markup nor the end of a cell."""
+    marks = {"|": "\\|", "<": "&lt;", ">": "&gt;", "`": "'", "[": "\\["}
+    return "".join(marks.get(char, char) for char in printable(text))
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(line.rstrip("\n") if "\n" in line else line for line in lines) + "\n"
+
+
+def folder_files(
+    plan: Plan, document: str, quotas: Mapping[str, str], inputs: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return path below the plan's folder to text, for every file but the inputs.
+
+    Args:
+        plan: The plan.
+        document: The text of `plan.yaml`.
+        quotas: File name to text.
+        inputs: As of `scripts`.
+    """
+    return {
+        "plan.yaml": document,
+        "README.md": readme(plan),
+        **scripts(plan, inputs),
+        **{f"quotas/{name}": text for name, text in quotas.items()},
+    }

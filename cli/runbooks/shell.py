@@ -1,0 +1,215 @@
+"""Commands, comments and the first lines of a shell script, and the part that the scripts share. Pure.
+
+Every word is quoted, and a comment is on one line without control characters, so that no name of a
+cluster becomes a command.
+"""
+
+import shlex
+from typing import Final
+
+from findings.text import printable
+from migration.plan.model import ClusterIdentity
+
+CLUSTER_SCRIPT: Final = "cluster.sh"
+_FIRST_LINES: Final = """\
+#!/usr/bin/env bash
+# {title}
+"""
+_HEAD: Final = """\
+# Read it before you run it. It stops at the first command that fails, and may be run again.
+set -euo pipefail
+here="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+"""
+_SHARED: Final = r"""#!/usr/bin/env bash
+# shellcheck disable=SC2034,SC2059
+# What all scripts of the plan share: which cluster they are for, and how they stop.
+# Each takes --context NAME; without it the current context of KUBECONFIG is used.
+# switch.sh and rollback.sh take --job-timeout DURATION, for which they wait for pods that would lose work
+# before they ask, and --evict-jobs, with which they evict them; with --step NAME only that step of theirs
+# is run, which is how `drawbridge wave` calls them.
+expected_uid=@UID@
+expected_server=@SERVER@
+
+set -E  # The trap is for the functions below, too.
+last_command=
+stopped() {
+  printf '%s\n' "stopped at: ${last_command:-$BASH_COMMAND}" \
+    "What comes after it in this script was not done." >&2
+  printf 'Each command may be repeated; to go on, run again: %q%s\n' "$0" "$again" >&2
+  release_guards
+}
+trap 'stopped' ERR
+trap 'stopped; exit 130' INT
+
+context=
+job_timeout=
+evict_jobs=
+only_step=
+again=
+while [ "$#" -gt 0 ]; do
+  option="${1%%=*}"
+  case "$1" in
+    --context=* | --job-timeout=* | --step=*) value="${1#*=}" ;;
+    --context | --job-timeout | --step)
+      value="${2:-}"
+      if [ "$#" -gt 1 ]; then shift; fi
+      ;;
+    --evict-jobs) value=yes ;;
+    *) value= ;;
+  esac
+  if [ -z "$value" ]; then
+    printf 'usage: %q [--context NAME] [--job-timeout DURATION] [--evict-jobs] [--step NAME]\n' "$0" >&2
+    exit 2
+  fi
+  case "$option" in
+    --context) context="$value" ;;
+    --job-timeout) job_timeout="$value" ;;
+    --step) only_step="$value" ;;
+    *) evict_jobs="$value" ;;
+  esac
+  shift
+done
+if [ -n "$context" ]; then printf -v again ' --context=%q' "$context"; fi
+if [ -n "$only_step" ]; then printf -v again '%s --step=%q' "$again" "$only_step"; fi
+# A context that somebody chooses elsewhere meanwhile changes nothing here.
+if [ -z "$context" ]; then context="$(command kubectl config current-context 2>/dev/null || true)"; fi
+
+noted() { printf -v last_command '%q ' "$@" && last_command="${last_command% }"; }
+kubectl() {
+  note_guards "$@"
+  noted kubectl "$@" && command kubectl ${context:+"--context=$context"} "$@" || repeat_restart "$?" "$@" || return
+  if [ "$1" = uncordon ]; then draining=; fi
+}
+# kubectl refuses to restart what was restarted within the same second, as by a run that was killed.
+repeat_restart() {
+  local status="$1"
+  shift
+  if [ "$status" -ne 1 ] || [ "$1 ${2:-}" != 'rollout restart' ]; then return "$status"; fi
+  sleep 1
+  command kubectl ${context:+"--context=$context"} "$@"
+}
+helm() { noted helm "$@" && command helm ${context:+"--kube-context=$context"} "$@"; }
+drawbridge() { noted drawbridge "$@" && command drawbridge "$@" ${context:+"--context=$context"}; }
+
+# What keeps autoscalers from nodes: a line for each node with the annotations that this run has set, as
+# kubectl takes them off; and the node that is empty, or is being drained.
+guarded=
+draining=
+note_guards() {
+  local node="${3:-}" word marks=
+  case "$1 ${2:-}" in
+    drain*) draining="$2" ;;
+    'annotate node')
+      guarded="$(printf '%s' "$guarded" | grep -v "^$node " || true)"$'\n'
+      for word in "$@"; do
+        case "$word" in *=true) marks="$marks ${word%=true}-" ;; esac
+      done
+      if [ -n "$marks" ]; then guarded="$guarded$node$marks"$'\n'; fi
+      ;;
+  esac
+}
+
+# Take off the annotations that this run has set, except from a node without its pods: an autoscaler would
+# remove it.
+release_guards() {
+  local node marks words
+  while read -r node marks; do
+    if [ -z "$node" ]; then continue; fi
+    if [ "$node" = "$draining" ]; then
+      printf '%s keeps %s, since it is drained: switch.sh or rollback.sh takes that off\n' \
+        "$node" "${marks%-}" >&2
+      continue
+    fi
+    read -r -a words <<<"$marks"
+    command kubectl ${context:+"--context=$context"} annotate node "$node" "${words[@]}" </dev/null || true
+  done <<<"$guarded"
+  guarded=
+}
+
+# Whether a step is to be run.
+step() { [ -z "$only_step" ] || [ "$only_step" = "$1" ]; }
+
+# Print what comes after the whole script.
+say_next() { if [ -z "$only_step" ]; then printf "$@"; fi; }
+
+# Uncordon nodes that were not drained, and stop.
+give_up() {
+  local node
+  for node in "$@"; do kubectl uncordon "$node"; done
+  printf 'given up; uncordoned: %s; to go on, run again: %q%s\n' "$*" "$0" "$again" >&2
+  release_guards
+}
+
+# Return when no pod of the cordoned node $1 would lose its work, or when it may be evicted. All
+# arguments are nodes that are uncordoned if that is given up.
+finish_work() {
+  local node="$1" wait="$job_timeout" status answer
+  if [ -n "$evict_jobs" ]; then return; fi
+  waiting_nodes=("$@")
+  trap 'give_up "${waiting_nodes[@]}"; exit 130' INT
+  while true; do
+    status=0
+    drawbridge verify --live "--node=$node" --before ${wait:+"--wait=$wait"} || status="$?"
+    if [ "$status" -ne 1 ]; then break; fi
+    answer=abort
+    if [ -t 0 ]; then
+      printf 'Pods of %s would lose their work. Wait longer, evict them, or abort (w/e/a)? ' "$node" >&2
+      read -r answer || answer=abort
+    fi
+    case "$answer" in
+      w*) wait="${job_timeout:-30m}" ;;
+      e*) status=0 && break ;;
+      *) break ;;
+    esac
+  done
+  if [ "$status" -ne 0 ]; then
+    printf 'pods of %s would lose their work, or cannot be read: --job-timeout DURATION waits for them, ' \
+      "$node" >&2
+    printf -- '--evict-jobs evicts them\n' >&2
+    give_up "$@"
+    if [ "$status" -eq 130 ]; then exit 130; fi
+    exit 1
+  fi
+  trap 'stopped; exit 130' INT
+}
+
+if [ -n "$expected_uid" ]; then
+  uid="$(kubectl get namespace kube-system --output='jsonpath={.metadata.uid}')"
+  if [ "$uid" != "$expected_uid" ]; then
+    printf 'this is another cluster: its kube-system has the uid %s, and the plan is for %s%s\n' \
+      "$uid" "$expected_uid" "${expected_server:+, $expected_server}" >&2
+    exit 1
+  fi
+fi
+"""
+
+
+def head(title: str, path: str = f"../{CLUSTER_SCRIPT}") -> str:
+    """Return the first lines of a script.
+
+    Args:
+        title: What it does, in a sentence.
+        path: From its folder to the part that scripts share; empty for one that runs no command.
+    """
+    text = _FIRST_LINES.format(title=title) + _HEAD
+    return f'{text}# shellcheck source=/dev/null\n. "$here/{path}"\n' if path else text
+
+
+def cluster_script(cluster: ClusterIdentity) -> str:
+    """Return the part that all scripts share, which stops at another cluster."""
+    return _SHARED.replace("@UID@", quoted(cluster.uid)).replace("@SERVER@", quoted(cluster.server))
+
+
+def command(*words: str) -> str:
+    """Return a command of words."""
+    return shlex.join(printable(word) for word in words)
+
+
+def quoted(word: str) -> str:
+    """Return a word as a shell reads it."""
+    return shlex.quote(printable(word))
+
+
+def comment(text: str, blank_lines: int = 0) -> str:
+    """Return a comment of one line, below blank lines."""
+    return "\n" * blank_lines + f"# {printable(text)}"

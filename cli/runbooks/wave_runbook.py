@@ -1,0 +1,232 @@
+"""The steps of `switch.sh` and `rollback.sh`: their commands, and the scripts that are made of them. Pure.
+
+Every step may be repeated, and alone: the scripts take its name with `--step`, and `drawbridge wave`
+records how far it is. A node is left cordoned by one step and uncordoned by another, so that repeating
+the former evicts no pod that has come since.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from cli.runbooks.opt_in_runbook import ROLLED_OUT, opt_in_lines, opt_out_lines
+from cli.runbooks.shell import command, comment, quoted
+from findings.text import count_text, reference_text
+from migration.assessment.node_devices import Source
+from migration.plan.environment import KUSTOMIZE
+from migration.plan.model import Plan, PlannedNode, PlannedWork, Wave
+from migration.plan.work import describe_work
+from migration.wave.steps import Step, StepKind
+
+KOORDINATOR_DEVICES: Final = "devices.scheduling.koordinator.sh"
+DRAIN_TIMEOUT: Final = "30m"
+NODE_TIMEOUT: Final = "10m"
+
+
+class Part(NamedTuple):
+    """A step with its commands, and the comments before it."""
+
+    step: Step
+    commands: Sequence[str]
+    comments: Sequence[str] = ()
+
+
+def part_lines(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield the lines of a script that runs all its steps, or the one that `--step` names."""
+    for part in parts:
+        yield ""
+        yield from part.comments
+        yield f"if step {quoted(part.step.name)}; then"
+        for text in part.commands:
+            yield from (f"  {line}" for line in text.strip("\n").splitlines())
+        yield "fi"
+
+
+def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
+    """Return what switches a wave.
+
+    Args:
+        plan: The plan.
+        wave: One of its waves.
+        verify: The command that asks the cluster, with the flags of the plan's inputs.
+    """
+    path = switch_script(wave)
+    parts = [
+        Part(
+            Step(script=path, kind=StepKind.BEGIN),
+            [*_quota_lines(plan, wave), *(mark for node in wave.nodes for mark in _marks(node))],
+        )
+    ]
+    for number, node in enumerate(wave.nodes):
+        labels = [f"{label}={value}" for label, value in node.labels.items()]
+        waiting = [work for work in wave.work if work.node == node.name and work.waits]
+        cordoned = [later.name for later in wave.nodes[number:]]
+        wait = [
+            "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
+            command("kubectl", "cordon", *cordoned),
+            command("finish_work", *cordoned),
+        ]
+        drain = [*_drain_lines(node, labels), *_published_lines(node, verify)]
+        parts += _node_parts(path, node, wait, drain, waiting)
+    parts.append(
+        Part(Step(script=path, kind=StepKind.NAMESPACES), [*opt_in_lines(plan, wave)]),
+    )
+    restarts = [*_restarts(wave), *recreation_lines(wave)]
+    parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
+    return _with_commands(parts)
+
+
+def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
+    """Return what takes a wave back."""
+    path = f"wave-{wave.wave}/rollback.sh"
+    # A pod that is created again by hand has claims, so it runs on a node that is drained next.
+    namespaces = [*opt_out_lines(plan, wave), *recreation_lines(wave)]
+    comments = (
+        ("# New pods of these namespaces keep their device keys; quotas count both, and stay.",)
+        if wave.opted_in
+        else ()
+    )
+    parts = [Part(Step(script=path, kind=StepKind.NAMESPACES), namespaces, comments)]
+    for node in reversed(wave.nodes):
+        labels = [
+            f"{label}-" if former is None else f"{label}={former}"
+            for label, former in node.former_labels.items()
+        ]
+        wait = [
+            *_marks(node),
+            command("kubectl", "cordon", node.name),
+            command("finish_work", node.name),
+        ]
+        drain = [*_drain_lines(node, labels), *_offered_lines(node)]
+        parts += _node_parts(path, node, wait, drain, ())
+    parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), [*_restarts(wave)]))
+    return _with_commands(parts)
+
+
+def switch_script(wave: Wave) -> str:
+    """Return the path of the script that switches a wave, below the plan's folder."""
+    return f"wave-{wave.wave}/switch.sh"
+
+
+def quota_files(plan: Plan, wave: Wave) -> list[str]:
+    """Return the names of the files below `quotas/` that a wave applies."""
+    return [file for namespace in wave.opted_in for file in plan.quotas.get(namespace, ())]
+
+
+def _with_commands(parts: Iterable[Part]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if part.commands)
+
+
+def _quota_lines(plan: Plan, wave: Wave) -> Iterator[str]:
+    files = quota_files(plan, wave)
+    if files:
+        yield "# Quotas get lines for claims. Each line is a limit of its own, beside the one for pods with keys:"
+    for file in files:
+        yield from (comment(effect) for effect in plan.quota_effects.get(file, ()))
+    if plan.format == KUSTOMIZE and files:
+        yield "# They come with kustomize/prepare from the repository: kubectl diff stops while one is missing."
+    verb = "diff" if plan.format == KUSTOMIZE else "apply"
+    for file in files:
+        yield f'kubectl {verb} --filename="$here/../quotas/"{quoted(file)}'
+
+
+def _node_parts(
+    path: str,
+    node: PlannedNode,
+    wait: Sequence[str],
+    drain: Sequence[str],
+    waiting: Iterable[PlannedWork],
+) -> Iterator[Part]:
+    """Yield the steps for one node.
+
+    Args:
+        path: Of the script.
+        node: That is drained.
+        wait: The commands that cordon it, and wait for its work.
+        drain: The commands that drain and label it, and wait for its devices.
+        waiting: Pods of the node that have to end first, as planned.
+    """
+    devices = count_text(sum(node.devices.values()), "device")
+    comments = [comment(f"{node.name}: {node.source}, {devices}")]
+    for work in waiting:
+        comments.append(
+            comment(f"Waits for pod {work.pod.partition('/')[2]} {describe_work(work)}")
+        )
+    yield Part(Step(script=path, kind=StepKind.WAIT, node=node.name), wait, comments)
+    changed = [*drain, *_daemon_set_lines(node)]
+    yield Part(Step(script=path, kind=StepKind.DRAIN, node=node.name), changed)
+    uncordon = [command("kubectl", "uncordon", node.name)]
+    if node.annotations:
+        marks = [f"{key}-" for key in node.annotations]
+        uncordon.append(command("kubectl", "annotate", "node", node.name, *marks))
+    yield Part(Step(script=path, kind=StepKind.UNCORDON, node=node.name), uncordon)
+
+
+def _drain_lines(node: PlannedNode, labels: Sequence[str]) -> Iterator[str]:
+    yield "# --delete-emptydir-data: what pods keep in emptyDir volumes is lost when they leave."
+    yield command(
+        *("kubectl", "drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data"),
+        f"--timeout={DRAIN_TIMEOUT}",
+    )
+    yield command("kubectl", "label", "node", node.name, "--overwrite", *labels)
+
+
+def _daemon_set_lines(node: PlannedNode) -> Iterator[str]:
+    """Yield the commands that delete the pods which a drain leaves with their devices."""
+    if node.daemon_sets:
+        yield "# These pods stayed, with devices that others may get now; their DaemonSet creates them again."
+    for entry in node.daemon_sets:
+        yield command(
+            *("kubectl", "delete", "pods", f"--namespace={entry.namespace}"),
+            *(f"--selector={entry.selector}", f"--field-selector=spec.nodeName={node.name}"),
+        )
+
+
+def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
+    """Yield the commands that wait for the devices of a DRA driver."""
+    expected = sum(node.devices.values())
+    flags = (f"--node={node.name}", f"--expect-devices={expected}", f"--wait={NODE_TIMEOUT}")
+    yield f"{verify} {command(*flags)}"
+    if node.source == Source.KOORDINATOR:
+        yield "# koordlet has left the node with its label; what it registered would stay, and be allocated."
+        yield command("kubectl", "delete", KOORDINATOR_DEVICES, node.name, "--ignore-not-found")
+
+
+def _offered_lines(node: PlannedNode) -> Iterator[str]:
+    """Yield the commands that wait for the devices of a device plugin."""
+    for resource, amount in node.resources.items():
+        escaped = resource.replace(".", r"\.")
+        yield command(
+            *("kubectl", "wait", f"node/{node.name}", f"--timeout={NODE_TIMEOUT}"),
+            f"--for=jsonpath={{.status.allocatable.{escaped}}}={amount}",
+        )
+
+
+def _marks(node: PlannedNode) -> Iterator[str]:
+    if node.annotations:
+        yield "# No autoscaler removes the node while it is empty."
+        marks = [f"{key}=true" for key in node.annotations]
+        yield command("kubectl", "annotate", "node", node.name, "--overwrite", *marks)
+
+
+def _restarts(wave: Wave) -> Iterator[str]:
+    """Yield the commands that create pods again whose template does not change."""
+    targets: dict[str, list[str]] = {}
+    for workload in wave.workloads:
+        kind, namespace, name = workload.object.split("/", 2)
+        if workload.is_translated and not workload.labelled and kind in ROLLED_OUT:
+            targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
+    if targets:
+        yield "# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
+    for namespace, names in targets.items():
+        words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
+        yield " \\\n  ".join((command(*words), *map(quoted, names)))
+
+
+def recreation_lines(wave: Wave) -> Iterator[str]:
+    """Yield commands that name the pods that no command creates again."""
+    for workload in wave.workloads:
+        if workload.is_translated and workload.object.startswith("Pod/"):
+            text = (
+                f"by hand: delete {reference_text(workload.object)}, and apply its manifest again"
+            )
+            yield f"echo {quoted(text)}"

@@ -1,0 +1,224 @@
+"""`drawbridge assess`: what of a cluster would become claims, and what blocks it."""
+
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from answers.model.findings import DEFAULT_NAMESPACE
+from cli.output.formats import Output, Report, format_document, text_or_document
+from cli.output.help import Command
+from cli.output.progress import LongRun
+from cli.reading.cluster_documents import ClusterDocuments, with_documents
+from cli.verbs.assess.page import format_assess_page
+from cli.verbs.assess.text import format_assessment, format_csv, format_residue
+from migration.assessment.assess import (
+    AssessedCluster,
+    Assessment,
+    DetailedAssessment,
+    assess_in_detail,
+)
+from migration.assessment.assess import assess as assess_cluster
+from migration.assessment.assess import assess_cluster as assess_nodes_and_workloads
+from migration.assessment.blockers import Blocker
+from migration.assessment.residue import find_residue
+
+CSV: Final = "csv"
+HTML: Final = "html"
+CONVERTED: Final = "converted"
+AS_THEY_ARE: Final = "as-they-are"
+
+_Answer = TypeVar("_Answer", AssessedCluster, Assessment, DetailedAssessment)
+
+
+class WorkloadDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload; `object` is `Kind/namespace/name`."""
+
+    object: str
+    pods: int
+    outcome: str
+    codes: tuple[str, ...]
+    fix: str
+
+
+class NodeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A node with devices; `assumed` is false where ResourceSlices publish all of them."""
+
+    name: str
+    source: str
+    devices: int
+    assumed: bool
+
+
+class UnplacedDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload, and how many of its pods found no devices."""
+
+    object: str
+    pods: int
+
+
+class CapacityDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The pods that were placed at once."""
+
+    pods: int
+    placed: int
+    unplaced: tuple[UnplacedDocument, ...]
+    not_counted: tuple[str, ...]
+
+
+class AssessmentDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The document of `drawbridge assess -o json`."""
+
+    kubernetes_version: str
+    unreadable: tuple[str, ...]
+    workloads: tuple[WorkloadDocument, ...]
+    totals: Mapping[str, int]
+    nodes: tuple[NodeDocument, ...]
+    capacity: CapacityDocument
+    blockers: tuple[Blocker, ...]
+    readers: Mapping[str, tuple[str, ...]]
+    quotas_to_convert: tuple[str, ...] = ()
+    residue: tuple[Blocker, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+EXAMPLES: Final = """\
+drawbridge assess --live
+drawbridge snapshot -o cluster.json.gz
+drawbridge assess --snapshot cluster.json.gz -o csv > workloads.csv
+drawbridge assess --snapshot cluster.json.gz -o html > assessment.html
+"""
+
+
+@click.command("assess", cls=Command, epilog=EXAMPLES)
+@with_documents(lambda: LongRun("read", is_divisible=False))
+@click.option(
+    "--residue",
+    "reports_residue",
+    is_flag=True,
+    help="At the end of a migration, report what is left of legacy systems instead.",
+)
+@click.option(
+    "--quotas",
+    type=click.Choice([CONVERTED, AS_THEY_ARE]),
+    default=CONVERTED,
+    show_default=True,
+    help="Judge pods by the quotas as `drawbridge quota convert` prints them, or as they are.",
+)
+@text_or_document(csv="one line per workload", html="a page for a browser, in one file")
+def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, quotas: str) -> None:
+    """Report what of a cluster would become claims, what would be lost, and what blocks it.
+
+    Workloads are those of top-level owners; their pods count with them. Nodes without
+    ResourceSlices get an assumed inventory, from what their device plugin, HAMi or Koordinator
+    says of them. Quotas that can be converted block nothing. Read-only.
+
+    Exit status: 0 when nothing blocks a migration, 1 when something does (with --residue, when
+    something is left), 2 when the call is wrong.
+    """
+    residue = _find_residue(documents) if reports_residue else None
+    if output == HTML:
+        details = _assess(
+            assess_in_detail,
+            documents,
+            unreadable=documents.unreadable,
+            converts_quotas=quotas == CONVERTED,
+        )
+        assessment = details.assessment
+        page = format_assess_page(
+            details,
+            documents.profiles,
+            residue,
+            context=documents.context,
+            taken_at=documents.taken_at,
+        )
+        click.echo(page, nl=False)
+        sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
+    assessment = _assess(
+        assess_cluster,
+        documents,
+        unreadable=documents.unreadable,
+        converts_quotas=quotas == CONVERTED,
+    )
+    if output == Output.TEXT and residue is not None:
+        click.echo(format_residue(residue, shutil.get_terminal_size().columns))
+    elif output == Output.TEXT:
+        click.echo(format_assessment(assessment, shutil.get_terminal_size().columns))
+    elif output == CSV:
+        click.echo(format_csv(assessment.workloads), nl=False)
+    else:
+        document = msgspec.json.encode(build_document(assessment, residue))
+        click.echo(format_document(output, document, Report.ASSESS))
+    sys.exit(1 if (assessment.blockers if residue is None else residue) else 0)
+
+
+def _assess(
+    assessor: Callable[..., _Answer], documents: ClusterDocuments, **arguments: Any
+) -> _Answer:
+    """Return what a function of `migration.assessment.assess` returns about a cluster."""
+    return assessor(
+        documents.objects,
+        documents.profiles,
+        documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        version=documents.version,
+        gates=documents.gates,
+        **arguments,
+    )
+
+
+def _find_residue(documents: ClusterDocuments) -> list[Blocker]:
+    cluster = _assess(assess_nodes_and_workloads, documents, converts_quotas=False)
+    return find_residue(cluster, documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
+
+
+def build_document(
+    assessment: Assessment, residue: Sequence[Blocker] | None = None
+) -> AssessmentDocument:
+    """Return the assessment as `-o json` and `-o yaml` print it.
+
+    Args:
+        assessment: The assessment.
+        residue: What is left of legacy systems; None where it was not asked for.
+    """
+    capacity = assessment.capacity
+    return AssessmentDocument(
+        kubernetes_version=assessment.version,
+        unreadable=assessment.unreadable,
+        workloads=tuple(
+            WorkloadDocument(
+                object=workload.key.reference,
+                pods=workload.pods,
+                outcome=workload.outcome.value,
+                codes=workload.codes,
+                fix=workload.fix,
+            )
+            for workload in assessment.workloads
+        ),
+        totals=assessment.totals(),
+        nodes=tuple(
+            NodeDocument(
+                name=node.node,
+                source=node.source.value,
+                devices=node.published or len(node.legacy),
+                assumed=not node.published,
+            )
+            for node in assessment.nodes
+            if node.source is not None
+        ),
+        capacity=CapacityDocument(
+            pods=capacity.pods,
+            placed=capacity.placed,
+            unplaced=tuple(
+                UnplacedDocument(object=reference, pods=pods)
+                for reference, pods in capacity.unplaced.items()
+            ),
+            not_counted=capacity.not_counted,
+        ),
+        blockers=assessment.blockers,
+        readers=assessment.readers,
+        quotas_to_convert=assessment.quotas_to_convert,
+        residue=msgspec.UNSET if residue is None else tuple(residue),
+    )

@@ -1,0 +1,201 @@
+"""The text and the table of `drawbridge assess`."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from cli.output.layout import Row, drop_repeated_labels, format_rows, format_table
+from findings.text import count_text, printable, reference_text
+from migration.assessment.assess import Assessment
+from migration.assessment.blockers import Blocker
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from translation.cluster.component_statements import NATIVE_COSTS as NATIVE_STATEMENTS
+
+SHOWN: Final = 5
+"""Objects of a blocker or a loss that the text names."""
+
+_MEANINGS: Final = {
+    Outcome.NATIVE: "whole devices; Kubernetes serves them once a DeviceClass maps their names",
+    Outcome.TRANSLATED: "become claims, exactly as requested",
+    Outcome.LOSSY: "become claims, with a loss",
+    Outcome.REFUSED: "would be rejected",
+    Outcome.UNKNOWN: "are left alone, or cannot be read",
+}
+
+
+NATIVE_COSTS: Final = (
+    "; ".join(statement.sentence for statement in NATIVE_STATEMENTS)
+    + "; translation.native: translate gives them claims of a translation"
+)
+"""What pods lose that Kubernetes serves by a mapped resource name, beside pods with claims of their own."""
+QUOTAS_STEP: Final = (
+    "`drawbridge quota convert` prints them, the runbooks of `drawbridge plan` apply them, and the "
+    "outcomes are as if they were applied (--quotas as-they-are: as they are)"
+)
+_NEXT: Final = "drawbridge plan -o FOLDER, with the same --snapshot or --live"
+_NEXT_BLOCKED: Final = "remove what blocks, and assess a new snapshot; drawbridge plan -o FOLDER names what is held until then"
+
+
+def format_assessment(assessment: Assessment, width: int) -> str:
+    """Return the assessment as text."""
+    rows = list(drop_repeated_labels(_rows(assessment)))
+    workloads = _workloads(assessment.workloads)
+    return "\n\n".join(part for part in (format_rows(rows, width), workloads) if part)
+
+
+def format_residue(residue: Sequence[Blocker], width: int) -> str:
+    """Format the remains of legacy systems."""
+    rows: list[Row] = []
+    for entry in residue:
+        text = f"{entry.message} [{entry.code}]"
+        if entry.objects:
+            text = f"{text}: {_some_names(entry.objects)}"
+        rows += [Row(label="left", text=text), Row(label="fix", text=entry.fix)]
+    return format_rows(rows or [Row(label="left", text="nothing: legacy systems can go")], width)
+
+
+def format_csv(workloads: Iterable[AssessedWorkload]) -> str:
+    """Return one line per workload, for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("object", "pods", "outcome", "codes", "fix"))
+    for workload in workloads:
+        cells = (workload.key.reference, " ".join(workload.codes), workload.fix)
+        reference, codes, fix = map(_inert, cells)
+        writer.writerow((reference, workload.pods, workload.outcome.value, codes, fix))
+    return text.getvalue()
+
+
+def _inert(cell: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula, and nobody for something else."""
+    cell = printable(cell)
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+def _rows(assessment: Assessment) -> Iterator[Row]:
+    if assessment.version:
+        yield Row(label="cluster", text=f"Kubernetes {assessment.version}")
+    if assessment.unreadable:
+        yield Row(label="not read", text=", ".join(assessment.unreadable))
+    yield from _nodes(assessment)
+    yield from _outcomes(assessment)
+    yield from _losses(assessment.workloads)
+    if quotas := assessment.quotas_to_convert:
+        text = f"{count_text(len(quotas), 'quota')} to convert: {_some_names(quotas)}"
+        yield Row(label="quotas", text=f"{text}; {QUOTAS_STEP}")
+    yield from _readers(assessment)
+    yield from _capacity(assessment)
+    for blocker in assessment.blockers:
+        text = f"{blocker.message} [{blocker.code}]"
+        if blocker.objects:
+            text = f"{text}: {_some_names(blocker.objects)}"
+        yield Row(label="blocker", text=text)
+        if blocker.fix:
+            yield Row(label="fix", text=blocker.fix)
+    if not assessment.blockers:
+        yield Row(label="blockers", text="none")
+    if step := next_step(assessment):
+        yield Row(label="next", text=step)
+
+
+def _outcomes(assessment: Assessment) -> Iterator[Row]:
+    totals = assessment.totals()
+    number = len(assessment.workloads)
+    pods = sum(workload.pods for workload in assessment.workloads)
+    yield Row(
+        label="workloads",
+        text=f"{count_text(number, 'workload')} with devices, {count_text(pods, 'pod')}",
+    )
+    for outcome in Outcome:
+        if totals[outcome.value]:
+            text = f"{totals[outcome.value]} {outcome.value}: {_MEANINGS[outcome]}"
+            yield Row(label="workloads", text=text)
+    if totals[Outcome.NATIVE.value]:
+        yield Row(label="native", text=NATIVE_COSTS)
+
+
+def next_step(assessment: Assessment) -> str:
+    """Return what to do after an assessment; empty where there is nothing to move."""
+    if not assessment.workloads:
+        return ""
+    return _NEXT_BLOCKED if assessment.blockers else _NEXT
+
+
+def _readers(assessment: Assessment) -> Iterator[Row]:
+    """Yield who else counts device keys, those that count the same keys in one row."""
+    names_by_keys: dict[tuple[str, ...], list[str]] = {}
+    for reader, keys in assessment.readers.items():
+        names_by_keys.setdefault(tuple(keys), []).append(reader)
+    for keys, names in names_by_keys.items():
+        verb = "counts" if len(names) == 1 else "count"
+        text = f"{_some_names(names)} {verb} {', '.join(keys)}: not for pods with claims"
+        yield Row(label="readers", text=text)
+
+
+def _nodes(assessment: Assessment) -> Iterator[Row]:
+    if not assessment.nodes:
+        yield Row(label="nodes", text="no node is known to have devices")
+    by_source = Counter(node.source for node in assessment.nodes if node.source is not None)
+    for source, number in sorted(by_source.items()):
+        own = [node for node in assessment.nodes if node.source is source]
+        legacy = sum(len(node.legacy) for node in own)
+        published_count = sum(node.published for node in own)
+        parts = [
+            *([f"{count_text(legacy, 'device')} of a legacy system, assumed"] if legacy else []),
+            *([f"{count_text(published_count, 'device')} published"] if published_count else []),
+        ]
+        yield Row(
+            label="nodes", text=f"{count_text(number, 'node')}, {source.value}: {', '.join(parts)}"
+        )
+
+
+def _losses(workloads: Sequence[AssessedWorkload]) -> Iterator[Row]:
+    """Yield each code of a loss with the number of workloads, the most frequent first."""
+    fixes: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for workload in workloads:
+        if workload.outcome is Outcome.LOSSY:
+            counts.update(workload.codes)
+            for finding in workload.findings:
+                fixes.setdefault(finding.code.value, finding.fix)
+    for code, number in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
+        fix = f"; {fixes[code]}" if fixes[code] else ""
+        yield Row(label="losses", text=f"{number}x {code}{fix}")
+
+
+def _capacity(assessment: Assessment) -> Iterator[Row]:
+    capacity = assessment.capacity
+    is_assumed = any(node.legacy and not node.published for node in assessment.nodes)
+    on = "the assumed inventory" if is_assumed else "the published devices"
+    text = f"{capacity.placed} of {count_text(capacity.pods, 'pod')} placed on {on}"
+    yield Row(label="capacity", text=text)
+    if capacity.unplaced:
+        yield Row(label="capacity", text=f"no devices for {_some_names(tuple(capacity.unplaced))}")
+    if capacity.not_counted:
+        objects = _some_names(capacity.not_counted)
+        yield Row(label="capacity", text=f"not counted, for lack of known devices: {objects}")
+
+
+def _workloads(workloads: Sequence[AssessedWorkload]) -> str:
+    if not workloads:
+        return ""
+    return format_table(
+        ("WORKLOAD", "PODS", "OUTCOME", "WHY"),
+        (
+            (
+                workload.key.reference,
+                workload.pods,
+                workload.outcome.value,
+                ", ".join(workload.codes) or "-",
+            )
+            for workload in workloads
+        ),
+    )
+
+
+def _some_names(objects: Sequence[str]) -> str:
+    more = f" and {len(objects) - SHOWN} more" if len(objects) > SHOWN else ""
+    # Of what has no namespace, a reference has an empty one.
+    return f"{', '.join(map(reference_text, objects[:SHOWN]))}{more}"

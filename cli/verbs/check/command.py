@@ -1,0 +1,187 @@
+"""`drawbridge check`: what a cluster would reject or warn about, before anything is applied."""
+
+import sys
+from difflib import get_close_matches
+from importlib.metadata import version
+from typing import Final
+
+import click
+import msgspec
+
+from allocator.model.feature_gates import Features
+from answers.manifests.check import CheckReport, build_report, check_objects
+from answers.manifests.state_checks import check_state
+from answers.model.findings import FindingDocument
+from answers.model.inputs import Inputs
+from answers.model.kubernetes_version import Version
+from cli.flags.completion import complete_from
+from cli.flags.feature_gates import feature_gates
+from cli.flags.schedulers import policy_aware_schedulers
+from cli.flags.version_type import VersionType
+from cli.output.formats import Output, Report, format_document, format_json, text_or_document
+from cli.output.help import CLUSTER_STATE, Command
+from cli.output.progress import INTERRUPTED, LongRun
+from cli.reading.options import with_allocation_inputs
+from cli.verbs.check import github, junit, sarif
+from cli.verbs.check import text as check_text
+from findings.finding import Code, Severity
+from findings.text import reference_text
+from kube.names import DISTRIBUTION
+
+SARIF: Final = "sarif"
+JUNIT: Final = "junit"
+GITHUB: Final = "github"
+NAMES: Final = "name"
+
+
+class CheckFinding(FindingDocument, frozen=True, kw_only=True):
+    """A finding with the place of its object; none for an object of the cluster's state."""
+
+    file: str | None
+    line: int | None
+
+
+class CheckAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge check -o json`."""
+
+    findings: tuple[CheckFinding, ...]
+
+
+EXAMPLES: Final = """\
+drawbridge check -f manifests/ --snapshot cluster.json.gz
+# strict, without the findings that are known
+drawbridge check -f manifests/ --fail-on warning --ignore uncappedCores
+# for a code host, and for a CI server
+drawbridge check -f manifests/ -o sarif > drawbridge.sarif
+drawbridge check -f manifests/ -o junit > drawbridge.xml
+"""
+
+
+class _CodeType(click.ParamType[Code]):
+    """The code of a finding."""
+
+    name = "code"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Code:
+        try:
+            return Code(value)
+        except ValueError:
+            near = get_close_matches(value, [code.value for code in Code], n=2)
+            fix = f" Did you mean {' or '.join(near)}?" if near else ""
+            self.fail(f"there is no finding {value!r}.{fix}", param, ctx)
+
+
+_SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
+
+
+@click.command("check", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@with_allocation_inputs
+@feature_gates
+@policy_aware_schedulers
+@click.option(
+    "--kubernetes",
+    type=VersionType(),
+    metavar="VERSION",
+    help="The version of Kubernetes whose API server judges the objects (default: that of the cluster, "
+    "live or in the snapshot, else the newest).",
+)
+@click.option(
+    "--severity",
+    type=_SEVERITIES,
+    default=Severity.INFO.value,
+    show_default=True,
+    help="Print findings of this severity, and of worse ones.",
+)
+@click.option(
+    "--ignore",
+    "ignored_codes",
+    multiple=True,
+    type=_CodeType(),
+    metavar="CODE",
+    shell_complete=complete_from(lambda: (code.value for code in Code)),
+    help="Ignore findings with this code, also for the exit status. Repeatable.",
+)
+@click.option(
+    "--max",
+    "limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With -o text, print at most N findings.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([Severity.ERROR.value, Severity.WARNING.value]),
+    default=Severity.ERROR.value,
+    show_default=True,
+    help="Exit with 1 if there is a finding of this severity, or of a worse one.",
+)
+@text_or_document(
+    sarif="for code hosts, SARIF 2.1.0",
+    junit="for CI servers, a test per object",
+    github="annotations of GitHub Actions",
+    name="the objects with findings",
+)
+def check(
+    inputs: Inputs,
+    features: Features,
+    *,
+    schedulers: tuple[str, ...],
+    kubernetes: Version | None,
+    severity: str,
+    ignored_codes: tuple[Code, ...],
+    limit: int | None,
+    fail_on: str,
+    output: str,
+) -> None:
+    """Report what the cluster would reject or warn about, with reason and fix.
+
+    Pods with device keys are translated first. DeviceClasses, ResourceSlices and policies given
+    with -f are added to the state of the cluster. Its slices count as the largest inventory that
+    there will ever be. Read-only.
+
+    An error means that the object would be rejected, or that its pods would be when they are
+    created. The webhook only warns about a workload whose pods may be accepted by then, for
+    instance because of a ResourceQuota; here that is an error as well, as in translate.
+
+    Equal findings on many objects are printed once, with the number of objects; -o json has all.
+
+    Exit status: 0 when nothing would be rejected, 1 when something would (or as --fail-on says), 2
+    when the call is wrong or a file cannot be read, 130 when ^C ended it before all were checked.
+    """
+    with LongRun("checked", len(inputs.manifests)) as run:
+        results = check_objects(inputs, features, schedulers, run.track, kubernetes=kubernetes)
+    report = build_report(results, check_state(inputs), ignored_codes, Severity(severity))
+    match output:
+        case Output.TEXT:
+            for line in check_text.format_report(report, limit):
+                click.echo(line)
+        case _ if output == SARIF:
+            log = sarif.log(report, version(DISTRIBUTION))
+            click.echo(format_json(log))
+        case _ if output == JUNIT:
+            click.echo(junit.test_suite(report, Severity(fail_on)))
+        case _ if output == GITHUB:
+            for command in github.commands(report):
+                click.echo(command)
+        case _ if output == NAMES:
+            for name in dict.fromkeys(entry.object for entry in report.shown):
+                click.echo(reference_text(name))
+        case _:
+            answer = msgspec.json.encode(_answer(report))
+            click.echo(format_document(output, answer, Report.CHECK))
+    if run.is_interrupted:
+        sys.exit(INTERRUPTED)
+    sys.exit(1 if report.has(Severity(fail_on)) else 0)
+
+
+def _answer(report: CheckReport) -> CheckAnswer:
+    return CheckAnswer(
+        findings=tuple(
+            CheckFinding(
+                **msgspec.structs.asdict(entry.described.document()),
+                file=entry.file,
+                line=entry.line if entry.file is not None else None,
+            )
+            for entry in report.shown
+        )
+    )

@@ -1,0 +1,266 @@
+"""The page of `drawbridge plan` for the meeting that decides: waves, devices, evictions and risks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from allocator.pods.node_eligibility import NOT_MODELLED
+from cli.html.elements import Child, Markup, element, join
+from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
+from cli.runbooks.plan_text import namespace_texts
+from findings.text import count_text, reference_text
+from migration.plan.device_map import NodeState, NodeUse, WaveDetails
+from migration.plan.model import Held, Plan, Wave
+
+_BOX: Final = 10
+"""Width and height of a device, and of a wave."""
+_GAP: Final = 2
+_COLOURS: Final = {NodeState.PLUGIN: "o1", NodeState.DRA: "o0"}
+_BADGES: Final = {NodeState.PLUGIN: "", NodeState.DRA: "good", NodeState.DRAINED: "fair"}
+
+
+def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
+    """Return the page.
+
+    Args:
+        plan: The plan.
+        details: Of each of its waves.
+    """
+    version = f"Kubernetes {plan.kubernetes_version}" if plan.kubernetes_version else ""
+    waves = list(zip(plan.waves, details, strict=True))
+    return build_page(
+        "Plan of a migration",
+        version,
+        None if plan.complete else element("p", badge("not complete", "bad"), _INCOMPLETE),
+        tiles(_tiles(plan, details)),
+        section("Timeline", _timeline(plan, details)),
+        section("Risks", _risks(plan)),
+        section("Without a wave", _without_wave(plan.held)) if plan.held else None,
+        section("Devices", *_overview(details), note=_LEGEND) if details else None,
+        *(_wave(wave, entry) for wave, entry in waves),
+        section("Not modelled", element("p", f"{', '.join(NOT_MODELLED)}.")),
+    )
+
+
+_INCOMPLETE: Final = " The search for waves was interrupted: nothing of this plan may be run."
+_LEGEND: Final = (
+    "A box is a device, filled if a pod uses it or a part of it: one colour for device plugins, one for "
+    "DRA drivers. Drained nodes take no pods."
+)
+
+
+def _tiles(plan: Plan, details: Sequence[WaveDetails]) -> Iterator[tuple[str, Child]]:
+    yield "waves", len(plan.waves)
+    yield "nodes to switch", sum(len(wave.nodes) for wave in plan.waves)
+    yield "namespaces", len({name for wave in plan.waves for name in wave.opted_in})
+    yield "workloads", sum(len(wave.workloads) for wave in plan.waves)
+    yield "pods evicted", sum(wave.moved_pods for wave in plan.waves)
+    yield "without a wave", len(plan.held)
+    if details:
+        first = details[0].before.values()
+        yield (
+            "devices in use today",
+            f"{sum(use.in_use for use in first)} of {sum(use.devices for use in first)}",
+        )
+
+
+# --- the timeline ---------------------------------------------------------------------------------
+
+
+def _timeline(plan: Plan, details: Sequence[WaveDetails]) -> Markup:
+    if not plan.waves:
+        return element("p", "There is no wave.")
+    total = sum(len(wave.nodes) for wave in plan.waves)
+    rows, done = [], 0
+    for wave, entry in zip(plan.waves, details, strict=True):
+        before, done = done, done + len(wave.nodes)
+        rows.append(
+            row(
+                element("a", f"Wave {wave.wave}", href=f"#{_anchor(wave)}"),
+                lines([_bar(before, done, total), f"{done} of {total} nodes switched"]),
+                names([node.name for node in wave.nodes]) if wave.nodes else "-",
+                names(namespace_texts(wave)) if wave.opted_in else "-",
+                len(wave.workloads),
+                sum(entry.evicted.values()),
+                f"{wave.free_for_keys.before} to {wave.free_for_keys.after}",
+                f"{wave.free_for_claims.before} to {wave.free_for_claims.after}",
+            )
+        )
+    head = (
+        *("Wave", "Progress", "Nodes", "Namespaces", "Workloads", "Pods evicted"),
+        *("Free for keys", "Free for claims"),
+    )
+    return table("The waves in their order", head, rows)
+
+
+def _bar(before: int, after: int, total: int) -> Markup:
+    """Return the nodes of earlier waves and of this one as parts of a line."""
+    width = 120
+
+    def part(first: int, last: int, colour: str) -> Markup:
+        x, end = (width * number / max(total, 1) for number in (first, last))
+        return element(
+            "rect", class_=colour, x=f"{x:.1f}", y=1, width=f"{end - x:.1f}", height=_BOX
+        )
+
+    return element(
+        "svg",
+        element("rect", class_="device", x=0, y=1, width=width, height=_BOX),
+        part(0, before, "o0"),
+        part(before, after, "o2"),
+        viewBox=f"0 0 {width} {_BOX + _GAP}",
+        width=width,
+        height=_BOX + _GAP,
+        aria_hidden="true",
+    )
+
+
+# --- risks ----------------------------------------------------------------------------------------
+
+
+def _risks(plan: Plan) -> Markup:
+    waves_of: dict[str, list[str]] = {}
+    for wave in plan.waves:
+        for note in wave.notes:
+            waves_of.setdefault(note, []).append(str(wave.wave))
+    if not waves_of:
+        return element("p", "No wave has a note. What is not modelled stands at the end.")
+    return table(
+        "What people have to know, by wave",
+        ("Waves", "Risk"),
+        (row(", ".join(waves), note) for note, waves in waves_of.items()),
+    )
+
+
+def _without_wave(entries: Sequence[Held]) -> Markup:
+    objects_of: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        name = reference_text(entry.object).removesuffix("/")
+        objects_of.setdefault((entry.reason, entry.fix), []).append(name)
+    return table(
+        "Nodes and namespaces that stay as they are, and the fix",
+        ("Objects", "Reason", "Fix"),
+        (
+            row(names(object_names), reason, fix or "-")
+            for (reason, fix), object_names in objects_of.items()
+        ),
+    )
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def _overview(details: Sequence[WaveDetails]) -> Iterator[Markup]:
+    """Yield the devices of all nodes before the first wave and after the last one."""
+    for title, uses in (("Before", details[0].before), ("After", details[-1].after)):
+        yield element("h3", title)
+        yield element(
+            "p",
+            ", ".join(
+                f"{state.value}: {text}" for state, text in _sums(uses).items() if text is not None
+            ),
+        )
+        yield element(
+            "p", (_devices(use) for use in uses.values()), aria_hidden="true", class_="map"
+        )
+
+
+def _sums(uses: Mapping[str, NodeUse]) -> dict[NodeState, str | None]:
+    texts: dict[NodeState, str | None] = {}
+    for state in (NodeState.PLUGIN, NodeState.DRA):
+        members = [use for use in uses.values() if use.state is state]
+        in_use, devices = sum(use.in_use for use in members), sum(use.devices for use in members)
+        text = f"{in_use} of {count_text(devices, 'device')} in use on {count_text(len(members), 'node')}"
+        texts[state] = text if members else None
+    return texts
+
+
+def _wave(wave: Wave, details: WaveDetails) -> Markup:
+    switched = {node.name for node in wave.nodes}
+    changed = [
+        name
+        for name, use in details.before.items()
+        if name in switched or not use == details.during[name] == details.after[name]
+    ]
+    more = len(details.before) - len(changed)
+    return element(
+        "section",
+        element("h2", f"Wave {wave.wave}", id=_anchor(wave)),
+        element(
+            "details",
+            element("summary", "Devices before, during and after"),
+            _map(wave.wave, changed, details),
+        ),
+        element("p", f"The devices of {count_text(more, 'other node')} stay as they are.")
+        if more
+        else None,
+        element("h3", "Evicted, and started again elsewhere"),
+        element(
+            "ul",
+            (
+                element("li", f"{reference_text(name)}: {count_text(pods, 'pod')}")
+                for name, pods in details.evicted.items()
+            ),
+        )
+        if details.evicted
+        else element("p", "No pod with devices."),
+        element("h3", "Gets claims, and is restarted"),
+        element(
+            "ul",
+            (
+                element("li", f"{reference_text(entry.object)}: {count_text(entry.pods, 'pod')}")
+                for entry in wave.workloads
+                if entry.is_translated
+            ),
+        )
+        if any(entry.is_translated for entry in wave.workloads)
+        else element("p", "Nothing."),
+    )
+
+
+def _map(number: int, node_names: Sequence[str], details: WaveDetails) -> Markup:
+    return table(
+        f"Devices of the nodes that change with wave {number}",
+        ("Node", "Before", "During", "After"),
+        (
+            row(
+                name,
+                *(_use(uses[name]) for uses in (details.before, details.during, details.after)),
+            )
+            for name in node_names
+        ),
+    )
+
+
+def _use(use: NodeUse) -> Markup:
+    text = f" {use.in_use} of {use.devices} in use" if use.state is not NodeState.DRAINED else ""
+    return join(_devices(use), badge(use.state.value, _BADGES[use.state]), text)
+
+
+def _devices(use: NodeUse) -> Markup:
+    """Return the devices of a node as boxes; the text beside them says the same."""
+    width = use.devices * (_BOX + _GAP)
+    state = " tainted" if use.state is NodeState.DRAINED else ""
+    return element(
+        "svg",
+        (
+            element(
+                "rect",
+                class_=_COLOURS[use.state]
+                if number < use.in_use and not state
+                else f"device{state}",
+                x=1 + number * (_BOX + _GAP),
+                y=1,
+                width=_BOX,
+                height=_BOX,
+            )
+            for number in range(use.devices)
+        ),
+        viewBox=f"0 0 {width} {_BOX + _GAP}",
+        width=width,
+        height=_BOX + _GAP,
+        aria_hidden="true",
+    )
+
+
+def _anchor(wave: Wave) -> str:
+    return f"wave-{wave.wave}"

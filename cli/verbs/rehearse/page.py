@@ -1,0 +1,79 @@
+"""The page of `drawbridge rehearse`: how far the plan came, and what it broke on the way."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cli.html.elements import Child, Markup, element
+from cli.html.page import badge, build_page, lines, row, section, table, tiles
+from migration.rehearsal.model import RehearsalAnswer
+
+_RULES: Final = {
+    "killed": "unfinished work was killed",
+    "size": "a pod has other devices than it asked for",
+    "quota": "a tenant is above its quota",
+    "idle": "a device is idle while a pod waits for it",
+    "left": "something was left behind",
+}
+
+
+def format_rehearsal_page(answer: RehearsalAnswer) -> str:
+    """Return the page."""
+    stopped = [run for run in answer.scripts if run.status]
+    return build_page(
+        "Rehearsal of a migration",
+        "On simulated nodes of a control plane of its own; no other cluster was asked.",
+        element("p", _verdict(answer)),
+        tiles(_tiles(answer)),
+        *(section(f"Stopped at {run.script}", lines(run.output.splitlines())) for run in stopped),
+        section("Broken rules", _findings(answer)) if answer.findings else None,
+        section("Scripts", _scripts(answer)),
+        section(
+            "Not rehearsed", element("ul", (element("li", text) for text in _left_out(answer)))
+        ),
+    )
+
+
+def _verdict(answer: RehearsalAnswer) -> Markup:
+    if answer.is_good:
+        return badge("every wave was done, and no rule was broken", "good")
+    return badge("not as it should be", "bad")
+
+
+def _tiles(answer: RehearsalAnswer) -> Iterator[tuple[str, Child]]:
+    yield "waves done", f"{answer.waves_done} of {answer.waves}"
+    yield "simulated nodes", answer.nodes
+    yield "pods", answer.pods
+    yield "seconds", f"{answer.seconds:.0f}"
+    yield "broken rules", len(answer.findings)
+
+
+def _findings(answer: RehearsalAnswer) -> Markup:
+    rows = (
+        row(
+            entry.object,
+            element("div", badge(_RULES.get(entry.rule, entry.rule), "bad")),
+            entry.message,
+            f"{entry.at:.0f} s",
+        )
+        for entry in answer.findings
+    )
+    return table("Broken rules", ("object", "rule", "what was found", "after"), rows)
+
+
+def _scripts(answer: RehearsalAnswer) -> Markup:
+    rows = (
+        row(
+            run.script,
+            f"{run.seconds:.0f}",
+            badge(f"status {run.status}", "bad") if run.status else badge("done", "good"),
+        )
+        for run in answer.scripts
+    )
+    return table("Scripts", ("script", "seconds", "result"), rows)
+
+
+def _left_out(answer: RehearsalAnswer) -> Iterator[str]:
+    yield "What containers do: nodes are simulated, and a pod runs as soon as it has its node."
+    yield "What drivers, device plugins and schedulers of others do: they are played by their labels."
+    yield "CPU and memory of pods without devices, which are not loaded."
+    yield from answer.not_rehearsed

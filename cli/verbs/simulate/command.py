@@ -1,0 +1,280 @@
+"""`drawbridge simulate`: where pods and claims would be placed, and why they would not."""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import click
+import msgspec
+
+from allocator.cluster.cluster import Cluster
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
+from allocator.simulation import simulate as simulation
+from allocator.simulation.model import SimulationOptions, SimulationResult
+from allocator.strategies import registry
+from allocator.strategies.strategy import Strategy
+from answers.cluster.hints import hints
+from answers.manifests.documents import simulation_answer
+from answers.manifests.removal import RemovedPod, remove_pods
+from answers.manifests.scheduler_views import build_views, routed_pods, scheduler_support
+from answers.manifests.simulate import (
+    SimulationRequest,
+    build_request,
+    contradiction_notes,
+    gate_notes,
+)
+from answers.model.cluster_state import ClusterState
+from answers.model.findings import has_errors
+from answers.model.inputs import Inputs
+from answers.model.translation_snapshot import apply_features
+from cli.flags.feature_gates import feature_gates
+from cli.flags.schedulers import policy_aware_schedulers
+from cli.output import simulate_text
+from cli.output.formats import Output, Report, format_document, text_or_document
+from cli.output.help import CLUSTER_STATE, Command
+from cli.output.progress import INTERRUPTED, LongRun
+from cli.output.standard_error import print_line
+from cli.reading.options import NO_CLUSTER, with_allocation_inputs
+from findings.finding import Severity
+from kube.api.meta import encode
+from kube.errors import FieldError
+
+EXPLAINED: Final = 20
+"""Failures whose reasons the text has, beside the last."""
+
+TRACED: Final = 10
+"""Pods and claims whose placement `-o json` has stage by stage."""
+
+CLOSEST_FITS: Final = 3
+"""Failures whose closest fit is computed by default; each may take a second."""
+
+STRATEGIES_NOTE: Final = "CPU and memory are not modelled, so a cluster that is short of them may rank strategies the other way round."
+
+EXAMPLES: Final = """\
+drawbridge simulate -f pod.yaml --snapshot cluster.json.gz
+drawbridge simulate -f claim.yaml --live --strategy BestFit -o json
+# would it fit if another pod were gone
+drawbridge simulate -f pod.yaml --live --without pod/team/notebook
+"""
+
+
+@click.command("simulate", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@with_allocation_inputs
+@feature_gates
+@policy_aware_schedulers
+@click.option(
+    "--node",
+    metavar="NAME",
+    help="Place all claims together on this node, all or none, as the scheduler's Filter does.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice([strategy.name for strategy in registry.ALL]),
+    help="Order of nodes and devices, whatever pods and DeviceClasses choose.",
+)
+@click.option(
+    "--without",
+    "removed_names",
+    multiple=True,
+    metavar="pod/NAME",
+    help="Leave a pod of the cluster out, with the claims that only it uses, as if it were deleted; "
+    "pod/NAMESPACE/NAME for another namespace than -n. Repeatable.",
+)
+@click.option(
+    "--closest-fits",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=CLOSEST_FITS,
+    show_default=True,
+    help="With -o text, compute the closest fit of the first N failures; each may take a second.",
+)
+@text_or_document("to read, with a map of the devices")
+def simulate(
+    inputs: Inputs,
+    features: Features,
+    *,
+    schedulers: tuple[str, ...],
+    node: str | None,
+    strategy: str | None,
+    removed_names: tuple[str, ...],
+    closest_fits: int,
+    output: str,
+) -> None:
+    """Show where pods and claims would be placed, or why they would not.
+
+    The unbound pods and unallocated claims of -f are placed one after the other, pods first. A
+    workload of -f stands for its pods. Pods with device keys are translated first. A pod is placed as
+    its scheduler would: the bridge, with policies, where it owns the drivers of its claims. The
+    snapshot is state only. Read-only.
+
+    Exit status: 0 when everything is placed, 1 when something is not, 2 when the call is wrong, 130
+    when ^C ended it before everything was tried; what was tried is printed.
+    """
+    inputs = msgspec.structs.replace(inputs, snapshot=apply_features(inputs.snapshot, features))
+    request = build_request(inputs)
+    if not (inputs.knows_cluster or request.state.nodes):
+        raise click.UsageError(NO_CLUSTER)
+    names = [_removed_name(text, inputs.namespace) for text in removed_names]
+    _check_removed(names, request.state)
+    state, removed_pods = remove_pods(request.state, names)
+    request = msgspec.structs.replace(
+        request,
+        state=state,
+        question=msgspec.structs.replace(
+            request.question, known=state.claims, pods=routed_pods(request.question.pods, state)
+        ),
+    )
+    # With --node the answer is that of one call of upstream's allocator.
+    drivers = UNIFORM_CONFIG_DRIVERS if node is None else ()
+    support = scheduler_support(state, features, schedulers)
+    views = build_views(
+        state, request.question, features, support, drivers, is_joint=node is not None
+    )
+    cluster = views.cluster
+    before = cluster.usage
+    total = len(request.question.pods) + len(request.question.claims)
+    with LongRun("tried", total) as run:
+        options = SimulationOptions(
+            strategy=_strategy(strategy),
+            weights=request.state.weights,
+            explained_failures=EXPLAINED if output == Output.TEXT else 0,
+            closest_fits=closest_fits if output == Output.TEXT else 0,
+            traces=0 if output == Output.TEXT else TRACED,
+            progress=run,
+            stops=run.stops,
+        )
+        if node is None:
+            answer = simulation.simulate_in_order(
+                cluster, request.question, options, views.other_views
+            )
+        else:
+            answer = simulation.simulate_together(
+                cluster, request.question, options, _known_node(cluster, node)
+            )
+    answer = _with_rejected(answer, request)
+    state = request.state
+    notes = (
+        *gate_notes(state.slices, features),
+        *views.notes,
+        *contradiction_notes(cluster.usage),
+    )
+    _print_notes(request, answer, (*notes, *_removal_notes(removed_pods)))
+    if strategy is not None:
+        if output == Output.TEXT:
+            click.echo(f"{STRATEGIES_NOTE}\n")  # Above what people compare.
+        else:
+            print_line(f"note: {STRATEGIES_NOTE}")
+    if output != Output.TEXT:
+        click.echo(as_document(answer, output, removed_pods))
+    else:
+        width = shutil.get_terminal_size().columns
+        click.echo(
+            simulate_text.format_answer(
+                answer,
+                cluster,
+                before,
+                width,
+                closest_fits=closest_fits,
+                no_nodes=simulate_text.explain_no_nodes(inputs.unread),
+            )
+        )
+    if run.is_interrupted:
+        sys.exit(INTERRUPTED)
+    sys.exit(0 if answer.all_placed and not has_errors(request.findings) else 1)
+
+
+def as_document(
+    answer: SimulationResult, output: str, removed_pods: Sequence[RemovedPod] = ()
+) -> str:
+    """Return the answer for scripts, with claims as the API server would store them."""
+    document = msgspec.json.decode(encode(simulation_answer(answer)))
+    document["trace"] = msgspec.to_builtins(answer.traces)
+    if removed_pods:
+        document["without"] = msgspec.to_builtins(removed_pods)
+    for claim in document["claims"]:
+        if claim["allocation"] is not None:
+            # An allocation without devices has this member as well.
+            claim["allocation"].setdefault("devices", {})
+    return format_document(output, msgspec.json.encode(document), Report.SIMULATE)
+
+
+def _removed_name(text: str, namespace: str) -> Name:
+    """Return namespace and name of `pod/NAME` or `pod/NAMESPACE/NAME`."""
+    kind, *names = text.split("/")
+    if kind.lower() not in {"pod", "pods", "po"} or not all(names) or len(names) not in {1, 2}:
+        raise click.BadParameter(
+            f"write pod/NAME or pod/NAMESPACE/NAME, not {text!r}", param_hint="'--without'"
+        )
+    return (namespace, names[0]) if len(names) == 1 else (names[0], names[1])
+
+
+def _check_removed(names: Iterable[Name], state: ClusterState) -> None:
+    for namespace, name in names:
+        if (namespace, name) in state.pods:
+            continue
+        others = sorted({place for place, other in state.pods if other == name})
+        where = f"; namespace {', '.join(others)} has one" if others else ""
+        raise click.BadParameter(
+            f"there is no pod {name} in namespace {namespace}{where}", param_hint="'--without'"
+        )
+
+
+def _removal_notes(removed_pods: Iterable[RemovedPod]) -> Iterator[str]:
+    for removed in removed_pods:
+        what = ", ".join(removed.devices) or "no devices"
+        yield f"without {removed.object}, which leaves free: {what}"
+
+
+def _strategy(name: str | None) -> Strategy | None:
+    if name is None:
+        return None
+    strategy = registry.find_strategy(name)
+    assert not isinstance(strategy, FieldError)  # click has checked the name.
+    return strategy
+
+
+def _known_node(cluster: Cluster, node: str) -> str:
+    if node not in cluster.nodes:
+        names = sorted(cluster.nodes)
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        raise click.BadParameter(
+            f"unknown node {node!r}; known are: {', '.join(names[:10]) or 'none'}{more}",
+            param_hint="'--node'",
+        )
+    return node
+
+
+def _with_rejected(answer: SimulationResult, request: SimulationRequest) -> SimulationResult:
+    return msgspec.structs.replace(
+        answer,
+        pods=(*answer.pods, *request.rejections.pods),
+        claims=(*answer.claims, *request.rejections.claims),
+    )
+
+
+def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Iterable[str]) -> None:
+    """Print on standard error what is not part of the answer."""
+    for entry in request.findings:
+        if entry.finding.severity is not Severity.INFO:
+            print_line(entry.line())
+    state = request.state
+    for hint in hints(state.classes, request.question.claims, state.templates.values()):
+        print_line(f"hint: {hint}")
+    for note in (*answer.notes, *request.workload_notes, *more):
+        print_line(f"note: {note}")
+    if not state.nodes:
+        print_line("note: the given state of the cluster has neither nodes nor ResourceSlices")
+    elif not state.has_nodes:
+        print_line(
+            "note: no Node objects are given; the nodes that ResourceSlices name have no labels"
+        )
+    if request.workloads:
+        names = ", ".join(request.workloads[:3])
+        more = f" and {len(request.workloads) - 3} more" if len(request.workloads) > 3 else ""
+        print_line(
+            f"note: no pods of {names}{more} are placed, since their number is not known; "
+            "drawbridge check tells whether those could ever be placed"
+        )

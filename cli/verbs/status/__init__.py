@@ -1,0 +1,1 @@
+"""`drawbridge status`: Drawbridge itself in a cluster."""

@@ -1,0 +1,27 @@
+"""DeviceClasses that give other devices than the resource names mean that they map. Pure."""
+
+from collections.abc import Iterator
+
+from cli.reading.installation import Installation
+from cli.verbs.status.model import State, StatusCheck
+from translation.cluster.snapshot import NativePolicy
+
+
+def check_mappings(installation: Installation) -> Iterator[StatusCheck]:
+    """Yield a check for each class that maps more than a resource name means; nothing without any.
+
+    Pods with the name are translated, so nothing waits; where the settings leave them to the class, they
+    get any of its devices.
+    """
+    served = installation.settings.translation.native is NativePolicy.MAPPED
+    for mapping in installation.wide_mappings:
+        consequence = (
+            "its pods get any of them" if served else "its pods are translated, where pods are"
+        )
+        yield StatusCheck(
+            name="mapping",
+            state=State.FAILED if served else State.OK,
+            message=f"DeviceClass {mapping.device_class} maps {mapping.resource}, and {mapping.reason}: "
+            f"{consequence} (mappingTooWide)",
+            fix="map the name by a DeviceClass of its own that selects only these devices",
+        )

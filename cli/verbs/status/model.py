@@ -1,0 +1,111 @@
+"""The values of a status, as scripts see them."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from cli.reading.installation import TranslatedPods
+
+
+class State(StrEnum):
+    """The state of a part."""
+
+    OK = "ok"
+    WAITING = "waiting"
+    """Not there yet, or being changed; may become right by itself."""
+    FAILED = "failed"
+    """Somebody has to do something."""
+    OFF = "off"
+    """Not installed, and not needed."""
+    UNKNOWN = "unknown"
+    """It may not be read."""
+
+
+class StatusCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of an installation.
+
+    Attributes:
+        fix: What to do; empty where nothing is to be done.
+    """
+
+    name: str
+    state: State
+    message: str
+    fix: str = ""
+
+
+class ComponentStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A Deployment or DaemonSet."""
+
+    component: str
+    object: str
+    ready: int
+    desired: int
+    versions: tuple[str, ...]
+
+
+class DriverStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A DRA driver with published devices."""
+
+    driver: str
+    nodes: int
+    devices: int
+
+
+class VocabularyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The vocabularies whose keys are translated, and the others."""
+
+    on: tuple[str, ...]
+    off: tuple[str, ...]
+
+
+class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The namespaces with a label that says whether their pods are translated.
+
+    Attributes:
+        selective: Those of which pods with a label of their own are translated.
+    """
+
+    opted_in: tuple[str, ...]
+    opted_out: tuple[str, ...]
+    selective: tuple[str, ...] = ()
+
+
+class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The document of `drawbridge status -o json`.
+
+    Attributes:
+        ready: Nothing waits and nothing has failed.
+        mode: By the settings; empty while nothing is installed.
+        client_version: Of this command.
+        feature_gates: Upstream name of a gate to whether it is on; empty where nobody may know.
+        next_step: The one thing to do next; empty where all is done.
+        unreadable: What the user may not read.
+    """
+
+    ready: bool
+    namespace: str
+    mode: str
+    client_version: str
+    kubernetes_version: str
+    checks: tuple[StatusCheck, ...]
+    components: tuple[ComponentStatus, ...]
+    drivers: tuple[DriverStatus, ...]
+    namespaces: NamespaceStatus
+    vocabularies: VocabularyStatus
+    translated_pods: TranslatedPods
+    owned_drivers: tuple[str, ...]
+    feature_gates: Mapping[str, bool]
+    next_step: str
+    unreadable: tuple[str, ...]
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return a few names, and how many more there are.
+
+    >>> join_names(("a", "b")), join_names(("a", "b", "c", "d", "e"))
+    ('a, b', 'a, b, c and 2 more')
+    """
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

@@ -1,0 +1,392 @@
+"""`drawbridge verify`: whether allocations contradict each other, and whether a wave is what was planned."""
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+import msgspec
+
+from allocator.model.feature_gates import Features
+from answers.cluster.audit_log import lines_of, read_claims
+from answers.cluster.verify import (
+    ORPHANED_RESERVATION,
+    ClaimWrite,
+    VerifyAnswer,
+    Violation,
+    confirm_orphans,
+    has_orphans,
+    verify_history,
+    verify_state,
+)
+from answers.model.cluster_state import ClusterState, build_state
+from answers.model.findings import DEFAULT_NAMESPACE
+from answers.model.inputs import ClusterObjects
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
+from answers.model.snapshot_kinds import KINDS
+from cli.flags.cluster_flags import add_flags
+from cli.flags.completion import FILE_NAME
+from cli.flags.durations import DurationType
+from cli.flags.feature_gates import feature_gates
+from cli.output.formats import Output, Report, format_document, text_or_document
+from cli.output.help import Command
+from cli.output.layout import format_table
+from cli.output.progress import LongRun
+from cli.output.standard_error import print_line, print_notes
+from cli.reading.cluster_documents import (
+    PROFILE_FLAGS,
+    ClusterDocuments,
+    DocumentFlags,
+    read_documents,
+)
+from cli.reading.options import ClusterFlags, read_cluster, with_unread_cluster
+from cli.runbooks.plan_folder import find_plan, read_plan
+from findings.text import count_text, printable, reference_text
+from kube.errors import ConfigError, KubeError
+from migration.assessment.assumed import whole_device_keys
+from migration.plan.before import check_before, check_work
+from migration.plan.build import PlanQuestion, misfit_of
+from migration.plan.checks import (
+    Check,
+    State,
+    WaveAnswer,
+    check_node,
+    check_wave,
+    view_cluster,
+)
+from migration.plan.model import Plan, Wave
+from process.durations import Duration
+
+EXAMPLES: Final = """\
+drawbridge verify --live
+drawbridge verify --snapshot cluster.json.gz --audit-log audit.log
+# may the first wave of a plan begin, and is it what was planned
+drawbridge verify --live --wave plan/wave-1 --before
+drawbridge verify --live --wave plan/wave-1 --wait 30m
+"""
+
+SETTLE_S: Final = 10
+"""For how long a reservation may outlive its pod."""
+NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
+"""Resources without which nothing can be said about allocations."""
+
+
+_NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
+NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
+"""What a check of one node is about; a large cluster has much more."""
+WORK_KINDS: Final = ("Node", "Pod", "Job", "PersistentVolumeClaim", "PersistentVolume")
+FIRST_POLL_S: Final = 0.5
+POLL_S: Final = 5.0
+"""The most seconds between two looks at a cluster; each pause is twice as long as the one before."""
+
+
+class _NothingToCompare(click.ClickException):
+    """The user may not list what the answer depends on, so "nothing is wrong" would be a guess."""
+
+    exit_code = 2
+
+
+class Question(NamedTuple):
+    """A check of a cluster.
+
+    Attributes:
+        kinds: That are read for it from a live cluster.
+    """
+
+    kinds: Collection[str]
+    answer: Callable[[ClusterDocuments], WaveAnswer]
+
+
+def _with_profiles(command: Callable[..., None]) -> Callable[..., None]:
+    return add_flags(command, PROFILE_FLAGS)
+
+
+@click.command("verify", cls=Command, epilog=EXAMPLES)
+@with_unread_cluster
+@_with_profiles
+@feature_gates
+@click.option(
+    "--audit-log",
+    type=FILE_NAME,
+    metavar="FILE",
+    help="Check every moment of an audit log of the API server instead of the claims of the cluster; "
+    "- is standard input. Responses of writes of ResourceClaims have to be in it.",
+)
+@click.option(
+    "--wave",
+    type=FILE_NAME,
+    metavar="DIR|N",
+    help="Check that a wave of drawbridge plan is done: its folder, or its number in the plan of this "
+    "folder or of the folder plan.",
+)
+@click.option(
+    "--before",
+    is_flag=True,
+    help="With --wave, check that the wave may begin; with --node, that no pod of it would lose its work.",
+)
+@click.option(
+    "--node", metavar="NAME", help="Check that a node has DRA devices, and no device plugin."
+)
+@click.option(
+    "--expect-devices",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --node, the least number of published devices; 1 by default.",
+)
+@click.option(
+    "--wait",
+    type=DurationType(),
+    metavar="DURATION",
+    help="With --live and --wave or --node, look again until everything is right, for so long.",
+)
+@text_or_document("one line per contradiction or check")
+def verify(
+    cluster_flags: ClusterFlags,
+    features: Features,
+    *,
+    profile_directory: Path | None,
+    settings: str | None,
+    audit_log: str | None,
+    wave: str | None,
+    before: bool,
+    node: str | None,
+    expect_devices: int | None,
+    wait: Duration | None,
+    output: str,
+) -> None:
+    """Check that no device is allocated twice, over its capacity, or to co-tenants that exclude each other.
+
+    Also that no claim is reserved for a pod that does not exist. With --wave or --node, check instead
+    whether a cluster is what a plan expects, before a wave or after it. Read-only.
+
+    Exit status: 0 when all is well, 1 when something is wrong or not there yet, 2 when the call is
+    wrong.
+    """
+    questions = [
+        question
+        for question in (
+            _ask_wave(wave, before=before),
+            _ask_node(node, expect_devices, before=before),
+        )
+        if question
+    ]
+    if len(questions) > 1 or (questions and (audit_log or cluster_flags.files)):
+        raise click.UsageError("--wave, --node, --audit-log and -f are mutually exclusive.")
+    if before and not questions:
+        raise click.UsageError("--before requires --wave or --node.")
+    if expect_devices is not None and (node is None or before):
+        raise click.UsageError("--expect-devices requires --node, and not --before.")
+    if wait is not None and (not questions or cluster_flags.snapshots):
+        raise click.UsageError("--wait requires --wave or --node, and a live cluster.")
+    if not questions:
+        _verify_allocations(cluster_flags, features, audit_log, output)
+    flags = DocumentFlags(
+        snapshots=cluster_flags.snapshots,
+        live=cluster_flags.live,
+        kubeconfig=cluster_flags.kubeconfig,
+        context=cluster_flags.context,
+        profile_directory=profile_directory,
+        settings=settings,
+    )
+    _verify_wave(flags, questions[0], wait or Duration(0), output)
+
+
+def _verify_allocations(
+    flags: ClusterFlags, features: Features, audit_log: str | None, output: str
+) -> None:
+    """Compare allocations, print the answer, and exit."""
+    cluster_objects = read_cluster(flags)
+    print_notes(cluster_objects.notes)
+    needed = NEEDED if audit_log is None else {"resourceslices"}
+    if missing := sorted(needed & cluster_objects.unread):
+        raise _NothingToCompare(f"allocations cannot be verified without {', '.join(missing)}")
+    state = _state(cluster_objects)
+    if audit_log is None:
+        answer = verify_state(state, features)
+        if has_orphans(answer) and cluster_objects.is_live:
+            # Pods and claims were not listed at one moment, and reservations end after their pods.
+            print_line(f"note: reading again after {SETTLE_S} s")
+            time.sleep(SETTLE_S)
+            answer = confirm_orphans(answer, verify_state(_state(read_cluster(flags)), features))
+    else:
+        writes = (
+            ClaimWrite(time=logged_claim.time, user=logged_claim.user, claim=logged_claim.claim)
+            for logged_claim in read_claims(lines_of(audit_log))
+        )
+        answer = verify_history(writes, state, features)
+    if output != Output.TEXT:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
+    else:
+        click.echo("\n".join(map(printable, _lines(answer))))
+    sys.exit(1 if answer.violations else 0)
+
+
+# --- waves ----------------------------------------------------------------------------------------
+
+
+def _verify_wave(flags: DocumentFlags, question: Question, wait: Duration, output: str) -> None:
+    """Check a wave or a node until it is as expected or the time is over, print it, and exit."""
+    answer = _wait_until_right(flags, question, wait)
+    if output != Output.TEXT:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.VERIFY))
+    else:
+        click.echo(_format_checks(answer))
+    sys.exit(0 if answer.is_ok else 1)
+
+
+def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) -> WaveAnswer:
+    """Return the answer when everything is as expected, or when the time is over.
+
+    Raises:
+        KubeError: The cluster does not answer, and the time is over.
+    """
+    end = time.monotonic() + wait
+    pause, last_message = FIRST_POLL_S, ""
+    while True:
+        try:
+            documents = read_documents(
+                flags, lambda: LongRun("read", is_divisible=False), question.kinds
+            )
+        except KubeError as error:
+            # A wave takes long enough for an API server to restart.
+            if time.monotonic() + pause > end:
+                raise
+            message = f"waiting for the cluster: {printable(str(error))}"
+        else:
+            answer = question.answer(documents)
+            if answer.is_ok or time.monotonic() + pause > end:
+                return answer
+            message = _waiting_for(answer.checks)
+        if message != last_message:
+            print_line(f"{message} ({max(0, round(end - time.monotonic()))} s left)")
+            last_message = message
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_S)
+
+
+def _waiting_for(checks: Sequence[Check]) -> str:
+    """Return what is waited for: how many checks, and the first of them."""
+    wrong = [check for check in checks if check.state in _NOT_RIGHT]
+    reference = reference_text(wrong[0].object)
+    first = printable(f"{reference}: {wrong[0].message}")
+    return f"waiting for {len(wrong)} of {count_text(len(checks), 'check')}, first {first}"
+
+
+def _ask_wave(wave: str | None, *, before: bool) -> Question | None:
+    """Return the question about a wave; None without one.
+
+    Raises:
+        ConfigError: There is no such wave, or its plan cannot be read.
+    """
+    if wave is None:
+        return None
+    plan, number = _read_plan(wave)
+    planned = next((entry for entry in plan.waves if entry.wave == number), None)
+    if planned is None:
+        raise ConfigError(f"the plan has {len(plan.waves)} waves, and no wave {number}")
+    return Question(KINDS, partial(_check_planned, plan, planned, before=before))
+
+
+def _check_planned(
+    plan: Plan, wave: Wave, documents: ClusterDocuments, *, before: bool
+) -> WaveAnswer:
+    view = view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
+    if not before:
+        return check_wave(plan, wave, view)
+    question = PlanQuestion(
+        objects=documents.objects,
+        profiles=documents.profiles,
+        options=documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        version=documents.version,
+        gates=documents.gates,
+    )
+    return check_before(plan, wave, view, lambda nodes: misfit_of(question, nodes, plan.keep_free))
+
+
+def _ask_node(node: str | None, expected: int | None, *, before: bool) -> Question | None:
+    """Return the question about a node; None without one."""
+    if node is None:
+        return None
+    if before:
+        return Question(
+            WORK_KINDS,
+            lambda documents: check_work(
+                node, view_cluster(documents.objects, DEFAULT_NAMESPACE, documents.unreadable)
+            ),
+        )
+    return Question(
+        NODE_KINDS,
+        lambda documents: check_node(
+            node,
+            expected or 1,
+            whole_device_keys(documents.profiles.values()),
+            view_cluster(documents.objects, DEFAULT_NAMESPACE),
+        ),
+    )
+
+
+def _read_plan(wave: str) -> tuple[Plan, int]:
+    """Return the plan of a wave, and the wave's number.
+
+    Raises:
+        ConfigError: There is no plan, or it cannot be read, or it is not complete.
+    """
+    is_number = wave.isascii() and wave.isdigit()
+    text = wave if is_number else Path(wave).resolve().name.removeprefix("wave-")
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"{wave} is neither a number nor a folder wave-N of a plan")
+    folder = find_plan(None if is_number else Path(wave).resolve().parent)
+    return read_plan(folder), int(text[:9])
+
+
+def _format_checks(answer: WaveAnswer) -> str:
+    table = format_table(
+        ("STATE", "OBJECT", "WHAT"),
+        (
+            (check.state.value, reference_text(check.object), check.message)
+            for check in answer.checks
+        ),
+    )
+    wrong = sum(check.state in _NOT_RIGHT for check in answer.checks)
+    end = (
+        "all is as expected"
+        if not wrong
+        else f"{wrong} of {len(answer.checks)} are not as expected"
+    )
+    return f"{table}\n\n{end}"
+
+
+# --- allocations ----------------------------------------------------------------------------------
+
+
+def _state(cluster_objects: ClusterObjects) -> ClusterState:
+    objects, faults = decode_objects(
+        cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
+    )
+    for fault in faults:
+        print_line(fault.line())
+    return build_state(objects)
+
+
+def _lines(answer: VerifyAnswer) -> Iterator[str]:
+    yield from map(_line, answer.violations)
+    number = len(answer.violations)
+    wrong = "nothing is wrong" if not number else f"{number} {'is' if number == 1 else 'are'} wrong"
+    yield f"{answer.allocations} allocations compared, {wrong}"
+
+
+def _line(violation: Violation) -> str:
+    time_ = f"{violation.time} " if violation.time else ""
+    if violation.code == ORPHANED_RESERVATION:
+        return f"{time_}{violation.code}: claim {violation.claim} is {violation.message}"
+    others = f"; used by {', '.join(violation.others)}" if violation.others else ""
+    user = f" (written by {violation.user})" if violation.user else ""
+    return (
+        f"{time_}{violation.code}: claim {violation.claim} has {violation.device}: "
+        f"{violation.message}{others}{user}"
+    )

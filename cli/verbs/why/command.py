@@ -1,0 +1,278 @@
+"""`drawbridge why`: where a pod or claim of a cluster is, or why it is pending."""
+
+import shutil
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.feature_gates import Features
+from allocator.model.usage import Usage
+from allocator.pods.claims import Name
+from answers.cluster.conflicts import describe_conflicts
+from answers.cluster.held_back import held_devices
+from answers.cluster.hints import hints, legacy_hints
+from answers.cluster.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
+from answers.manifests.documents import why_answer
+from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
+from answers.manifests.simulate import gate_notes
+from answers.model.cluster_state import ClusterState, build_state
+from answers.model.inputs import ClusterObjects
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
+from cli.flags.completion import complete_from
+from cli.flags.feature_gates import feature_gates
+from cli.flags.schedulers import policy_aware_schedulers
+from cli.output import simulate_text
+from cli.output.device_map import device_map
+from cli.output.formats import Output, format_document, text_or_document
+from cli.output.help import CLUSTER_STATE, Command
+from cli.output.layout import Paragraph, Row, drop_repeated_labels, format_paragraph
+from cli.output.standard_error import print_line
+from cli.reading.options import with_cluster
+from kube.api.core import Pod
+from kube.api.extended_resources import extended_resources
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim
+
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("po", "pod", "pods"), "pod"),
+    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
+}
+"""Names by which kubectl knows the kinds."""
+_CONSUMERS_SHOWN: Final = 5
+_HELD_SHOWN: Final = 10
+
+T = TypeVar("T", Pod, ResourceClaim)
+
+
+class _NotFound(click.ClickException):
+    """The object does not exist."""
+
+    exit_code = 2
+
+
+EXAMPLES: Final = """\
+drawbridge why pod trainer -n team --live
+drawbridge why claim shared-gpu --snapshot cluster.json.gz
+"""
+
+
+def _complete_kind(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the kind of the object; names are those of a cluster."""
+    has_kind = bool(context.params.get(parameter.name or ""))
+    return [] if has_kind else _complete_kinds(context, parameter, incomplete)
+
+
+_complete_kinds: Final = complete_from(lambda: ("pod", "claim"))
+
+
+@click.command("why", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
+@click.argument(
+    "target",
+    nargs=-1,
+    metavar="{pod|claim} NAME",
+    shell_complete=_complete_kind,
+)
+@with_cluster
+@feature_gates
+@policy_aware_schedulers
+@text_or_document("to read, with a map of the devices")
+def why(
+    cluster_objects: ClusterObjects,
+    features: Features,
+    *,
+    schedulers: tuple[str, ...],
+    target: tuple[str, ...],
+    output: str,
+) -> None:
+    """Explain where a pod or claim is, or why it is pending.
+
+    `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on
+    the cluster as it is, by the rules of its scheduler. Read-only.
+
+    Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
+    """
+    kind, name = parse_target(target)
+    objects, faults = decode_objects(
+        cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
+    )
+    for fault in faults:
+        print_line(fault.line())
+    state = build_state(objects)
+    place = (cluster_objects.namespace, name)
+    target_object: Pod | ResourceClaim = (
+        _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
+    )
+    support = scheduler_support(state, features, schedulers)
+    scheduler = scheduler_of(target_object, state)
+    if isinstance(target_object, ResourceClaim):
+        scheduler = scheduler or claim_scheduler(target_object, state)
+    cluster = state.cluster(features, with_policies=support.evaluates_policies(scheduler))
+    before = cluster.usage
+    if isinstance(target_object, Pod):
+        status = pod_status(target_object, state, cluster)
+    else:
+        status = claim_status(target_object, state, cluster)
+    conflicts = describe_conflicts(_claims_of(status, state), state, support)
+    sentences = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
+    status = msgspec.structs.replace(
+        status,
+        conflicts=conflicts,
+        held_back=tuple(sentences),
+        fenced=tuple(sorted(fenced_drivers(scheduler, status.simulation, support))),
+        unreadable=tuple(sorted(cluster_objects.unread)),
+        # The observer's event would say that the cluster has no nodes.
+        event=None if _lacks_nodes(cluster_objects.unread, state) else status.event,
+    )
+    for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
+        print_line(f"hint: {hint}")
+    if status.condition is Condition.PENDING:
+        for note in gate_notes(state.slices, features):
+            print_line(f"note: {note}")
+    if output != Output.TEXT:
+        click.echo(format_document(output, encode(why_answer(status))))
+    else:
+        width = shutil.get_terminal_size().columns
+        click.echo("\n\n".join(_format_status(status, state, cluster, before, width)))
+    sys.exit(0)
+
+
+def parse_target(words: Sequence[str]) -> tuple[str, str]:
+    """Return "pod" or "claim", and the name, as kubectl would understand them.
+
+    >>> parse_target(["po/share"])
+    ('pod', 'share')
+
+    Raises:
+        click.UsageError: The words name no single pod or claim.
+    """
+    if not words:
+        raise click.UsageError(
+            "Which pod or claim? kubectl get pods -A --field-selector=status.phase=Pending lists those that wait"
+        )
+    parts = words[0].split("/", 1) if len(words) == 1 else words
+    if len(parts) != 2 or not all(parts):
+        raise click.UsageError(f"expected pod NAME or claim NAME, found {' '.join(words)!r}")
+    kind = KINDS.get(parts[0].lower())
+    if kind is None:
+        raise click.UsageError(f"only pods and claims can be explained, not {parts[0]!r}")
+    return kind, parts[1]
+
+
+def _claims_of(status: ObjectStatus, state: ClusterState) -> list[ResourceClaim]:
+    """Return the claims of the object that exist already."""
+    names = {(claim.namespace, claim.name) for claim in status.claims}
+    if status.kind == "ResourceClaim":
+        names.add((status.namespace, status.name))
+    return [claim for name, claim in state.claims.items() if name in names]
+
+
+def _lacks_nodes(unread: Collection[str], state: ClusterState) -> bool:
+    """Return whether no node is known, only since nodes may not be listed."""
+    return "nodes" in unread and not state.nodes
+
+
+def _legacy_hints(status: ObjectStatus, state: ClusterState) -> list[str]:
+    """Return hints on a pending pod that requests devices in another way than by claims."""
+    pod = state.pods.get((status.namespace, status.name))
+    if status.kind != "Pod" or status.condition is not Condition.PENDING or pod is None:
+        return []
+    return legacy_hints(pod, extended_resources(state.classes.values()))
+
+
+def _find(kind: str, objects: Mapping[Name, T], place: Name) -> T:
+    if place in objects:
+        return objects[place]
+    namespace, name = place
+    elsewhere = sorted(other for other, own in objects if own == name)
+    near = get_close_matches(name, [own for other, own in objects if other == namespace])
+    fix = ""
+    if elsewhere:
+        fix = f"; namespace {' and '.join(elsewhere)} has one"
+    elif near:
+        fix = f"; there is {' and '.join(near)}"
+    raise _NotFound(f"There is no {kind} {name} in namespace {namespace}{fix}.")
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def _format_status(
+    status: ObjectStatus, state: ClusterState, cluster: Cluster, before: Usage, width: int
+) -> Iterator[str]:
+    lacks_nodes = _lacks_nodes(status.unreadable, state)
+    yield format_paragraph(_paragraph(status, lacks_nodes=lacks_nodes), width)
+    if status.simulation is not None:
+        no_nodes = simulate_text.explain_no_nodes(status.unreadable)
+        yield from simulate_text.format_placements(
+            status.simulation, cluster, before, width, no_nodes=no_nodes
+        )
+        yield "\n".join(simulate_text.not_modelled(width))
+    elif status.node is not None and status.node in cluster.nodes:
+        lines = device_map([cluster.node_devices(status.node)], before, before)
+        yield "\n".join(lines)
+
+
+def _paragraph(status: ObjectStatus, *, lacks_nodes: bool) -> Paragraph:
+    rows = [Row(label="requested", text=text) for text in status.requested]
+    rows.append(Row(label="status", text=_state(status, lacks_nodes=lacks_nodes)))
+    if status.scheduler is not None:
+        rows.append(Row(label="scheduler", text=status.scheduler))
+    for claim in status.claims:
+        name = f"claim {claim.name}: " if status.kind == "Pod" else ""
+        if claim.allocation is not None:
+            devices = simulate_text.devices(claim.allocation) or ("no devices",)
+            rows += [Row(label="allocated", text=f"{name}{words}") for words in devices]
+    rows += [Row(label="conflict", text=sentence) for sentence in status.conflicts]
+    rows += [Row(label="held back", text=text) for text in status.held_back[:_HELD_SHOWN]]
+    rows += [Row(label="missing", text=missing.object) for missing in status.missing]
+    if status.consumers:
+        more = len(status.consumers) - _CONSUMERS_SHOWN
+        text = ", ".join(status.consumers[:_CONSUMERS_SHOWN])
+        rows.append(Row(label="used by", text=f"{text} and {more} more" if more > 0 else text))
+    elif status.kind == "ResourceClaim":
+        rows.append(Row(label="used by", text="no pod"))
+    return Paragraph(
+        title=f"{status.kind} {status.namespace}/{status.name}",
+        place="",
+        rows=tuple(drop_repeated_labels(rows)),
+    )
+
+
+def _state(status: ObjectStatus, *, lacks_nodes: bool) -> str:
+    match status.condition:
+        case Condition.BOUND:
+            return f"bound to node {status.node}"
+        case Condition.FINISHED:
+            return "finished, so it uses no devices"
+        case Condition.ALLOCATED if status.node:
+            return f"allocated on node {status.node}"
+        case Condition.ALLOCATED:
+            return "allocated, usable on several nodes"
+        case Condition.PENDING:
+            return _pending(status, lacks_nodes=lacks_nodes)
+
+
+def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
+    answer = status.simulation
+    if status.fenced:
+        return (
+            f"pending: the bridge owns {', '.join(status.fenced)}, and the scheduler that the pod names may "
+            "not allocate its devices; create the pod again, and the webhook gives it the bridge's"
+        )
+    if answer is not None and answer.all_placed:
+        return (
+            "pending, although a node has the devices: the scheduler has not come to it yet, or"
+            " rejects it for something that is not modelled here"
+        )
+    if lacks_nodes:
+        return "pending: whether a node can take it cannot be told, since nodes cannot be read"
+    return "pending: no node can take it now"

@@ -1,0 +1,1 @@
+"""The move of a cluster to DRA: assessed, planned in waves, gone through. Pure."""

@@ -1,0 +1,1 @@
+"""A whole cluster before its migration: what becomes claims, what is lost, what blocks it."""

@@ -1,0 +1,338 @@
+"""The assessment of a cluster as a whole."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from admission.native_mappings import MappableNames
+from allocator.cluster.cluster import Cluster
+from allocator.explain.trace import PlacementTrace
+from allocator.model.feature_gates import Features
+from answers.cluster.device_classes import select_devices
+from answers.cluster.devices import Device, list_devices, published_devices
+from answers.model.cluster_state import ClusterState, build_state
+from answers.model.findings import reference
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects, of_kind
+from answers.model.translation_snapshot import build_snapshot
+from clusterstate.published_gates import CONSUMABLE_CAPACITY
+from kube.api.core import Node
+from kube.api.resource import DeviceClass
+from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_LABEL
+from migration.assessment.assumed import assume_inventory, find_target, whole_device_keys
+from migration.assessment.blockers import Blocker, find_blockers
+from migration.assessment.capacity import Capacity, place_workloads, release_claims
+from migration.assessment.gates import EXTENDED_RESOURCE, check_shares, has_gate
+from migration.assessment.node_devices import NodeDevices, read_nodes
+from migration.assessment.outcomes import AssessedWorkload, Outcome, assess_workload
+from migration.assessment.quota_conversion import convert_quotas, with_converted_quotas
+from migration.assessment.what_if import trace_first_pods
+from migration.assessment.workloads import group_workloads
+from rules.context.inventory import Inventory
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
+from translation.model.intents import Vocabulary
+from translation.profiles.profile import Profile
+from translation.reading.claim_blind_objects import find_named_keys
+
+_DEVICE: Final = ("scheduling.koordinator.sh/v1alpha1", "Device")
+
+
+class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster with the inventory that it would have.
+
+    Attributes:
+        nodes: Those with devices.
+        state: With assumed slices of nodes that publish none, and the classes that these need.
+        version: Of the API server; empty when it is not known.
+        quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are judged by as if
+            they were converted.
+    """
+
+    workloads: tuple[AssessedWorkload, ...]
+    nodes: tuple[NodeDevices, ...]
+    state: ClusterState
+    version: str = ""
+    quotas_to_convert: tuple[str, ...] = ()
+
+
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a cluster that would become claims.
+
+    Attributes:
+        nodes: Those with devices.
+        readers: Quotas, limit ranges and policies that name device keys: `Kind/namespace/name` to
+            the keys.
+        version: Of the API server; empty when it is not known.
+        unreadable: Resources that could not be read.
+        quotas_to_convert: As of `AssessedCluster`.
+    """
+
+    workloads: tuple[AssessedWorkload, ...]
+    nodes: tuple[NodeDevices, ...]
+    capacity: Capacity
+    blockers: tuple[Blocker, ...]
+    readers: Mapping[str, tuple[str, ...]]
+    version: str
+    unreadable: tuple[str, ...]
+    quotas_to_convert: tuple[str, ...] = ()
+
+    def totals(self) -> dict[str, int]:
+        """Return the number of workloads of each outcome."""
+        counts = Counter(workload.outcome for workload in self.workloads)
+        return {outcome.value: counts[outcome] for outcome in Outcome}
+
+
+class DetailedAssessment(msgspec.Struct, frozen=True, kw_only=True):
+    """An assessment with all devices and placements, for a page.
+
+    Attributes:
+        devices: Published and assumed ones, with the claims of all pods that were placed.
+        traces: `Kind/namespace/name` of a workload to the placement of its first pod before any other
+            is placed; of the first `MAX_TRACED` workloads.
+    """
+
+    assessment: Assessment
+    devices: tuple[Device, ...]
+    traces: Mapping[str, PlacementTrace]
+
+
+def assess(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    *,
+    namespace: str,
+    version: str = "",
+    gates: Mapping[str, bool] = {},
+    unreadable: tuple[str, ...] = (),
+    converts_quotas: bool = True,
+) -> Assessment:
+    """Return the assessment of a cluster, of which `objects` is the state.
+
+    Args:
+        profiles: Driver to profile.
+        namespace: Of objects that name none.
+        gates: As of `has_gate`.
+        converts_quotas: As of `assess_cluster`.
+    """
+    cluster = assess_cluster(
+        objects,
+        profiles,
+        options,
+        namespace=namespace,
+        version=version,
+        gates=gates,
+        converts_quotas=converts_quotas,
+    )
+    return complete_assessment(
+        cluster,
+        _build_allocator(cluster),
+        _readers(objects, vocabularies_in_force(options, profiles), namespace),
+        unreadable=unreadable,
+    )
+
+
+def assess_in_detail(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    *,
+    namespace: str,
+    version: str = "",
+    gates: Mapping[str, bool] = {},
+    unreadable: tuple[str, ...] = (),
+    converts_quotas: bool = True,
+) -> DetailedAssessment:
+    """Return the assessment of a cluster with its devices and placements; arguments as of `assess`."""
+    cluster = assess_cluster(
+        objects,
+        profiles,
+        options,
+        namespace=namespace,
+        version=version,
+        gates=gates,
+        converts_quotas=converts_quotas,
+    )
+    allocator = _build_allocator(cluster)
+    classes = cluster.state.classes
+    traces = trace_first_pods(
+        cluster.workloads, allocator, classes, usable_classes(classes, allocator)
+    )
+    assessment = complete_assessment(
+        cluster,
+        allocator,
+        _readers(objects, vocabularies_in_force(options, profiles), namespace),
+        unreadable=unreadable,
+    )
+    devices = list_devices(published_devices(allocator), allocator.usage, cluster.state.claims)
+    return DetailedAssessment(assessment=assessment, devices=devices, traces=traces)
+
+
+def complete_assessment(
+    cluster: AssessedCluster,
+    allocator: Cluster,
+    readers: Mapping[str, tuple[str, ...]],
+    *,
+    unreadable: tuple[str, ...],
+) -> Assessment:
+    """Return the assessment of workloads and nodes.
+
+    Args:
+        allocator: Of the cluster's state; has the claims of all placed pods afterwards.
+        readers: As in the assessment.
+    """
+    capacity = place_workloads(
+        cluster.workloads,
+        allocator,
+        cluster.state.classes,
+        usable_classes(cluster.state.classes, allocator),
+    )
+    legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
+    blockers = (
+        *find_blockers(
+            cluster.workloads,
+            capacity,
+            [node for node in cluster.state.nodes if node.metadata.name in legacy_nodes],
+            cluster.version,
+            unreadable,
+        ),
+        *check_shares(cluster.workloads, cluster.version),
+    )
+    return Assessment(
+        workloads=cluster.workloads,
+        nodes=cluster.nodes,
+        capacity=capacity,
+        blockers=blockers,
+        readers=readers,
+        version=cluster.version,
+        unreadable=unreadable,
+        quotas_to_convert=cluster.quotas_to_convert,
+    )
+
+
+def _build_allocator(cluster: AssessedCluster) -> Cluster:
+    """Return the devices of a cluster; pods that have moved already give theirs back first."""
+    placed_pods = frozenset(
+        pod
+        for workload in cluster.workloads
+        if workload.result is not None
+        for pod in workload.members
+    )
+    claims = release_claims(cluster.state.claims, placed_pods)
+    return msgspec.structs.replace(cluster.state, claims=claims).cluster(Features())
+
+
+def assess_cluster(
+    objects: Sequence[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    *,
+    namespace: str,
+    version: str = "",
+    gates: Mapping[str, bool] = {},
+    converts_quotas: bool = True,
+) -> AssessedCluster:
+    """Return the workloads and the nodes of a cluster, with an inventory for all of them.
+
+    Args:
+        profiles: Driver to profile.
+        namespace: Of objects that name none.
+        version: As of `AssessedCluster`.
+        gates: As of `has_gate`.
+        converts_quotas: Judge pods as if the lines of `quota convert` were applied.
+    """
+    quotas = convert_quotas(objects, profiles, options, namespace) if converts_quotas else []
+    objects = with_converted_quotas(objects, quotas, namespace)
+    views, _ = decode_objects(objects, STATE_KINDS, namespace)
+    state = build_state(views)
+    nodes = read_nodes(
+        [node for _, node in of_kind(views, Node)],
+        state.slices,
+        _koordinator_devices(objects),
+        whole_device_keys(profiles.values()),
+    )
+    target_of = partial(find_target, profiles=profiles, drivers=options.profiles)
+    assumed_inventory = assume_inventory(nodes, target_of, frozenset(state.classes))
+    whole: list[SourceObject] = [*objects, *assumed_inventory]
+    snapshot, _ = build_snapshot(
+        profiles,
+        (),
+        whole,
+        namespace=namespace,
+        consumable_capacity=has_gate(CONSUMABLE_CAPACITY, objects, version, gates),
+    )
+    # Where nothing can be mapped, no pod stays as it is.
+    mapped_resources = (
+        snapshot.extended_resources
+        if has_gate(EXTENDED_RESOURCE, objects, version, gates)
+        else None
+    )
+    assumed_views, _ = decode_objects(assumed_inventory, STATE_KINDS, namespace)
+    assumed_state = build_state([*views, *assumed_views])
+    mappable_names = MappableNames(
+        assumed_state.classes, snapshot, options, Inventory(assumed_state.slices).devices
+    )
+    # Without mapped names every pod is translated, so that all can be placed by their claims; the
+    # drivers are still to be installed.
+    snapshot = msgspec.structs.replace(
+        snapshot,
+        extended_resources={},
+        classes=None,
+        # Of a namespace that moves in parts the other pods are to follow.
+        namespaces={
+            name: {**labels, TRANSLATE_LABEL: "true"} if snapshot.is_selective(name) else labels
+            for name, labels in snapshot.namespaces.items()
+        },
+    )
+    workloads = tuple(
+        assessed_workload
+        for workload in group_workloads(objects, namespace)
+        for assessed_workload in [
+            assess_workload(
+                workload,
+                snapshot,
+                options,
+                namespace,
+                mapped_resources,
+                mappable_names=mappable_names,
+            )
+        ]
+        if assessed_workload is not None
+    )
+    return AssessedCluster(
+        workloads=workloads,
+        nodes=tuple(nodes),
+        state=assumed_state,
+        version=version,
+        quotas_to_convert=tuple(quota.object for quota in quotas if quota.added),
+    )
+
+
+def usable_classes(classes: Mapping[str, DeviceClass], cluster: Cluster) -> frozenset[str]:
+    """Return the classes that select a device, or cannot be evaluated on every device."""
+    selected_devices = select_devices(classes, published_devices(cluster))
+    return frozenset(name for name, devices in selected_devices.items() if devices)
+
+
+def _koordinator_devices(objects: Iterable[SourceObject]) -> dict[str, Mapping[str, Any]]:
+    """Return node name to Koordinator's Device object, which has the node's name."""
+    return {
+        source.name: source.document
+        for source in objects
+        if (source.api_version, source.kind) == _DEVICE
+    }
+
+
+def _readers(
+    objects: Iterable[SourceObject], vocabularies: Mapping[str, Vocabulary], namespace: str
+) -> dict[str, tuple[str, ...]]:
+    """Return the objects that name device keys, which claims will not have, with the keys."""
+    return {
+        reference(source, namespace): tuple(sorted(keys))
+        for source in objects
+        if (keys := find_named_keys(source.document, vocabularies))
+    }

@@ -1,0 +1,225 @@
+"""An inventory that a cluster would publish after a migration, assumed from its legacy systems.
+
+The devices of a node without ResourceSlices become slices in the layout of the driver that would serve
+them, as its profile names attributes and capacities. Each object carries an annotation that says so.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kube.manifests.source import SourceObject
+from kube.names import GROUP
+from migration.assessment.node_devices import GPU, MIG_PREFIX, LegacyDevice, NodeDevices, Source
+from translation.model.intents import DeviceKind
+from translation.profiles.profile import (
+    AttributeValue,
+    DeviceProfile,
+    NamedDevices,
+    Profile,
+    Sharing,
+)
+from translation.vocabularies.resources import NAME as RESOURCES
+
+ASSUMED: Final = f"{GROUP}/assumed"
+_PER_SLICE: Final = 64
+_API_VERSION: Final = "resource.k8s.io/v1"
+_HAMI: Final = "hami"
+_NVIDIA: Final = "nvidia"
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """The driver and the kind of device that a legacy device becomes."""
+
+    profile: Profile
+    kind: DeviceKind
+    named: NamedDevices | None = None
+
+    @property
+    def device(self) -> DeviceProfile:
+        """The kind of device in the profile."""
+        return self.profile.devices[self.kind]
+
+    @property
+    def class_name(self) -> str:
+        """The DeviceClass that selects the device."""
+        return (self.named.class_name if self.named else None) or self.device.class_name
+
+
+def find_target(
+    device: LegacyDevice,
+    source: Source,
+    profiles: Mapping[str, Profile],
+    drivers: Mapping[str, str],
+) -> Target | None:
+    """Return the target of a legacy device; None where no profile serves it.
+
+    Args:
+        profiles: Driver to profile.
+        drivers: Vocabulary to driver.
+    """
+    if device.key == GPU or device.key.startswith(MIG_PREFIX):
+        vocabulary = _HAMI if source in {Source.HAMI, Source.KOORDINATOR} else _NVIDIA
+        profile = profiles.get(drivers.get(vocabulary, ""))
+        kind = DeviceKind.GPU if device.key == GPU else DeviceKind.MIG
+        return Target(profile=profile, kind=kind) if profile and kind in profile.devices else None
+    preferred_driver = drivers.get(RESOURCES)
+    for profile in sorted(
+        profiles.values(), key=lambda profile: (profile.driver != preferred_driver, profile.driver)
+    ):
+        entry = profile.devices.get(DeviceKind.DEVICE)
+        match = entry.find_resource(device.key) if entry is not None else None
+        if match is not None and not isinstance(match[1].rejected, str):
+            return Target(profile=profile, kind=DeviceKind.DEVICE, named=match[1])
+    return None
+
+
+def whole_device_keys(profiles: Iterable[Profile]) -> tuple[str, ...]:
+    """Return the resource names whose amount is a number of devices; `*` ends a prefix."""
+    of_any_vendor = (
+        name
+        for profile in profiles
+        for name, resource in (
+            (profile.devices[DeviceKind.DEVICE].resources or {}).items()
+            if DeviceKind.DEVICE in profile.devices
+            else ()
+        )
+        if "/" in name and not isinstance(resource.rejected, str)
+    )
+    return (GPU, f"{MIG_PREFIX}*", *of_any_vendor)
+
+
+def assume_inventory(
+    nodes: Iterable[NodeDevices],
+    target_of: Callable[[LegacyDevice, Source], Target | None],
+    known_classes: frozenset[str],
+) -> list[SourceObject]:
+    """Return the slices and the missing DeviceClasses of nodes without slices.
+
+    Args:
+        target_of: As `find_target`.
+        known_classes: Names of the DeviceClasses that exist.
+    """
+    targets: dict[str, Target] = {}
+    slices: list[SourceObject] = []
+    for node in nodes:
+        if node.published or node.source is None:
+            continue
+        by_driver: dict[str, list[Mapping[str, Any]]] = {}
+        for index, device in enumerate(node.legacy):
+            target = target_of(device, node.source)
+            if target is None:
+                continue
+            targets.setdefault(target.class_name, target)
+            by_driver.setdefault(target.profile.driver, []).append(_device(device, target, index))
+        for driver, devices in sorted(by_driver.items()):
+            slices += _slices(node.node, driver, devices)
+    classes = [
+        _device_class(name, target)
+        for name, target in sorted(targets.items())
+        if name not in known_classes
+    ]
+    return [*classes, *slices]
+
+
+def _slices(node: str, driver: str, devices: list[Mapping[str, Any]]) -> Iterator[SourceObject]:
+    pages = range(0, len(devices), _PER_SLICE)
+    for number, first in enumerate(pages):
+        yield _object(
+            "ResourceSlice",
+            f"assumed-{node}-{driver}-{number}",
+            {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": len(pages)},
+                "devices": devices[first : first + _PER_SLICE],
+            },
+        )
+
+
+def _device(device: LegacyDevice, target: Target, index: int) -> Mapping[str, Any]:
+    profile = target.device
+    attributes: dict[str, Any] = {name: {"string": text} for name, text in profile.where.items()}
+    attributes |= _named_attributes(device, target.named)
+    if profile.unique is not None:
+        attributes[profile.unique] = {"string": device.uuid[:64] or f"device-{index}"}
+    if profile.attributes.model is not None and device.model:
+        attributes[profile.attributes.model] = {"string": device.model[:64]}
+    if target.kind is DeviceKind.MIG and profile.attributes.mig_profile is not None:
+        size = device.key.removeprefix(MIG_PREFIX).removesuffix(".shared")
+        attributes[profile.attributes.mig_profile] = {"string": size[:64]}
+    is_shared = profile.sharing is Sharing.ALWAYS
+    return {
+        "name": f"device-{index}",
+        "attributes": attributes,
+        "capacity": _capacity(device, profile, is_shared=is_shared),
+        **({"allowMultipleAllocations": True} if is_shared else {}),
+    }
+
+
+def _named_attributes(
+    device: LegacyDevice, named_devices: NamedDevices | None
+) -> Mapping[str, Any]:
+    """Return the attributes by which a driver of any vendor tells the devices of a name."""
+    if named_devices is None:
+        return {}
+    attributes = {name: _attribute(value) for name, value in named_devices.where.items()}
+    for name, text in (
+        (named_devices.short_name, device.key.partition("/")[2]),
+        (named_devices.full_name, device.key),
+    ):
+        if name is not None:
+            attributes[name] = _attribute(text[:64])
+    return attributes
+
+
+def _attribute(value: AttributeValue) -> Mapping[str, AttributeValue]:
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"
+    return {kind: value}
+
+
+def _capacity(
+    device: LegacyDevice, profile: DeviceProfile, *, is_shared: bool
+) -> Mapping[str, Any]:
+    amounts = {}
+    if profile.memory is not None and device.memory is not None:
+        amounts[profile.memory] = (str(device.memory), "1Mi")
+    if profile.cores is not None and device.cores is not None:
+        amounts[profile.cores.capacity] = (str(device.cores), "1")
+    return {
+        name: {
+            "value": value,
+            **(
+                {
+                    "requestPolicy": {
+                        "default": value,
+                        "validRange": {"min": "0", "max": value, "step": step},
+                    }
+                }
+                if is_shared
+                else {}
+            ),
+        }
+        for name, (value, step) in amounts.items()
+    }
+
+
+def _device_class(name: str, target: Target) -> SourceObject:
+    """Return the class of a driver's chart, as far as the profile tells it."""
+    driver = target.profile.driver
+    conditions = [f"device.driver == '{driver}'"] + [
+        f"device.attributes['{driver}'].{attribute} == '{text}'"
+        for attribute, text in target.device.where.items()
+    ]
+    expression = " && ".join(conditions)
+    return _object("DeviceClass", name, {"selectors": [{"cel": {"expression": expression}}]})
+
+
+def _object(kind: str, name: str, spec: Mapping[str, Any]) -> SourceObject:
+    metadata = {"name": name, "annotations": {ASSUMED: "true"}}
+    return SourceObject(
+        document={"apiVersion": _API_VERSION, "kind": kind, "metadata": metadata, "spec": spec},
+        source="the assumed inventory",
+        line=0,
+    )

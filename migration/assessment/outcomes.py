@@ -1,0 +1,303 @@
+"""The outcome of the translation for each workload."""
+
+import copy
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from admission.native_mappings import MappableNames
+from admission.pods import Decision
+from admission.recorded_pods import restored_document
+from answers.manifests.translate import TranslatedObject, translate_objects
+from answers.model.views import decode_view
+from findings.finding import Code, Finding, Severity
+from kube.api.core import Pod
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+from kube.names import DEFAULT_SCHEDULER_NAME
+from migration.assessment.workloads import OwnerKey, Workload
+from translation.cluster.snapshot import (
+    Mode,
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.model.intents import LegacyPod
+from translation.preflight.checks import is_native
+from translation.reading.arbiter import requests_devices
+from translation.reading.legacy_pod import legacy_pod
+
+_OF_THE_CLUSTER: Final = frozenset(
+    {
+        Code.CLAIM_UNAWARE_COMPONENT,
+        Code.CLASS_CONFIG_MISSING,
+        Code.DEVICE_CLASS_MISSING,
+        Code.FOREIGN_SCHEDULER,
+        Code.MAPPING_TOO_WIDE,
+        Code.SCHEDULER_REPLACED,
+    }
+)
+"""Warnings about the cluster, which lose nothing of a pod."""
+_LEFT_ALONE: Final = frozenset({Code.OPTED_OUT, Code.ALREADY_CONVERTED, Code.NODE_NAME_SET})
+_UNREAD: Final = frozenset({Code.UNTRANSLATED_DEVICE_KEY, Code.POD_TEMPLATE_NOT_READ})
+
+
+class Outcome(StrEnum):
+    """The outcome of a workload."""
+
+    NATIVE = "native"
+    """Kubernetes alone serves it once a DeviceClass maps its resource names."""
+    TRANSLATED = "translated"
+    LOSSY = "lossy"
+    """Translated, and part of what it requests is lost or changed."""
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    """It is left alone, or requests devices in a way that is not read."""
+
+
+class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload that requests devices.
+
+    Attributes:
+        findings: The worst first.
+        keys: The resource names that it requests.
+        unmapped: Of a native one, resource name to the DeviceClass that has to map it.
+        result: What its pods become; None where they are not translated.
+        members: Namespace and name of its live pods.
+    """
+
+    key: OwnerKey
+    pods: int
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    keys: frozenset[str]
+    unmapped: Mapping[str, str] = {}
+    result: TranslatedObject | None = None
+    members: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the findings that decided, each once."""
+        return tuple(dict.fromkeys(finding.code.value for finding in self.findings))
+
+    @property
+    def fix(self) -> str:
+        """Return the first thing to do; empty when nothing is to be done."""
+        mappings = ", and ".join(
+            f"extendedResourceName: {key} to DeviceClass {name}"
+            for key, name in self.unmapped.items()
+        )
+        if mappings:
+            return f"add {mappings}"
+        return next((finding.fix for finding in self.findings if finding.fix), "")
+
+
+def assess_workload(
+    workload: Workload,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+    mapped_resources: Mapping[str, str] | None,
+    *,
+    mappable_names: MappableNames,
+) -> AssessedWorkload | None:
+    """Return the outcome of a workload; None when it requests no devices.
+
+    Args:
+        snapshot: Without resource names that classes map, so that each pod is translated.
+        namespace: Of objects that name none.
+        mapped_resources: Resource name to the DeviceClass that maps it; None where classes cannot.
+        mappable_names: The names that classes serve exactly, or could.
+    """
+    owner = workload.owner
+    has_template = owner is not None and pod_path(owner.api_version, owner.kind) is not None
+    objects = (owner,) if has_template and owner is not None else workload.pods
+    source_object = next((_as_created(source, snapshot) for source in objects), None)
+    if source_object is None:
+        return None
+    pod = _pod_of(source_object)
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    legacy = legacy_pod(pod, vocabularies) if pod is not None else None
+    requests = legacy is not None and requests_devices(legacy, vocabularies)
+    is_whole = (
+        requests
+        and legacy is not None
+        and mapped_resources is not None
+        and _is_native_once_mapped(legacy, snapshot, options)
+        and all(map(mappable_names.has, sorted(legacy.keys())))
+        and not _has_other_scheduler(workload.pods, options)
+    )
+    result = _translate(
+        source_object, _without_quotas(snapshot) if is_whole else snapshot, options, namespace
+    )
+    findings = _sort_findings(result.findings)
+    is_unread = any(finding.code in _UNREAD for finding in findings)
+    if not requests and not is_unread and not _has_errors(findings):
+        return None
+    keys = legacy.keys() if legacy is not None else frozenset()
+    outcome = _outcome(result, is_unread=is_unread)
+    if is_whole and outcome in {Outcome.TRANSLATED, Outcome.LOSSY}:
+        outcome = Outcome.NATIVE
+    if outcome in {Outcome.NATIVE, Outcome.TRANSLATED}:
+        findings = tuple(finding for finding in findings if finding.code is Code.FOREIGN_SCHEDULER)
+    if not has_template and workload.key.kind != "Pod" and outcome is not Outcome.REFUSED:
+        outcome = Outcome.UNKNOWN
+    return AssessedWorkload(
+        key=workload.key,
+        pods=workload.pod_count,
+        outcome=outcome,
+        findings=findings,
+        keys=keys,
+        unmapped=_unmapped_keys(keys, result, mapped_resources)
+        if outcome is Outcome.NATIVE and mapped_resources is not None
+        else {},
+        result=result if outcome not in {Outcome.REFUSED, Outcome.UNKNOWN} else None,
+        members=frozenset(
+            (source.namespace or namespace, source.name) for source in workload.pods if source.name
+        ),
+    )
+
+
+def _is_native_once_mapped(
+    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> bool:
+    """Return whether Kubernetes serves a pod as soon as a class maps its resource names."""
+    mapped_resources = dict.fromkeys(legacy.keys(), "any")
+    all_mapped = msgspec.structs.replace(
+        snapshot, publishes=None, extended_resources=mapped_resources
+    )
+    return is_native(legacy, all_mapped, options)
+
+
+def _has_other_scheduler(pods: Iterable[SourceObject], options: TranslationOptions) -> bool:
+    """Return whether a webhook gave live pods to the scheduler of a legacy system, which they have to leave."""
+    specs = (pod.document.get("spec") for pod in pods)
+    names = (spec.get("schedulerName", "") for spec in specs if isinstance(spec, Mapping))
+    return any(isinstance(name, str) and options.scheduler_for(name) != name for name in names)
+
+
+def _without_quotas(snapshot: TranslationSnapshot) -> TranslationSnapshot:
+    """Return a snapshot for pods that keep their keys, which quotas go on counting."""
+    return msgspec.structs.replace(snapshot, quotas={}, limit_ranges={})
+
+
+def _unmapped_keys(
+    keys: Iterable[str], result: TranslatedObject, mapped_resources: Mapping[str, str]
+) -> dict[str, str]:
+    """Return resource name to the class that serves it, for names that no class maps yet."""
+    classes = sorted({name for claim in result.claims for name in claim.class_names()})
+    missing = sorted(key for key in keys if key not in mapped_resources)
+    return {key: " or ".join(classes) for key in missing} if classes else {}
+
+
+def _translate(
+    source_object: SourceObject,
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    namespace: str,
+) -> TranslatedObject:
+    """Translate an object as if its namespace took part and schedulers of legacy systems were adopted."""
+    options = msgspec.structs.replace(options, mode=Mode.OPT_OUT)
+    (result,) = translate_objects(
+        [source_object], snapshot=snapshot, options=options, namespace=namespace
+    )
+    foreign = [finding for finding in result.findings if finding.code is Code.FOREIGN_SCHEDULER]
+    pod = _pod_of(source_object)
+    if not foreign or pod is None:
+        return result
+    adopting = msgspec.structs.replace(
+        options,
+        adopt_schedulers={
+            **options.adopt_schedulers,
+            pod.spec.scheduler_name: DEFAULT_SCHEDULER_NAME,
+        },
+    )
+    (adopted_object,) = translate_objects(
+        [source_object], snapshot=snapshot, options=adopting, namespace=namespace
+    )
+    return msgspec.structs.replace(adopted_object, findings=(*foreign, *adopted_object.findings))
+
+
+def _as_created(source: SourceObject, snapshot: TranslationSnapshot) -> SourceObject:
+    """Return a live object as its author wrote it: without a node, a status, and claims of a translation."""
+    document = copy.deepcopy(source.document)
+    document.pop("status", None)
+    path = pod_path(source.api_version, source.kind)
+    _, spec = resolve_path(document, (*(path or ()), "spec"))
+    if source.kind == "Pod" and isinstance(spec, dict):
+        spec.pop("nodeName", None)
+    created = msgspec.structs.replace(source, document=document)
+    pod = _pod_of(created) if source.kind == "Pod" else None
+    if pod is None:
+        return created
+    restored = restored_document(document, pod, snapshot)
+    return created if restored is None else msgspec.structs.replace(source, document=dict(restored))
+
+
+def _pod_of(source: SourceObject) -> Pod | None:
+    path = pod_path(source.api_version, source.kind)
+    _, document = resolve_path(source.document, path or ())
+    pod = decode_view(document, Pod) if isinstance(document, Mapping) else None
+    return pod if isinstance(pod, Pod) else None
+
+
+def _outcome(result: TranslatedObject, *, is_unread: bool) -> Outcome:
+    if _has_errors(result.findings) or result.document is None:
+        return Outcome.REFUSED
+    if is_unread or any(finding.code in _LEFT_ALONE for finding in result.findings):
+        return Outcome.UNKNOWN
+    decision = result.answer.decision if result.answer is not None else None
+    if decision not in {Decision.TRANSLATED, Decision.ACCEPTED}:
+        return Outcome.UNKNOWN
+    losses = (
+        finding
+        for finding in result.findings
+        if finding.severity is Severity.WARNING and finding.code not in _OF_THE_CLUSTER
+    )
+    return Outcome.LOSSY if any(losses) else Outcome.TRANSLATED
+
+
+def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with the worst first; remarks only where they decide."""
+    severities: Sequence[Severity] = list(Severity)
+    decisive = (
+        finding
+        for finding in findings
+        if finding.severity is not Severity.INFO or finding.code in {*_UNREAD, *_LEFT_ALONE}
+    )
+    return tuple(sorted(decisive, key=lambda finding: severities.index(finding.severity)))
+
+
+def _has_errors(findings: Iterable[Finding]) -> bool:
+    return any(finding.is_error for finding in findings)
+
+
+def translated_pod(result: TranslatedObject) -> Mapping[str, Any] | None:
+    """Return the pod, or the pod template, of a translated object."""
+    path = pod_path(result.source.api_version, result.source.kind)
+    if path is None or result.document is None:
+        return None
+    _, pod = resolve_path(result.document, path)
+    return pod if isinstance(pod, Mapping) else None
+
+
+def used_devices(workloads: Iterable[AssessedWorkload]) -> dict[str, Counter[str]]:
+    """Return namespace to DeviceClass to the devices that claims of all pods request of it.
+
+    Of alternatives the largest counts.
+    """
+    usage: dict[str, Counter[str]] = {}
+    for workload in workloads:
+        counts = usage.setdefault(workload.key.namespace, Counter())
+        for claim in workload.result.claims if workload.result is not None else ():
+            for request in claim.spec["spec"]["devices"]["requests"]:
+                largest: Counter[str] = Counter()
+                for alternative in request.get("firstAvailable") or [request["exactly"]]:
+                    name = alternative["deviceClassName"]
+                    largest[name] = max(largest[name], alternative.get("count") or 1)
+                for name, count in largest.items():
+                    counts[name] += count * workload.pods
+    return usage

@@ -1,0 +1,300 @@
+"""ResourceQuotas of device keys, extended so that they count the claims of translated pods. Pure.
+
+A quota of a resource name counts pods with that name, and no claims. A quota of a DeviceClass counts
+the devices that claims request of it (KEP-4381), and nothing in Kubernetes counts shares of a device.
+One of the implicit name of a class counts claims from Kubernetes 1.35 on (KEP-5004), and gets the line, too.
+Both kinds of line can stand in one quota, so a quota works before, during and after a migration.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from answers.manifests.translate import translate_objects
+from kube.api.extended_resources import implicit_class
+from kube.manifests.source import SourceObject
+from kube.quantity import ZERO, Quantity
+from quotas.scopes import devices_of_class
+from translation.cluster.snapshot import (
+    Mode,
+    TranslationOptions,
+    TranslationSnapshot,
+    vocabularies_in_force,
+)
+from translation.model.intents import Vocabulary
+from translation.preflight.quota_dimensions import counts_devices
+from translation.profiles.profile import Profile
+from translation.reading.arbiter import find_device_keys
+
+_PREFIXES: Final = ("requests.", "limits.")
+_OWNERS: Final = ("nvidia", "hami", "koordinator")
+"""The vocabularies that `nvidia.com/gpu` may belong to, by the other keys of a pod."""
+_USING_KINDS: Final = {
+    "Pod": "pods",
+    "Deployment": "deployments",
+    "ReplicaSet": "replicasets",
+    "StatefulSet": "statefulsets",
+    "DaemonSet": "daemonsets",
+    "Job": "jobs",
+    "CronJob": "cronjobs",
+    "ReplicationController": "replicationcontrollers",
+}
+"""Kinds that show what a namespace uses, to the resources that list them."""
+
+
+class Split(StrEnum):
+    """The amounts of the lines for claims, where a key may become devices of several classes."""
+
+    WHOLE = "whole"
+    """The whole amount for each class, so that every mix fits; together they are more than the old line."""
+    USED = "used"
+    """What the pods of the namespace use of each class today, and an equal part of what is left; together
+    they are the old line."""
+
+
+class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line, and the lines that are added for it, allow together."""
+
+    line: str
+    allows: str
+
+
+class ConvertedQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A quota that names device keys.
+
+    Attributes:
+        object: `ResourceQuota/namespace/name`.
+        added: Lines to be added to `spec.hard`.
+        not_convertible: Line that stays alone to the reason.
+        document: The quota with the added lines; None where none is added.
+        effects: What each line and the lines that are added for it allow together.
+    """
+
+    object: str
+    added: Mapping[str, str]
+    not_convertible: Mapping[str, str]
+    document: Mapping[str, Any] | None
+    effects: tuple[QuotaEffect, ...] = ()
+
+
+def knows_use(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> bool:
+    """Return whether objects show what namespaces use today: their pods, all of them.
+
+    Args:
+        unreadable: Resources that could not be read.
+    """
+    if not set(unreadable).isdisjoint(_USING_KINDS.values()):
+        return False
+    return any(source.kind in _USING_KINDS for source in objects)
+
+
+def convert_quotas(
+    objects: Iterable[SourceObject],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    namespace: str,
+    usage: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[ConvertedQuota]:
+    """Return each quota with device keys, in order.
+
+    Args:
+        profiles: Driver to profile.
+        namespace: Of objects that name none.
+        usage: Namespace to DeviceClass to the devices that its pods use of it today, by which amounts
+            are divided (`Split.USED`); None for whole amounts.
+    """
+    snapshot = TranslationSnapshot(profiles=profiles)
+    vocabularies = vocabularies_in_force(options, profiles)
+    converted_quotas = []
+    for source in objects:
+        if (source.api_version, source.kind) != ("v1", "ResourceQuota") or not source.is_named:
+            continue
+        hard = _hard(source)
+        names = {_resource_name(line) for line in hard}
+        keys = {*find_device_keys(names, vocabularies), *filter(implicit_class, names)}
+        lines = {line: amount for line, amount in hard.items() if _resource_name(line) in keys}
+        if lines:
+            reasons = {line: _reason(source, line, vocabularies.values()) for line in lines}
+            used = None if usage is None else usage.get(source.namespace or namespace, {})
+            added_amounts, missing, effects = _added_lines(lines, reasons, snapshot, options, used)
+            converted_quota = _convert_quota(source, namespace, added_amounts, missing)
+            converted_quotas.append(
+                msgspec.structs.replace(
+                    converted_quota, effects=effects if converted_quota.added else ()
+                )
+            )
+    return converted_quotas
+
+
+def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary]) -> str:
+    """Explain why no quota can count a line for claims; empty where one can."""
+    spec = source.document["spec"]
+    if spec.get("scopes") or spec.get("scopeSelector"):
+        return "a quota with scopes counts no claims"
+    if not counts_devices(_resource_name(line), vocabularies):
+        return "no quota counts shares of a device; use Kueue 0.19 with capacity sources (alpha, one capacity of a class), or accept it"
+    return ""
+
+
+def _added_lines(
+    lines: Mapping[str, str],
+    reasons: Mapping[str, str],
+    snapshot: TranslationSnapshot,
+    options: TranslationOptions,
+    used: Mapping[str, int] | None,
+) -> tuple[dict[str, Quantity], dict[str, str], tuple[QuotaEffect, ...]]:
+    """Return the lines for claims, the lines that have none with the reason, and the effects."""
+    added_amounts: dict[str, Quantity] = {}
+    missing: dict[str, str] = {}
+    effects: list[QuotaEffect] = []
+    for line, amount in lines.items():
+        classes = [] if reasons[line] else _classes_of(_resource_name(line), snapshot, options)
+        if not classes:
+            missing[line] = reasons[line] or "no driver serves this resource name"
+            continue
+        parts = _parts(Quantity(amount), classes, used)
+        for name, part in parts.items():
+            of_class = devices_of_class(name)
+            added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
+        effects.append(QuotaEffect(line=line, allows=_effect(amount, parts)))
+    return added_amounts, missing, tuple(effects)
+
+
+def _parts(
+    amount: Quantity, classes: Sequence[str], used: Mapping[str, int] | None
+) -> Mapping[str, Quantity]:
+    """Return class to its amount: the whole one, or what is used of it and an equal part of the rest.
+
+    What is left of the division goes to the class that is used most, so the sum is the amount. Where
+    more is used than the amount, it is divided in proportion.
+    """
+    if used is None or len(classes) == 1 or not amount.is_whole:
+        return dict.fromkeys(classes, amount)
+    total = int(amount)
+    uses = {name: used.get(name, 0) for name in classes}
+    in_use = sum(uses.values())
+    if in_use > total:
+        parts = {name: total * use // in_use for name, use in uses.items()}
+    else:
+        parts = {name: use + (total - in_use) // len(classes) for name, use in uses.items()}
+    most_used = max(classes, key=lambda name: (uses[name], name))
+    parts[most_used] += total - sum(parts.values())
+    return {name: Quantity(str(part)) for name, part in parts.items()}
+
+
+def _effect(amount: str, parts: Mapping[str, Quantity]) -> str:
+    """Return what a line and the lines for claims allow together."""
+    claims = ZERO
+    for part in parts.values():
+        claims += part
+    texts = ", ".join(f"{part} of class {name}" for name, part in parts.items())
+    return f"pods with the key {amount}, claims {claims} ({texts})"
+
+
+def _convert_quota(
+    source: SourceObject,
+    namespace: str,
+    added_amounts: Mapping[str, Quantity],
+    not_convertible: Mapping[str, str],
+) -> ConvertedQuota:
+    present = _hard(source)
+    lines = {line: str(amount) for line, amount in added_amounts.items() if line not in present}
+    return ConvertedQuota(
+        object=_reference(source, namespace),
+        added=lines,
+        not_convertible=not_convertible,
+        document=_with_lines(source, lines) if lines else None,
+    )
+
+
+def _hard(source: SourceObject) -> dict[str, str]:
+    """Return the lines of a quota whose amounts are valid."""
+    spec = source.document.get("spec")
+    hard = spec.get("hard") if isinstance(spec, Mapping) else None
+    return {
+        str(line): str(amount)
+        for line, amount in (hard.items() if isinstance(hard, Mapping) else ())
+        if _is_quantity(amount)
+    }
+
+
+def _is_quantity(amount: object) -> bool:
+    try:
+        Quantity(str(amount))
+    except ValueError:
+        return False
+    return True
+
+
+def _resource_name(line: str) -> str:
+    for prefix in _PREFIXES:
+        line = line.removeprefix(prefix)
+    return line
+
+
+def _classes_of(
+    key: str, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Sequence[str]:
+    """Return the DeviceClasses of the claims of a pod with this key, whichever system owns it.
+
+    A quota is converted before its namespace takes part, so the mode does not matter.
+    """
+    if implicit_class(key):
+        return [implicit_class(key)]
+    classes: set[str] = set()
+    container = {"name": "probe", "image": "probe", "resources": {"limits": {key: "1"}}}
+    probe = SourceObject(
+        document={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe"},
+            "spec": {"containers": [container]},
+        },
+        source="a probe",
+        line=0,
+    )
+    for owner in _OWNERS:
+        owner_options = msgspec.structs.replace(options, default_gpu_owner=owner, mode=Mode.OPT_OUT)
+        (result,) = translate_objects(
+            [probe], snapshot=snapshot, options=owner_options, namespace="probe"
+        )
+        classes.update(name for claim in result.claims for name in claim.class_names())
+    return sorted(classes)
+
+
+def _with_lines(source: SourceObject, lines: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the quota to apply, without what the API server added."""
+    document = copy.deepcopy(source.document)
+    document.pop("status", None)
+    document["metadata"] = {
+        field: value
+        for field, value in document["metadata"].items()
+        if field in {"name", "namespace", "labels", "annotations"}
+    }
+    document["spec"]["hard"] = {**document["spec"]["hard"], **lines}
+    return document
+
+
+def with_converted_quotas(
+    objects: Iterable[SourceObject], quotas: Iterable[ConvertedQuota], namespace: str
+) -> tuple[SourceObject, ...]:
+    """Return objects with their quotas as they would be, once the added lines are applied.
+
+    Args:
+        namespace: Of objects that name none.
+    """
+    documents = {quota.object: quota.document for quota in quotas if quota.document is not None}
+    return tuple(
+        source
+        if source.kind != "ResourceQuota"
+        or (document := documents.get(_reference(source, namespace))) is None
+        else msgspec.structs.replace(source, document=dict(document))
+        for source in objects
+    )
+
+
+def _reference(source: SourceObject, namespace: str) -> str:
+    return f"ResourceQuota/{source.namespace or namespace}/{source.name}"

@@ -1,0 +1,149 @@
+"""The remains of legacy systems at the end of a migration."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kube.manifests.source import SourceObject
+from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME, TRANSLATE_LABEL
+from migration.assessment.assess import AssessedCluster
+from migration.assessment.blockers import Blocker, check_readable
+from migration.assessment.node_devices import Source
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.assessment.workloads import group_workloads
+
+_OWN_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME})
+
+
+def find_residue(
+    cluster: AssessedCluster,
+    objects: Sequence[SourceObject],
+    namespace: str,
+    unreadable: Iterable[str] = (),
+) -> list[Blocker]:
+    """Find the objects that keep legacy systems from being removed, or what hides them.
+
+    Args:
+        cluster: The assessed cluster.
+        objects: Of the cluster.
+        namespace: Of objects that name none.
+        unreadable: Resources that could not be read.
+    """
+    return [*_hidden(objects, unreadable), *_objects(cluster, objects, namespace)]
+
+
+def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Iterator[Blocker]:
+    """Yield why something may be left that nobody sees."""
+    blockers = list(check_readable(unreadable))
+    yield from blockers
+    if not blockers and not any(source.kind == "Node" for source in objects):
+        yield Blocker(
+            code="noNodes",
+            message="there is no node, so nothing says who hands out devices",
+            fix="call it with --live, or with a snapshot of the whole cluster",
+            objects=(),
+        )
+
+
+def _objects(
+    cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
+) -> list[Blocker]:
+    """Return the objects that are left, by what they are."""
+    residue = (
+        _residue(
+            "devicePluginLeft",
+            "nodes have devices that a device plugin, HAMi or Koordinator hands out",
+            "drawbridge plan writes the waves that switch them",
+            (f"Node//{node.node}" for node in cluster.nodes if node.source is not Source.DRA),
+        ),
+        _residue(
+            "namespaceNotOptedIn",
+            "namespaces have workloads with device keys, and no label that opts them in",
+            f"label them {TRANSLATE_LABEL}=true, unless the mode is OptOut",
+            _namespaces(_with_keys(cluster.workloads, objects, namespace), objects),
+        ),
+        _residue(
+            "podsWithoutClaims",
+            "workloads have pods that run with device keys, and would get claims",
+            "once their namespace is opted in, restart them: kubectl rollout restart",
+            _with_old_pods(cluster.workloads, objects, namespace),
+        ),
+        _residue(
+            "untranslatable",
+            "workloads request devices in a way that gets no claims",
+            "assess without --residue tells why",
+            (
+                workload.key.reference
+                for workload in cluster.workloads
+                if workload.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}
+            ),
+        ),
+        _residue(
+            "foreignScheduler",
+            "pods with device keys are placed by the scheduler of a legacy system",
+            "restart them once their namespace is opted in; then the scheduler can go",
+            _with_foreign_scheduler(cluster.workloads, objects, namespace),
+        ),
+    )
+    return [entry for entry in residue if entry.objects]
+
+
+def _residue(code: str, message: str, fix: str, objects: Iterable[str]) -> Blocker:
+    return Blocker(code=code, message=message, fix=fix, objects=tuple(sorted(set(objects))))
+
+
+def _namespaces(
+    workloads: Iterable[AssessedWorkload], objects: Iterable[SourceObject]
+) -> Iterator[str]:
+    labels = {
+        source.name: _mapping(source.document.get("metadata")).get("labels")
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "Namespace")
+    }
+    for workload in workloads:
+        if _mapping(labels.get(workload.key.namespace)).get(TRANSLATE_LABEL) != "true":
+            yield f"Namespace//{workload.key.namespace}"
+
+
+def _with_keys(
+    workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
+) -> Iterator[AssessedWorkload]:
+    """Yield the workloads that have device keys; a pod without a controller that has claims has none."""
+    for workload, pods in _with_pods(workloads, objects, namespace):
+        if workload.key.kind != "Pod" or not all(map(_has_claims, pods)):
+            yield workload
+
+
+def _with_old_pods(
+    workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
+) -> Iterator[str]:
+    """Yield the workloads that become claims, and of which a pod has none."""
+    for workload, pods in _with_pods(workloads, objects, namespace):
+        if workload.outcome in {Outcome.TRANSLATED, Outcome.LOSSY} and not all(
+            map(_has_claims, pods)
+        ):
+            yield workload.key.reference
+
+
+def _has_claims(pod: SourceObject) -> bool:
+    return bool(_mapping(pod.document.get("spec")).get("resourceClaims"))
+
+
+def _with_foreign_scheduler(
+    workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
+) -> Iterator[str]:
+    for workload, pods in _with_pods(workloads, objects, namespace):
+        names = {str(_mapping(pod.document.get("spec")).get("schedulerName") or "") for pod in pods}
+        if names - _OWN_SCHEDULERS:
+            yield workload.key.reference
+
+
+def _with_pods(
+    workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
+) -> Iterator[tuple[AssessedWorkload, Sequence[SourceObject]]]:
+    groups = {group.key: group.pods for group in group_workloads(objects, namespace)}
+    for workload in workloads:
+        yield workload, groups.get(workload.key, ())
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

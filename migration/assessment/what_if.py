@@ -1,0 +1,57 @@
+"""Where the first pod of each workload would go, and why not elsewhere."""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Final
+
+from allocator.cluster.cluster import Cluster
+from allocator.explain.trace import PlacementTrace
+from allocator.simulation.model import PlacedClaim, SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
+from kube.api.meta import ObjectMeta
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
+from migration.assessment.capacity import build_pods, build_templates, class_names
+from migration.assessment.outcomes import AssessedWorkload
+
+MAX_TRACED: Final = 500
+"""Workloads whose placement is traced; each takes some milliseconds for each class of nodes."""
+
+
+def trace_first_pods(
+    workloads: Iterable[AssessedWorkload],
+    cluster: Cluster,
+    classes: Mapping[str, DeviceClass],
+    usable_classes: frozenset[str],
+) -> dict[str, PlacementTrace]:
+    """Return `Kind/namespace/name` of workloads to the placement of one pod alone.
+
+    Args:
+        cluster: With the claims that are allocated already; is the same afterwards.
+        usable_classes: Names of the DeviceClasses that select any device.
+    """
+    placed_workloads = (
+        workload
+        for workload in workloads
+        if workload.result is not None and class_names(workload) <= usable_classes
+    )
+    traces: dict[str, PlacementTrace] = {}
+    for workload in islice(placed_workloads, MAX_TRACED):
+        question = SimulationInput(
+            pods=tuple(islice(build_pods(workload), 1)),
+            templates=dict(build_templates(workload)),
+            classes=classes,
+        )
+        answer = simulate_in_order(cluster, question, SimulationOptions(traces=1))
+        for claim in answer.claims:
+            if claim.allocation is not None:
+                cluster.release(_allocated_claim(claim))
+        for trace in answer.traces:
+            traces[workload.key.reference] = trace
+    return traces
+
+
+def _allocated_claim(claim: PlacedClaim) -> ResourceClaim:
+    return ResourceClaim(
+        metadata=ObjectMeta(namespace=claim.namespace, name=claim.name),
+        status=ResourceClaimStatus(allocation=claim.allocation),
+    )

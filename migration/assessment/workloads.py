@@ -1,0 +1,132 @@
+"""The workloads of a cluster: each top-level owner with its live pods.
+
+A pod belongs to the owner at the end of its chain of controllers: to a Deployment rather than to the
+ReplicaSet between them. A pod without a controller is a workload itself.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from answers.manifests.quotas import pods_at_a_time
+from kube.api.core import FINISHED_PHASES
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+
+_ENDED: Final = frozenset({"Complete", "Failed"})
+_JOB: Final = ("spec", "jobTemplate")
+"""The path of the Job that a CronJob creates."""
+_MAX_OWNERS: Final = 16
+"""The longest chain of owners that is followed; the objects of a file may own each other."""
+
+
+class OwnerKey(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A workload by name; an owner that is not among the objects has one as well."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def reference(self) -> str:
+        """`Kind/namespace/name`."""
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """A top-level owner.
+
+    Attributes:
+        owner: The object itself; None where only its pods are known.
+        pods: Its live pods, which have not ended.
+    """
+
+    key: OwnerKey
+    owner: SourceObject | None
+    pods: tuple[SourceObject, ...]
+
+    @property
+    def pod_count(self) -> int:
+        """The number of pods: of those that live, or else as many as the owner requests."""
+        return len(self.pods) or (_requested_pods(self.owner) if self.owner is not None else 0)
+
+
+def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Workload]:
+    """Return the workloads that have not ended, by kind, namespace and name.
+
+    Args:
+        namespace: Of objects that name none.
+    """
+    by_key: dict[OwnerKey, SourceObject] = {}
+    for source in objects:
+        if pod_path(source.api_version, source.kind) is not None or _controller(source):
+            by_key.setdefault(_key(source, namespace), source)
+    pods: dict[OwnerKey, list[SourceObject]] = {}
+    for key, source in by_key.items():
+        if pod_path(source.api_version, source.kind) is None or source.kind == "PodTemplate":
+            continue
+        members = pods.setdefault(_top_owner(key, by_key), [])
+        if source.kind == "Pod" and not _has_ended(source):
+            members.append(source)
+    return [
+        Workload(key=key, owner=by_key.get(key), pods=tuple(members))
+        for key, members in sorted(pods.items())
+        if not ((owner := by_key.get(key)) is not None and _has_ended(owner))
+    ]
+
+
+def _key(source: SourceObject, namespace: str) -> OwnerKey:
+    return OwnerKey(
+        kind=source.kind, namespace=source.namespace or namespace, name=source.name or "unnamed"
+    )
+
+
+def _top_owner(key: OwnerKey, by_key: Mapping[OwnerKey, SourceObject]) -> OwnerKey:
+    """Return the owner at the end of the chain; the last that is known of where it is broken."""
+    for _ in range(_MAX_OWNERS):
+        source = by_key.get(key)
+        controller = _controller(source) if source is not None else None
+        if controller is None:
+            return key
+        kind, name = controller
+        key = OwnerKey(kind=kind, namespace=key.namespace, name=name)
+    return key
+
+
+def _controller(source: SourceObject) -> tuple[str, str] | None:
+    """Return kind and name of the controller of an object; a node is none of its mirror pods."""
+    metadata = source.document.get("metadata")
+    references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    for entry in references if isinstance(references, Sequence) else ():
+        if isinstance(entry, Mapping) and entry.get("controller") is True:
+            kind, name = entry.get("kind"), entry.get("name")
+            if isinstance(kind, str) and isinstance(name, str) and kind != "Node":
+                return kind, name
+    return None
+
+
+def _has_ended(source: SourceObject) -> bool:
+    """Return whether a pod or a Job runs no more."""
+    status = source.document.get("status")
+    if not isinstance(status, Mapping):
+        return False
+    if source.kind == "Pod":
+        return status.get("phase") in FINISHED_PHASES
+    conditions = status.get("conditions")
+    return source.kind == "Job" and any(
+        isinstance(entry, Mapping) and entry.get("type") in _ENDED and entry.get("status") == "True"
+        for entry in (conditions if isinstance(conditions, Sequence) else ())
+    )
+
+
+def _requested_pods(owner: SourceObject) -> int:
+    document = owner.document
+    if owner.kind == "DaemonSet":
+        status = document.get("status")
+        count = status.get("desiredNumberScheduled") if isinstance(status, Mapping) else 0
+        return count if isinstance(count, int) and count > 0 else 0
+    if owner.kind == "CronJob":
+        _, job = resolve_path(document, _JOB)
+        return pods_at_a_time("Job", job) if isinstance(job, Mapping) else 1
+    return pods_at_a_time(owner.kind, document)

@@ -1,0 +1,1 @@
+"""The waves of a migration, and the checks between them."""

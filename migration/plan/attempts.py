@@ -1,0 +1,373 @@
+"""The largest wave that fits at a moment: which nodes, and which namespaces with them. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from migration.plan.model import PlannedNode
+from migration.plan.parts import Part
+from migration.plan.placement import Placement, Placer, PodKey, Stage
+
+_TRIED_ALONE: Final = 32
+"""Nodes that are tried one by one where the first ones do not fit."""
+_SHOWN: Final = 3
+"""Objects that a reason names."""
+_FREE_DEVICES: Final = (
+    "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
+    "from a new snapshot"
+)
+_KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
+_SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that can be switched, and what has to be known of it.
+
+    Attributes:
+        has_work: A pod of it ends by itself, so it comes last.
+    """
+
+    node: PlannedNode
+    notes: tuple[str, ...]
+    has_work: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes of waves.
+
+    Attributes:
+        wave_nodes: The most nodes of a wave.
+        keep_free: Percentage of devices that stay without a consumer.
+        spare_nodes: Nodes that may be lost after a wave, of those with device plugins and of those with
+            DRA drivers, the largest ones; all pods find devices on the others.
+        notes_loss: A wave after which one node cannot be lost has a note.
+    """
+
+    wave_nodes: int
+    keep_free: int
+    spare_nodes: int = 0
+    notes_loss: bool = False
+
+
+class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason why nodes and namespaces do not fit.
+
+    Attributes:
+        moment: With `{}` for the nodes.
+        problem: What goes wrong at that moment.
+    """
+
+    moment: str
+    nodes: tuple[str, ...]
+    problem: str
+    fix: str
+
+    @property
+    def reason(self) -> str:
+        """Return the reason with the first nodes."""
+        return f"{self.moment.format(join_names(self.nodes) or 'all nodes')}, {self.problem}"
+
+    @property
+    def note(self) -> str:
+        """Return the reason with all nodes, for a wave that has fewer."""
+        return f"no larger: {self.moment.format(', '.join(self.nodes))}, {self.problem}"
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A wave that fits.
+
+    Attributes:
+        obstacles: The reasons why it has no more nodes, each with the fewest nodes that do not fit.
+        during: The placement while its nodes are drained; None without nodes.
+        without_spare: What serves the nodes of which none can be lost after it.
+    """
+
+    nodes: tuple[Candidate, ...]
+    parts: tuple[Part, ...]
+    after: Placement
+    obstacles: tuple[Obstacle, ...] = ()
+    during: Placement | None = None
+    without_spare: tuple[str, ...] = ()
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a cluster between two waves.
+
+    Attributes:
+        pending: Pods without devices from the beginning, which count for nothing.
+        nodes: Not switched yet.
+        parts: Without claims yet.
+    """
+
+    stage: Stage
+    placement: Placement
+    pending: frozenset[PodKey]
+    nodes: tuple[Candidate, ...]
+    parts: tuple[Part, ...]
+
+    def following(self, attempt: Attempt) -> "Moment":
+        """Return the state after a wave."""
+        names = {entry.node.name for entry in attempt.nodes}
+        return msgspec.structs.replace(
+            self,
+            stage=stage_after(self.stage, names, attempt.parts),
+            placement=attempt.after,
+            nodes=tuple(entry for entry in self.nodes if entry.node.name not in names),
+            parts=self.parts[len(attempt.parts) :],
+        )
+
+
+class WaveSearch:
+    """Searches for one wave after the other.
+
+    Attributes:
+        obstacle: The last one that was met; None where all fitted.
+    """
+
+    def __init__(self, placer: Placer, policy: Policy, stops: Callable[[], bool]) -> None:
+        """Prepare the search.
+
+        Args:
+            placer: Places the pods.
+            policy: The sizes of waves.
+            stops: Whether to give up.
+        """
+        self.obstacle: Obstacle | None = None
+        self._placer = placer
+        self._policy = policy
+        self._stops = stops
+        self._devices = placer.device_counts()
+
+    def find(self, moment: Moment) -> Attempt | None:
+        """Return the largest wave that fits; None without any, and where the search is to stop."""
+        self.obstacle = None
+        if not moment.nodes:
+            return self._try(moment, (), len(moment.parts))
+        occupied = Counter(moment.placement.nodes.values())
+        ordered = sorted(
+            moment.nodes,
+            key=lambda entry: (entry.has_work, occupied[entry.node.name], entry.node.name),
+        )
+        met: dict[str, Obstacle] = {}
+        size = too_large = min(self._policy.wave_nodes, len(ordered))
+        attempt = self._try_size(moment, ordered, size)
+        while attempt is None and size > 1 and not self._stops():
+            self._note(met)
+            size, too_large = size // 2, size
+            attempt = self._try_size(moment, ordered, size)
+        while attempt is not None and too_large - size > 1 and not self._stops():
+            middle = (size + too_large) // 2
+            larger = self._try_size(moment, ordered, middle)
+            if larger is None:
+                self._note(met)
+                too_large = middle
+            else:
+                attempt, size = larger, middle
+        if attempt is None:
+            return None
+        without_spare: tuple[str, ...] = ()
+        if self._policy.notes_loss:
+            names = frozenset(entry.node.name for entry in attempt.nodes)
+            stage = stage_after(moment.stage, names, attempt.parts)
+            losses = self._losses(moment, stage, attempt.after, 1)
+            without_spare = tuple(side for side, _, _ in losses)
+        return msgspec.structs.replace(
+            attempt, obstacles=tuple(met.values()), without_spare=without_spare
+        )
+
+    def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
+        """Return why pods find no devices while nodes are drained."""
+        return self._drain(moment, names)[1]
+
+    def _note(self, met: dict[str, Obstacle]) -> None:
+        """Keep the obstacle of a size; of one fix that of the smallest size, which is tried last."""
+        if self.obstacle is not None:
+            met[self.obstacle.fix] = self.obstacle
+
+    def _try_size(self, moment: Moment, ordered: Sequence[Candidate], size: int) -> Attempt | None:
+        """Return the wave of the first nodes; where a single one does not fit, that of another one."""
+        share = _share(len(moment.parts), size, len(ordered))
+        for first in range(min(len(ordered), _TRIED_ALONE) if size == 1 else 1):
+            attempt = self._try(moment, tuple(ordered[first : first + size]), share)
+            if attempt is not None or self._stops():
+                return attempt
+        return None
+
+    def _try(self, moment: Moment, nodes: tuple[Candidate, ...], share: int) -> Attempt | None:
+        """Return the wave of some nodes with as many parts as its share, or as fit."""
+        names = frozenset(entry.node.name for entry in nodes)
+        before, during = moment.placement, None
+        if nodes:
+            during, obstacle = self._drain(moment, names)
+            if obstacle is not None:
+                self.obstacle = obstacle
+                return None
+            before = during.after(moment.placement)
+        tried: dict[int, Attempt | None] = {}
+
+        def fits(number: int) -> bool:
+            if number not in tried:
+                tried[number] = self._switch(moment, nodes, before, moment.parts[:number])
+            return tried[number] is not None
+
+        for number in _numbers(share, len(moment.parts)):
+            if self._stops():
+                return None
+            if (nodes or number) and fits(number):
+                most = number
+                if number < share:
+                    most = _largest(number, min(n for n in tried if n > number), fits)
+                chosen = tried[most]
+                return chosen and msgspec.structs.replace(chosen, during=during)
+        return None
+
+    def _drain(self, moment: Moment, names: frozenset[str]) -> tuple[Placement, Obstacle | None]:
+        stage = msgspec.structs.replace(moment.stage, draining=names)
+        during = self._placer.place(stage, moment.placement)
+        return during, self._check(moment, during, "while draining {}", tuple(sorted(names)))
+
+    def _switch(
+        self,
+        moment: Moment,
+        nodes: tuple[Candidate, ...],
+        before: Placement,
+        parts: tuple[Part, ...],
+    ) -> Attempt | None:
+        """Return the wave of nodes and parts, if pods have devices after it."""
+        names = frozenset(entry.node.name for entry in nodes)
+        stage = stage_after(moment.stage, names, parts)
+        after = self._placer.place(stage, before)
+        chosen = tuple(dict.fromkeys(part.namespace for part in parts))
+        what = f" and {join_names(chosen)} opted in" if chosen else ""
+        text, sorted_names = f"with {{}} switched{what}", tuple(sorted(names))
+        obstacle = self._check(moment, after, text, sorted_names) or self._check_loss(
+            moment, stage, after, (text, sorted_names)
+        )
+        if obstacle is not None:
+            self.obstacle = obstacle
+            return None
+        return Attempt(nodes=nodes, parts=parts, after=after)
+
+    def _check(
+        self, moment: Moment, placement: Placement, text: str, nodes: tuple[str, ...]
+    ) -> Obstacle | None:
+        """Return why a placement is not good enough at a moment."""
+        missing = placement.unplaced - moment.pending
+        if missing:
+            return Obstacle(
+                moment=text, nodes=nodes, problem=_without_devices(missing), fix=_FREE_DEVICES
+            )
+        free = sum(placement.free)
+        minimum = -(-placement.devices * self._policy.keep_free // 100)
+        if free < minimum:
+            problem = (
+                f"{free} of {placement.devices} devices are free, and "
+                f"--keep-free {self._policy.keep_free} asks for {minimum}"
+            )
+            return Obstacle(moment=text, nodes=nodes, problem=problem, fix=_KEEP_LESS)
+        return None
+
+    def _check_loss(
+        self, moment: Moment, stage: Stage, after: Placement, when: tuple[str, tuple[str, ...]]
+    ) -> Obstacle | None:
+        """Return why pods find no devices when the largest nodes of a side are lost."""
+        number = self._policy.spare_nodes
+        for _, lost, missing in self._losses(moment, stage, after, number) if number else ():
+            problem = (
+                f"{_without_devices(missing)}, once {join_names(lost)} is lost, and "
+                f"--spare-nodes {number} asks for them"
+            )
+            return Obstacle(moment=when[0], nodes=when[1], problem=problem, fix=_SPARE_LESS)
+        return None
+
+    def _losses(
+        self, moment: Moment, stage: Stage, after: Placement, number: int
+    ) -> Iterator[tuple[str, list[str], frozenset[PodKey]]]:
+        """Yield each side that cannot lose its largest nodes, with these, and the pods without devices."""
+        used = Counter(after.nodes.values())
+        for title, is_switched in (("device plugins", False), ("DRA drivers", True)):
+            side = [name for name in self._devices if (name in stage.switched) is is_switched]
+            # Of equal nodes one with many pods is the greater loss.
+            side.sort(key=lambda name: (-self._devices[name], -used[name], name))
+            lost = sorted(side[:number])
+            if any(used[name] for name in lost):
+                without = msgspec.structs.replace(stage, draining=frozenset(lost))
+                missing = self._placer.place(without, after).unplaced - moment.pending
+                if missing:
+                    yield title, lost, missing
+
+
+def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[Part]) -> Stage:
+    """Return the stage at which nodes are switched, and parts have claims."""
+    return msgspec.structs.replace(
+        stage,
+        switched=stage.switched | nodes,
+        opted_in=stage.opted_in | {part.namespace for part in parts if part.completes},
+        selected=stage.selected.union(*(part.workloads for part in parts)),
+    )
+
+
+def _without_devices(missing: frozenset[PodKey]) -> str:
+    workloads = Counter(key.workload for key in missing)
+    texts = [f"{count} of {name}" for name, count in sorted(workloads.items())]
+    pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
+    return f"{pods} no devices: {join_names(texts)}"
+
+
+def _largest(fitting: int, too_many: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number that fits, between one that does and one that does not."""
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        if fits(middle):
+            fitting = middle
+        else:
+            too_many = middle
+    return fitting
+
+
+def _share(parts: int, size: int, nodes: int) -> int:
+    """Return how many parts a wave should opt in.
+
+    The last wave should have none: pods that are not opted in fit no switched node, so as long as there
+    are such pods the last nodes of their system cannot be drained together.
+
+    Args:
+        parts: That are not opted in.
+        size: Nodes of this wave, and of each wave after it but the last.
+        nodes: That are not switched, those of this wave among them.
+
+    >>> [_share(12, 14, nodes) for nodes in (40, 26, 14, 12)]
+    [6, 12, 12, 12]
+    """
+    left = nodes - size
+    if left <= 0:
+        return parts
+    of_last_wave = (left - 1) % size + 1
+    return -(-parts * size // (nodes - of_last_wave))
+
+
+def _numbers(share: int, most: int) -> Iterator[int]:
+    """Yield how many parts are tried: the share, more up to all, then fewer.
+
+    >>> list(_numbers(2, 6)), list(_numbers(0, 0))
+    ([2, 3, 5, 6, 1, 0], [0])
+    """
+    yield share
+    step, number = 1, share
+    while number < most:
+        number = min(number + step, most)
+        yield number
+        step *= 2
+    step, number = 1, share
+    while number > 0:
+        number = max(number - step, 0)
+        yield number
+        step *= 2
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

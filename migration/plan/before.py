@@ -1,0 +1,230 @@
+"""Checks of a cluster before a wave, and before a node is drained, as values. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from migration.assessment.blockers import (
+    OLDEST_NVIDIA_DRIVER,
+    check_readable,
+    nvidia_driver,
+)
+from migration.plan.checks import (
+    Check,
+    ClusterView,
+    State,
+    WaveAnswer,
+    check_cluster,
+    check_switched,
+    failed_check,
+    is_ready,
+    join_names,
+    note_check,
+    ok_check,
+    waiting_check,
+)
+from migration.plan.driver_daemon_sets import find_waiting
+from migration.plan.environment import (
+    KUSTOMIZE,
+    REVERTING,
+    changes,
+    managed_note,
+    plugin_misgiving,
+    read_managed,
+)
+from migration.plan.evidence import mapping_at, text_map
+from migration.plan.model import Plan, PlannedNode, Wave
+from migration.plan.vendors import NVIDIA
+from migration.plan.work import describe_work
+
+DAEMON_SETS: Final = "daemonsets"
+PODS: Final = "pods"
+
+
+def check_before(
+    plan: Plan, wave: Wave, view: ClusterView, misfit: Callable[[Sequence[str]], str]
+) -> WaveAnswer:
+    """Return whether a wave may begin.
+
+    Args:
+        plan: The whole plan.
+        wave: The wave.
+        view: The cluster.
+        misfit: Returns why the pods of nodes find no devices elsewhere; empty where they do.
+    """
+    checks = [
+        *check_cluster(plan, view),
+        *(
+            failed_check(
+                entry.subject, f"{entry.source} is not confirmed: plan again with {entry.flag}"
+            )
+            for entry in plan.proposals
+        ),
+        *(
+            failed_check("Cluster//", blocker.message)
+            for blocker in check_readable(view.unreadable)
+        ),
+        *(
+            check_switched(node, view)
+            for earlier in plan.waves
+            if earlier.wave < wave.wave
+            for node in earlier.nodes
+        ),
+        *(_check_unswitched(node, view) for node in wave.nodes),
+        *(check for node in wave.nodes for check in _check_drain(node.name, view)),
+        *_check_environment(plan, wave, view),
+        *_check_classes(plan, view),
+        *_check_drivers(plan, wave, view),
+        *_check_namespaces(wave, view),
+    ]
+    if not any(check.state is State.FAILED for check in checks) and wave.nodes:
+        reason = misfit([node.name for node in wave.nodes])
+        capacity = f"Wave//{wave.wave}"
+        checks.append(
+            failed_check(capacity, f"{reason}: plan again from a new snapshot")
+            if reason
+            else ok_check(capacity, "all pods have devices while its nodes are drained")
+        )
+    return WaveAnswer(wave=wave.wave, checks=tuple(checks))
+
+
+def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
+    reference = f"Node//{node.name}"
+    document = view.find("Node", node.name)
+    if document is None:
+        return failed_check(reference, "there is no such node: plan again from a new snapshot")
+    if not is_ready(document):
+        return failed_check(reference, "it is not ready")
+    driver = nvidia_driver(text_map(document, "metadata", "labels"))
+    if driver is not None and driver < OLDEST_NVIDIA_DRIVER:
+        return failed_check(reference, f"NVIDIA's driver is {driver}, below {OLDEST_NVIDIA_DRIVER}")
+    allocatable = text_map(document, "status", "allocatable")
+    changed = [key for key, amount in node.resources.items() if allocatable.get(key) != amount]
+    if changed:
+        now = ", ".join(f"{key} {allocatable.get(key, '0')}" for key in changed)
+        return failed_check(
+            reference, f"it offers {now} and not what was planned: plan again from a new snapshot"
+        )
+    return ok_check(reference, "is as planned")
+
+
+def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
+    """Yield what would stop a drain."""
+    reference = f"Node//{node}"
+    for budget, pod in view.evidence.blocking_budgets(node):
+        name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
+        yield failed_check(reference, f"{name} never allows the eviction of pod {pod.name}")
+    for budget, pod in view.evidence.exhausted_budgets(node):
+        if budget.allowed > 0:
+            name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
+            yield waiting_check(reference, f"{name} allows no eviction of pod {pod.name} now")
+    yield from _work_notes(node, view)
+    bare = [f"{pod.namespace}/{pod.name}" for pod in view.evidence.bare_pods(node)]
+    if bare:
+        yield failed_check(
+            reference,
+            f"nothing creates {join_names(bare)} again, and kubectl drain stops at such pods",
+        )
+
+
+def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield what else in the cluster would keep a wave from what it does."""
+    for node in wave.nodes:
+        reason = plugin_misgiving(node, plan.plugin_label, view.objects)
+        if reason and DAEMON_SETS in view.unreadable:
+            yield note_check(f"Node//{node.name}", f"{DAEMON_SETS} cannot be read: {reason}")
+        elif reason:
+            yield failed_check(f"Node//{node.name}", reason)
+    for reference, manager in read_managed(view.objects, plan).items():
+        if not changes(wave, reference):
+            continue
+        is_reverted = manager in REVERTING and plan.format != KUSTOMIZE
+        check = failed_check if is_reverted else note_check
+        yield check(reference, managed_note(reference, manager, plan.format))
+
+
+def _check_classes(plan: Plan, view: ClusterView) -> Iterator[Check]:
+    for resource, name in plan.mapped_classes.items():
+        document = view.find("DeviceClass", name)
+        reference = f"DeviceClass//{name}"
+        if document is None:
+            yield failed_check(reference, "there is none: install its DRA driver, see prepare.sh")
+        elif mapping_at(document, "spec").get("extendedResourceName") != resource:
+            yield failed_check(reference, f"it does not map {resource}: run prepare.sh")
+        else:
+            yield ok_check(reference, f"maps {resource}")
+
+
+def _check_drivers(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield whether each driver that a wave needs will come to its nodes.
+
+    Without the driver a node has no devices after its drain, and stays cordoned.
+    """
+    publishing = {driver for devices in view.devices.values() for driver in devices}
+    for driver in sorted({driver for node in wave.nodes for driver in node.devices}):
+        reference = f"Driver//{driver}"
+        label = plan.drivers.get(driver, "")
+        release = plan.driver_release if driver == NVIDIA else None
+        waiting = find_waiting(view.objects, label, release.namespace if release else "")
+        missing = f"no DaemonSet has the node selector {label}"
+        if waiting.drivers:
+            names = join_names(waiting.drivers)
+            yield ok_check(reference, f"a DaemonSet waits for {label}: {names}")
+        elif DAEMON_SETS in view.unreadable:
+            yield note_check(
+                reference, f"{DAEMON_SETS} cannot be read: see that one waits for {label}"
+            )
+        elif waiting.named:
+            names = join_names(waiting.named)
+            yield note_check(
+                reference,
+                f"{names} waits for {label}, and has no volume plugins_registry of the kubelet, in which "
+                "drivers register: see that it is the driver",
+            )
+        elif driver in publishing:
+            yield note_check(
+                reference, f"it has devices on other nodes, and {missing}: see that it comes here"
+            )
+        elif waiting.others:
+            names = join_names(waiting.others)
+            yield failed_check(
+                reference,
+                f"only {names} waits for {label}, which is not the driver: install that, see prepare.sh",
+            )
+        else:
+            yield failed_check(reference, f"{missing}: install the driver, see prepare.sh")
+
+
+def _check_namespaces(wave: Wave, view: ClusterView) -> Iterator[Check]:
+    for name in wave.opted_in:
+        reference = f"Namespace//{name}"
+        document = view.find("Namespace", name)
+        if document is None:
+            yield failed_check(reference, "there is no such namespace")
+        elif "deletionTimestamp" in mapping_at(document, "metadata"):
+            yield failed_check(reference, "it is being deleted")
+        else:
+            yield ok_check(reference, "exists")
+
+
+def check_work(node: str, view: ClusterView) -> WaveAnswer:
+    """Return whether no pod of a node would lose its work if the node was drained now."""
+    reference = f"Node//{node}"
+    if view.find("Node", node) is None:
+        return WaveAnswer(wave=None, checks=(failed_check(reference, "there is no such node"),))
+    if PODS in view.unreadable:
+        unread = failed_check(reference, "its pods could not be read")
+        return WaveAnswer(wave=None, checks=(unread,))
+    checks = [
+        waiting_check(work.pod, f"it would lose its work: {describe_work(work)}")
+        for work in view.work.get(node, ())
+        if work.waits
+    ]
+    nothing = ok_check(reference, "no pod would lose its work")
+    return WaveAnswer(wave=None, checks=tuple(checks) or (nothing,))
+
+
+def _work_notes(node: str, view: ClusterView) -> Iterator[Check]:
+    """Yield the pods whose work switch.sh waits for, and those that lose something."""
+    for work in view.work.get(node, ()):
+        verb = "switch.sh waits for it" if work.waits else "it is evicted"
+        yield note_check(work.pod, f"{verb}: {describe_work(work)}")

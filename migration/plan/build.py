@@ -1,0 +1,477 @@
+"""The plan of a migration, from the objects of a cluster. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.assess import AssessedCluster, assess_cluster
+from migration.assessment.assumed import find_target
+from migration.assessment.blockers import (
+    OLDEST_NVIDIA_DRIVER,
+    Blocker,
+    check_readable,
+    check_version,
+    nvidia_driver,
+)
+from migration.assessment.gates import check_shares
+from migration.assessment.node_devices import NodeDevices, Source
+from migration.assessment.outcomes import AssessedWorkload, Outcome, used_devices
+from migration.assessment.quota_conversion import (
+    ConvertedQuota,
+    convert_quotas,
+    knows_use,
+    with_converted_quotas,
+)
+from migration.assessment.workloads import Workload, group_workloads
+from migration.plan.attempts import Candidate, Policy
+from migration.plan.confirmed import Confirmation, read_releases
+from migration.plan.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
+from migration.plan.device_map import WaveDetails
+from migration.plan.environment import guard_annotations, pool_of, with_environment
+from migration.plan.evidence import Evidence, cluster_uid, mapping_at, read_evidence, text_map
+from migration.plan.model import (
+    ClusterIdentity,
+    Held,
+    Plan,
+    PlannedNode,
+    PlannedWork,
+    Wave,
+    is_name,
+    is_namespace,
+)
+from migration.plan.placement import Placer, Stage
+from migration.plan.quota_files import quota_documents, quota_effects, quota_files
+from migration.plan.vendors import (
+    NVIDIA,
+    driver_label,
+    node_notes,
+    plugin_daemon_sets,
+    switch_labels,
+)
+from migration.plan.waves import Planner, PlanProgress, Waves
+from migration.plan.work import read_work
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.profile import Profile
+
+_OTHER_REASONS = 3
+"""Workloads that the reason of a held namespace names."""
+
+
+class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster that is to be moved.
+
+    Attributes:
+        profiles: Driver to profile.
+        namespace: Of objects that name none.
+        version: Of the API server; empty when it is not known.
+        gates: As of `has_gate`.
+        unreadable: Resources that could not be read.
+        confirmation: What a person said of Helm releases.
+        server: The address of the API server; empty when it is not known.
+        plugin_label: As of the plan.
+        form: As `format` of the plan.
+    """
+
+    objects: tuple[SourceObject, ...]
+    profiles: Mapping[str, Profile]
+    options: TranslationOptions
+    namespace: str
+    version: str
+    gates: Mapping[str, bool] = {}
+    unreadable: tuple[str, ...] = ()
+    confirmation: Confirmation = Confirmation()
+    server: str = ""
+    plugin_label: str = ""
+    form: str = ""
+
+
+class BuiltPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan with the quotas that are written beside it, by file name, and the details of its waves."""
+
+    plan: Plan
+    quotas: Mapping[str, Mapping[str, Any]]
+    details: tuple[WaveDetails, ...] = ()
+
+
+class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster with its quotas converted, assessed, and ready to be placed."""
+
+    objects: tuple[SourceObject, ...]
+    quotas: tuple[ConvertedQuota, ...]
+    cluster: AssessedCluster
+    evidence: Evidence
+    groups: Mapping[str, Workload]
+
+    def planner(self, policy: Policy) -> Planner:
+        """Return the planner of the cluster."""
+        references = [workload.key.reference for workload in self.cluster.workloads]
+        nodes = {reference: _nodes_of(self.groups[reference]) for reference in references}
+        return Planner(self.cluster, nodes, Placer(self.cluster), policy)
+
+    def stage(self) -> Stage:
+        """Return the stage of the cluster as it is."""
+        return Stage(
+            switched=frozenset(
+                node.node for node in self.cluster.nodes if node.source is Source.DRA
+            ),
+            opted_in=_labelled_namespaces(self.objects, "true"),
+            selected=_selected(self.groups.values(), self.objects),
+            labels={},
+        )
+
+
+def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -> BuiltPlan:
+    """Return the plan of a cluster's migration.
+
+    Args:
+        question: The cluster.
+        policy: The sizes of waves.
+        progress: Follows the search for waves, and may end it.
+
+    Raises:
+        ConfigError: A release was confirmed that the cluster does not have.
+    """
+    prepared = _prepare(question)
+    releases = read_releases(prepared.objects, question.confirmation)
+    operator = releases.gpu_operator
+    stage = prepared.stage()
+    candidates, blocked = _candidates(prepared, question, operator)
+    blocked += _held_by_evidence(candidates, prepared)
+    blocked += held_by_daemon_sets(candidates)
+    names = {entry.object for entry in blocked}
+    work = read_work(prepared.objects, question.namespace)
+    candidates = [
+        _with_work(_with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()))
+        for entry in candidates
+        if f"Node//{entry.node.name}" not in names
+    ]
+    namespaces, held_namespaces = _namespaces(
+        prepared.cluster.workloads,
+        stage.opted_in,
+        tuple(check_shares(prepared.cluster.workloads, question.version)),
+    )
+    blocked += held_namespaces
+    obstacles = [
+        Held(object="Cluster//", reason=blocker.message, fix=blocker.fix)
+        for blocker in (*check_version(question.version), *check_readable(question.unreadable))
+    ]
+    waves = Waves(waves=(), held=tuple(obstacles))
+    if not obstacles:
+        planner = prepared.planner(policy)
+        waves = planner.plan(candidates, namespaces, stage, progress)
+    drivers = sorted({driver for entry in candidates for driver in entry.node.devices})
+    plan = Plan(
+        kubernetes_version=question.version,
+        wave_nodes=policy.wave_nodes,
+        keep_free=policy.keep_free,
+        spare_nodes=policy.spare_nodes,
+        complete=waves.complete,
+        gpu_operator=operator,
+        driver_release=releases.driver,
+        proposals=releases.proposals,
+        cluster=ClusterIdentity(uid=cluster_uid(prepared.objects), server=question.server),
+        format=question.form,
+        plugin_label=question.plugin_label,
+        drivers={driver: "=".join(driver_label(driver)) for driver in drivers},
+        mapped_classes=_mapped_classes(prepared.cluster.workloads),
+        plugins=tuple(
+            plugin
+            for plugin in plugin_daemon_sets(prepared.objects, operator)
+            if is_namespace(plugin.namespace) and is_name(plugin.name)
+        ),
+        waves=tuple(_wave_with_work(wave, work) for wave in waves.waves),
+        held=(*releases.held_steps(), *blocked, *waves.held),
+        quotas=quota_files(prepared.quotas),
+        quota_effects=quota_effects(prepared.quotas),
+    )
+    plan = with_environment(plan, question.objects)
+    return BuiltPlan(plan=plan, quotas=quota_documents(prepared.quotas), details=waves.details)
+
+
+def misfit_of(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> str:
+    """Explain why the pods of some nodes find no devices elsewhere now; empty where they do."""
+    prepared = _prepare(question)
+    policy = Policy(wave_nodes=len(nodes), keep_free=keep_free)
+    return prepared.planner(policy).misfit(prepared.stage(), frozenset(nodes))
+
+
+def _prepare(question: PlanQuestion) -> _Prepared:
+    # Quotas are applied before a namespace is opted in, so its pods are judged as if they were.
+    cluster = assess_cluster(
+        question.objects,
+        question.profiles,
+        question.options,
+        namespace=question.namespace,
+        version=question.version,
+        gates=question.gates,
+    )
+    is_known = knows_use(question.objects, question.unreadable)
+    quotas = tuple(
+        convert_quotas(
+            question.objects,
+            question.profiles,
+            question.options,
+            question.namespace,
+            used_devices(cluster.workloads) if is_known else None,
+        )
+    )
+    objects = with_converted_quotas(question.objects, quotas, question.namespace)
+    return _Prepared(
+        objects=objects,
+        quotas=quotas,
+        cluster=cluster,
+        evidence=read_evidence(objects, question.namespace),
+        groups={
+            group.key.reference: group for group in group_workloads(objects, question.namespace)
+        },
+    )
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def _candidates(
+    prepared: _Prepared, question: PlanQuestion, operator: str
+) -> tuple[list[Candidate], list[Held]]:
+    """Return the nodes of legacy systems, and those of them that cannot be switched."""
+    target_of = partial(find_target, profiles=question.profiles, drivers=question.options.profiles)
+    labels = {node.metadata.name: node.labels for node in prepared.cluster.state.nodes}
+    documents = {
+        source.name: source.document
+        for source in prepared.objects
+        if (source.api_version, source.kind) == ("v1", "Node")
+    }
+    allocatable = {
+        name: text_map(document, "status", "allocatable") for name, document in documents.items()
+    }
+    daemon_sets = daemon_sets_by_node(
+        prepared.groups[workload.key.reference] for workload in prepared.cluster.workloads
+    )
+    candidates: list[Candidate] = []
+    blocked: list[Held] = []
+    for node in prepared.cluster.nodes:
+        if node.source is None or not node.legacy:
+            continue
+        own = labels.get(node.node, {})
+        reference = f"Node//{node.node}"
+        devices = _expected_devices(node, node.source, target_of)
+        driver = nvidia_driver(own)
+        if not is_name(node.node):
+            blocked.append(_invalid(reference))
+        elif not devices:
+            text = ", ".join(sorted({device.key for device in node.legacy}))
+            reason = f"no profile of a DRA driver serves {text}"
+            blocked.append(Held(object=reference, reason=reason, fix="add one with --profiles"))
+        elif driver is not None and driver < OLDEST_NVIDIA_DRIVER:
+            reason = f"NVIDIA's driver is {driver}, and its DRA driver needs {OLDEST_NVIDIA_DRIVER}"
+            fix = f"upgrade the GPU driver of this node to {OLDEST_NVIDIA_DRIVER} or newer"
+            blocked.append(Held(object=reference, reason=reason, fix=fix))
+        else:
+            switched = switch_labels(own, node.source, devices, operator)
+            if question.plugin_label and node.source is Source.DEVICE_PLUGIN and NVIDIA in devices:
+                key, _, value = question.plugin_label.partition("=")
+                switched[key] = value
+            document = documents.get(node.node, {})
+            keys = {device.key for device in node.legacy}
+            candidates.append(
+                Candidate(
+                    node=PlannedNode(
+                        name=node.node,
+                        source=node.source.value,
+                        devices=devices,
+                        resources={
+                            key: amount
+                            for key, amount in sorted(allocatable.get(node.node, {}).items())
+                            if key in keys
+                        },
+                        uuids=tuple(
+                            device.uuid
+                            for device in node.legacy
+                            if node.source in {Source.HAMI, Source.KOORDINATOR} and device.uuid
+                        ),
+                        labels=switched,
+                        former_labels={label: own.get(label) for label in switched},
+                        pool=pool_of(own),
+                        annotations=guard_annotations(document),
+                        daemon_sets=tuple(daemon_sets.get(node.node, ())),
+                    ),
+                    notes=tuple(node_notes(own, node.source, devices, operator)),
+                )
+            )
+    return candidates, blocked
+
+
+def _expected_devices(
+    node: NodeDevices, source: Source, target_of: Callable[..., Any]
+) -> dict[str, int]:
+    """Return driver to the number of devices that it has to publish."""
+    counts: dict[str, int] = {}
+    for device in node.legacy:
+        target = target_of(device, source)
+        if target is not None:
+            driver = target.profile.driver
+            counts[driver] = counts.get(driver, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _held_by_evidence(candidates: Iterable[Candidate], prepared: _Prepared) -> list[Held]:
+    """Return the nodes that cannot be drained, each with the first reason."""
+    stuck: dict[str, str] = {}
+    for workload in prepared.cluster.workloads:
+        if workload.result is None:
+            for node in _nodes_of(prepared.groups[workload.key.reference]):
+                stuck.setdefault(node, f"{workload.key.reference} ({workload.outcome.value})")
+    blocked = []
+    for entry in candidates:
+        name = entry.node.name
+        blocking = next(prepared.evidence.blocking_budgets(name), None)
+        if blocking is not None:
+            budget, pod = blocking
+            blocked.append(
+                Held(
+                    object=f"Node//{name}",
+                    reason=f"PodDisruptionBudget {budget.namespace}/{budget.name} never allows the "
+                    f"eviction of pod {pod.name}",
+                    fix="raise maxUnavailable, lower minAvailable, or add a replica",
+                )
+            )
+        elif name in stuck:
+            blocked.append(
+                Held(
+                    object=f"Node//{name}",
+                    reason=f"a pod of {stuck[name]} uses its devices, and would find none on other nodes "
+                    "for certain",
+                    fix="solve what assess reports of it, wait for it to end, or move it by hand",
+                )
+            )
+    return blocked
+
+
+def _with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
+    """Return a node with a note on pods that `kubectl drain` does not evict."""
+    names = [f"{pod.namespace}/{pod.name}" for pod in evidence.bare_pods(entry.node.name)]
+    if not names:
+        return entry
+    note = (
+        f"node {entry.node.name}: nothing creates {_join_names(names)} again, and kubectl drain stops at such "
+        "pods: delete them first, and apply their manifests after the wave"
+    )
+    return msgspec.structs.replace(entry, notes=(*entry.notes, note))
+
+
+def _with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
+    """Return a node with a note on pods whose work its switch waits for; such nodes come last."""
+    names = [item.pod.partition("/")[2] for item in work if item.waits]
+    if not names:
+        return entry
+    pods = "1 pod" if len(names) == 1 else f"{len(names)} pods"
+    note = (
+        f"node {entry.node.name}: {pods} would lose work: {_join_names(names)}; switch.sh waits for them, or "
+        "asks, see work in plan.yaml"
+    )
+    return msgspec.structs.replace(entry, notes=(*entry.notes, note), has_work=True)
+
+
+def _wave_with_work(wave: Wave, work: Mapping[str, Sequence[PlannedWork]]) -> Wave:
+    of_wave = tuple(item for node in wave.nodes for item in work.get(node.name, ()))
+    return msgspec.structs.replace(wave, work=of_wave)
+
+
+# --- namespaces and workloads ---------------------------------------------------------------------
+
+
+def _namespaces(
+    workloads: Iterable[AssessedWorkload], opted_in: frozenset[str], defects: Iterable[Blocker]
+) -> tuple[list[str], list[Held]]:
+    """Return the namespaces to be opted in, and those that are held, each with the first reason.
+
+    Args:
+        workloads: Of the cluster.
+        opted_in: Namespaces that take part already.
+        defects: As of `check_shares`.
+    """
+    defect_of = {name: defect for defect in defects for name in defect.objects}
+    names: dict[str, list[AssessedWorkload]] = {}
+    for workload in workloads:
+        if workload.key.namespace not in opted_in:
+            names.setdefault(workload.key.namespace, []).append(workload)
+    namespaces, blocked = [], []
+    for name, members in sorted(names.items()):
+        reference = f"Namespace//{name}"
+        refused = [workload for workload in members if workload.outcome is Outcome.REFUSED]
+        invalid = [workload for workload in members if not is_name(workload.key.name)]
+        if not is_namespace(name):
+            blocked.append(_invalid(reference))
+        elif invalid:
+            blocked.append(_invalid(invalid[0].key.reference))
+        elif refused:
+            texts = [
+                f"{workload.key.reference} ({', '.join(workload.codes)})" for workload in refused
+            ]
+            fix = next((workload.fix for workload in refused if workload.fix), "")
+            reason = f"pods would be rejected once it is opted in: {_join_names(texts)}"
+            blocked.append(Held(object=reference, reason=reason, fix=fix))
+        elif mistaken := [entry for entry in members if entry.key.reference in defect_of]:
+            defect = defect_of[mistaken[0].key.reference]
+            names_of_shares = _join_names([entry.key.reference for entry in mistaken])
+            reason = f"{names_of_shares} would get shares: {defect.message}"
+            blocked.append(Held(object=reference, reason=reason, fix=defect.fix))
+        elif any(workload.result is not None for workload in members):
+            namespaces.append(name)
+    return namespaces, blocked
+
+
+def _selected(groups: Iterable[Workload], objects: Iterable[SourceObject]) -> frozenset[str]:
+    """Return the workloads that have claims in namespaces that move in parts."""
+    selective = _labelled_namespaces(objects, TRANSLATE_SELECTED)
+    labels = ("spec", "template", "metadata", "labels")
+    return frozenset(
+        group.key.reference
+        for group in groups
+        if group.key.namespace in selective
+        and group.owner is not None
+        and mapping_at(group.owner.document, *labels).get(TRANSLATE_LABEL) == "true"
+    )
+
+
+def _labelled_namespaces(objects: Iterable[SourceObject], value: str) -> frozenset[str]:
+    return frozenset(
+        source.name
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "Namespace")
+        and mapping_at(source.document, "metadata", "labels").get(TRANSLATE_LABEL) == value
+    )
+
+
+def _mapped_classes(workloads: Iterable[AssessedWorkload]) -> dict[str, str]:
+    """Return resource name to the DeviceClass that has to map it, for native workloads."""
+    return dict(
+        sorted(
+            (key, name)
+            for workload in workloads
+            for key, name in workload.unmapped.items()
+            if " " not in name
+        )
+    )
+
+
+def _nodes_of(workload: Workload) -> list[str]:
+    nodes = (mapping_at(pod.document, "spec").get("nodeName") for pod in workload.pods)
+    return [node if isinstance(node, str) else "" for node in nodes]
+
+
+def _invalid(reference: str) -> Held:
+    return Held(
+        object=reference,
+        reason="the name is none that Kubernetes allows, so no command has it",
+        fix="correct the snapshot",
+    )
+
+
+def _join_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _OTHER_REASONS} more" if len(names) > _OTHER_REASONS else ""
+    return f"{', '.join(names[:_OTHER_REASONS])}{more}"

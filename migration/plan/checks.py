@@ -1,0 +1,365 @@
+"""Checks of a cluster before and after a wave, as values. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from answers.manifests.quotas import pods_at_a_time
+from kube.manifests.source import SourceObject
+from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
+from migration.assessment.workloads import Workload, group_workloads
+from migration.plan.evidence import (
+    Evidence,
+    cluster_uid,
+    list_at,
+    mapping_at,
+    read_evidence,
+    text_map,
+)
+from migration.plan.model import Plan, PlannedNode, PlannedWork, PlannedWorkload, Wave
+from migration.plan.work import read_work
+
+_RUN_OUT: Final = frozenset({"Job", "CronJob"})
+"""Kinds whose pods of before a wave stay until they end."""
+_SHOWN: Final = 3
+
+
+class State(StrEnum):
+    """The result of a check."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Nothing that stops a wave, and to be looked at."""
+    WAITING = "waiting"
+    """It may become right by itself."""
+    FAILED = "failed"
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A check; `object` is `Kind/namespace/name`, and `Kind//name` without a namespace."""
+
+    object: str
+    state: State
+    message: str
+
+
+class WaveAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge verify --wave` and `--node`.
+
+    Attributes:
+        wave: Its number; null for a node alone.
+    """
+
+    wave: int | None
+    checks: tuple[Check, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """Return whether everything is as expected."""
+        return all(check.state in {State.OK, State.NOTE} for check in self.checks)
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of a cluster by kind and name, as checks read them.
+
+    Attributes:
+        unreadable: Resources that could not be read.
+        work: Node to the pods that lose something when they are evicted.
+    """
+
+    objects: tuple[SourceObject, ...]
+    by_key: Mapping[tuple[str, str, str], SourceObject]
+    devices: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
+    groups: Mapping[str, Workload]
+    evidence: Evidence
+    unreadable: frozenset[str]
+    work: Mapping[str, Sequence[PlannedWork]]
+
+    def find(self, kind: str, name: str, namespace: str = "") -> Mapping[str, Any] | None:
+        """Return an object; None where there is none."""
+        source = self.by_key.get((kind, namespace, name))
+        return source.document if source is not None else None
+
+
+def view_cluster(
+    objects: Sequence[SourceObject], namespace: str, unreadable: Iterable[str] = ()
+) -> ClusterView:
+    """Return the view of a cluster.
+
+    Args:
+        objects: Of the cluster.
+        namespace: Of objects that name none.
+        unreadable: Resources that could not be read.
+    """
+    by_key = {}
+    for source in objects:
+        place = source.namespace or ("" if source.kind in _CLUSTER_SCOPED else namespace)
+        by_key[source.kind, place, source.name] = source
+    return ClusterView(
+        objects=tuple(objects),
+        by_key=by_key,
+        devices=_devices(objects),
+        groups={group.key.reference: group for group in group_workloads(objects, namespace)},
+        evidence=read_evidence(objects, namespace),
+        unreadable=frozenset(unreadable),
+        work=read_work(objects, namespace),
+    )
+
+
+_CLUSTER_SCOPED: Final = frozenset({"DeviceClass", "Namespace", "Node", "ResourceSlice"})
+
+
+def check_cluster(plan: Plan, view: ClusterView) -> Iterator[Check]:
+    """Yield a failed check for another cluster than that of the plan."""
+    uid = cluster_uid(view.objects)
+    if plan.cluster.uid and uid != plan.cluster.uid:
+        yield failed_check(
+            "Cluster//",
+            f"its kube-system has the uid {uid or 'that could not be read'}, and the plan is for "
+            f"{plan.cluster.uid}: choose another --context",
+        )
+
+
+# --- after a wave ---------------------------------------------------------------------------------
+
+
+def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
+    """Return whether a wave of a plan is what was planned."""
+    checks = [
+        *check_cluster(plan, view),
+        *(check_switched(node, view) for node in wave.nodes),
+        *(_check_schedulable(node, view) for node in wave.nodes),
+        *(_check_opted_in(namespace, view) for namespace in wave.namespaces),
+        *(_check_selective(part.namespace, view) for part in wave.partial_namespaces),
+        *(_check_workload(workload, view) for workload in wave.workloads),
+    ]
+    return WaveAnswer(wave=wave.wave, checks=tuple(checks))
+
+
+def check_node(name: str, expected: int, resources: Sequence[str], view: ClusterView) -> WaveAnswer:
+    """Return whether a node has DRA devices, and no device plugin.
+
+    Args:
+        name: Of the node.
+        expected: The least number of devices.
+        resources: Resource names of device plugins; one that ends in `*` is a prefix.
+        view: The cluster.
+    """
+    node = view.find("Node", name)
+    reference = f"Node//{name}"
+    if node is None:
+        missing = Check(object=reference, state=State.FAILED, message="there is no such node")
+        return WaveAnswer(wave=None, checks=(missing,))
+    offered = _offered(node, lambda key: _matches(key, resources))
+    device_count = sum(map(len, view.devices.get(name, {}).values()))
+    if offered:
+        check = _still_offered(reference, offered)
+    elif device_count < expected:
+        check = waiting_check(reference, f"{device_count} of {expected} devices are published")
+    else:
+        check = ok_check(
+            reference, f"{device_count} devices are published, and no device plugin is left"
+        )
+    return WaveAnswer(wave=None, checks=(check,))
+
+
+def check_switched(node: PlannedNode, view: ClusterView) -> Check:
+    """Return whether a node's DRA drivers have what its device plugin had."""
+    reference = f"Node//{node.name}"
+    document = view.find("Node", node.name)
+    if document is None:
+        return failed_check(reference, "there is no such node")
+    offered = _offered(document, node.resources.__contains__)
+    if offered:
+        return _still_offered(reference, offered)
+    by_driver = view.devices.get(node.name, {})
+    for driver, expected in node.devices.items():
+        device_count = len(by_driver.get(driver, ()))
+        if device_count < expected:
+            return waiting_check(
+                reference, f"{device_count} of {expected} devices of {driver} are published"
+            )
+    uuids = {
+        text
+        for devices in by_driver.values()
+        for device in devices
+        for text in _attribute_texts(device)
+    }
+    missing = [uuid for uuid in node.uuids if uuid not in uuids]
+    if missing:
+        return failed_check(
+            reference, f"no device has the uuid {join_names(missing)}, which it had before"
+        )
+    total = sum(map(len, by_driver.values()))
+    return ok_check(reference, f"{total} devices are published, and no device plugin is left")
+
+
+def _check_schedulable(node: PlannedNode, view: ClusterView) -> Check:
+    reference = f"Node//{node.name}"
+    document = view.find("Node", node.name)
+    if mapping_at(document, "spec").get("unschedulable") is True:
+        return failed_check(reference, "it is cordoned: kubectl uncordon it")
+    if document is not None and not is_ready(document):
+        return waiting_check(reference, "it is not ready")
+    return ok_check(reference, "takes pods")
+
+
+def _check_opted_in(namespace: str, view: ClusterView) -> Check:
+    reference = f"Namespace//{namespace}"
+    document = view.find("Namespace", namespace)
+    if document is None:
+        return failed_check(reference, "there is no such namespace")
+    value = text_map(document, "metadata", "labels").get(TRANSLATE_LABEL)
+    if value != "true":
+        return failed_check(reference, f"label {TRANSLATE_LABEL} is {value or 'missing'}, not true")
+    return ok_check(reference, "new pods get claims")
+
+
+def _check_selective(namespace: str, view: ClusterView) -> Check:
+    """Return whether pods with the label of their own get claims; later waves opt in the whole namespace."""
+    reference = f"Namespace//{namespace}"
+    value = text_map(view.find("Namespace", namespace), "metadata", "labels").get(TRANSLATE_LABEL)
+    if value not in {TRANSLATE_SELECTED, "true"}:
+        text = f"label {TRANSLATE_LABEL} is {value or 'missing'}, not {TRANSLATE_SELECTED}"
+        return failed_check(reference, text)
+    return ok_check(reference, "new pods with the label get claims")
+
+
+def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
+    """Return whether the pods of a workload run, with claims where they have to have some."""
+    kind = workload.object.partition("/")[0]
+    group = view.groups.get(workload.object)
+    if group is None or not (group.pods or group.owner):
+        if kind in _RUN_OUT or kind == "Pod":
+            return note_check(workload.object, "it is gone")
+        return failed_check(workload.object, "there is no such workload")
+    expected_count = _wanted_pods(group)
+    running = [pod for pod in group.pods if _runs(pod)]
+    without = [pod.name for pod in running if not _has_claims(pod)]
+    if workload.is_translated and without and kind not in _RUN_OUT:
+        return waiting_check(
+            workload.object,
+            f"{len(without)} of {len(running)} pods have no claims, and were created before the "
+            f"namespace or the workload was opted in: {join_names(without)}",
+        )
+    if len(running) < expected_count:
+        return waiting_check(workload.object, f"{len(running)} of {expected_count} pods run")
+    claims = "with claims" if workload.is_translated and not without else "with device keys"
+    return ok_check(workload.object, f"{len(running)} of {expected_count} pods run, {claims}")
+
+
+# --- parts of objects -----------------------------------------------------------------------------
+
+
+def _devices(
+    objects: Iterable[SourceObject],
+) -> dict[str, dict[str, list[Mapping[str, Any]]]]:
+    """Return node to driver to the devices in the newest generation of the node's complete pools."""
+    pools: dict[tuple[str, str, str], dict[int, list[SourceObject]]] = {}
+    for source in objects:
+        if source.kind != "ResourceSlice":
+            continue
+        spec = mapping_at(source.document, "spec")
+        pool = mapping_at(spec, "pool")
+        generation = pool.get("generation")
+        key = (
+            str(spec.get("nodeName", "")),
+            str(spec.get("driver", "")),
+            str(pool.get("name", "")),
+        )
+        number = generation if isinstance(generation, int) else 0
+        pools.setdefault(key, {}).setdefault(number, []).append(source)
+    devices: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for (node, driver, _), generations in sorted(pools.items()):
+        slices = generations[max(generations)]
+        expected_count = mapping_at(slices[0].document, "spec", "pool").get("resourceSliceCount", 1)
+        if node and len(slices) == expected_count:
+            node_devices = devices.setdefault(node, {}).setdefault(driver, [])
+            for source in slices:
+                node_devices += [
+                    device
+                    for device in list_at(source.document, "spec", "devices")
+                    if isinstance(device, Mapping)
+                ]
+    return devices
+
+
+def _attribute_texts(device: Mapping[str, Any]) -> Iterator[str]:
+    for attribute in mapping_at(device, "attributes").values():
+        text = mapping_at(attribute).get("string")
+        if isinstance(text, str):
+            yield text
+
+
+def _offered(node: Mapping[str, Any], is_device: Callable[[str], bool]) -> dict[str, str]:
+    """Return the device keys that a kubelet offers an amount of."""
+    allocatable = text_map(node, "status", "allocatable")
+    return {key: value for key, value in allocatable.items() if is_device(key) and value != "0"}
+
+
+def _matches(key: str, names: Sequence[str]) -> bool:
+    return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in names)
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Return whether a node is ready; one without conditions, as in a short snapshot, is."""
+    conditions = [
+        entry for entry in list_at(node, "status", "conditions") if isinstance(entry, dict)
+    ]
+    ready = [entry.get("status") for entry in conditions if entry.get("type") == "Ready"]
+    return not ready or ready[0] == "True"
+
+
+def _runs(pod: SourceObject) -> bool:
+    status = mapping_at(pod.document, "status")
+    conditions = [entry for entry in list_at(status, "conditions") if isinstance(entry, dict)]
+    ready = [entry.get("status") for entry in conditions if entry.get("type") == "Ready"]
+    is_leaving = "deletionTimestamp" in mapping_at(pod.document, "metadata")
+    return status.get("phase") == "Running" and (not ready or ready[0] == "True") and not is_leaving
+
+
+def _has_claims(pod: SourceObject) -> bool:
+    return bool(list_at(pod.document, "spec", "resourceClaims"))
+
+
+def _wanted_pods(group: Workload) -> int:
+    owner = group.owner
+    if owner is None or owner.kind in {"Pod", "CronJob", "Job"}:
+        return len(group.pods)
+    if owner.kind == "DaemonSet":
+        expected_count = mapping_at(owner.document, "status").get("desiredNumberScheduled")
+        return expected_count if isinstance(expected_count, int) else len(group.pods)
+    return pods_at_a_time(owner.kind, owner.document)
+
+
+def _still_offered(reference: str, offered: Mapping[str, str]) -> Check:
+    amounts = ", ".join(f"{key} {amount}" for key, amount in sorted(offered.items()))
+    return waiting_check(reference, f"its device plugin still offers {amounts}")
+
+
+def ok_check(reference: str, message: str) -> Check:
+    """Return a check that is right."""
+    return Check(object=reference, state=State.OK, message=message)
+
+
+def note_check(reference: str, message: str) -> Check:
+    """Return a check that stops no wave, and is to be looked at."""
+    return Check(object=reference, state=State.NOTE, message=message)
+
+
+def waiting_check(reference: str, message: str) -> Check:
+    """Return a check that may become right by itself."""
+    return Check(object=reference, state=State.WAITING, message=message)
+
+
+def failed_check(reference: str, message: str) -> Check:
+    """Return a check that is wrong."""
+    return Check(object=reference, state=State.FAILED, message=message)
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"

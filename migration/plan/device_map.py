@@ -1,0 +1,79 @@
+"""The use of devices before, during and after each wave, for the page of a plan. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from migration.plan.attempts import Attempt, Moment
+from migration.plan.placement import Placement
+
+
+class NodeState(StrEnum):
+    """What hands out the devices of a node."""
+
+    PLUGIN = "device plugin"
+    DRAINED = "drained"
+    DRA = "DRA driver"
+
+
+class NodeUse(NamedTuple):
+    """The devices of a node at a moment."""
+
+    state: NodeState
+    in_use: int
+    devices: int
+
+
+class WaveDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A wave with the use of devices around it.
+
+    Attributes:
+        evicted: Workload, as `Kind/namespace/name`, to the number of its pods that leave.
+        before: Node to its use; of all nodes with devices, as the two others.
+        during: While the nodes of the wave are drained.
+    """
+
+    evicted: Mapping[str, int]
+    before: Mapping[str, NodeUse]
+    during: Mapping[str, NodeUse]
+    after: Mapping[str, NodeUse]
+
+
+def wave_details(moment: Moment, attempt: Attempt, devices: Mapping[str, int]) -> WaveDetails:
+    """Return the details of a wave.
+
+    Args:
+        moment: Before it.
+        devices: Node to the number of its devices.
+    """
+    names = frozenset(entry.node.name for entry in attempt.nodes)
+    switched = moment.stage.switched
+    during = attempt.during or moment.placement
+    return WaveDetails(
+        evicted=Counter(
+            key.workload for key, node in sorted(moment.placement.nodes.items()) if node in names
+        ),
+        before=_uses(moment.placement, devices, switched),
+        during=_uses(during, devices, switched, names),
+        after=_uses(attempt.after, devices, switched | names),
+    )
+
+
+def _uses(
+    placement: Placement,
+    devices: Mapping[str, int],
+    switched: Collection[str],
+    drained: Collection[str] = (),
+) -> dict[str, NodeUse]:
+    def state_of(name: str) -> NodeState:
+        if name in drained:
+            return NodeState.DRAINED
+        return NodeState.DRA if name in switched else NodeState.PLUGIN
+
+    return {
+        name: NodeUse(state_of(name), placement.in_use.get(name, 0), number)
+        for name, number in sorted(devices.items())
+    }

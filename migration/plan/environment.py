@@ -1,0 +1,209 @@
+"""What else in a cluster takes part in a migration: plugins that nobody sees, autoscalers, GitOps. Pure.
+
+Sources: argo-cd, resource tracking; fluxcd/kustomize-controller and helm-controller,
+labels of what they apply; Helm 3, annotations of a release; the names of field managers are theirs, too.
+kubernetes/autoscaler cluster-autoscaler/FAQ.md (scale-down-disabled); karpenter.sh/docs/concepts/disruption;
+the labels of node pools are their clouds'; that of GKE's device plugin is in NVIDIA's documents of the GPU
+Operator (google-gke: --node-labels of the pool). GKE's addon manager and AKS take back what was changed.
+What autoscalers do with claims is from `translation.cluster.component_statements`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kube.manifests.source import SourceObject
+from kube.names import FIELD_MANAGERS
+from migration.assessment.node_devices import Source
+from migration.plan.evidence import list_at, mapping_at, text_map
+from migration.plan.model import Plan, PlannedNode, Wave
+from migration.plan.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
+from translation.cluster.component_statements import Component, Topic, statements_about
+
+SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+KUSTOMIZE: Final = "kustomize"
+GKE_PLUGIN_LABEL: Final = "gke-no-default-nvidia-gpu-device-plugin=true"
+_KARPENTER: Final = "karpenter.sh/nodepool"
+_POOLS: Final = (
+    _KARPENTER,
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "kubernetes.azure.com/agentpool",
+)
+_MARKS: Final = (
+    ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD"),
+    ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux"),
+    ("labels", "helm.toolkit.fluxcd.io/name", "Flux"),
+    ("annotations", "meta.helm.sh/release-name", "Helm"),
+)
+REVERTING: Final = frozenset({"Argo CD", "Flux"})
+"""What compares a cluster with a repository all the time. Helm does so with each upgrade."""
+
+
+def manager_of(document: Mapping[str, Any]) -> str:
+    """Return what manages an object: `Argo CD`, `Flux` or `Helm`; empty where nothing is known to."""
+    for field, key, manager in _MARKS:
+        if key in mapping_at(document, "metadata", field):
+            return manager
+    for entry in list_at(document, "metadata", "managedFields"):
+        field_manager = str(mapping_at(entry).get("manager"))
+        if field_manager in FIELD_MANAGERS:
+            return FIELD_MANAGERS[field_manager]
+    return ""
+
+
+def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
+    """Return `Kind/namespace/name` to what manages it, for the objects that a plan changes."""
+    plugins = {(entry.namespace, entry.name) for entry in plan.plugins}
+    namespaces = {name for wave in plan.waves for name in wave.opted_in}
+    labelled = {
+        workload.object for wave in plan.waves for workload in wave.workloads if workload.labelled
+    }
+    managed = {}
+    for source in objects:
+        is_changed = (
+            (source.kind == "Namespace" and source.name in namespaces)
+            or f"{source.kind}/{source.namespace or 'default'}/{source.name}" in labelled
+            or (source.kind == "DeviceClass" and source.name in plan.mapped_classes.values())
+            or (
+                source.kind == "DaemonSet"
+                and (source.namespace or "default", source.name) in plugins
+            )
+            or (
+                source.kind == "ResourceQuota"
+                and source.namespace in namespaces
+                and f"{source.namespace}.{source.name}.yaml"
+                in plan.quotas.get(source.namespace, ())
+            )
+        )
+        manager = manager_of(source.document) if is_changed else ""
+        if manager:
+            managed[f"{source.kind}/{source.namespace or ''}/{source.name}"] = manager
+    return dict(sorted(managed.items()))
+
+
+def pool_of(labels: Mapping[str, str]) -> str:
+    """Return the label of the pool that an autoscaler or a cloud grows, as `key=value`; empty without."""
+    return next((f"{key}={labels[key]}" for key in _POOLS if key in labels), "")
+
+
+def guard_annotations(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the annotations that keep an autoscaler from a drained node, and that it does not have yet."""
+    pool = pool_of(text_map(node, "metadata", "labels"))
+    if not pool:
+        return ()
+    key = DO_NOT_DISRUPT if pool.startswith(f"{_KARPENTER}=") else SCALE_DOWN_DISABLED
+    return () if key in mapping_at(node, "metadata", "annotations") else (key,)
+
+
+def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[SourceObject]) -> str:
+    """Explain why a node's device plugin would stay when it is switched; empty where it leaves.
+
+    Args:
+        node: With the labels that it gets.
+        plugin_label: That keeps the plugin away as a person said; empty without one.
+        objects: Of the cluster.
+    """
+    has_operator = any(label.startswith(OPERATOR_PREFIX) for label in node.labels)
+    if node.source != Source.DEVICE_PLUGIN or NVIDIA not in node.devices:
+        return ""
+    if has_operator or plugin_label:
+        return ""
+    plugins = [source for source in objects if source.kind == "DaemonSet" and is_plugin(source)]
+    managed = [source for source in plugins if is_managed(source)]
+    fix = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
+    if not plugins:
+        return (
+            "no DaemonSet of its device plugin is in the cluster's state, so the plugin may be part of the "
+            f"node's image or managed by the cloud, and would stay beside the DRA driver: {fix}"
+        )
+    if len(managed) == len(plugins):
+        source = managed[0]
+        return (
+            f"DaemonSet {source.namespace or 'default'}/{source.name} is managed by the cloud, which takes a "
+            f"patch back: {fix}, on GKE {GKE_PLUGIN_LABEL}"
+        )
+    return ""
+
+
+def with_environment(plan: Plan, objects: Sequence[SourceObject]) -> Plan:
+    """Return a plan with what manages its objects, and with notes on what surrounds its waves."""
+    plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
+    waves = (
+        msgspec.structs.replace(wave, notes=(*wave.notes, *environment_notes(plan, wave, objects)))
+        for wave in plan.waves
+    )
+    return msgspec.structs.replace(plan, waves=tuple(waves))
+
+
+def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
+    """Yield what a person has to know of a wave's surroundings.
+
+    Args:
+        plan: With what manages its objects.
+        wave: One of its waves.
+        objects: Of the cluster.
+    """
+    misgivings = (plugin_misgiving(node, plan.plugin_label, objects) for node in wave.nodes)
+    yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
+    yield from _autoscaler_notes(plan, wave)
+    labels: dict[str, str] = {}
+    for node in wave.nodes:
+        if node.pool:
+            labels[node.pool] = ", ".join(f"{key}={value}" for key, value in node.labels.items())
+    for pool, texts in sorted(labels.items()):
+        yield (
+            f"node pool {pool}: new nodes come with the device plugin; set the labels {texts} in the pool once "
+            "all its nodes are switched"
+        )
+    for reference, manager in plan.managed.items():
+        kind = reference.partition("/")[0]
+        is_of_wave = changes(wave, reference)
+        is_prepared = kind in {"DeviceClass", "DaemonSet"} and wave.wave == 1
+        if is_of_wave or is_prepared:
+            yield managed_note(reference, manager, plan.format)
+
+
+def _autoscaler_notes(plan: Plan, wave: Wave) -> Iterator[str]:
+    """Yield what the autoscalers of the wave's pools do with claims, unless an earlier wave says it."""
+    earlier = (entry for entry in plan.waves if entry.wave < wave.wave)
+    earlier_autoscalers = set[Component]().union(*map(_autoscalers, earlier))
+    for component in sorted(_autoscalers(wave) - earlier_autoscalers):
+        for statement in statements_about(component, Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO):
+            yield f"{statement.sentence} [{statement.source}]"
+
+
+def _autoscalers(wave: Wave) -> set[Component]:
+    """Return the autoscalers that grow the pools of a wave's nodes."""
+    return {
+        Component.KARPENTER
+        if node.pool.startswith(f"{_KARPENTER}=")
+        else Component.CLUSTER_AUTOSCALER
+        for node in wave.nodes
+        if node.pool
+    }
+
+
+def changes(wave: Wave, reference: str) -> bool:
+    """Return whether a wave changes an object, given as `Kind/namespace/name`."""
+    kind, namespace, name = reference.split("/", 2)
+    if kind == "Namespace":
+        return name in wave.opted_in
+    if kind == "ResourceQuota":
+        return namespace in wave.opted_in
+    return any(workload.labelled and workload.object == reference for workload in wave.workloads)
+
+
+def managed_note(reference: str, manager: str, form: str) -> str:
+    """Return what a person has to know of an object that something else manages."""
+    place = reference.replace("//", "/")
+    if form == KUSTOMIZE:
+        return f"{place} is managed by {manager}: commit its patch of the folder kustomize"
+    verb = "takes back" if manager in REVERTING else "may take back with its next upgrade"
+    return (
+        f"{place} is managed by {manager}, which {verb} what kubectl changes: plan with --format {KUSTOMIZE}, "
+        "and commit the patches"
+    )

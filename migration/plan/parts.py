@@ -1,0 +1,89 @@
+"""The parts in which workloads get claims: namespaces, or some workloads of a namespace. Pure.
+
+A part of a namespace is workloads whose pod template gets a label, which is a rollout. So only workloads
+have parts whose controller replaces pods where they are needed: a Job's template cannot change, and a
+DaemonSet has pods on all nodes at once.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+
+_DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Workloads that get claims together.
+
+    Attributes:
+        workloads: As `Kind/namespace/name`, those whose templates get the label; empty for all that
+            are left of the namespace, whose own label does it.
+    """
+
+    namespace: str
+    workloads: tuple[str, ...] = ()
+
+    @property
+    def completes(self) -> bool:
+        """Return whether the namespace has claims as a whole with this part."""
+        return not self.workloads
+
+
+def whole_namespaces(
+    names: Iterable[str], workloads: Iterable[AssessedWorkload]
+) -> tuple[Part, ...]:
+    """Return namespaces as parts, those with the fewest pods that get claims first."""
+    pods = Counter[str]()
+    for workload in workloads:
+        if workload.outcome is not Outcome.NATIVE:
+            pods[workload.key.namespace] += workload.pods
+    return tuple(
+        Part(namespace=name) for name in sorted(names, key=lambda name: (pods[name], name))
+    )
+
+
+def divide(
+    parts: Sequence[Part],
+    names: Collection[str],
+    workloads: Sequence[AssessedWorkload],
+    selected: Collection[str],
+) -> tuple[Part, ...]:
+    """Return parts with some namespaces divided into their workloads, those with the fewest pods first.
+
+    Args:
+        parts: Whole namespaces.
+        names: To be divided.
+        workloads: Of the cluster.
+        selected: Workloads that have claims already.
+    """
+    divided: list[Part] = []
+    for part in parts:
+        if part.namespace in names:
+            divided += _workloads_of(part.namespace, workloads, selected)
+        divided.append(part)
+    return tuple(divided)
+
+
+def _workloads_of(
+    namespace: str, workloads: Iterable[AssessedWorkload], selected: Collection[str]
+) -> list[Part]:
+    """Return the workloads of a namespace that move before the rest of it."""
+    getting_claims = [
+        workload
+        for workload in workloads
+        if workload.key.namespace == namespace
+        and workload.result is not None
+        and workload.outcome is not Outcome.NATIVE
+        and workload.key.reference not in selected
+    ]
+    movable = sorted(
+        (workload for workload in getting_claims if workload.key.kind in _DIVISIBLE),
+        key=lambda workload: (workload.pods, workload.key),
+    )
+    if len(movable) == len(getting_claims):
+        movable = movable[:-1]  # The last one moves with the namespace itself.
+    return [Part(namespace=namespace, workloads=(workload.key.reference,)) for workload in movable]

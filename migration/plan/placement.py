@@ -1,0 +1,417 @@
+"""Placement of the pods of a cluster with device plugins, DRA and draining nodes. Pure.
+
+Pods keep their node and their devices as long as it can serve them; the others are placed by the
+allocator's search.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.model.devices import PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import pod_claims
+from allocator.simulation.model import SimulationInput, SimulationOptions
+from allocator.simulation.simulate import simulate_in_order
+from answers.cluster.device_classes import select_devices
+from answers.cluster.devices import DeviceState, device_state, published_devices
+from answers.model.cluster_state import ClusterState
+from kube.api.core import Node, Pod, Toleration
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from migration.assessment.assess import AssessedCluster
+from migration.assessment.capacity import (
+    MAX_ALL_PODS,
+    build_pods,
+    build_templates,
+    class_names,
+    release_claims,
+)
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+
+_OPEN: Final = "simulated-open"
+"""Label of nodes that take pods."""
+_STAGE: Final = "simulated-stage"
+"""Label of nodes that take pods, with what serves pods there."""
+_SWITCHED: Final = "dra"
+_LEGACY: Final = "legacy"
+_BATCH: Final = 64
+"""Pods that are placed before it is seen which of them have found a node."""
+
+
+class PodKey(NamedTuple):
+    """A pod of a workload, by its number."""
+
+    workload: str
+    number: int
+
+
+class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that is to be placed.
+
+    Attributes:
+        has_claims: It has claims once its namespace is opted in, or it is; else Kubernetes serves it wherever
+            there are devices.
+        is_pinned: A DaemonSet's, whose place is its node.
+    """
+
+    key: PodKey
+    namespace: str
+    pod: Pod
+    has_claims: bool
+    is_pinned: bool
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment of a migration; other nodes with devices have a device plugin.
+
+    Attributes:
+        switched: Nodes with a DRA driver.
+        draining: Nodes that take no pods.
+        opted_in: Namespaces whose pods get claims.
+        selected: Workloads, as `Kind/namespace/name`, of other namespaces whose pods get claims.
+        labels: Node to the labels that a switch gives it.
+    """
+
+    switched: frozenset[str]
+    draining: frozenset[str] = frozenset()
+    opted_in: frozenset[str]
+    selected: frozenset[str] = frozenset()
+    labels: Mapping[str, Mapping[str, str]]
+
+    def moves(self, pod: PlannedPod) -> bool:
+        """Return whether a pod has claims by now."""
+        return pod.has_claims and (
+            pod.namespace in self.opted_in or pod.key.workload in self.selected
+        )
+
+
+class FreeDevices(NamedTuple):
+    """Devices without a consumer, by the pods that may use them.
+
+    Attributes:
+        for_keys: Of device plugins, for pods with device keys.
+        for_claims: Of DRA drivers, for pods with claims.
+    """
+
+    for_keys: int
+    for_claims: int
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of pods at a stage.
+
+    Attributes:
+        nodes: Of the pods that have one.
+        claims: Of these pods, with their devices.
+        unplaced: The others.
+        free: Devices without a consumer, of nodes that take pods.
+        devices: The number of all devices of these nodes.
+        in_use: Node to the number of its devices that are not free.
+    """
+
+    nodes: Mapping[PodKey, str]
+    claims: Mapping[PodKey, tuple[ResourceClaim, ...]] = {}
+    unplaced: frozenset[PodKey] = frozenset()
+    free: FreeDevices = FreeDevices(0, 0)
+    devices: int = 0
+    in_use: Mapping[str, int] = {}
+
+    def after(self, before: "Placement") -> "Placement":
+        """Return this placement, with the pods that were left out where they were before."""
+        missing = {
+            key: node
+            for key, node in before.nodes.items()
+            if key not in self.nodes and key not in self.unplaced
+        }
+        return msgspec.structs.replace(
+            self,
+            nodes={**missing, **self.nodes},
+            claims={
+                **{key: before.claims[key] for key in missing if key in before.claims},
+                **self.claims,
+            },
+        )
+
+
+class Placer:
+    """The pods and devices of an assessed cluster.
+
+    It keeps the allocator of the last stage, and changes what differs at the next one.
+    """
+
+    def __init__(self, cluster: AssessedCluster, *, reuses: bool = True) -> None:
+        """Prepare the pods of all workloads that can be placed.
+
+        Args:
+            cluster: With the inventory of all nodes.
+            reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
+                built anew for each stage, which has the same answers.
+        """
+        state = cluster.state
+        selected = select_devices(state.classes, published_devices(state.cluster(Features())))
+        classes = frozenset(name for name, devices in selected.items() if devices)
+        workloads = [
+            workload
+            for workload in cluster.workloads
+            if workload.result is not None and class_names(workload) <= classes
+        ]
+        # Pods that are not placed anew, such as those that would be refused, keep their claims.
+        placed_pods = frozenset(pod for workload in workloads for pod in workload.members)
+        claims = release_claims(state.claims, placed_pods)
+        self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
+        pods = (pod for workload in workloads for pod in _pods_of(workload))
+        self.pods = tuple(islice(pods, MAX_ALL_PODS))
+        self.not_counted = tuple(
+            workload.key.reference
+            for workload in cluster.workloads
+            if workload.result is not None and workload not in workloads
+        )
+        self._templates: dict[tuple[str, str], ResourceClaimTemplate] = {}
+        for workload in workloads:
+            self._templates.update(build_templates(workload))
+        self._by_key = {pod.key: pod for pod in self.pods}
+        self._shapes = {pod.key: _shape(pod.pod, self._templates) for pod in self.pods}
+        self._reuses = reuses
+        self._allocator = _Allocator(self._state)
+        self._serving = {
+            name: frozenset(_node_of(device) or "" for device in devices)
+            for name, devices in selected.items()
+            if not isinstance(devices, str)
+        }
+
+    def serving_nodes(self, workload: AssessedWorkload) -> frozenset[str]:
+        """Return the nodes with devices of a class that a workload's claims name."""
+        return frozenset[str]().union(
+            *(self._serving.get(name, frozenset()) for name in class_names(workload))
+        )
+
+    def device_counts(self) -> Mapping[str, int]:
+        """Return node to the number of its devices."""
+        return Counter(
+            node for device in self._allocator.devices if (node := _node_of(device)) is not None
+        )
+
+    def place(self, stage: Stage, before: Placement) -> Placement:
+        """Place all pods: first those that stay where they are, then the others.
+
+        Args:
+            stage: What nodes and namespaces are.
+            before: Where the pods are.
+        """
+        if not self._reuses:
+            self._allocator = _Allocator(self._state)
+        allocator = self._allocator
+        allocator.show(stage)
+        staying: dict[PodKey, str] = {}
+        moving: list[PlannedPod] = []
+        for pod in self.pods:
+            node = before.nodes.get(pod.key)
+            if pod.is_pinned and node in stage.draining:
+                continue  # It is neither evicted nor served until its node is back.
+            is_open = node in allocator.nodes and node not in stage.draining
+            if node is not None and is_open and (pod.is_pinned or _may_stay(pod, node, stage)):
+                staying[pod.key] = node
+            else:
+                moving.append(pod)
+        kept_claims = before.claims
+        allocator.keep({key: kept_claims[key] for key in staying if key in kept_claims})
+        nodes = dict(staying)
+        without = [(self._by_key[key], staying[key]) for key in staying if key not in kept_claims]
+        placed = self._place(without)
+        for pod, _ in without:
+            if pod.key not in placed:
+                del nodes[pod.key]
+                moving.append(pod)
+        # Pods with claims have fewer nodes to choose from.
+        moving.sort(key=lambda pod: (not pod.has_claims, pod.key))
+        nodes |= self._place([(_movable(pod, stage), None) for pod in moving])
+        free, device_count, in_use = allocator.count(stage)
+        return Placement(
+            nodes=nodes,
+            claims=dict(allocator.allocated),
+            unplaced=frozenset(pod.key for pod in moving if pod.key not in nodes),
+            free=free,
+            devices=device_count,
+            in_use=in_use,
+        )
+
+    def _place(self, pods: Iterable[tuple[PlannedPod, str | None]]) -> dict[PodKey, str]:
+        """Allocate the devices of pods, each on its node if it has one; return those with a node."""
+        nodes: dict[PodKey, str] = {}
+        full: set[tuple[bytes, str]] = set()
+        remaining = iter(pods)
+        while batch := tuple(islice(remaining, _BATCH)):
+            # Where one pod finds nothing, equal ones after it find nothing, either: a run frees nothing.
+            pods_and_nodes = [
+                (pod, node) for pod, node in batch if node or self._place_key(pod) not in full
+            ]
+            question = SimulationInput(
+                pods=tuple(
+                    pod.pod if not node else _at(pod.pod, node) for pod, node in pods_and_nodes
+                ),
+                templates=self._templates,
+                classes=self._state.classes,
+            )
+            answer = simulate_in_order(self._allocator.cluster, question, SimulationOptions())
+            allocations = {
+                (claim.namespace, claim.name): claim.allocation for claim in answer.claims
+            }
+            for (pod, node), placed in zip(pods_and_nodes, answer.pods, strict=True):
+                if placed.node is not None:
+                    nodes[pod.key] = placed.node
+                    self._allocator.allocated[pod.key] = tuple(
+                        msgspec.structs.replace(
+                            claim,
+                            status=ResourceClaimStatus(
+                                allocation=allocations[
+                                    claim.metadata.namespace, claim.metadata.name
+                                ]
+                            ),
+                        )
+                        for claim in pod_claims(pod.pod, {}, self._templates).open
+                    )
+                elif not node:
+                    full.add(self._place_key(pod))
+        return nodes
+
+    def _place_key(self, pod: PlannedPod) -> tuple[bytes, str]:
+        """Return all that the nodes depend on which a pod fits."""
+        return self._shapes[pod.key], (pod.pod.spec.node_selector or {}).get(_STAGE, "")
+
+
+class _Allocator:
+    """The allocator at the last stage, with the devices of all pods that are placed.
+
+    Attributes:
+        allocated: Pod to its claims, with their devices.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.cluster = state.cluster(Features())
+        self.allocated: dict[PodKey, tuple[ResourceClaim, ...]] = {}
+        self.devices = published_devices(self.cluster)
+        self.nodes: Mapping[str, Node] = {node.metadata.name: node for node in state.nodes}
+        self._places: dict[str, tuple[str, Mapping[str, str]]] = {}
+        # Devices of several nodes are seen by what labels these have, which a stage changes.
+        self._is_local = all(_node_of(device) is not None for device in self.devices)
+
+    def show(self, stage: Stage) -> None:
+        """Give the nodes the labels of a stage."""
+        is_changed = False
+        for name, node in self.nodes.items():
+            place = _place_of(name, stage)
+            labels = stage.labels.get(name, {}) if name in stage.switched else {}
+            if self._places.get(name) != (place, labels):
+                self._places[name] = place, labels
+                self.cluster.replace_node(name, _labelled(node, place, labels))
+                is_changed = True
+        if is_changed and not self._is_local:
+            self.devices = published_devices(self.cluster)
+
+    def keep(self, claims: Mapping[PodKey, tuple[ResourceClaim, ...]]) -> None:
+        """Release all devices but those of some claims."""
+        for key in [
+            key for key, current in self.allocated.items() if claims.get(key) is not current
+        ]:
+            for claim in self.allocated.pop(key):
+                self.cluster.release(claim)
+        for key, own in claims.items():
+            if key not in self.allocated:
+                self.allocated[key] = own
+                for claim in own:
+                    self.cluster.allocate(claim)
+
+    def count(self, stage: Stage) -> tuple[FreeDevices, int, Mapping[str, int]]:
+        """Return of nodes that take pods the free devices, the number of all, and those in use by node."""
+        usage, counts, number = self.cluster.usage, Counter[bool](), 0
+        in_use = Counter[str]()
+        for device in self.devices:
+            node = _node_of(device)
+            if node in stage.draining:
+                continue
+            number += 1
+            if device_state(device, usage) is DeviceState.FREE:
+                counts[node is None or node in stage.switched] += 1
+            elif node is not None:
+                in_use[node] += 1
+        return FreeDevices(for_keys=counts[False], for_claims=counts[True]), number, in_use
+
+
+def _node_of(device: PublishedDevice) -> str | None:
+    """Return the node that a device is attached to; None where several can reach it."""
+    return device.slice.spec.node_name or device.device.node_name
+
+
+def _place_of(node: str, stage: Stage) -> str:
+    if node in stage.draining:
+        return ""
+    return _SWITCHED if node in stage.switched else _LEGACY
+
+
+def _shape(pod: Pod, templates: Mapping[tuple[str, str], ResourceClaimTemplate]) -> bytes:
+    """Return all of a pod and its claims but their names."""
+    spec = pod.spec
+    containers = (*(spec.init_containers or ()), *(spec.containers or ()))
+    names = (entry.resource_claim_template_name or "" for entry in spec.resource_claims or ())
+    named_templates = [templates.get((pod.metadata.namespace, name)) for name in names]
+    return encode(
+        (
+            *(spec.node_selector, spec.affinity, spec.tolerations),
+            [container.resources for container in containers],
+            [template.spec if template is not None else None for template in named_templates],
+            [
+                (template.metadata.annotations if template is not None else None)
+                for template in named_templates
+            ],
+            pod.metadata.annotations,
+        )
+    )
+
+
+def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
+    for number, pod in enumerate(build_pods(workload)):
+        yield PlannedPod(
+            key=PodKey(workload.key.reference, number),
+            namespace=workload.key.namespace,
+            pod=pod,
+            has_claims=workload.outcome is not Outcome.NATIVE,
+            is_pinned=workload.key.kind == "DaemonSet",
+        )
+
+
+def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
+    return not pod.has_claims or (stage.moves(pod) == (node in stage.switched))
+
+
+def _at(pod: Pod, node: str) -> Pod:
+    """Return a pod that runs on a node, whatever it demanded when it was scheduled."""
+    spec = msgspec.structs.replace(
+        pod.spec,
+        node_name=node,
+        node_selector=None,
+        affinity=None,
+        tolerations=(Toleration(operator="Exists"),),
+    )
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _movable(pod: PlannedPod, stage: Stage) -> PlannedPod:
+    """Return a pod that only nodes take which can serve it at a stage."""
+    place = {_OPEN: "true"}
+    if pod.has_claims:
+        place = {_STAGE: _SWITCHED if stage.moves(pod) else _LEGACY}
+    selector = {**(pod.pod.spec.node_selector or {}), **place}
+    spec = msgspec.structs.replace(pod.pod.spec, node_selector=selector)
+    return msgspec.structs.replace(pod, pod=msgspec.structs.replace(pod.pod, spec=spec))
+
+
+def _labelled(node: Node, place: str, switched: Mapping[str, str]) -> Node:
+    """Return a node with the labels of a stage; without a place it takes no pods."""
+    simulated = {_OPEN: "true", _STAGE: place} if place else {}
+    labels = {**node.labels, **switched, **simulated}
+    metadata = msgspec.structs.replace(node.metadata, labels=labels)
+    return msgspec.structs.replace(node, metadata=metadata)

@@ -1,0 +1,207 @@
+"""The labels that take nodes of each vendor's system to DRA, and the preparations. Pure.
+
+A DRA driver must not share a node with the device plugin of the same devices, so the plugin leaves a
+node when the driver comes, and both follow labels.
+
+Sources: NVIDIA/gpu-operator docs 26.7 (ClusterPolicy and GPUCluster exclude each other; a node label
+keeps operands away), pull request 2575 (`gpu.deploy.operands` keeps the GPU driver), issues 2288 (the
+label of one operand may be set back) and 2686 (the validator waits); Project-HAMi/HAMi charts/hami
+(`gpu=on` chooses nodes); kubernetes-sigs/dra-driver-nvidia-gpu deployments/helm (a node selector chooses
+nodes).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from kube.manifests.source import SourceObject
+from kube.names import GROUP
+from migration.assessment.node_devices import Source
+from migration.plan.evidence import list_at, mapping_at, text_map
+from migration.plan.model import PluginDaemonSet
+
+NVIDIA: Final = "gpu.nvidia.com"
+NVIDIA_LABEL: Final = "nvidia.com/dra-kubelet-plugin"
+DRIVER_LABEL: Final = f"{GROUP}/dra-driver"
+_OWN_LABELS: Final = {NVIDIA: (NVIDIA_LABEL, "true"), f"gpu.{GROUP}": (f"{GROUP}/driver", "true")}
+HAMI_LABEL: Final = "gpu"
+OPERATOR_PREFIX: Final = "nvidia.com/gpu.deploy."
+OPERANDS: Final = f"{OPERATOR_PREFIX}operands"
+DEVICE_PLUGIN: Final = f"{OPERATOR_PREFIX}device-plugin"
+OPERANDS_SINCE: Final = (26, 7)
+"""The first release of the GPU Operator whose label for all operands keeps the GPU driver."""
+
+_PLUGINS: Final = ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plugin")
+_DISCOVERY: Final = "feature-discovery"
+"""In the name of the DaemonSet that the plugin's chart starts from the same image, and whose labels pods
+select nodes by: it stays."""
+_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:-[0-9A-Za-z.-]{1,20})?")
+UNKNOWN_VERSION: Final = "unknown"
+_MAX_TEXT: Final = 63
+
+
+def driver_label(driver: str) -> tuple[str, str]:
+    """Return the node label, with its value, that has to choose the nodes of a driver's DaemonSet.
+
+    Each driver has a value of its own, since two drivers may publish the same GPUs. Drawbridge's own has
+    the label of manifests/driver.
+
+    >>> driver_label("gpu.nvidia.com")
+    ('nvidia.com/dra-kubelet-plugin', 'true')
+    >>> driver_label("gpu.example.com")
+    ('drawbridge.internal/dra-driver', 'gpu.example.com')
+    """
+    return _OWN_LABELS.get(driver, (DRIVER_LABEL, driver[:_MAX_TEXT]))
+
+
+def is_operator_version(text: str) -> bool:
+    """Return whether a text is a version of the GPU Operator, such as `v26.3.1`."""
+    return _VERSION.fullmatch(text) is not None
+
+
+def propose_gpu_operators(objects: Iterable[SourceObject]) -> dict[str, str]:
+    """Return Deployment, as `Kind/namespace/name`, to the version of the GPU Operator that it shows.
+
+    Whoever may write a Deployment in a namespace can write such a one, so a person confirms it. The
+    version is `unknown` where it shows none.
+    """
+    versions = {}
+    for source in objects:
+        labels = text_map(source.document, "metadata", "labels")
+        is_named = source.name == "gpu-operator" or labels.get("app.kubernetes.io/name") == (
+            "gpu-operator"
+        )
+        if source.kind == "Deployment" and is_named:
+            texts = [labels.get("app.kubernetes.io/version", ""), *_image_tags(source)]
+            version = next(filter(is_operator_version, texts), UNKNOWN_VERSION)
+            versions[f"Deployment/{source.namespace or 'default'}/{source.name}"] = version
+    return dict(sorted(versions.items()))
+
+
+def switch_labels(
+    labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
+) -> dict[str, str]:
+    """Return the labels that take a node's devices from its legacy system to DRA drivers.
+
+    Args:
+        labels: That the node has.
+        source: The legacy system.
+        drivers: That will publish its devices.
+        operator: Version of NVIDIA's GPU Operator; empty without one.
+    """
+    names = sorted(drivers)
+    switched = dict(driver_label(driver) for driver in names)
+    if source is Source.HAMI:
+        switched[HAMI_LABEL] = "off"
+    if _has_operator(labels, source, names, operator):
+        switched[OPERANDS if _keeps_driver(operator) else DEVICE_PLUGIN] = "false"
+    return switched
+
+
+def node_notes(
+    labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
+) -> Iterator[str]:
+    """Yield what a person has to know before a node is switched; arguments as of `switch_labels`."""
+    if _has_operator(labels, source, drivers, operator) and not _keeps_driver(operator):
+        yield (
+            f"GPU Operator {operator or 'of an unknown version'}: it may set {DEVICE_PLUGIN} back to true "
+            "when a node rejoins (gpu-operator issue 2288), and its validator waits for GPUs that the "
+            "plugin no longer offers (issue 2686); look at both after the switch, or upgrade to 26.7"
+        )
+    if source is Source.HAMI:
+        yield "HAMi's device plugin runs where gpu=on; its scheduler goes on for the other nodes"
+    if source is Source.KOORDINATOR:
+        yield (
+            "koordlet has no switch per node: keep it from nodes with the driver's label by node affinity, "
+            "or it goes on reporting the GPUs"
+        )
+
+
+def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[PluginDaemonSet]:
+    """Return NVIDIA's device plugins that do not stay away from switched nodes by themselves.
+
+    Those of the GPU Operator and of HAMi follow labels of their own, and what a cloud manages is put
+    back as it was.
+
+    Args:
+        operator: Version of NVIDIA's GPU Operator; empty without one.
+    """
+    if operator:
+        return []
+    return [
+        PluginDaemonSet(
+            namespace=source.namespace or "default",
+            name=source.name,
+            node_selector_terms=terms,
+        )
+        for source in objects
+        if source.kind == "DaemonSet" and is_plugin(source) and not is_managed(source)
+        for terms in [_terms_without_switched(source)]
+        if terms is not None
+    ]
+
+
+def _has_operator(
+    labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
+) -> bool:
+    """Return whether the GPU Operator decides which device plugin a node has."""
+    if any(label.startswith(OPERATOR_PREFIX) for label in labels):
+        return True
+    return bool(operator) and source is Source.DEVICE_PLUGIN and NVIDIA in drivers
+
+
+def _keeps_driver(operator: str) -> bool:
+    match = _VERSION.match(operator)
+    return match is not None and (int(match[1]), int(match[2])) >= OPERANDS_SINCE
+
+
+def _image_tags(source: SourceObject) -> Iterator[str]:
+    for container in list_at(source.document, "spec", "template", "spec", "containers"):
+        image = mapping_at(container).get("image")
+        if isinstance(image, str):
+            yield image.partition("@")[0].rpartition(":")[2]
+
+
+def is_plugin(source: SourceObject) -> bool:
+    """Return whether a DaemonSet is a device plugin of NVIDIA, by its name or an image."""
+    images = (
+        str(mapping_at(container).get("image", ""))
+        for container in list_at(source.document, "spec", "template", "spec", "containers")
+    )
+    texts = (source.name, *images)
+    if _DISCOVERY in source.name:
+        return False
+    return any(plugin in text for plugin in _PLUGINS for text in texts)
+
+
+def is_managed(source: SourceObject) -> bool:
+    """Return whether a cloud's own manager puts a DaemonSet back as it was: GKE's, or that of AKS."""
+    labels = text_map(source.document, "metadata", "labels")
+    is_of_gke = labels.get("addonmanager.kubernetes.io/mode") == "Reconcile"
+    return is_of_gke or labels.get("kubernetes.azure.com/managedby") == "aks"
+
+
+def _terms_without_switched(source: SourceObject) -> tuple[Mapping[str, Any], ...] | None:
+    """Return the required node affinity without switched nodes; None if it leaves them out already."""
+    excluded = {"key": NVIDIA_LABEL, "operator": "NotIn", "values": ["true"]}
+    terms = [
+        term
+        for term in list_at(
+            source.document,
+            *("spec", "template", "spec", "affinity", "nodeAffinity"),
+            *("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"),
+        )
+        if isinstance(term, Mapping)
+    ] or [{}]
+    if all(
+        any(
+            mapping_at(entry).get("key") == NVIDIA_LABEL
+            for entry in list_at(term, "matchExpressions")
+        )
+        for term in terms
+    ):
+        return None
+    return tuple(
+        {**term, "matchExpressions": [*list_at(term, "matchExpressions"), excluded]}
+        for term in terms
+    )

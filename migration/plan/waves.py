@@ -1,0 +1,335 @@
+"""The waves of a migration: nodes and namespaces that fit at every moment. Pure.
+
+A wave fits if all pods have devices while its nodes are drained, and when its nodes have DRA drivers
+and its namespaces are opted in. Pods that have no devices before the first wave count for nothing.
+
+Namespaces move as a whole where they can. Only those that do not fit are divided into their workloads. A
+node is switched only if its devices are of use to somebody afterwards.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, Protocol
+
+import msgspec
+
+from migration.assessment.assess import AssessedCluster
+from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.attempts import Attempt, Candidate, Moment, Obstacle, Policy, WaveSearch
+from migration.plan.device_map import WaveDetails, wave_details
+from migration.plan.model import FreeDevicesReport, Held, PartialNamespace, PlannedWorkload, Wave
+from migration.plan.parts import Part, divide, whole_namespaces
+from migration.plan.placement import Placement, Placer, PodKey, Stage
+
+_IN_VAIN: Final = (
+    "no pod with claims would use its devices, and pods with device keys would lack them"
+)
+_NO_SPARE: Final = (
+    "after it no node to spare of those with {}: were the largest one lost, pods would have no devices; "
+    "--spare-nodes 1 plans with one"
+)
+_MOVE_FIRST: Final = "solve what holds the namespaces, then plan again from a new snapshot"
+
+
+class PlanProgress(Protocol):
+    """Follows the search for waves, and may end it."""
+
+    def expect(self, total: int) -> None:
+        """Take the number of nodes that get a wave at best."""
+
+    def __call__(self, done_count: int) -> None:
+        """Take the number of nodes that have a wave."""
+
+    def stops(self) -> bool:
+        """Return whether to end with the waves that there are."""
+
+
+class Waves(msgspec.Struct, frozen=True, kw_only=True):
+    """The waves, and what has none.
+
+    Attributes:
+        complete: The search was not ended before all nodes and namespaces were tried.
+        details: Of each wave.
+    """
+
+    waves: tuple[Wave, ...]
+    held: tuple[Held, ...]
+    complete: bool = True
+    details: tuple[WaveDetails, ...] = ()
+
+
+class _Search(msgspec.Struct, frozen=True, kw_only=True):
+    """The waves of one search, each with the moment before it.
+
+    Attributes:
+        end: The moment after the last wave.
+        obstacle: To the next one; None where all have a wave.
+    """
+
+    waves: tuple[tuple[Moment, Attempt], ...]
+    end: Moment
+    obstacle: Obstacle | None
+
+    def switched(self) -> frozenset[str]:
+        """Return the nodes of all waves."""
+        return frozenset(entry.node.name for _, attempt in self.waves for entry in attempt.nodes)
+
+    def begin_parts(self) -> tuple[Part, ...]:
+        """Return the parts before the first wave."""
+        return self.waves[0][0].parts if self.waves else self.end.parts
+
+
+class Planner:
+    """Takes nodes and namespaces from what is left, wave by wave."""
+
+    def __init__(
+        self,
+        cluster: AssessedCluster,
+        live_nodes: Mapping[str, Sequence[str]],
+        placer: Placer,
+        policy: Policy,
+    ) -> None:
+        """Prepare the planner.
+
+        Args:
+            cluster: With the inventory of all nodes.
+            live_nodes: Workload to the nodes of its pods, in the order of their numbers.
+            placer: Places the pods.
+            policy: The sizes of waves.
+        """
+        self._workloads = cluster.workloads
+        self._placer = placer
+        self._policy = policy
+        self._live = Placement(
+            nodes={
+                PodKey(reference, number): node
+                for reference, nodes in live_nodes.items()
+                for number, node in enumerate(nodes)
+                if node
+            }
+        )
+
+    def plan(
+        self,
+        candidates: Sequence[Candidate],
+        namespaces: Sequence[str],
+        start: Stage,
+        progress: PlanProgress,
+    ) -> Waves:
+        """Return the waves.
+
+        Args:
+            candidates: Nodes to be switched.
+            namespaces: To be opted in.
+            start: What is switched and opted in already.
+            progress: Follows the search.
+        """
+        labels = {entry.node.name: entry.node.labels for entry in candidates}
+        progress.expect(len(candidates))
+        parts = whole_namespaces(namespaces, self._workloads)
+        stage = msgspec.structs.replace(start, labels={**start.labels, **labels})
+        begin = self._begin(stage, candidates, parts)
+        search = self._search(begin, progress)
+        waiting = {part.namespace for part in search.end.parts}
+        divided = divide(parts, waiting, self._workloads, start.selected)
+        if len(divided) > len(parts) and not progress.stops():
+            in_parts = self._search(msgspec.structs.replace(begin, parts=divided), progress)
+            search = self._better(search, in_parts)
+        useful = self._without_useless_nodes(begin, search, progress)
+        return Waves(
+            waves=tuple(
+                self._wave(number, moment, attempt)
+                for number, (moment, attempt) in enumerate(useful.waves, start=1)
+            ),
+            held=()
+            if progress.stops()
+            else tuple(_held_objects(begin, useful, in_vain=search.switched() - useful.switched())),
+            complete=not progress.stops(),
+            details=tuple(
+                wave_details(moment, attempt, self._placer.device_counts())
+                for moment, attempt in useful.waves
+            ),
+        )
+
+    def misfit(self, stage: Stage, draining: frozenset[str]) -> str:
+        """Explain why pods find no devices while nodes are drained; empty where all do."""
+        search = WaveSearch(self._placer, self._policy, lambda: False)
+        obstacle = search.check_drain(self._begin(stage, (), ()), draining)
+        return obstacle.reason if obstacle is not None else ""
+
+    def _begin(
+        self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
+    ) -> Moment:
+        placement = self._placer.place(stage, self._live)
+        return Moment(
+            stage=stage,
+            placement=placement,
+            pending=placement.unplaced,
+            nodes=tuple(candidates),
+            parts=parts,
+        )
+
+    def _search(self, moment: Moment, progress: PlanProgress) -> _Search:
+        search = WaveSearch(self._placer, self._policy, progress.stops)
+        total = len(moment.nodes)
+        waves: list[tuple[Moment, Attempt]] = []
+        while (moment.nodes or moment.parts) and not progress.stops():
+            attempt = search.find(moment)
+            if attempt is None:
+                return _Search(waves=tuple(waves), end=moment, obstacle=search.obstacle)
+            waves.append((moment, attempt))
+            moment = moment.following(attempt)
+            if attempt.nodes:
+                progress(total - len(moment.nodes))
+        return _Search(waves=tuple(waves), end=moment, obstacle=None)
+
+    def _better(self, whole: _Search, in_parts: _Search) -> _Search:
+        """Return the search that leaves fewer pods without claims, then that with more nodes."""
+
+        def rank(search: _Search) -> tuple[int, int]:
+            left = sum(workload.pods for workload in self._left_behind(search.end.stage))
+            return -left, len(search.switched())
+
+        return in_parts if rank(in_parts) > rank(whole) else whole
+
+    # --- nodes in vain ----------------------------------------------------------------------------
+
+    def _without_useless_nodes(
+        self, begin: Moment, search: _Search, progress: PlanProgress
+    ) -> _Search:
+        """Return the waves without nodes that are of use to nobody.
+
+        Once all pods have claims, every node is of use. Until then a node is taken from the pods that
+        are left behind, for pods that have to be there.
+        """
+        useless = self._useless_nodes(begin, search)
+        if not useless & search.switched() or progress.stops():
+            return search
+        rest = msgspec.structs.replace(
+            begin,
+            nodes=tuple(entry for entry in begin.nodes if entry.node.name not in useless),
+            parts=search.begin_parts(),
+        )
+        again = self._search(rest, progress)
+        again = msgspec.structs.replace(again, obstacle=search.obstacle or again.obstacle)
+        is_useful = not self._useless_nodes(begin, again) & again.switched()
+        if is_useful and len(again.end.parts) <= len(search.end.parts):
+            return again
+        # Fewer nodes do not do, so only the waves are left out after which nothing moves any more.
+        last = max(
+            (number for number, (_, attempt) in enumerate(search.waves, start=1) if attempt.parts),
+            default=0,
+        )
+        end = search.waves[last][0] if last < len(search.waves) else search.end
+        return msgspec.structs.replace(search, waves=search.waves[:last], end=end)
+
+    def _useless_nodes(self, begin: Moment, search: _Search) -> frozenset[str]:
+        """Return the nodes that pods left behind could use, and no pod does that has claims."""
+        left_behind = list(self._left_behind(search.end.stage))
+        needed = frozenset[str]().union(*map(self._placer.serving_nodes, left_behind))
+        keys = frozenset[str]().union(
+            *(workload.keys for workload in left_behind if workload.result is None)
+        )
+        used = search.end.stage.switched & frozenset(search.end.placement.nodes.values())
+        return frozenset(
+            entry.node.name
+            for entry in begin.nodes
+            if entry.node.name not in used
+            and (entry.node.name in needed or keys & entry.node.resources.keys())
+        )
+
+    def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:
+        """Yield the workloads with pods that need what a device plugin offers."""
+        for workload in self._workloads:
+            has_claims = (
+                workload.key.namespace in stage.opted_in or workload.key.reference in stage.selected
+            )
+            if workload.result is None:
+                is_served = self._runs_on(workload, stage.switched)
+            else:
+                is_served = workload.outcome is Outcome.NATIVE or has_claims
+            if not is_served and workload.pods:
+                yield workload
+
+    def _runs_on(self, workload: AssessedWorkload, nodes: Collection[str]) -> bool:
+        """Return whether all pods of a workload run on some nodes now."""
+        keys = (PodKey(workload.key.reference, number) for number in range(workload.pods))
+        return all(self._live.nodes.get(key) in nodes for key in keys)
+
+    # --- what is reported -------------------------------------------------------------------------
+
+    def _wave(self, number: int, moment: Moment, attempt: Attempt) -> Wave:
+        nodes = tuple(entry.node for entry in attempt.nodes)
+        names = {node.name for node in nodes}
+        namespaces = tuple(part.namespace for part in attempt.parts if part.completes)
+        partial = tuple(_partial_namespaces(attempt.parts, namespaces))
+        labelled = {name for part in attempt.parts for name in part.workloads}
+        selective = {reference.split("/")[1] for reference in moment.stage.selected}
+        touched = {*namespaces, *(entry.namespace for entry in partial)}
+        return Wave(
+            wave=number,
+            nodes=nodes,
+            namespaces=namespaces,
+            partial_namespaces=partial,
+            formerly_selective=tuple(sorted(touched & selective)),
+            workloads=tuple(self._planned(namespaces, labelled, moment.stage.selected)),
+            moved_pods=sum(node in names for node in moment.placement.nodes.values()),
+            free_before=sum(moment.placement.free),
+            free_after=sum(attempt.after.free),
+            free_for_keys=FreeDevicesReport(
+                before=moment.placement.free.for_keys, after=attempt.after.free.for_keys
+            ),
+            free_for_claims=FreeDevicesReport(
+                before=moment.placement.free.for_claims, after=attempt.after.free.for_claims
+            ),
+            split=0 < len(nodes) < min(self._policy.wave_nodes, len(moment.nodes)),
+            notes=tuple(
+                dict.fromkeys(
+                    (
+                        *(obstacle.note for obstacle in attempt.obstacles),
+                        *(_NO_SPARE.format(side) for side in attempt.without_spare),
+                        *(note for entry in attempt.nodes for note in entry.notes),
+                    )
+                )
+            ),
+        )
+
+    def _planned(
+        self, namespaces: Collection[str], labelled: Collection[str], selected: Collection[str]
+    ) -> Iterator[PlannedWorkload]:
+        """Yield the workloads whose pods change: those with a label, and the rest of namespaces."""
+        for workload in self._workloads:
+            reference = workload.key.reference
+            is_labelled = reference in labelled and workload.key.namespace not in namespaces
+            is_rest = workload.key.namespace in namespaces and reference not in selected
+            if workload.result is not None and (is_labelled or is_rest):
+                yield PlannedWorkload(
+                    object=reference,
+                    pods=workload.pods,
+                    outcome=workload.outcome.value,
+                    labelled=is_labelled,
+                )
+
+
+def _partial_namespaces(
+    parts: Iterable[Part], whole: Collection[str]
+) -> Iterator[PartialNamespace]:
+    """Yield the namespaces of which a wave moves workloads, and not all that are left."""
+    chosen = [part for part in parts if part.namespace not in whole]
+    for namespace, members in groupby(chosen, key=lambda part: part.namespace):
+        workloads = tuple(name for part in members for name in part.workloads)
+        yield PartialNamespace(namespace=namespace, workloads=workloads)
+
+
+def _held_objects(begin: Moment, search: _Search, *, in_vain: frozenset[str]) -> Iterator[Held]:
+    """Yield what has no wave: what did not fit, and nodes that would be switched in vain."""
+    obstacle = search.obstacle
+    reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
+    because = f": {reason}" if reason else ""
+    switched = search.switched()
+    for name in sorted(entry.node.name for entry in begin.nodes):
+        if name not in switched:
+            text = f"{_IN_VAIN}{because}" if name in in_vain else reason
+            yield Held(object=f"Node//{name}", reason=text, fix=fix)
+    for namespace in dict.fromkeys(part.namespace for part in search.end.parts):
+        yield Held(object=f"Namespace//{namespace}", reason=reason, fix=fix)

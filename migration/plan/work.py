@@ -1,0 +1,150 @@
+"""Pods that an eviction takes something from that nobody gives back. Pure.
+
+Sources: k8s.io/kubernetes v1.37.1, pkg/controller/job: an evicted pod counts as failed against
+`backoffLimit`, unless its podFailurePolicy ignores the condition DisruptionTarget, and the first rule
+that matches decides. The annotations are those of the cluster autoscaler and of Karpenter.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kube.api.core import FINISHED_PHASES
+from kube.manifests.source import SourceObject
+from migration.plan.evidence import list_at, mapping_at, text_map
+from migration.plan.model import PlannedWork
+
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+RUN_TO_COMPLETION: Final = frozenset({"Never", "OnFailure"})
+HOSTNAME: Final = "kubernetes.io/hostname"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_DEFAULT_BACKOFF_LIMIT: Final = 6
+
+_Documents = Mapping[tuple[str, str, str], Mapping[str, Any]]
+
+
+def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list[PlannedWork]]:
+    """Return node to the pods that lose something when they are evicted, by namespace and name.
+
+    Pods of DaemonSets and of files stay where they are, and are not among them.
+
+    Args:
+        objects: Of the cluster.
+        namespace: Of objects that name none.
+    """
+    owners = {
+        (source.kind, source.namespace or namespace, source.name): source.document
+        for source in objects
+        if source.kind in {"Job", "PersistentVolumeClaim"}
+    }
+    volumes = {
+        ("PersistentVolume", "", source.name): source.document
+        for source in objects
+        if source.kind == "PersistentVolume"
+    }
+    works: dict[str, list[PlannedWork]] = {}
+    for source in objects:
+        if (source.api_version, source.kind) == ("v1", "Pod"):
+            work = _work(source, source.namespace or namespace, {**owners, **volumes})
+            if work is not None:
+                works.setdefault(work.node, []).append(work)
+    return {node: sorted(entries, key=lambda work: work.pod) for node, entries in works.items()}
+
+
+def describe_work(work: PlannedWork) -> str:
+    """Return what a pod is, since when it runs, and what it would lose."""
+    limit = f", backoffLimit {work.backoff_limit}" if work.backoff_limit is not None else ""
+    policy = f", podFailurePolicy {work.pod_failure_policy}" if work.pod_failure_policy else ""
+    owner = f"of {work.owner}" if work.owner else "of nothing that creates it again"
+    since = f", since {work.since}" if work.since else ""
+    return f"{owner} on {work.node}{since}{limit}{policy}: {'; '.join(work.reasons)}"
+
+
+def _work(source: SourceObject, namespace: str, documents: _Documents) -> PlannedWork | None:
+    """Return a pod as work; None where it loses nothing, or does not run."""
+    pod = source.document
+    spec, status = mapping_at(pod, "spec"), mapping_at(pod, "status")
+    node, notes = spec.get("nodeName"), text_map(pod, "metadata", "annotations")
+    kind, name = _controller(pod)
+    is_running = isinstance(node, str) and node and str(status.get("phase")) not in FINISHED_PHASES
+    if not is_running or kind == "DaemonSet" or _MIRROR in notes:
+        return None
+    job = documents.get((kind, namespace, name), {}) if kind == "Job" else {}
+    policy = _disruption_action(job)
+    waiting: list[str] = []
+    losing: list[str] = []
+    restart_policy = str(spec.get("restartPolicy"))
+    if restart_policy in RUN_TO_COMPLETION:
+        is_safe = policy == "Ignore"
+        (losing if is_safe else waiting).append(
+            f"it runs to its end (restartPolicy {restart_policy})"
+        )
+    if notes.get(SAFE_TO_EVICT) == "false":
+        waiting.append(f"{SAFE_TO_EVICT} is false")
+    if notes.get(DO_NOT_DISRUPT) == "true":
+        waiting.append(f"{DO_NOT_DISRUPT} is true")
+    losing += _volume_losses(spec, namespace, documents)
+    if not waiting and not losing:
+        return None
+    backoff_limit = mapping_at(job, "spec").get("backoffLimit", _DEFAULT_BACKOFF_LIMIT)
+    since = status.get("startTime") or mapping_at(pod, "metadata").get("creationTimestamp")
+    return PlannedWork(
+        pod=f"Pod/{namespace}/{source.name}",
+        node=str(node),
+        owner=f"{kind}/{namespace}/{name}" if kind else "",
+        since=since if isinstance(since, str) else "",
+        backoff_limit=backoff_limit if job and type(backoff_limit) is int else None,
+        pod_failure_policy=policy,
+        reasons=(*waiting, *losing),
+        waits=bool(waiting),
+    )
+
+
+def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
+    for entry in list_at(pod, "metadata", "ownerReferences"):
+        if isinstance(entry, Mapping) and entry.get("controller") is True:
+            return str(entry.get("kind") or "unknown"), str(entry.get("name") or "")
+    return "", ""
+
+
+def _disruption_action(job: Mapping[str, Any]) -> str:
+    """Return what a Job's podFailurePolicy does about an evicted pod; empty where it says nothing.
+
+    A rule about exit codes may match first, since an evicted container ends with one, too.
+    """
+    for rule in list_at(job, "spec", "podFailurePolicy", "rules"):
+        action = str(mapping_at(rule).get("action") or "")
+        if mapping_at(rule, "onExitCodes") and action != "Ignore":
+            return "may count an exit code"
+        for condition in list_at(rule, "onPodConditions"):
+            entry = mapping_at(condition)
+            is_status = entry.get("status", "True") == "True"
+            if entry.get("type") == "DisruptionTarget" and is_status:
+                return action
+    return ""
+
+
+def _volume_losses(spec: Mapping[str, Any], namespace: str, documents: _Documents) -> Iterator[str]:
+    for entry in list_at(spec, "volumes"):
+        volume = mapping_at(entry)
+        name = str(volume.get("name") or "")
+        # What is in memory only, as /dev/shm, is no work that a pod has stored.
+        if "emptyDir" in volume and mapping_at(volume, "emptyDir").get("medium") != "Memory":
+            yield f"what is in its emptyDir {name} is lost"
+        claim = mapping_at(volume, "persistentVolumeClaim").get("claimName")
+        document = documents.get(("PersistentVolumeClaim", namespace, str(claim)), {})
+        volume_name = str(mapping_at(document, "spec").get("volumeName") or "")
+        if _is_bound(documents.get(("PersistentVolume", "", volume_name), {})):
+            yield f"its PersistentVolume {volume_name} stays on the node, so it waits until that is back"
+
+
+def _is_bound(volume: Mapping[str, Any]) -> bool:
+    """Return whether a PersistentVolume is on one node."""
+    spec = mapping_at(volume, "spec")
+    if "local" in spec or "hostPath" in spec:
+        return True
+    return any(
+        mapping_at(requirement).get("key") == HOSTNAME
+        for term in list_at(spec, "nodeAffinity", "required", "nodeSelectorTerms")
+        for requirement in list_at(term, "matchExpressions")
+    )

@@ -1,0 +1,1 @@
+"""The objects of a trial of a plan on simulated nodes."""

@@ -1,0 +1,216 @@
+"""The part of a cluster that a rehearsal of its plan needs. Pure."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kube.api.meta import encode
+from kube.manifests.source import SourceObject
+from migration.assessment.assess import AssessedCluster, assess_cluster
+from migration.assessment.assumed import ASSUMED
+from migration.assessment.workloads import Workload, group_workloads
+from migration.plan.evidence import mapping_at
+from migration.plan.model import Plan, PlannedNode
+from migration.plan.vendors import NVIDIA
+from migration.rehearsal.documents import KINDS, node, plain, pod_template, workload
+from migration.rehearsal.model import RehearsalInput, RehearsedNode
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.profile import Profile
+
+_KEPT_KINDS: Final = (
+    "PriorityClass",
+    "DeviceClass",
+    "ResourceQuota",
+    "LimitRange",
+    "PodDisruptionBudget",
+    "ResourceClaimTemplate",
+)
+"""Created as they are, after the namespaces."""
+_SYSTEM: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+_SYSTEM_PRIORITIES: Final = ("system-cluster-critical", "system-node-critical")
+_DRIVERS: Final = "kube-system"
+_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
+"""Of the kubelet: a DaemonSet that mounts it is a driver's."""
+"""The namespace of what stands for drivers."""
+
+
+def build_rehearsal(
+    plan: Plan,
+    objects: tuple[SourceObject, ...],
+    profiles: Mapping[str, Profile],
+    options: TranslationOptions,
+    namespace: str,
+) -> RehearsalInput:
+    """Return what a rehearsal of a plan needs of its cluster.
+
+    Args:
+        plan: The plan of the cluster.
+        objects: The cluster.
+        profiles: Driver to profile.
+        namespace: Of objects that name none.
+    """
+    cluster = assess_cluster(
+        objects, profiles, options, namespace=namespace, version=plan.kubernetes_version
+    )
+    groups = {group.key.reference: group for group in group_workloads(objects, namespace)}
+    priorities = frozenset(
+        (*_SYSTEM_PRIORITIES, *(entry.name for entry in objects if entry.kind == "PriorityClass"))
+    )
+    workloads: list[Mapping[str, Any]] = []
+    places: dict[str, tuple[str, ...]] = {}
+    left_out: list[str] = []
+    for entry in cluster.workloads:
+        group = groups[entry.key.reference]
+        created = _workload(group, priorities)
+        if created is None:
+            left_out.append(
+                f"{entry.key.reference}: its {entry.pods} pods belong to a kind that Kubernetes does not run"
+            )
+            continue
+        workloads.append(_in_namespace(created, entry.key.namespace))
+        places[entry.key.reference] = tuple(sorted(filter(None, map(_node_of, group.pods))))
+    return RehearsalInput(
+        objects=tuple(_objects(plan, objects, cluster, namespace)),
+        nodes=tuple(_nodes(plan, objects, cluster)),
+        workloads=tuple(workloads),
+        places=places,
+        waves=tuple(wave.wave for wave in plan.waves),
+        uid=plan.cluster.uid,
+        server=plan.cluster.server,
+        left_out=tuple(left_out),
+    )
+
+
+def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | None:
+    """Return a workload as it is created; None for a kind that nothing runs here."""
+    if group.key.kind == "Pod":
+        (pod,) = group.pods or (None,)
+        if pod is None:
+            return None
+        created = plain(pod.document)
+        return {
+            **created,
+            **pod_template(pod.document, priorities, "Pod"),
+            "metadata": created["metadata"],
+        }
+    if group.owner is None or group.key.kind not in KINDS:
+        return None
+    return workload(group.owner.document, priorities)
+
+
+def _in_namespace(document: dict[str, Any], namespace: str) -> dict[str, Any]:
+    return {**document, "metadata": {**document["metadata"], "namespace": namespace}}
+
+
+def _node_of(pod: SourceObject) -> str:
+    return str(mapping_at(pod.document, "spec").get("nodeName") or "")
+
+
+# --- objects --------------------------------------------------------------------------------------
+
+
+def _objects(
+    plan: Plan, objects: Iterable[SourceObject], cluster: AssessedCluster, namespace: str
+) -> Iterator[Mapping[str, Any]]:
+    """Yield namespaces, then what is kept, then what the charts of drivers would bring."""
+    used = {entry.key.namespace for entry in cluster.workloads}
+    if plan.driver_release is not None:
+        used.add(plan.driver_release.namespace)
+    namespaces = {entry.name: entry.document for entry in objects if entry.kind == "Namespace"}
+    for name in sorted(used | namespaces.keys()):
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        if name not in _SYSTEM or name in namespaces:
+            yield _namespace(namespaces.get(name, document))
+    plugins = {(plugin.namespace, plugin.name) for plugin in plan.plugins}
+    for entry in objects:
+        if entry.kind in _KEPT_KINDS and entry.name not in _SYSTEM_PRIORITIES:
+            is_cluster_wide = entry.kind in {"PriorityClass", "DeviceClass"}
+            created = plain(entry.document)
+            yield (
+                created if is_cluster_wide else _in_namespace(created, entry.namespace or namespace)
+            )
+        elif entry.kind == "DaemonSet" and (entry.namespace or namespace, entry.name) in plugins:
+            created = workload(entry.document, frozenset(_SYSTEM_PRIORITIES))
+            yield _in_namespace(created, entry.namespace or namespace)
+    class_names = {entry.name for entry in objects if entry.kind == "DeviceClass"}
+    for name, device_class in sorted(cluster.state.classes.items()):
+        if name not in class_names:
+            document = json.loads(encode(device_class))
+            yield plain({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", **document})
+    for driver, label in plan.drivers.items():
+        release = plan.driver_release if driver == NVIDIA else None
+        yield _driver(driver, label, release.namespace if release else _DRIVERS)
+
+
+def _namespace(document: Mapping[str, Any]) -> dict[str, Any]:
+    created = plain(document)
+    created.pop("spec", None)
+    return created
+
+
+def _driver(driver: str, label: str, namespace: str) -> dict[str, Any]:
+    """Return a DaemonSet that stands for the one of a DRA driver, and waits for the label of its nodes."""
+    key, _, value = label.partition("=")
+    labels = {"app": f"rehearsed-{driver}"[:63]}
+    spec = {
+        "nodeSelector": {key: value},
+        "containers": [{"name": "driver", "image": "registry.internal/driver:1"}],
+        "volumes": [{"name": "registry", "hostPath": {"path": _REGISTRY}}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": f"rehearsed-{driver}", "namespace": namespace},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def _nodes(
+    plan: Plan, objects: Iterable[SourceObject], cluster: AssessedCluster
+) -> Iterator[RehearsedNode]:
+    planned = {entry.name: entry for wave in plan.waves for entry in wave.nodes}
+    slices: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in objects:
+        if entry.kind == "ResourceSlice":
+            name = str(mapping_at(entry.document, "spec").get("nodeName") or "")
+            slices.setdefault(name, []).append(plain(entry.document))
+    assumed: dict[str, list[Mapping[str, Any]]] = {}
+    for piece in cluster.state.slices:
+        if (piece.metadata.annotations or {}).get(ASSUMED) == "true":
+            document = json.loads(encode(piece))
+            # The API requires what is our default, and is not written.
+            document["spec"]["pool"] = {"generation": 1, "resourceSliceCount": 1} | document[
+                "spec"
+            ]["pool"]
+            head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+            assumed.setdefault(piece.spec.node_name or "", []).append(plain({**head, **document}))
+    with_devices = {entry.node for entry in cluster.nodes}
+    for entry in objects:
+        if entry.kind == "Node" and entry.name in with_devices:
+            switched = planned.get(entry.name)
+            yield RehearsedNode(
+                document=node(entry.document),
+                slices=tuple(slices.get(entry.name, ())),
+                labels=switched.labels if switched is not None else {},
+                resources=switched.resources if switched is not None else {},
+                later_slices=_later(switched, assumed.get(entry.name, [])),
+            )
+
+
+def _later(
+    planned: PlannedNode | None, assumed: list[Mapping[str, Any]]
+) -> tuple[Mapping[str, Any], ...]:
+    return tuple(assumed) if planned is not None else ()
+
+
+def encode_input(rehearsal: RehearsalInput) -> bytes:
+    """Return a rehearsal's input as JSON."""
+    return msgspec.json.encode(rehearsal)

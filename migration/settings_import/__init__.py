@@ -1,0 +1,1 @@
+"""The settings of HAMi and Koordinator as settings of ours."""

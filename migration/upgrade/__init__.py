@@ -1,0 +1,1 @@
+"""What an upgrade of Kubernetes or of Drawbridge would break."""

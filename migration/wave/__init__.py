@@ -1,0 +1,1 @@
+"""How far a cluster is in its plan, and which step is next."""
