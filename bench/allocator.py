@@ -31,7 +31,7 @@ from bench.allocator_runs import (
 from bench.inventory_memory import write
 from bench.report import Result, below, informative, times, within
 from bench.upstream import Upstream
-from process.garbage import exempt_caches
+from process.running.garbage import exempt_caches
 from testing.oracle import workloads
 from testing.oracle.go import Oracle
 from testing.oracle.scenarios import Scenario

@@ -36,7 +36,7 @@ from driver.prepare.metrics import DriverMetrics
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 from kube.api.urls import RESOURCE_CLAIMS
-from process.garbage import exempt_caches
+from process.running.garbage import exempt_caches
 from testing.allocation.builders import DRIVER, device, result
 from testing.driver.builders import allocated_claim, document_of, node_state
 from testing.driver.nodes import FolderNode

@@ -27,7 +27,7 @@ from clusterstate.kinds import Kind
 from clusterstate.rule_cache import RuleCache
 from kube.api.meta import decode, encode
 from kube.api.resource import ResourceClaim
-from process.garbage import exempt_caches
+from process.running.garbage import exempt_caches
 from rules.context.context import Context
 from rules.context.inventory import Inventory
 from rules.engine.engine import Target, validate

@@ -19,7 +19,7 @@ from allocator.model.requests import PendingClaims
 from bench.allocator_runs import build_cluster, seconds
 from bench.report import Result, below, informative
 from kube.api.resource import DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceSlice
-from process.garbage import exempt_caches
+from process.running.garbage import exempt_caches
 from sidecar.model.protocol import MAX_NODES
 from sidecar.plan.decisions import ANSWER_LIMITS
 from testing.allocation.builders import (

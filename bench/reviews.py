@@ -6,7 +6,7 @@ from typing import Any
 
 from kube.names import REQUEST_ANNOTATION
 from kube.quantity import Quantity
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import TranslationSnapshot
 from translation.model.intents import DeviceKind
 from translation.profiles.device_facts import Facts, MemorySize

@@ -24,9 +24,9 @@ from admission.webhook_configuration import MUTATE_PATH
 from bench.reviews import snapshot_of_reviews
 from certs.authority import Authority
 from certs.serving import Listener, issue_serving_certificate
-from process.durations import Duration
-from process.garbage import exempt_caches
-from process.logs import log_to
+from process.model.durations import Duration
+from process.running.garbage import exempt_caches
+from process.running.logs import log_to
 from testing.review_runner import review_runner
 from testing.signing import fixed_signing
 from testing.webhook_paths import fixed_path

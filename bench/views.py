@@ -18,7 +18,7 @@ from clusterstate.cluster_cache import ClusterCache
 from clusterstate.kinds import Changes, Kind
 from kube.api.meta import convert
 from kube.api.resource import DeviceTaintRule, ResourceSlice
-from process.garbage import exempt_caches
+from process.running.garbage import exempt_caches
 from sidecar.state.device_view import MAX_NODES, MAX_PART
 from testing.allocation.builders import device, slice_of
 from testing.oracle import ours, workloads

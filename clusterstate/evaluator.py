@@ -32,8 +32,8 @@ from kube.cel.scope import AnswersPending, BudgetSpent, Meter, evaluating, requi
 from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from kube.runtime.stores import Handler
+from process.fairness.turns import Turns
 from process.selectors.engine import WorkerEngine
-from process.turns import Turns
 from rules.context.context import Context
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 

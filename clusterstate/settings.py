@@ -11,8 +11,8 @@ from allocator.model.feature_gates import Features, features_of
 from allocator.model.scheduler_support import SchedulerSupport
 from findings.text import quote_text
 from kube.names import SCHEDULER_NAME
-from process.durations import PositiveDuration
-from process.settings import Name, Positive, Section
+from process.model.durations import PositiveDuration
+from process.model.settings import Name, Positive, Section
 from rules.model.formats import A_LABEL_KEY, is_label_key
 
 Enforcement = Literal["deny", "warn", "off"]

@@ -27,19 +27,19 @@ from kube.names import CONTROLLER_REPORTER
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
-from process.command import Command, Process, run_command
-from process.leader_election import Term, Work, run_while_leading
-from process.metrics import (
+from process.certificates.signing import SigningKeyCache
+from process.profiles.profile_files import load_profiles
+from process.profiles.published_profiles import ProfileCache
+from process.running.command import Command, Process, run_command
+from process.running.leader_election import Term, Work, run_while_leading
+from process.selectors.engine import WorkerEngine
+from process.serving.metrics import (
     CacheCollector,
     QueueCollector,
     event_counter,
     process_registry,
     stopped_counter,
 )
-from process.profile_files import load_profiles
-from process.published_profiles import ProfileCache
-from process.selectors.engine import WorkerEngine
-from process.signing import SigningKeyCache
 from translation.cluster.serving_drivers import serving_drivers
 from translation.cluster.snapshot import ClaimUnawareComponent, Mode, vocabularies_in_force
 

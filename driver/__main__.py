@@ -15,7 +15,7 @@ from driver.commands.driver import drive
 from driver.commands.slices import print_slices
 from driver.commands.state import print_state
 from driver.model.settings import VARIABLES, Settings
-from process.command import Command, run_command
+from process.running.command import Command, run_command
 
 COMMAND: Final = Command(
     package="driver",

@@ -18,7 +18,7 @@ import msgspec
 
 from e2e.substitute import command_with
 from kube.client.client import Client
-from process.command import Process, run_command
+from process.running.command import Process, run_command
 
 Moment = Literal["before", "after"]
 

@@ -9,7 +9,7 @@ import time
 from typing import Any, Final
 
 import sidecar.answers.service
-from process.command import run_command
+from process.running.command import run_command
 from sidecar.__main__ import COMMAND
 from sidecar.plan.decisions import Outcome, find_nodes
 

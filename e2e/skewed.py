@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from e2e.substitute import command_with
-from process.command import Process, run_command
+from process.running.command import Process, run_command
 
 
 class SkewedProcess(Process[Any], frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from process.command import Command, Process
+from process.running.command import Command, Process
 
 
 def command_with(package: str, kind: type[Process[Any]]) -> Command[Any]:

@@ -15,8 +15,8 @@ from e2e.chart import CHART, DEFINITIONS, RELEASE, run_helm, template
 from e2e.cluster import Cluster
 from e2e.drawbridge import ROOT, rendered
 from kube.names import CONFIGURATION, NAMESPACE
-from process.durations import PositiveDuration
-from process.settings import parse_settings
+from process.model.durations import PositiveDuration
+from process.model.settings import parse_settings
 from sidecar.model.settings import VARIABLES, Settings
 from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES

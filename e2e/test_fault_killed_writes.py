@@ -32,8 +32,8 @@ from kube.names import (
     SIGNATURE_ANNOTATION,
     TRANSLATE_LABEL,
 )
-from process.signing import KEYS as SIGNING_KEYS
-from process.webhook_paths import PATH_KEYS
+from process.certificates.signing import KEYS as SIGNING_KEYS
+from process.certificates.webhook_paths import PATH_KEYS
 
 pytestmark = pytest.mark.usefixtures("fleet")
 

@@ -24,8 +24,8 @@ from e2e.objects import pod
 from e2e.owned import AUDITED, SHORT_LEASE, TEAM, Owned, taker
 from e2e.translated import devices, legacy_keys
 from kube.names import FENCE, NAMESPACE, SIGNING_SECRET
-from process.signing import KEYS
-from process.webhook_paths import PATH_KEYS, PathKey, encode_path_keys, split_path
+from process.certificates.signing import KEYS
+from process.certificates.webhook_paths import PATH_KEYS, PathKey, encode_path_keys, split_path
 from translation.profiles.published import PublishedProfiles, decode_published
 from translation.record.signature import encode_keys
 

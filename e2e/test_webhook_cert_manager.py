@@ -32,7 +32,7 @@ from e2e.fleet import examples_fleet
 from e2e.load import Load
 from e2e.objects import pod
 from kube.names import SIGNING_SECRET
-from process.certificates import CertificateSettings
+from process.certificates.certificates import CertificateSettings
 from tools.go import go_command
 
 OVERLAY = MANIFESTS.parent / "overlays" / "cert-manager"

@@ -1,7 +1,7 @@
 """structlog's loggers, imported without rich.
 
 structlog imports rich where it is installed, for tracebacks in colour. That is a seventh of the start of a
-process, and `process.logs` prints plain tracebacks.
+process, and `process.running.logs` prints plain tracebacks.
 """
 
 import sys

@@ -12,17 +12,17 @@ from kube.runtime.informers import InformerFactory
 from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import VARIABLES, Settings
-from process.command import Command, Process, run_command
-from process.metrics import (
+from process.running.command import Command, Process, run_command
+from process.running.signals import run_until_signal
+from process.selectors.engine import WorkerEngine
+from process.serving.metrics import (
     CacheCollector,
     QueueCollector,
     event_counter,
     process_registry,
     stopped_counter,
 )
-from process.probes import ProbeServer
-from process.selectors.engine import WorkerEngine
-from process.signals import run_until_signal
+from process.serving.probes import ProbeServer
 
 
 async def observe(process: Process[Settings]) -> None:

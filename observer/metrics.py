@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from observer.device_states import DeviceState
-from process.metrics import SECONDS
+from process.serving.metrics import SECONDS
 
 
 class ObserverMetrics:

@@ -9,8 +9,8 @@ from allocator.model.scheduler_support import SchedulerSupport
 from clusterstate.event_history import HistorySettings
 from kube.collections.backoff import Backoff
 from kube.names import SCHEDULER_NAME
-from process.durations import PositiveDuration
-from process.settings import Fraction, ProcessSettings, Rate, ServerSettings
+from process.model.durations import PositiveDuration
+from process.model.settings import Fraction, ProcessSettings, Rate, ServerSettings
 
 ACTION: Final = "Observe"
 """Of the events about pending pods."""

@@ -22,11 +22,11 @@ from kube.logs import get_logger
 from kube.names import SIDECAR_REPORTER
 from kube.runtime.events import EventRecorder, EventRecorderSettings
 from kube.runtime.informers import InformerFactory
-from process.command import Command, Process, run_command
-from process.garbage import exempt_caches
-from process.leader_election import Term, Work, run_while_leading
-from process.metrics import CacheCollector, event_counter, process_registry, stopped_counter
+from process.running.command import Command, Process, run_command
+from process.running.garbage import exempt_caches
+from process.running.leader_election import Term, Work, run_while_leading
 from process.selectors.engine import WorkerEngine
+from process.serving.metrics import CacheCollector, event_counter, process_registry, stopped_counter
 from sidecar.answers.seen_claims import SeenClaims
 from sidecar.answers.self_checks import (
     DecisionStuck,

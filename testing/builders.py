@@ -20,7 +20,7 @@ from kube.api.resource import ResourceSlice
 from kube.api.workloads import pod_path
 from kube.jsonpatch import apply
 from kube.names import REQUEST_ANNOTATION
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import (
     TranslationOptions,
     TranslationSnapshot,

@@ -12,7 +12,7 @@ from controllers.certificates.secret_documents import secret_document
 from kube.api.timestamps import rfc3339
 from kube.names import NAMESPACE as OUR_NAMESPACE
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, SIGNING_SECRET
-from process.signing import KEYS
+from process.certificates.signing import KEYS
 from testing.builders import NAMESPACE, Document
 from translation.record.signature import SigningKey, content_of, encode_keys, sign
 

@@ -23,7 +23,7 @@ from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
 from kube.api.workloads import VALIDATED_KINDS
 from kube.names import SCHEDULER_NAME
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
 from rules.context.context import Context
 from testing.builders import (
     NAMESPACE,

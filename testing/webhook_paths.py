@@ -4,8 +4,8 @@ import msgspec
 
 from controllers.certificates.secret_documents import secret_document
 from kube.names import NAMESPACE
-from process.certificates import CertificateSettings
-from process.webhook_paths import PATH_KEYS, PathKey, encode_path_keys
+from process.certificates.certificates import CertificateSettings
+from process.certificates.webhook_paths import PATH_KEYS, PathKey, encode_path_keys
 from testing.builders import Document
 
 

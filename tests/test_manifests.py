@@ -16,7 +16,7 @@ from controllers.certificates.settings import Settings as CertificateProcessSett
 from kube.api.urls import WEBHOOK_CONFIGURATIONS, WORKLOADS
 from kube.manifests.reader import read_paths
 from kube.names import DISTRIBUTION, NAME, NAMESPACE
-from process.certificates import MANAGED_LABELS, CertificateSettings
+from process.certificates.certificates import MANAGED_LABELS, CertificateSettings
 from tools import generate
 from translation.reading.arbiter import VOCABULARIES
 from webhook.settings import Settings

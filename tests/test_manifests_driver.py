@@ -19,7 +19,7 @@ from kube.api.meta import ObjectMeta, decode
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.cel.compile import Environment, compile_selector
 from kube.manifests.reader import read_paths
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from testing.allocation.builders import device, result
 from testing.driver.builders import PUBLICATION, allocated_claim, node_state, prepared_checkpoint
 

@@ -40,8 +40,8 @@ from kube.manifests.dump import dump_yaml
 from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import ObserverSettings
-from process.durations import PositiveDuration
-from process.metrics import event_counter
+from process.model.durations import PositiveDuration
+from process.serving.metrics import event_counter
 from rules.context.context import Context
 from rules.engine.engine import Target, validate
 from testing.builders import Document

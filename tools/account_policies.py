@@ -27,8 +27,8 @@ from kube.names import (
     OBSERVER_NAMESPACE,
     OBSERVER_REPORTER,
 )
-from process.certificates import TLS_TYPE
-from process.webhook_paths import KEY_PATTERN
+from process.certificates.certificates import TLS_TYPE
+from process.certificates.webhook_paths import KEY_PATTERN
 from sidecar.commit.writes import FINALIZER, SETTLED_ANNOTATION
 
 Document = Mapping[str, Any]

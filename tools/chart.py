@@ -17,7 +17,7 @@ from msgspec import inspect
 from admission.webhook_configuration import OBJECTS_WEBHOOK
 from kube.manifests.dump import dump_yaml
 from kube.names import NAMESPACE, OBSERVER_NAMESPACE, TRANSLATE_LABEL
-from process.durations import Duration
+from process.model.durations import Duration
 from tools.public_names import PROCESSES
 from translation.cluster.snapshot import Mode
 

@@ -73,10 +73,10 @@ from migration.plan.checks import WaveAnswer
 from migration.rehearsal.model import RehearsalAnswer
 from migration.upgrade.model import UpgradeAnswer, UpgradeCode
 from migration.wave.report import WaveReport
-from process.command import Command, build_parser
-from process.connections import CloseReason
-from process.probes import METRICS_PATH, Readiness, probe_routes
-from process.settings import to_document
+from process.model.settings import to_document
+from process.running.command import Command, build_parser
+from process.serving.connections import CloseReason
+from process.serving.probes import METRICS_PATH, Readiness, probe_routes
 from rules.engine.registry import RULES
 from sidecar.model import rejections
 from tools import ownership_crd, policy_crd, profile_crd

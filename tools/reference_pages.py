@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from process.settings import to_document
+from process.model.settings import to_document
 from sidecar.model.rejections import Code
 from tools import ownership_crd, policy_crd, profile_crd
 from tools.command_line import plain_markdown

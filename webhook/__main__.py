@@ -27,21 +27,21 @@ from kube.api.urls import CONFIG_MAPS
 from kube.client.client import Client
 from kube.manifests.dump import dump_yaml
 from kube.runtime.informers import InformerFactory
-from process.certificate_metrics import CertificateCollector
-from process.certificates import Clock
-from process.command import Command, Process, run_command
-from process.garbage import exempt_caches
-from process.metrics import CacheCollector, process_registry, stopped_counter
-from process.open_files import check_open_file_limit
-from process.probes import MAX_CONNECTIONS as MAX_PROBE_CONNECTIONS
-from process.probes import PORTS as PROBE_PORTS
-from process.probes import ProbeServer
-from process.profile_files import shipped_drivers
-from process.published_profiles import ProfileCache
+from process.certificates.certificate_metrics import CertificateCollector
+from process.certificates.certificates import Clock
+from process.certificates.signing import SigningKeyCache
+from process.certificates.webhook_paths import PathKeyCache
+from process.profiles.profile_files import shipped_drivers
+from process.profiles.published_profiles import ProfileCache
+from process.running.command import Command, Process, run_command
+from process.running.garbage import exempt_caches
+from process.running.open_files import check_open_file_limit
+from process.running.signals import run_forever, run_until_signal
 from process.selectors.engine import WorkerEngine
-from process.signals import run_forever, run_until_signal
-from process.signing import SigningKeyCache
-from process.webhook_paths import PathKeyCache
+from process.serving.metrics import CacheCollector, process_registry, stopped_counter
+from process.serving.probes import MAX_CONNECTIONS as MAX_PROBE_CONNECTIONS
+from process.serving.probes import PORTS as PROBE_PORTS
+from process.serving.probes import ProbeServer
 from translation.cluster.snapshot import vocabularies_in_force
 from webhook.budgets import ReviewBudgets
 from webhook.ca_bundle_check import CaBundleCheck

@@ -19,7 +19,11 @@ from certs.rotation import parse_certificates
 from certs.serving import ServingCertificate
 from kube.api.urls import MUTATING_WEBHOOK_CONFIGURATIONS
 from kube.runtime.informers import InformerFactory
-from process.certificates import RegisteredWebhook, bundled_certificates, project_webhooks
+from process.certificates.certificates import (
+    RegisteredWebhook,
+    bundled_certificates,
+    project_webhooks,
+)
 
 GRACE_PERIOD_S: Final = 30.0
 """For so long a replica that was trusted stays ready after the caBundle has changed: the controller

@@ -15,9 +15,9 @@ from aiohttp import hdrs, web
 from admission.webhook_configuration import TIMEOUT_S
 from certs.serving import peer_names
 from kube.logs import get_logger
-from process.anonymous_http import anonymous_protocols, bare_response
-from process.bounded_server import bounded_server
-from process.connections import CloseReason, Connections
+from process.serving.anonymous_http import anonymous_protocols, bare_response
+from process.serving.bounded_server import bounded_server
+from process.serving.connections import CloseReason, Connections
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.places import Places

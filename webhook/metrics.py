@@ -10,8 +10,8 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from admission.pods import Answer
-from process.connections import CloseReason
-from process.metrics import SECONDS
+from process.serving.connections import CloseReason
+from process.serving.metrics import SECONDS
 
 
 class WebhookMetrics:

@@ -19,7 +19,7 @@ from admission.review import ReviewError, encode_answer
 from admission.shadow import shadow_answer
 from kube.api.admission import AdmissionRequest
 from kube.logs import get_logger
-from process.turns import Turns
+from process.fairness.turns import Turns
 from webhook.budgets import ReviewBudgets
 from webhook.metrics import WebhookMetrics
 

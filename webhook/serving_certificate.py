@@ -21,7 +21,7 @@ from certs.serving import Listener, ServingCertificate
 from kube.client.client import Client
 from kube.errors import KubeError
 from kube.logs import get_logger
-from process.certificates import (
+from process.certificates.certificates import (
     TLS_AUTHORITY,
     TLS_CERTIFICATE,
     TLS_KEY,

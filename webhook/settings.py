@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from clusterstate.settings import ValidationSettings
-from process.certificates import CertificateSettings
-from process.durations import Duration, PositiveDuration
-from process.settings import Fraction, Name, Port, Positive, ProcessSettings, ServerSettings
-from process.signing import SigningSettings
-from process.translation import TranslationSettings
+from process.certificates.certificates import CertificateSettings
+from process.certificates.signing import SigningSettings
+from process.model.durations import Duration, PositiveDuration
+from process.model.settings import Fraction, Name, Port, Positive, ProcessSettings, ServerSettings
+from process.profiles.translation import TranslationSettings
 
 MEBIBYTE: Final = 2**20
 

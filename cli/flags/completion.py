@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
-from process.profile_files import shipped_drivers
+from process.profiles.profile_files import shipped_drivers
 from translation.reading.arbiter import VOCABULARIES
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

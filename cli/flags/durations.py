@@ -2,7 +2,7 @@
 
 import click
 
-from process.durations import Duration, parse_duration
+from process.model.durations import Duration, parse_duration
 
 
 class DurationType(click.ParamType[Duration]):

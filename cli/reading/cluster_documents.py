@@ -23,7 +23,7 @@ from cli.reading.settings import SharedSettings, read_settings_text, settings_of
 from kube.client.client import Client
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
 

@@ -15,7 +15,7 @@ from cli.output.standard_error import print_notes
 from cli.reading.cluster_documents import PROFILE_FLAGS
 from cli.reading.options import translation_options
 from cli.reading.settings import SharedSettings, read_settings
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import TranslationOptions
 
 _Command = Callable[..., Any]

@@ -48,7 +48,7 @@ from kube.names import (
     TRANSLATE_LABEL,
 )
 from kube.runtime.leader import LEASES, Lease, LeaseSpec
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import WideMapping
 
 CONTROLLER_LEASE: Final = f"{NAME}-controller"

@@ -34,7 +34,7 @@ from cli.reading.snapshots import read_snapshots
 from kube.manifests.reader import read_paths
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
-from process.profile_files import load_profiles, shipped_drivers
+from process.profiles.profile_files import load_profiles, shipped_drivers
 from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
     Mode,

@@ -10,8 +10,8 @@ from clusterstate.settings import ValidationSettings
 from kube.api.meta import ApiStruct, decode
 from kube.errors import ConfigError
 from kube.manifests.plain_yaml import MAX_BYTES
-from process.settings import ProcessSettings, parse_settings
-from process.translation import TranslationSettings
+from process.model.settings import ProcessSettings, parse_settings
+from process.profiles.translation import TranslationSettings
 
 CONFIG_MAP: Final = "drawbridge-settings"
 """The ConfigMap, in the namespace of Drawbridge, that the processes of a cluster mount."""

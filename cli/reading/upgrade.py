@@ -8,8 +8,8 @@ from kube.client.client import Client
 from kube.errors import ConfigError, Forbidden, KubeError, NotFound
 from kube.names import NAMESPACE
 from migration.upgrade.model import UpgradeFacts
-from process.published_profiles import project_published
-from process.translation import TranslationSettings
+from process.profiles.published_profiles import project_published
+from process.profiles.translation import TranslationSettings
 
 
 async def read_upgrade_facts(kubeconfig: str | None, context: str | None) -> UpgradeFacts:

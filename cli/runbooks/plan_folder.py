@@ -12,7 +12,7 @@ from kube.errors import ConfigError
 from kube.manifests.reader import read_paths
 from migration.plan import environment
 from migration.plan.model import KIND, Plan
-from process.profile_files import SUFFIXES
+from process.profiles.profile_files import SUFFIXES
 
 PLAN: Final = "plan.yaml"
 PAGE: Final = "plan.html"

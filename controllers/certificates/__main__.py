@@ -17,11 +17,11 @@ from kube.names import CERTIFICATES_REPORTER
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
-from process.certificate_metrics import CertificateCollector
-from process.command import Command, Process, run_command
-from process.leader_election import Term, Work, run_while_leading
-from process.metrics import CacheCollector, QueueCollector, event_counter, process_registry
-from process.published_profiles import ProfileCache
+from process.certificates.certificate_metrics import CertificateCollector
+from process.profiles.published_profiles import ProfileCache
+from process.running.command import Command, Process, run_command
+from process.running.leader_election import Term, Work, run_while_leading
+from process.serving.metrics import CacheCollector, QueueCollector, event_counter, process_registry
 from translation.cluster.snapshot import vocabularies_in_force
 
 

@@ -61,7 +61,7 @@ from kube.logs import get_logger
 from kube.names import NAME
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
-from process.certificates import (
+from process.certificates.certificates import (
     TLS_TYPE,
     CertificateSettings,
     Clock,
@@ -72,7 +72,7 @@ from process.certificates import (
     project_digest,
     project_webhooks,
 )
-from process.webhook_paths import PathKeys
+from process.certificates.webhook_paths import PathKeys
 
 KEY: Final = "authority"
 """The only key: all certificates are reconciled together."""

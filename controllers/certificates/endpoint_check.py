@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from certs.serving import client_tls_context
-from process.certificates import RegisteredWebhook
+from process.certificates.certificates import RegisteredWebhook
 
 TIMEOUT_S: Final = 3.0
 

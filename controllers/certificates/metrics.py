@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from process.webhook_paths import PathKeys
+from process.certificates.webhook_paths import PathKeys
 
 
 class CertificateAuthorityCollector(Collector):

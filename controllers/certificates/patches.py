@@ -11,7 +11,7 @@ from certs.rotation import KEYS, Authorities, encode_authorities
 from certs.serving import ServingCertificate
 from controllers.certificates.secret_documents import secret_document, secret_patch
 from kube.jsonpatch import pointer
-from process.certificates import (
+from process.certificates.certificates import (
     TLS_AUTHORITY,
     TLS_CERTIFICATE,
     TLS_KEY,

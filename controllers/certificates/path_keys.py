@@ -28,8 +28,8 @@ import msgspec
 from admission.webhook_configuration import WEBHOOK_PATHS
 from controllers.certificates.patches import same_name
 from kube.jsonpatch import pointer
-from process.certificates import RegisteredWebhook
-from process.webhook_paths import PathKey, PathKeys, split_path
+from process.certificates.certificates import RegisteredWebhook
+from process.certificates.webhook_paths import PathKey, PathKeys, split_path
 
 PATHS: Final = tuple(dict.fromkeys(WEBHOOK_PATHS.values()))
 """The fixed parts of the paths that have keys."""

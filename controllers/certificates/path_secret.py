@@ -24,8 +24,8 @@ from kube.api.urls import SECRETS
 from kube.client.client import Client, PatchType
 from kube.errors import NotFound
 from kube.logs import get_logger
-from process.certificates import Clock, RegisteredWebhook, Secret
-from process.webhook_paths import (
+from process.certificates.certificates import Clock, RegisteredWebhook, Secret
+from process.certificates.webhook_paths import (
     KEY_BYTES,
     PATH_KEYS,
     PathKeys,

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kube.names import ROTATE_ANNOTATION
-from process.certificates import MANAGED_LABELS, Secret
-from process.webhook_paths import PathKeysError
+from process.certificates.certificates import MANAGED_LABELS, Secret
+from process.certificates.webhook_paths import PathKeysError
 from translation.record.signature import SigningKeysError
 
 T = TypeVar("T")

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from process.certificates import CertificateSettings
-from process.durations import PositiveDuration
-from process.leader_election import LeaderElectionSettings, ReconcileSettings
-from process.settings import Name, ProcessSettings
-from process.signing import SigningSettings
-from process.translation import TranslationSettings
+from process.certificates.certificates import CertificateSettings
+from process.certificates.signing import SigningSettings
+from process.model.durations import PositiveDuration
+from process.model.settings import Name, ProcessSettings
+from process.profiles.translation import TranslationSettings
+from process.running.leader_election import LeaderElectionSettings, ReconcileSettings
 
 
 class CertificateElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from kube.errors import NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
-from process.certificates import Clock, Secret, project_digest
-from process.signing import KEYS
+from process.certificates.certificates import Clock, Secret, project_digest
+from process.certificates.signing import KEYS
 from translation.record.signature import (
     SECRET_BYTES,
     SigningKey,

@@ -5,11 +5,11 @@ from enum import StrEnum
 from typing import Final
 
 from clusterstate.settings import ValidationSettings
-from process.durations import PositiveDuration
-from process.leader_election import LeaderElectionSettings, ReconcileSettings
-from process.settings import Name, Positive, ProcessSettings
-from process.signing import SigningSettings
-from process.translation import TranslationSettings
+from process.certificates.signing import SigningSettings
+from process.model.durations import PositiveDuration
+from process.model.settings import Name, Positive, ProcessSettings
+from process.profiles.translation import TranslationSettings
+from process.running.leader_election import LeaderElectionSettings, ReconcileSettings
 
 
 class ReportFormat(StrEnum):

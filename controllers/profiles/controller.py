@@ -40,7 +40,7 @@ from kube.names import NAME
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
-from process.published_profiles import project_published
+from process.profiles.published_profiles import project_published
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.device_facts import count_devices
 from translation.profiles.objects import (

@@ -49,7 +49,7 @@ from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
-from process.signing import SigningKeyCache
+from process.certificates.signing import SigningKeyCache
 from translation.profiles.profile import Profile
 from translation.record.signature import SignatureStatus, verify
 

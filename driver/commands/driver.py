@@ -47,10 +47,10 @@ from kube.errors import ConfigError, KubeError
 from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory
 from kube.runtime.stores import Key
-from process.command import Process
-from process.metrics import CacheCollector, process_registry
-from process.probes import ProbeServer
-from process.signals import run_forever, run_until_signal
+from process.running.command import Process
+from process.running.signals import run_forever, run_until_signal
+from process.serving.metrics import CacheCollector, process_registry
+from process.serving.probes import ProbeServer
 
 LOCK: Final = "lock"
 PUBLISHER_LOCK: Final = "publisher.lock"

@@ -18,7 +18,7 @@ from findings.text import printable
 from kube.api.urls import RESOURCE_CLAIMS
 from kube.client.client import Client
 from kube.errors import KubeError, NotFound
-from process.command import Process
+from process.running.command import Process
 
 HEADER = ("CLAIM", "STATE", "DEVICE", "REQUEST", "SHARE", "PODS", "CDI", "API")
 

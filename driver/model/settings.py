@@ -9,8 +9,8 @@ import msgspec
 from driver.model.health import Effect
 from driver.model.names import is_label_value, is_subdomain
 from kube.names import GROUP
-from process.durations import PositiveDuration
-from process.settings import ProcessSettings, ServerSettings
+from process.model.durations import PositiveDuration
+from process.model.settings import ProcessSettings, ServerSettings
 
 DRIVER_NAME: Final = f"gpu.{GROUP}"
 _MAX_DRIVER_NAME: Final = 63

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from driver.plan.checkpoint import Checkpoint
-from process.metrics import SECONDS
+from process.serving.metrics import SECONDS
 
 OK: Final = "ok"
 

@@ -13,7 +13,7 @@ import msgspec
 from driver.__main__ import COMMAND
 from driver.commands.driver import drive
 from driver.model.steps import Step
-from process.command import run_command
+from process.running.command import run_command
 
 
 class Crash:

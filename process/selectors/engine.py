@@ -4,7 +4,7 @@ A decision never waits for the worker: it ends with `AnswersPending`, its author
 (`WorkerEngine.answer`) and makes the decision again. Meanwhile others are made. Threads of which nobody
 waits for the turn have them answered in place.
 
-The worker answers one tenant after the other, each for a share of time (`process.turns`). An expression
+The worker answers one tenant after the other, each for a share of time (`process.fairness.turns`). An expression
 that takes more than a second of CPU on one device is stopped, and not tried again for an hour. A tenant
 whose expressions end the worker again and again has to wait for a minute, and no other has.
 """
@@ -24,6 +24,7 @@ from kube.cel.library import Environment
 from kube.cel.scope import AnswersPending, current_scope
 from kube.errors import CelError
 from kube.logs import get_logger
+from process.fairness.turns import FairQueue
 from process.selectors.answers import AnswerStore, digest
 from process.selectors.deferring import DeferringEngine, Demand
 from process.selectors.protocol import (
@@ -33,7 +34,6 @@ from process.selectors.protocol import (
     Rejected,
 )
 from process.selectors.worker_process import COMMAND, WorkerFailed, WorkerLost, WorkerProcess
-from process.turns import FairQueue
 
 CPU_S: Final = 1.0
 """CPU time of one evaluation, and of the compilation of one expression."""

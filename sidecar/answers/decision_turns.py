@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kube.api.core import Pod
-from process.turns import Rests
+from process.fairness.turns import Rests
 from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable
 
 MIN_REST_S: Final = 0.25

@@ -15,7 +15,7 @@ from aiohttp import hdrs, web
 
 from kube.api import meta
 from kube.logs import get_logger
-from process.bounded_server import bounded_server
+from process.serving.bounded_server import bounded_server
 from sidecar.answers.service import Service, UnknownScheduler
 from sidecar.model.protocol import (
     PREFIX,

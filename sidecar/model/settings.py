@@ -10,9 +10,9 @@ from allocator.model.feature_gates import Features, features_of
 from allocator.strategies import registry
 from kube.errors import FieldError
 from kube.names import BRIDGE_ACCOUNT, NAME
-from process.durations import PositiveDuration
-from process.leader_election import LeaderElectionSettings
-from process.settings import Name, Positive, ProcessSettings, Rate, ServerSettings
+from process.model.durations import PositiveDuration
+from process.model.settings import Name, Positive, ProcessSettings, Rate, ServerSettings
+from process.running.leader_election import LeaderElectionSettings
 
 MAX_SOCKET_PATH: Final = 107
 """Bytes; Linux has no longer ones."""

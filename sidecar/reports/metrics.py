@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from process.metrics import SECONDS
+from process.serving.metrics import SECONDS
 from sidecar.commit.writes import Outcome
 
 WRITTEN = "written"

@@ -33,8 +33,8 @@ from admission.webhook_configuration import (
 )
 from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
-from process.durations import PositiveDuration
-from process.logs import LibraryLines
+from process.model.durations import PositiveDuration
+from process.running.logs import LibraryLines
 from rules.context.context import Context
 from testing.fake_api_server import running
 from testing.fuzz.calls import Call

@@ -104,7 +104,7 @@ def _log_complaints(log: Log) -> Iterator[str]:
             yield f"logged {len(text)} bytes: {text[:200]!r}"
     for record in log.records:
         fault = record.exc_info[1] if record.exc_info else None
-        # What is wrong with HTTP itself becomes a line without a traceback, see process.logs.
+        # What is wrong with HTTP itself becomes a line without a traceback, see process.running.logs.
         if fault is not None and not isinstance(fault, HttpProcessingError):
             yield f"{record.name} logged {fault!r}"
 

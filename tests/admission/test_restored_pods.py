@@ -12,7 +12,7 @@ from kube.api.meta import convert
 from kube.jsonpatch import apply
 from kube.manifests.reader import read_paths
 from kube.names import REQUEST_ANNOTATION
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import TranslationOptions
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -8,7 +8,7 @@ import yaml
 
 from cli.reading.settings import settings_of
 from kube.manifests.dump import dump_yaml
-from process.settings import to_document
+from process.model.settings import to_document
 from testing.command import drawbridge
 
 # As the chart of HAMi 4707fb0 writes it, with other names and defaults.

@@ -16,7 +16,7 @@ from kube.manifests.reader import read_paths
 from migration.plan import build
 from migration.plan.attempts import Policy
 from migration.plan.placement import Placer
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from testing.command import drawbridge
 from testing.migration import GPU, hami_node, plugin_node, workload
 from testing.migration_fleet import LARGE, FleetSize, fleet

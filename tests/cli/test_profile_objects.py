@@ -12,7 +12,7 @@ from answers.model.translation_snapshot import find_wide_mappings
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass
 from kube.api.translation_profile import DeviceTranslationProfile
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from testing.builders import driver_slice
 from testing.command import EXAMPLES, ROOT, drawbridge, finding_lines
 from translation.cluster.snapshot import TranslationOptions

@@ -43,8 +43,8 @@ from kube.api.urls import (
 from kube.errors import KubeError
 from kube.names import BRIDGE_LEASE, CONFIGURATION, NAMESPACE, REQUEST_ANNOTATION
 from kube.runtime.leader import LEASES, LeaseSpec
-from process.durations import Duration
-from process.translation import TranslationSettings
+from process.model.durations import Duration
+from process.profiles.translation import TranslationSettings
 from testing.command import ROOT, drawbridge
 from testing.fake_api_server import FakeApiServer
 from translation.cluster.snapshot import Mode, NativePolicy, WideMapping

@@ -92,7 +92,7 @@ def test_changes_lead_to_the_same_cluster_as_a_new_start(seed: int) -> None:
 
 
 def test_a_cluster_that_is_replaced_is_freed_without_a_collection() -> None:
-    """The collector does not look at caches, see `process.garbage`."""
+    """The collector does not look at caches, see `process.running.garbage`."""
     gc.collect()
     gc.disable()
     try:

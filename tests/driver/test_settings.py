@@ -8,7 +8,7 @@ import pytest
 
 from driver.model.settings import VARIABLES, Settings
 from kube.errors import ConfigError
-from process.settings import parse_settings
+from process.model.settings import parse_settings
 
 
 def parse(text: str) -> Settings:

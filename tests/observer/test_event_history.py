@@ -13,7 +13,7 @@ from kube.api.events import Event
 from kube.api.meta import convert
 from observer.pods import project_pod
 from observer.settings import ObserverSettings
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
 from testing.builders import Document
 
 SETTINGS = ObserverSettings(

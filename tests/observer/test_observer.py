@@ -23,8 +23,8 @@ from kube.names import SCHEDULER_NAME
 from observer.metrics import ObserverMetrics
 from observer.observer import Observer
 from observer.settings import ObserverSettings
-from process.durations import PositiveDuration
-from process.metrics import event_counter
+from process.model.durations import PositiveDuration
+from process.serving.metrics import event_counter
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,

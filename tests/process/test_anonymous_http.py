@@ -7,9 +7,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from process import connections, probes
-from process.probes import ProbeServer
-from process.settings import ServerSettings
+from process.model.settings import ServerSettings
+from process.serving import connections, probes
+from process.serving.probes import ProbeServer
 from testing.fake_api_server import running
 from testing.malformed_http import MALFORMED, WORD, Malformed, revealing_lines
 

@@ -2,7 +2,7 @@
 
 import gc
 
-from process.garbage import exempt_caches
+from process.running.garbage import exempt_caches
 
 
 def test_what_exists_is_looked_at_no_more() -> None:

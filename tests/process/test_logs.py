@@ -6,7 +6,7 @@ import json
 import pytest
 import structlog
 
-from process.logs import log_to
+from process.running.logs import log_to
 
 
 @pytest.mark.parametrize(

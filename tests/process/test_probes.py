@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from kube.errors import ConfigError
-from process import connections, probes
-from process.open_files import RESERVE, check_open_file_limit, raise_open_file_limit
-from process.probes import (
+from process.model.settings import ServerSettings
+from process.running.open_files import RESERVE, check_open_file_limit, raise_open_file_limit
+from process.serving import connections, probes
+from process.serving.probes import (
     MAX_CONNECTIONS_PER_ADDRESS,
     MIN_PAUSE_S,
     PAUSE_FACTOR,
@@ -22,7 +23,6 @@ from process.probes import (
     Pace,
     ProbeServer,
 )
-from process.settings import ServerSettings
 from testing.fake_api_server import running
 
 GET = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"

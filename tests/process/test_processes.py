@@ -38,11 +38,11 @@ from kube.names import SIGNING_SECRET
 from observer.__main__ import observe
 from observer.settings import ObserverSettings
 from observer.settings import Settings as ObserverProcessSettings
-from process.certificates import CertificateSettings
-from process.command import Process
-from process.durations import Duration, PositiveDuration
-from process.logs import LibraryLines
-from process.settings import parse_settings
+from process.certificates.certificates import CertificateSettings
+from process.model.durations import Duration, PositiveDuration
+from process.model.settings import parse_settings
+from process.running.command import Process
+from process.running.logs import LibraryLines
 from testing.builders import Document, gpus, pod
 from testing.fake_api_server import FakeApiServer, running, until
 from webhook.__main__ import main, serve
@@ -406,7 +406,7 @@ def test_bad_settings_end_in_a_word_and_status_2(arguments: list[str], message: 
 LOGS: Final = """
 import logging, sys
 import structlog
-from process.logs import log_to
+from process.running.logs import log_to
 
 log_to(sys.stdout, "info")
 token = "".join(["s", "e", "c", "r", "e", "t"])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from kube.errors import ConfigError
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.model.intents import DeviceKind
 
 GPUS = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from clusterstate.snapshot_cache import SnapshotCache
 from kube.api.urls import CONFIG_MAPS, RESOURCE_SLICES
 from kube.names import NAMESPACE
-from process.published_profiles import ProfileCache
+from process.profiles.published_profiles import ProfileCache
 from testing.builders import profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from translation.model.intents import DeviceKind

@@ -15,17 +15,17 @@ import webhook.settings
 from controllers.model.settings import Settings as ControllersSettings
 from kube.errors import ConfigError
 from observer.settings import Settings as ObserverProcessSettings
-from process.certificates import CertificateSettings
-from process.durations import Duration
-from process.profile_files import load_profiles
-from process.settings import (
+from process.certificates.certificates import CertificateSettings
+from process.model.durations import Duration
+from process.model.settings import (
     SECTIONS,
     ProcessSettings,
     override,
     parse_settings,
     to_document,
 )
-from process.translation import TranslationSettings
+from process.profiles.profile_files import load_profiles
+from process.profiles.translation import TranslationSettings
 from sidecar.model.settings import MAX_SOCKET_PATH
 from sidecar.model.settings import Settings as SidecarProcessSettings
 from translation.cluster.snapshot import DEFAULT_PROFILES, TranslationOptions

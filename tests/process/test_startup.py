@@ -16,7 +16,7 @@ sys.argv = ["-m"]
 import {process}.__main__
 import gc
 print([name for name in {unused} if name in sys.modules], gc.isenabled())
-from process.startup import start_collecting
+from process.running.startup import start_collecting
 start_collecting()
 print(gc.isenabled(), gc.get_freeze_count() > 0)
 """

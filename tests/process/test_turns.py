@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from process.turns import REST, FairQueue, Rests, Turns
+from process.fairness.turns import REST, FairQueue, Rests, Turns
 
 
 class Clock:

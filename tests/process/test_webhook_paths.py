@@ -8,8 +8,8 @@ import pytest
 
 from kube.api.urls import SECRETS
 from kube.names import NAMESPACE
-from process.certificates import CertificateSettings
-from process.webhook_paths import (
+from process.certificates.certificates import CertificateSettings
+from process.certificates.webhook_paths import (
     MAX_KEYS,
     PathKey,
     PathKeyCache,

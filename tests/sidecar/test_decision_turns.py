@@ -6,7 +6,7 @@ import pytest
 
 from kube.api.core import Pod
 from kube.api.meta import convert
-from process.turns import REST
+from process.fairness.turns import REST
 from sidecar.answers.decision_turns import (
     AGAIN_S,
     GIVEN_UP,

@@ -19,9 +19,9 @@ from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.urls import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kube.names import BRIDGE_LEASE, NAMESPACE
 from kube.runtime.leader import HANDED_OVER, LEASES
-from process.command import Process
-from process.durations import PositiveDuration
-from process.leader_election import Term, Work
+from process.model.durations import PositiveDuration
+from process.running.command import Process
+from process.running.leader_election import Term, Work
 from process.selectors.engine import WorkerEngine
 from sidecar.__main__ import FENCE_LAG_S, WAITING_FOR_WRITES, LeaderSession, Parts, begin, serve
 from sidecar.model.settings import Settings, SidecarSettings

@@ -12,7 +12,7 @@ import yaml
 from answers.model.kubernetes_version import OLDEST_KUBERNETES
 from controllers.model.settings import Settings as ControllerSettings
 from migration.upgrade.kubernetes import BRIDGE_VERSION, DRIVER_SINCE
-from process.settings import to_document
+from process.model.settings import to_document
 from tools import chart
 from webhook.settings import Settings as WebhookSettings
 

@@ -7,8 +7,8 @@ import pytest
 
 from kube.errors import ConfigError
 from kube.quantity import Quantity
-from process.profile_files import load_profiles
-from process.settings import parse_settings
+from process.model.settings import parse_settings
+from process.profiles.profile_files import load_profiles
 from testing.builders import (
     HAMI,
     Document,

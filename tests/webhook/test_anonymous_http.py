@@ -7,8 +7,8 @@ from structlog.testing import capture_logs
 
 from admission.webhook_configuration import MUTATE_PATH
 from certs.serving import client_tls_context
-from process import connections
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
+from process.serving import connections
 from testing.malformed_http import MALFORMED, WORD, Malformed, revealing_lines
 from testing.webhook_endpoint import LEAF, REVIEW, StartEndpoint, WebhookEndpoint
 

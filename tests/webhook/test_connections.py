@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from certs.authority import Authority
 from certs.serving import Listener, client_tls_context, issue_serving_certificate
-from process import connections
-from process.durations import Duration, PositiveDuration
+from process.model.durations import Duration, PositiveDuration
+from process.serving import connections
 from testing.fake_api_server import running, until
 from testing.webhook_paths import fixed_path
 from webhook.endpoint import Endpoint

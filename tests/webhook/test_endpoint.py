@@ -20,7 +20,7 @@ from certs.serving import (
     client_tls_context,
     issue_serving_certificate,
 )
-from process.durations import Duration
+from process.model.durations import Duration
 from testing.builders import pod, translation_snapshot
 from testing.client_certificates import client_context
 from testing.fake_api_server import running, until

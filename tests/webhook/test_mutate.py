@@ -15,7 +15,7 @@ from admission.pods import Decision
 from admission.webhook_configuration import (
     MUTATE_PATH,
 )
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
 from testing.builders import (
     gpus,
     limits,

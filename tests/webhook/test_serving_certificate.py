@@ -14,7 +14,7 @@ from controllers.certificates.patches import serving_document
 from kube.api.urls import SECRETS
 from kube.client.client import Client
 from kube.names import NAMESPACE
-from process.certificates import CertificateSettings, Clock
+from process.certificates.certificates import CertificateSettings, Clock
 from testing.client_certificates import client_context, is_accepted
 from testing.fake_api_server import FakeApiServer, running, until
 from webhook.serving_certificate import (

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 from structlog.testing import capture_logs
 
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
 from testing.builders import Document, admit, gpus, pod, with_changes, workload
 from testing.webhook_endpoint import (
     StartEndpoint,

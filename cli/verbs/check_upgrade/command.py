@@ -35,7 +35,7 @@ from kube.names import DISTRIBUTION
 from migration.upgrade.check import UpgradeQuestion
 from migration.upgrade.check import check_upgrade as find_consequences
 from migration.upgrade.model import UpgradeFacts
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 
 EXAMPLES: Final = """\
 # before Drawbridge is upgraded to the version of this command

@@ -24,7 +24,7 @@ from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.manifests.reader import read_objects
 from kube.manifests.source import SourceObject
 from kube.names import NAME, REQUEST_ANNOTATION
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 CLUSTER: Final = "cluster/cluster.yaml"

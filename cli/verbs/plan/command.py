@@ -29,7 +29,7 @@ from migration.plan.confirmed import DRIVER_FLAG, NONE, OPERATOR_FLAG, Confirmat
 from migration.plan.environment import KUSTOMIZE
 from migration.plan.model import is_name, is_namespace
 from migration.plan.vendors import is_operator_version
-from process.profile_files import profile_texts
+from process.profiles.profile_files import profile_texts
 
 EXAMPLES: Final = """\
 drawbridge snapshot -o cluster.json.gz

@@ -18,7 +18,7 @@ from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from migration.settings_import.legacy_documents import LegacyDocument, documents_of, values_of
 from migration.settings_import.legacy_settings import ImportedSettings, import_settings
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 
 EXAMPLES: Final = """\
 drawbridge settings import --live > settings.yaml

@@ -22,7 +22,7 @@ from cli.verbs.status.model import State, StatusAnswer
 from cli.verbs.status.text import format_status
 from kube.errors import KubeError
 from kube.names import DISTRIBUTION, NAMESPACE
-from process.durations import Duration
+from process.model.durations import Duration
 
 EXAMPLES: Final = """\
 drawbridge status

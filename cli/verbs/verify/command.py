@@ -59,7 +59,7 @@ from migration.plan.checks import (
     view_cluster,
 )
 from migration.plan.model import Plan, Wave
-from process.durations import Duration
+from process.model.durations import Duration
 
 EXAMPLES: Final = """\
 drawbridge verify --live

@@ -29,7 +29,7 @@ from migration.plan.model import Plan
 from migration.wave.course import Course, Refusal, Task, back_tasks, next_tasks
 from migration.wave.guard import find_refusal
 from migration.wave.report import WaveReport, report_wave, wave_lines
-from process.durations import Duration
+from process.model.durations import Duration
 
 EXAMPLES: Final = """\
 drawbridge wave next

@@ -34,8 +34,8 @@ from kube.api.urls import (
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
 )
-from process.durations import PositiveDuration
-from process.profile_files import load_profiles
+from process.model.durations import PositiveDuration
+from process.profiles.profile_files import load_profiles
 from testing.allocation.builders import (
     NAMESPACE,
     allocated_claim,

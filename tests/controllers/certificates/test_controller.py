@@ -46,15 +46,15 @@ from kube.api.urls import (
     WEBHOOK_CONFIGURATIONS,
 )
 from kube.names import ROTATE_ANNOTATION
-from process.certificates import (
+from process.certificates.certificates import (
     CertificateSettings,
     RegisteredWebhook,
     Secret,
     decode_serving_certificate,
     project_webhooks,
 )
-from process.durations import PositiveDuration
-from process.webhook_paths import PathKey
+from process.certificates.webhook_paths import PathKey
+from process.model.durations import PositiveDuration
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.webhook_paths import path_secret

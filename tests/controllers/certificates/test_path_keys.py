@@ -41,14 +41,13 @@ from controllers.certificates.secret_documents import stored_keys
 from controllers.certificates.settings import CertificateControllerSettings, Settings
 from kube.api.urls import SECRETS, WEBHOOK_CONFIGURATIONS
 from kube.names import ROTATE_ANNOTATION
-from process.certificates import (
+from process.certificates.certificates import (
     CertificateSettings,
     RegisteredWebhook,
     Secret,
     project_webhooks,
 )
-from process.durations import Duration, PositiveDuration
-from process.webhook_paths import (
+from process.certificates.webhook_paths import (
     PATH_KEYS,
     PathKey,
     PathKeys,
@@ -56,6 +55,7 @@ from process.webhook_paths import (
     find_path,
     split_path,
 )
+from process.model.durations import Duration, PositiveDuration
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.webhook_paths import path_secret

@@ -13,9 +13,9 @@ from controllers.certificates.settings import CertificateControllerSettings, Set
 from controllers.certificates.signing_keys import SigningKeyController
 from kube.api.urls import SECRETS
 from kube.names import NAMESPACE, ROTATE_ANNOTATION, SIGNING_SECRET
-from process.certificates import CertificateSettings, Secret
-from process.durations import PositiveDuration
-from process.signing import KEYS, SigningKeyCache
+from process.certificates.certificates import CertificateSettings, Secret
+from process.certificates.signing import KEYS, SigningKeyCache
+from process.model.durations import PositiveDuration
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from testing.signing import signing_secret

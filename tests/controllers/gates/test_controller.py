@@ -14,7 +14,7 @@ from controllers.gates.controller import FeatureGateController
 from controllers.model.settings import ControllerSettings, Settings
 from kube.api.urls import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES
 from kube.names import NAMESPACE
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
 from testing.builders import Document, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 

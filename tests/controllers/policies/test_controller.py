@@ -18,7 +18,7 @@ from kube.api.urls import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
 from testing.allocation.builders import allocated_claim, result, slice_of
 from testing.builders import Document
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until

@@ -14,8 +14,8 @@ from controllers.profiles.controller import ProfileController
 from controllers.profiles.used_versions import project_used_versions
 from kube.api.urls import CONFIG_MAPS, DEVICE_CLASSES, DEVICE_TRANSLATION_PROFILES, EVENTS, PODS
 from kube.names import NAMESPACE, REQUEST_ANNOTATION
-from process.durations import PositiveDuration
-from process.published_profiles import ProfileCache
+from process.model.durations import PositiveDuration
+from process.profiles.published_profiles import ProfileCache
 from testing.builders import Document, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from translation.cluster.snapshot import TranslationOptions

@@ -10,7 +10,7 @@ from clusterstate.snapshot_cache import SnapshotCache
 from controllers.model.settings import ControllerSettings
 from controllers.shadow.controller import ShadowController
 from kube.api.urls import EVENTS, NAMESPACES, PODS, WORKLOADS
-from process.durations import PositiveDuration
+from process.model.durations import PositiveDuration
 from testing.builders import Document, gpus, pod, profiles
 from testing.builders import workload as make_workload
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until

@@ -21,8 +21,8 @@ from kube.api.urls import (
 )
 from kube.names import MANAGED_LABEL, SIGNATURE_ANNOTATION, SIGNING_SECRET
 from kube.names import NAMESPACE as OUR_NAMESPACE
-from process.durations import PositiveDuration
-from process.signing import SigningKeyCache, SigningSettings
+from process.certificates.signing import SigningKeyCache, SigningSettings
+from process.model.durations import PositiveDuration
 from testing.builders import NAMESPACE, Document, gpus, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, quick_recorder, running, until
 from testing.signing import KEY, NOW, signing_secret

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from process.profile_files import load_profiles
+from process.profiles.profile_files import load_profiles
 from rules.schemas.other_drivers import OTHER_DRIVERS, find_doubts
 from translation.profiles.profile import NetworkConfig
 

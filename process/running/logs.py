@@ -7,7 +7,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from kube.logs import get_logger, structlog
-from process.settings import LogLevel
+from process.model.settings import LogLevel
 
 LEVELS: Final[Mapping[LogLevel, int]] = {
     "debug": logging.DEBUG,

@@ -11,8 +11,8 @@ import msgspec
 
 from findings.text import printable
 from kube.errors import ConfigError
-from process.profile_files import load_profiles
-from process.settings import Name, Section
+from process.model.settings import Name, Section
+from process.profiles.profile_files import load_profiles
 from translation.cluster.snapshot import (
     DEFAULT_PROFILES,
     ClaimUnawareComponent,

@@ -13,12 +13,12 @@ from kube.client.client import Client
 from kube.collections.backoff import Backoff
 from kube.runtime.controller import Controller
 from kube.runtime.leader import Leader, LeaderSettings
-from process.command import Process
-from process.durations import PositiveDuration
-from process.metrics import leader_gauge
-from process.probes import Check, ProbeServer
-from process.settings import Section, ServerSettings
-from process.signals import run_forever, run_until_signal
+from process.model.durations import PositiveDuration
+from process.model.settings import Section, ServerSettings
+from process.running.command import Process
+from process.running.signals import run_forever, run_until_signal
+from process.serving.metrics import leader_gauge
+from process.serving.probes import Check, ProbeServer
 
 
 class LeaderElectionSettings(Section, frozen=True, kw_only=True):

@@ -26,10 +26,10 @@ from kube.client.client import Client
 from kube.errors import ConfigError, DrawbridgeError
 from kube.manifests.dump import dump_yaml
 from kube.runtime.leader import LeaseLost
-from process.logs import log_to
-from process.open_files import raise_open_file_limit
-from process.settings import ProcessSettings, override, parse_settings, to_document
-from process.startup import start_collecting
+from process.model.settings import ProcessSettings, override, parse_settings, to_document
+from process.running.logs import log_to
+from process.running.open_files import raise_open_file_limit
+from process.running.startup import start_collecting
 
 DEFAULT_CONFIG: Final = Path("/etc/drawbridge/settings.yaml")
 SWITCH_INTERVAL_S: Final = 0.001

@@ -14,10 +14,10 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from kube.logs import get_logger
-from process.anonymous_http import anonymous_protocols
-from process.connections import Connections
-from process.metrics import ReadinessCollector
-from process.settings import ServerSettings
+from process.model.settings import ServerSettings
+from process.serving.anonymous_http import anonymous_protocols
+from process.serving.connections import Connections
+from process.serving.metrics import ReadinessCollector
 
 Check = Callable[[], str]
 """Returns why the process is not ready; empty when the check passes."""

@@ -20,7 +20,7 @@ from kube.api.meta import decode
 from kube.api.urls import SECRETS
 from kube.logs import get_logger
 from kube.runtime.informers import InformerFactory, Subscription
-from process.certificates import CertificateSettings, Secret
+from process.certificates.certificates import CertificateSettings, Secret
 
 PATH_KEYS: Final = "paths.json"
 """The only value of the Secret."""

@@ -12,9 +12,9 @@ from kube.api.urls import SECRETS
 from kube.logs import get_logger
 from kube.names import SIGNING_SECRET
 from kube.runtime.informers import InformerFactory, Subscription
-from process.certificates import DAY_S, Secret
-from process.durations import PositiveDuration
-from process.settings import Name, Positive, Section
+from process.certificates.certificates import DAY_S, Secret
+from process.model.durations import PositiveDuration
+from process.model.settings import Name, Positive, Section
 from translation.record.signature import Keys, KeyTiming, SigningKeysError, decode_keys
 
 KEYS: Final = "keys.json"

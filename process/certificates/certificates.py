@@ -18,8 +18,8 @@ from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.urls import SECRETS
 from kube.client.client import Client
 from kube.names import CONFIGURATION, NAME, ROTATE_ANNOTATION, SERVICE
-from process.durations import Duration, PositiveDuration
-from process.settings import Fraction, Name, Section
+from process.model.durations import Duration, PositiveDuration
+from process.model.settings import Fraction, Name, Section
 
 DAY_S: Final = 86_400.0
 HTTPS_PORT: Final = 443

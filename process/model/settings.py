@@ -15,7 +15,7 @@ import msgspec
 from kube.errors import ConfigError
 from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.names import NAMESPACE
-from process.durations import Duration, PositiveDuration, parse_duration
+from process.model.durations import Duration, PositiveDuration, parse_duration
 
 SECTIONS: Final = frozenset(
     {

@@ -1,0 +1,1 @@
+"""Certificates and keys as a cluster stores them."""

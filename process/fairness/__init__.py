@@ -1,0 +1,1 @@
+"""Whose turn it is: namespaces that wait for the same thing."""

@@ -1,0 +1,1 @@
+"""What every process shares as values: settings and durations."""

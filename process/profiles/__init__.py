@@ -1,0 +1,1 @@
+"""Driver profiles and translation settings, as processes get them."""

@@ -1,0 +1,1 @@
+"""The life of a process: command, logs, signals, leader election."""

@@ -1,0 +1,1 @@
+"""Plain HTTP, probes and metrics of a process, and its connections."""
