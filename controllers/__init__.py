@@ -1,3 +1,3 @@
 """The controllers: templates, compatibility policies, audit, certificates. One replica leads."""
 
-import process.startup  # noqa: F401 - before all other imports.
+import process.running.startup  # noqa: F401 - before all other imports.

@@ -1,3 +1,3 @@
 """The observer: explains in events why pods wait for devices; needs neither webhook nor controllers."""
 
-import process.startup  # noqa: F401 - before all other imports.
+import process.running.startup  # noqa: F401 - before all other imports.

@@ -1,3 +1,3 @@
 """The allocator as a service of kube-scheduler: `python -m sidecar`, beside the scheduler plugin."""
 
-import process.startup  # noqa: F401 - before all other imports.
+import process.running.startup  # noqa: F401 - before all other imports.

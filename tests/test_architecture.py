@@ -17,6 +17,8 @@ ROOT: Final = Path(__file__).parents[1]
 PYPROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES: Final[list[str]] = PYPROJECT["tool"]["importlinter"]["root_packages"]
 MAX_LINES: Final = 500
+MAX_FILES: Final = 21
+"""The files of a folder, `__init__` included."""
 VAGUE_NAMES: Final = frozenset(
     [
         "asked",
@@ -107,6 +109,70 @@ def test_every_folder_of_code_is_a_package_that_says_what_it_is_for() -> None:
             silent.append(str(folder.relative_to(ROOT)))
 
     assert silent == []
+
+
+def test_no_two_folders_import_each_other() -> None:
+    """A folder's ground floor is a folder of its own, so that a reader always knows which way is down."""
+    modules = {_module_name(file): file for file in _product_files()}
+    imports = {
+        (file.parent, modules[name].parent)
+        for file in _product_files()
+        for name in _imported_names(ast.parse(file.read_text()))
+        if name in modules and modules[name].parent != file.parent
+    }
+    circles = {
+        " <-> ".join(str(folder.relative_to(ROOT)) for folder in sorted(pair))
+        for pair in imports
+        if pair[::-1] in imports
+    }
+
+    assert circles == set()
+
+
+def _module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imported_names(module: ast.Module) -> Iterator[str]:
+    """Yield the names of all modules that a module may import."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_a_folder_can_be_surveyed() -> None:
+    crowded = {
+        str(folder.relative_to(ROOT)): len(files)
+        for folder in {file.parent for file in _product_files()}
+        if len(files := [*folder.glob("*.py")]) > MAX_FILES
+    }
+
+    assert crowded == {}
+
+
+MIXED: Final = {
+    "driver/kubelet": "its API is what protoc makes",
+    "kube": "names, quantities and errors are used everywhere",
+    "translation/vocabularies": "a file or a folder for each legacy system",
+}
+"""Folders that have both files and folders, and why."""
+
+
+def test_a_folder_has_files_or_folders() -> None:
+    alone = {"__init__.py", "__main__.py"}
+    folders = {file.parent for file in _product_files()}
+    mixed = {
+        str(folder.relative_to(ROOT))
+        for folder in folders
+        if any(other.parent == folder for other in folders)
+        and any(file.name not in alone for file in folder.glob("*.py"))
+    }
+
+    assert mixed == set(MIXED)
 
 
 def test_no_file_is_longer_than_two_ideas() -> None:

@@ -1,3 +1,3 @@
 """The HTTPS server of admission."""
 
-import process.startup  # noqa: F401 - before all other imports.
+import process.running.startup  # noqa: F401 - before all other imports.

@@ -27,8 +27,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from kube.api import meta
+from kube.api.meta import version_number
 from kube.api.urls import Resource
-from kube.api.versions import version_number
 from kube.client.client import Client
 from kube.client.responses import WatchEvent
 from kube.collections.backoff import Backoff

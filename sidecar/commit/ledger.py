@@ -23,8 +23,8 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.pods.claims import Name, allocation_of, claim_name
+from kube.api.meta import version_number
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
-from kube.api.versions import version_number
 
 
 class Step(StrEnum):

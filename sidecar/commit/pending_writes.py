@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from allocator.pods.claims import Name
+from kube.api.meta import version_number
 from kube.api.resource import ResourceClaim
-from kube.api.versions import version_number
 from sidecar.commit.writes import Outcome, Patch
 
 

@@ -9,8 +9,8 @@ the version of the claim has changed, by ours or by any other write, or the clai
 from collections.abc import Mapping
 
 from allocator.pods.claims import Name, claim_name
+from kube.api.meta import version_number
 from kube.api.resource import ResourceClaim
-from kube.api.versions import version_number
 from sidecar.commit.steps import ClaimWrite
 from sidecar.commit.writes import Outcome
 

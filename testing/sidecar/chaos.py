@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from allocator.pods.claims import Name, allocation_of, claim_name
 from kube.api.core import Node
-from kube.api.meta import ObjectMeta
+from kube.api.meta import ObjectMeta, version_number
 from kube.api.resource import (
     AllocationResult,
     DeviceAllocationResult,
@@ -41,7 +41,6 @@ from kube.api.resource import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from kube.api.versions import version_number
 from kube.runtime import leader
 from kube.runtime.leader import Lease, LeaseSpec
 from sidecar.commit import ledger, steps
