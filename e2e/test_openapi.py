@@ -17,7 +17,7 @@ import kube.api.node_selector
 import kube.api.resource
 from e2e.access import Access
 from kube.api.meta import ApiStruct
-from kube.api.pod_fields import FIELDS
+from rules.model.recorded_pods import FIELDS
 from tools.pod_fields import record_fields
 
 Schema = dict[str, Any]

@@ -9,7 +9,7 @@ import msgspec
 
 from admission.signing import Signing
 from controllers.certificates.secret_documents import secret_document
-from kube.api.timestamps import rfc3339
+from kube.api.meta import rfc3339
 from kube.names import NAMESPACE as OUR_NAMESPACE
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION, SIGNING_SECRET
 from process.certificates.signing import KEYS

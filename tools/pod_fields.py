@@ -2,7 +2,7 @@
 
     python -m tools.pod_fields "$(go env GOMODCACHE)/k8s.io/kubernetes@v1.37.1/api/openapi-spec/v3/api__v1_openapi.json"
 
-It writes kube/api/pod_fields.py. An e2e test compares the record with a running API server.
+It writes rules/model/recorded_pods.py. An e2e test compares the record with a running API server.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, Final
 ROOTS: Final = ("io.k8s.api.core.v1.Pod", "io.k8s.api.core.v1.PodTemplateSpec")
 LEAVES: Final = frozenset({"PodStatus", "ManagedFieldsEntry"})
 """Types that nobody writes in a manifest; their fields are not recorded."""
-TARGET: Final = Path(__file__).parent.parent / "kube" / "api" / "pod_fields.py"
+TARGET: Final = Path(__file__).parent.parent / "rules" / "model" / "recorded_pods.py"
 HEADER: Final = '''"""The fields of pods and pod templates in Kubernetes {version}, type by type.
 
 Recorded by `python -m tools.pod_fields` from the API server's OpenAPI document: the name of a type to its

@@ -11,10 +11,10 @@ from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.api.core import Pod
 from kube.api.custom_workloads import value_at
-from kube.api.pod_fields import VERSION
 from kube.api.workloads import pod_path
 from rules.context.context import Context
 from rules.engine.engine import Target
+from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
 

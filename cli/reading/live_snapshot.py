@@ -7,8 +7,7 @@ import msgspec
 
 from answers.model.redaction import redact
 from answers.model.snapshot_kinds import KINDS
-from kube.api.meta import decode_pruned
-from kube.api.timestamps import rfc3339
+from kube.api.meta import decode_pruned, rfc3339
 from kube.api.urls import Resource
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound

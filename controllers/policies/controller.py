@@ -31,7 +31,7 @@ from controllers.policies.status import (
     usage_of,
 )
 from kube.api.events import ObjectReference
-from kube.api.meta import status_patch
+from kube.api.meta import rfc3339, status_patch
 from kube.api.ownership import AllocatorOwnership, owned_drivers, project_ownership
 from kube.api.policy import (
     DeviceCompatibilityPolicy,
@@ -39,7 +39,6 @@ from kube.api.policy import (
     effective_policies,
 )
 from kube.api.resource import ResourceClaim, ResourceSlice
-from kube.api.timestamps import rfc3339
 from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     DEVICE_COMPATIBILITY_POLICIES,

@@ -19,9 +19,8 @@ from controllers.model.settings import Settings
 from controllers.profiles.events import profile_events
 from controllers.profiles.status import ProfileFacts, build_status
 from controllers.profiles.used_versions import project_used_versions
-from kube.api.meta import ObjectHead, decode, decode_pruned, status_patch
+from kube.api.meta import ObjectHead, decode, decode_pruned, rfc3339, status_patch
 from kube.api.resource import ResourceSlice
-from kube.api.timestamps import rfc3339
 from kube.api.translation_profile import (
     DeviceTranslationProfile,
     DeviceTranslationProfileStatus,

@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
-from kube.api.meta import ObjectMeta
-from kube.api.timestamps import micro_time
+from kube.api.meta import ObjectMeta, micro_time
 
 MAX_NAME: Final = 253
 MAX_NOTE_BYTES: Final = 1024

@@ -1,4 +1,4 @@
-"""Object metadata, and the conversion of JSON and dicts to typed views.
+"""Object metadata and times, and the conversion of JSON and dicts to typed views.
 
 A view is read-only: it drops the fields that it does not declare, so it is never sent back. Changes
 to objects of others go out as patches.
@@ -7,6 +7,7 @@ to objects of others go out as patches.
 import gc
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
@@ -224,3 +225,25 @@ def version_number(version: str) -> int:
     (1207, 0, 0)
     """
     return int(version) if version.isascii() and version.isdigit() else 0
+
+
+def rfc3339(time: datetime) -> str:
+    """Return a meta/v1 Time, in whole seconds.
+
+    >>> rfc3339(datetime(2026, 11, 20, 8, 30, tzinfo=UTC))
+    '2026-11-20T08:30:00Z'
+    """
+    return _with_zulu(time.astimezone(UTC).isoformat(timespec="seconds"))
+
+
+def micro_time(time: datetime) -> str:
+    """Return a meta/v1 MicroTime.
+
+    >>> micro_time(datetime(2026, 11, 20, 8, 30, 0, 250_000, tzinfo=UTC))
+    '2026-11-20T08:30:00.250000Z'
+    """
+    return _with_zulu(time.astimezone(UTC).isoformat(timespec="microseconds"))
+
+
+def _with_zulu(text: str) -> str:
+    return text.replace("+00:00", "Z")

@@ -11,8 +11,8 @@ from typing import Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.text import quote_text
-from kube.api.pod_fields import FIELDS, POD, POD_TEMPLATE, VERSION
 from rules.model.naming import suggest_name
+from rules.model.recorded_pods import FIELDS, POD, POD_TEMPLATE, VERSION
 
 MAX_FINDINGS: Final = 32
 """Of one pod."""

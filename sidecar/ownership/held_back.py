@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from allocator.pods.claims import Name, allocation_of
 from kube.api.core import FINISHED_PHASES, Node, Pod
-from kube.api.meta import ObjectMeta
+from kube.api.meta import ObjectMeta, rfc3339
 from kube.api.ownership import HeldBackClaim, HeldBackDevice
 from kube.api.resource import (
     AllocationResult,
@@ -31,7 +31,6 @@ from kube.api.resource import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from kube.api.timestamps import rfc3339
 from kube.names import IN_USE_TAINT
 from kube.quantity import Quantity
 

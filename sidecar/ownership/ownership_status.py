@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kube.api.meta import status_patch
+from kube.api.meta import rfc3339, status_patch
 from kube.api.ownership import (
     MAX_DRIVERS,
     MAX_HELD_BACK,
@@ -19,7 +19,6 @@ from kube.api.ownership import (
 )
 from kube.api.policy import Condition
 from kube.api.resource import ResourceSlice
-from kube.api.timestamps import rfc3339
 from kube.collections.interleaving import interleave
 from sidecar.commit.writes import Patch
 from sidecar.ownership.fence import Fence, FenceState

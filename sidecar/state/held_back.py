@@ -8,9 +8,9 @@ import msgspec
 
 from allocator.pods.claims import Name
 from kube.api.core import Node, Pod
+from kube.api.meta import rfc3339
 from kube.api.ownership import HeldBackClaim
 from kube.api.resource import ResourceClaim, ResourceSlice
-from kube.api.timestamps import rfc3339
 from kube.logs import get_logger
 from sidecar.ownership import held_back
 from sidecar.ownership.held_back import DeviceName, HeldKey, held_key

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 from allocator.pods.claims import Name, claim_name
 from kube.api.core import Node
+from kube.api.meta import rfc3339
 from kube.api.resource import ResourceClaim, ResourceClaimConsumerReference
-from kube.api.timestamps import rfc3339
 from kube.errors import KubeError, NotFound
 from kube.logs import get_logger
 from sidecar.commit import steps, writes

@@ -27,10 +27,9 @@ from cli.verbs.status.build import build_status
 from cli.verbs.status.command import wait_until_ready
 from cli.verbs.status.model import State, StatusAnswer
 from cli.verbs.status.text import format_status
-from kube.api.meta import convert
+from kube.api.meta import convert, rfc3339
 from kube.api.policy import Condition, DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice
-from kube.api.timestamps import rfc3339
 from kube.api.urls import (
     CONFIG_MAPS,
     NAMESPACES,

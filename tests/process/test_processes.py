@@ -25,7 +25,7 @@ from controllers.certificates.settings import CertificateControllerSettings
 from controllers.certificates.settings import Settings as CertificateProcessSettings
 from controllers.model.settings import ControllerSettings
 from controllers.model.settings import Settings as ControllersSettings
-from kube.api.timestamps import rfc3339
+from kube.api.meta import rfc3339
 from kube.api.urls import (
     EVENTS,
     MUTATING_WEBHOOK_CONFIGURATIONS,

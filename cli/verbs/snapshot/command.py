@@ -22,7 +22,7 @@ from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import print_unreadable
 from cli.reading.live_snapshot import LiveSnapshot, read_snapshot
 from findings.text import count_text, printable
-from kube.api.timestamps import rfc3339
+from kube.api.meta import rfc3339
 from kube.client.client import Client
 from kube.manifests.views import SNAPSHOT_LIST
 

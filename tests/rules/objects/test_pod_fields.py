@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from findings.field_path import FieldPath
-from kube.api.pod_fields import FIELDS
+from rules.model.recorded_pods import FIELDS
 from rules.objects.pod_fields import MAX_FINDINGS, find_unknown_pod_fields
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"any": "label"}}}
