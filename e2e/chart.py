@@ -11,15 +11,12 @@ import yaml
 from e2e.access import Object
 from e2e.binaries import helm
 from e2e.drawbridge import ROOT
-from kube.names import NAMESPACE
+from kube.api.own_kinds import OWN_KINDS
+from kube.names import GROUP, NAMESPACE
 
 CHART: Final = ROOT / "charts" / "drawbridge"
 RELEASE: Final = "drawbridge"
-DEFINITIONS: Final = (
-    "allocatorownerships.drawbridge.internal",
-    "devicecompatibilitypolicies.drawbridge.internal",
-    "devicetranslationprofiles.drawbridge.internal",
-)
+DEFINITIONS: Final = tuple(sorted(f"{kind.plural}.{GROUP}" for kind in OWN_KINDS))
 """CustomResourceDefinitions, which an uninstall leaves."""
 
 

@@ -17,7 +17,8 @@ from e2e.cluster import Cluster, free_ports
 from e2e.drawbridge import command_line
 from e2e.inventory import EXAMPLE
 from e2e.objects import claim_template, pod
-from tools import ownership_crd
+from kube.api.own_kinds import ALLOCATOR_OWNERSHIP
+from tools.custom_resources import definition
 
 TIMEOUT_S: Final = 120.0
 TEAM: Final = "owned-pods"
@@ -100,7 +101,7 @@ def taker(name: str, **spec: Any) -> Object:
 @contextmanager
 def owned(cluster: Cluster) -> Iterator[Owned]:
     """Install the bridge, which owns no driver yet."""
-    cluster.apply([ownership_crd.definition(), *inventory.device_classes()])
+    cluster.apply([definition(ALLOCATOR_OWNERSHIP), *inventory.device_classes()])
     crd = "allocatorownerships.drawbridge.internal"
     cluster.kubectl("wait", "--for=condition=Established", "crd", crd, "--timeout=60s")
     bridge = Bridge(cluster, drivers=())

@@ -20,6 +20,7 @@ from e2e.inventory import device_class, kwok_node
 from e2e.judged import add_nodes, class_of, created, gpu, published
 from e2e.objects import claim_template, pod
 from e2e.routed import routing_rules, scheduler_of
+from kube.api.own_kinds import ALLOCATOR_OWNERSHIP
 from kube.names import (
     BRIDGE_ACCOUNT,
     BRIDGE_LEASE,
@@ -30,7 +31,7 @@ from kube.names import (
     NAMESPACE,
     SCHEDULER_NAME,
 )
-from tools import ownership_crd
+from tools.custom_resources import definition
 
 OWNED: Final = "owned.example.com"
 FOREIGN: Final = "foreign.example.com"
@@ -278,9 +279,9 @@ def test_a_device_that_was_allocated_twice_is_found(claims: Claims) -> None:
 
 
 def test_there_is_one_ownership_and_it_is_printed(cluster: Access) -> None:
-    cluster.apply([ownership_crd.definition()])
-    definition = "allocatorownerships.drawbridge.internal"
-    cluster.kubectl("wait", "--for=condition=Established", "crd", definition, "--timeout=60s")
+    cluster.apply([definition(ALLOCATOR_OWNERSHIP)])
+    name = "allocatorownerships.drawbridge.internal"
+    cluster.kubectl("wait", "--for=condition=Established", "crd", name, "--timeout=60s")
     stray = {**ownership("stray"), "spec": {"drivers": [{"name": OWNED}]}}
 
     refused = cluster.kubectl("create", "-f", "-", input=stream(stray), check=False).stderr

@@ -71,6 +71,7 @@ def templates() -> Mapping[str, Callable[[], str]]:
             "controller": lambda: _base(["controller"]),
             "certificates": lambda: _base(["certificates"]),
             "account-policies": lambda: _base(["accountpolicies"]),
+            "aggregated-roles": lambda: _file("base", ["aggregatedroles"], ".Values.crds.install"),
             "quota": _quota,
             "cert-manager": _cert_manager,
             "observer": _observer,

@@ -19,14 +19,12 @@ from tools import (
     answer_schemas,
     chart,
     command_line,
+    custom_resources,
     dashboard,
     example_driver,
     findings_page,
     keys_tables,
     kubelet_api,
-    ownership_crd,
-    policy_crd,
-    profile_crd,
     profiles_page,
     public_names,
     reference_pages,
@@ -115,27 +113,6 @@ def example_koordinator_cluster() -> str:
     return HEADER.format(source="tools/example_cluster.py") + koordinator_cluster()
 
 
-def policy_definition() -> str:
-    """Return the manifest of our own kind."""
-    header = HEADER.format(source="kube/api/policy.py and tools/policy_crd.py")
-    return header + dump_yaml([policy_crd.definition()])
-
-
-def ownership_definition() -> str:
-    """Return the manifest of AllocatorOwnership."""
-    header = HEADER.format(source="kube/api/ownership.py and tools/ownership_crd.py")
-    return header + dump_yaml([ownership_crd.definition()])
-
-
-def profile_definition() -> str:
-    """Return the manifest of DeviceTranslationProfile."""
-    header = HEADER.format(
-        source="translation/profiles/profile.py, kube/api/translation_profile.py and "
-        "tools/profile_crd.py"
-    )
-    return header + dump_yaml([profile_crd.definition()])
-
-
 def bridge_fence() -> str:
     """Return the policies that give each driver one allocator, without an owned driver."""
     header = HEADER.format(source="admission/fence.py")
@@ -194,10 +171,8 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("examples/gpu-shared/cluster.yaml", example_sharing_cluster),
     ("examples/koordinator/cluster.yaml", example_koordinator_cluster),
     ("examples/nics/cluster.yaml", example_nic_cluster),
+    *custom_resources.files(HEADER),
     ("manifests/base/accountpolicies.yaml", account_policies),
-    ("manifests/base/allocatorownerships.yaml", ownership_definition),
-    ("manifests/base/devicecompatibilitypolicies.yaml", policy_definition),
-    ("manifests/base/devicetranslationprofiles.yaml", profile_definition),
     ("manifests/base/mutatingwebhookconfiguration.yaml", webhook_configuration),
     ("manifests/base/validatingwebhookconfiguration.yaml", validating_webhook_configuration),
     ("manifests/bridge/accountpolicy.yaml", bridge_policy),

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tools.profile_crd import field_words
+from tools.custom_resources import field_texts
 from translation.profiles import names
 from translation.profiles.profile import (
     Attributes,
@@ -50,10 +50,10 @@ def page() -> str:
 def _tables() -> Iterator[str]:
     for place, kind in _TYPES:
         yield f"\n`{place}`:\n\n| field | meaning |\n| --- | --- |\n"
-        words = field_words(kind)
+        texts = field_texts(kind)
         for field in msgspec.structs.fields(kind):
             required = " (required)" if field.required else ""
-            meaning = words.get(field.encode_name, "A field of the parameters.")
+            meaning = texts[field.encode_name]
             yield f"| `{field.encode_name}`{required} | {meaning.replace('|', chr(92) + '|')} |\n"
     yield "\n| limit | |\n| --- | --- |\n"
     yield from (f"| {what} | {number:,} |\n" for what, number in LIMITS)

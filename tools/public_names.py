@@ -79,7 +79,7 @@ from process.serving.connections import CloseReason
 from process.serving.probes import METRICS_PATH, Readiness, probe_routes
 from rules.engine.registry import RULES
 from sidecar.model import rejections
-from tools import ownership_crd, policy_crd, profile_crd
+from tools.custom_resources import definitions
 from translation.record.record import TranslationRecord
 
 ROOT: Final = Path(__file__).parent.parent
@@ -204,15 +204,7 @@ def event_makers() -> list[Path]:
 
 def kinds() -> set[str]:
     """Return columns, names and fields of our kinds."""
-    definitions = (definition() for definition in _DEFINITIONS)
-    return {line for definition in definitions for line in _names_of_kind(definition)}
-
-
-_DEFINITIONS: Final = (
-    policy_crd.definition,
-    ownership_crd.definition,
-    profile_crd.definition,
-)
+    return {line for definition in definitions() for line in _names_of_kind(definition)}
 
 
 def _names_of_kind(definition: Schema) -> set[str]:
@@ -225,7 +217,7 @@ def _names_of_kind(definition: Schema) -> set[str]:
         columns = version["additionalPrinterColumns"]
         lines |= {f"{kind} {version['name']}: column {column['name']}" for column in columns}
         schema = version["schema"]["openAPIV3Schema"]
-        for part in ("spec", "status"):
+        for part in schema["properties"].keys() & {"spec", "status"}:
             fields = _schema_fields(schema["properties"][part], part)
             lines |= {f"{kind} {version['name']}: {field}" for field in fields}
     return lines

@@ -9,8 +9,8 @@ import msgspec
 
 from process.model.settings import to_document
 from sidecar.model.rejections import Code
-from tools import ownership_crd, policy_crd, profile_crd
 from tools.command_line import plain_markdown
+from tools.custom_resources import definitions
 from tools.docstrings import member_rows, texts_below
 from tools.public_names import PROCESSES, metric_families
 
@@ -116,8 +116,7 @@ def rejections_page() -> str:
 
 def kinds_page() -> str:
     """Return the page of our own kinds."""
-    definitions = (policy_crd.definition(), ownership_crd.definition(), profile_crd.definition())
-    return _KINDS_HEADER + "".join(map(_kind, definitions))
+    return _KINDS_HEADER + "".join(map(_kind, definitions()))
 
 
 def _kind(definition: Mapping[str, Any]) -> str:
@@ -130,7 +129,8 @@ def _kind(definition: Mapping[str, Any]) -> str:
             f"{spec['scope'].lower()}. {schema.get('description', '')}\n\n"
         )
         for part in ("spec", "status"):
-            parts += _fields(schema["properties"][part], part)
+            if part in schema["properties"]:
+                parts += _fields(schema["properties"][part], part)
     return "".join(parts)
 
 

@@ -41,6 +41,7 @@ from e2e.cluster import Cluster
 from e2e.drawbridge import command_line
 from e2e.memory_growth import grown, resident_mib
 from kube.api.core import Pod
+from kube.api.own_kinds import ALLOCATOR_OWNERSHIP
 from kube.api.urls import (
     NODES,
     PODS,
@@ -51,7 +52,7 @@ from kube.api.urls import (
 )
 from kube.client.client import Client, PatchType
 from kube.errors import AlreadyExists, KubeError, NotFound
-from tools import ownership_crd
+from tools.custom_resources import definition
 
 LEADER: Final = "a"
 OTHER: Final = "b"
@@ -394,7 +395,7 @@ def _installed() -> Iterator[tuple[Cluster, Bridge]]:
         bench_cluster(Path(folder)) as cluster,
     ):
         objects = (device_class(), churn_objects.priority_class())
-        cluster.apply([ownership_crd.definition(), *objects])
+        cluster.apply([definition(ALLOCATOR_OWNERSHIP), *objects])
         crd = "crd/allocatorownerships.drawbridge.internal"
         cluster.kubectl("wait", "--for=condition=Established", crd, "--timeout=60s")
         limits = {"clientConnection": {"qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}}

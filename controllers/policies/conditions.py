@@ -13,10 +13,14 @@ from allocator.compatibility.compile import CompiledPolicy
 from allocator.compatibility.enforcement import EnforcementReason, PolicyEnforcement
 from allocator.compatibility.lint_findings import Code, PolicyFinding, Severity
 from findings.text import count_text, shorten
-from kube.api.policy import KIND, Condition, Conflicts, DeviceCompatibilityPolicyStatus
+from kube.api.policy import (
+    KIND,
+    MAX_MESSAGE,
+    Condition,
+    Conflicts,
+    DeviceCompatibilityPolicyStatus,
+)
 
-MAX_MESSAGE: Final = 1024
-"""Characters of a condition's message; the API takes 32768, and people read less."""
 MAX_LISTED: Final = 5
 """Findings of one condition."""
 

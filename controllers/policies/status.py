@@ -17,7 +17,6 @@ import msgspec
 
 from allocator.compatibility.compile import compile_policy
 from allocator.compatibility.conflicts_in_use import (
-    MAX_SUSPECTS,
     ConflictInUse,
     find_config_conflicts,
     find_policy_conflicts,
@@ -46,6 +45,10 @@ from controllers.policies.conditions import (
 )
 from findings.text import count_text
 from kube.api.policy import (
+    MAX_CONFLICT_DEVICES,
+    MAX_EXAMPLES,
+    MAX_ROW_NAME,
+    MAX_ROWS,
     Conflict,
     Conflicts,
     DeviceCompatibilityPolicy,
@@ -58,9 +61,6 @@ FEATURES: Final = Features(compatibility_groups=True)
 """Whatever the cluster's scheduler does with groups, this is what slices say."""
 _KUBE_SCHEDULER: Final = SchedulerSupport()
 """The features that a scheduler configured like that of Kubernetes 1.37 evaluates."""
-MAX_ROWS: Final = 32
-MAX_NAME: Final = 128
-MAX_EXAMPLES: Final = 10
 
 _Key = tuple[int, tuple[frozenset[str] | None, ...]]
 """The identity of a kind over all pools: the number of its profile, and the groups that it declares."""
@@ -254,7 +254,7 @@ class PolicyReport:
             examples=tuple(
                 Conflict(
                     pool=conflict.pool.pool,
-                    devices=conflict.devices[:MAX_SUSPECTS],
+                    devices=conflict.devices[:MAX_CONFLICT_DEVICES],
                     reason=cut(conflict.reason),
                 )
                 for conflict in all_conflicts[:MAX_EXAMPLES]
@@ -301,12 +301,12 @@ def _rows(table: Matrix, counts: Mapping[_Key, int]) -> Iterator[MatrixRow]:
     shown_kinds = table.kinds[:MAX_ROWS]
     for kind, cells in zip(shown_kinds, table.cells, strict=False):
         compatible_with = tuple(
-            cut(other.name, MAX_NAME)
+            cut(other.name, MAX_ROW_NAME)
             for other, cell in zip(shown_kinds, cells, strict=False)
             if cell.is_compatible
         )
         yield MatrixRow(
-            name=cut(kind.name, MAX_NAME),
+            name=cut(kind.name, MAX_ROW_NAME),
             devices=counts[kind.profile.number, kind.groups],
             compatible_with=compatible_with or None,
         )

@@ -11,6 +11,18 @@ from msgspec import Meta, field
 
 from kube.api.meta import ApiStruct, ObjectMeta, decode
 from kube.api.policy import Condition
+from kube.api.schema import (
+    CONDITIONS,
+    COUNT,
+    DATE_TIME,
+    SUBDOMAIN,
+    Keywords,
+    Schema,
+    Validation,
+    entries_by_key,
+    name,
+    text,
+)
 from kube.names import GROUP
 
 VERSION: Final = "v1alpha1"
@@ -26,6 +38,8 @@ MAX_WEIGHT: Final = 1_000
 MAX_CONSUMERS: Final = 65_536
 MAX_HELD_BACK: Final = 256
 """Claims in the status whose devices are held back."""
+MAX_RESULTS: Final = 32
+"""Devices of a claim. Source: k8s.io/api v0.37.1, resource/v1, AllocationResultsMaxSize."""
 SERVING: Final = "Serving"
 """The condition: devices are allocated, of all owned drivers or of one."""
 
@@ -43,9 +57,11 @@ class OwnedDriver(ApiStruct, frozen=True, kw_only=True):
     """A driver that the bridge allocates.
 
     Attributes:
-        capacity_weights: Name of a capacity to how much it counts in the load of a shared device.
-        max_consumers_per_device: 0 for no limit.
-        max_consumers_per_node: Likewise.
+        name: spec.driver of its ResourceSlices.
+        capacity_weights: How much each capacity counts in the load of a shared device, by which
+            strategies prefer devices and nodes. Without weights the fullest capacity counts.
+        max_consumers_per_device: How many claims may use a device at a time, at most; 0 for no limit.
+        max_consumers_per_node: How many uses the devices of a node may have together; 0 for no limit.
     """
 
     name: str
@@ -55,13 +71,27 @@ class OwnedDriver(ApiStruct, frozen=True, kw_only=True):
 
 
 class AllocatorOwnershipSpec(ApiStruct, frozen=True, kw_only=True):
-    """The drivers that the bridge allocates; kube-scheduler allocates the others."""
+    """The drivers that the bridge allocates; kube-scheduler allocates the others.
+
+    Attributes:
+        drivers: The drivers whose devices the bridge allocates. Change it with "drawbridge bridge own"
+            and "drawbridge bridge release", which change the fence, too.
+    """
 
     drivers: tuple[OwnedDriver, ...] | None = None
 
 
 class OwnedDriverStatus(ApiStruct, frozen=True, kw_only=True):
-    """The report on one driver, with the settings that the sidecar has seen."""
+    """The report on one driver, with the settings that the sidecar has seen.
+
+    Attributes:
+        name: The driver.
+        capacity_weights: How much each capacity counts in the load of a shared device, by which
+            strategies prefer devices and nodes. Without weights the fullest capacity counts.
+        max_consumers_per_device: How many claims may use a device at a time, at most; 0 for no limit.
+        max_consumers_per_node: How many uses the devices of a node may have together; 0 for no limit.
+        conditions: Serving: devices of the driver are allocated.
+    """
 
     name: str
     capacity_weights: Mapping[str, Weight] | None = None
@@ -74,7 +104,11 @@ class HeldBackDevice(ApiStruct, frozen=True, kw_only=True):
     """A device, or a share of one, that nobody gets for now.
 
     Attributes:
-        consumed_capacity: Name of a capacity to what the share takes of it, as a quantity.
+        driver: The device's driver.
+        pool: The device's pool.
+        device: The device's name.
+        share_id: The ID of a share of the device.
+        consumed_capacity: The share's amount of each capacity of the device, as a quantity.
     """
 
     driver: str
@@ -88,7 +122,13 @@ class HeldBackClaim(ApiStruct, frozen=True, kw_only=True):
     """Devices that containers of a pod may still use which was deleted by force.
 
     Attributes:
+        claim_uid: The UID of the claim to which they were allocated.
+        namespace: The pod's namespace.
+        pod: The pod that was deleted by force.
+        pod_uid: The pod's UID.
+        node: The pod's node.
         until: When they are given again, unless the driver says earlier that they are free.
+        devices: The devices.
     """
 
     claim_uid: str = field(name="claimUID")
@@ -104,8 +144,12 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
     """The report of the bridge.
 
     Attributes:
+        observed_generation: The generation of the spec that this is about.
+        conditions: Serving: a bridge leads and allocates for the drivers.
         holder: Identity of the process that led last, as in the Lease.
-        held_back: Read by the next leader, too.
+        drivers: Each owned driver, as the leading process sees it.
+        held_back: Devices of pods that were deleted by force. Nobody gets them until the driver says
+            that they are free, or until the time has come.
     """
 
     observed_generation: int = 0
@@ -116,11 +160,70 @@ class AllocatorOwnershipStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class AllocatorOwnership(ApiStruct, frozen=True, kw_only=True):
-    """The drivers that the bridge owns; cluster-scoped, one object named `default`."""
+    """The drivers that the bridge allocates instead of kube-scheduler.
+
+    Attributes:
+        spec: Owned drivers.
+        status: The report of the bridge.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
     spec: AllocatorOwnershipSpec = AllocatorOwnershipSpec()
     status: AllocatorOwnershipStatus | None = None
+
+
+_CONSUMERS: Final[Keywords] = {"minimum": 0, "maximum": MAX_CONSUMERS}
+_SETTINGS: Final[Mapping[str, Keywords]] = {
+    "capacityWeights": {"maxProperties": MAX_WEIGHTS},
+    "maxConsumersPerDevice": _CONSUMERS,
+    "maxConsumersPerNode": _CONSUMERS,
+}
+_LABEL: Final = text(63)
+_SUBDOMAIN: Final = text(253)
+_UID: Final = text(128)
+
+SCHEMA: Final = Schema(
+    limits={
+        AllocatorOwnershipSpec: {"drivers": entries_by_key("name", most=MAX_DRIVERS)},
+        OwnedDriver: {"name": name(SUBDOMAIN, 63), **_SETTINGS},
+        AllocatorOwnershipStatus: {
+            "observedGeneration": COUNT,
+            "conditions": CONDITIONS,
+            "holder": _SUBDOMAIN,
+            "drivers": entries_by_key("name", most=MAX_DRIVERS),
+            "heldBack": entries_by_key("claimUID", "podUID", most=MAX_HELD_BACK),
+        },
+        OwnedDriverStatus: {
+            "name": {"minLength": 1, "maxLength": 63},
+            **_SETTINGS,
+            "conditions": CONDITIONS,
+        },
+        HeldBackClaim: {
+            "claimUID": _UID,
+            "namespace": _LABEL,
+            "pod": _SUBDOMAIN,
+            "podUID": _UID,
+            "node": _SUBDOMAIN,
+            "until": DATE_TIME,
+            "devices": {"maxItems": MAX_RESULTS},
+        },
+        HeldBackDevice: {
+            "driver": _LABEL,
+            "pool": _SUBDOMAIN,
+            "device": _LABEL,
+            "shareID": _UID,
+            "consumedCapacity": {"maxProperties": MAX_RESULTS},
+        },
+    },
+    validations={
+        AllocatorOwnership: (
+            Validation(
+                rule=f"self.metadata.name == '{OWNERSHIP}'",
+                message=f"there is one {KIND}, and its name is {OWNERSHIP}",
+            ),
+        )
+    },
+)
 
 
 def project_ownership(raw: bytes) -> AllocatorOwnership:

@@ -9,7 +9,19 @@ from enum import StrEnum
 from typing import Final
 
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.api.resource import CelSelector, DeviceSelector
+from kube.api.resource import MAX_SELECTOR_BYTES, CelSelector, DeviceSelector
+from kube.api.schema import (
+    CONDITIONS,
+    COUNT,
+    DATE_TIME,
+    SUBDOMAIN,
+    Schema,
+    Validation,
+    entries,
+    entries_by_key,
+    name,
+    text,
+)
 from kube.names import GROUP
 
 VERSION: Final = "v1alpha1"
@@ -19,6 +31,19 @@ PHYSICAL_ATTRIBUTES: Final = ("parentUUID", "uuid", "physicalDevice")
 """Attributes that identify the hardware under a device without counters; the first present counts."""
 MAX_RULES: Final = 64
 """Rules of a policy, as its CustomResourceDefinition says."""
+MAX_GROUPS: Final = 2
+"""Compatibility groups of a rule, as KEP-5963 allows a device on one counter set."""
+MAX_SELECTORS: Final = 32
+"""As many as a DeviceClass takes."""
+MAX_PHYSICAL_ATTRIBUTES: Final = 8
+MAX_ROWS: Final = 32
+"""Rows of the matrix in a status."""
+MAX_ROW_NAME: Final = 128
+MAX_EXAMPLES: Final = 10
+"""Conflicts in a status."""
+MAX_CONFLICT_DEVICES: Final = 64
+MAX_MESSAGE: Final = 1024
+"""Characters of a reason, or of a condition's message: the API takes 32768, and people read less."""
 
 
 class Enforcement(StrEnum):
@@ -47,7 +72,11 @@ class Scope(StrEnum):
 
 
 class CompatibleOnlyWith(ApiStruct, frozen=True, kw_only=True):
-    """A condition on every other device in use; `device` in the expression is the other device."""
+    """A condition on every other device in use.
+
+    Attributes:
+        cel: In CEL; `device` is the other device.
+    """
 
     cel: CelSelector | None = None
 
@@ -56,7 +85,11 @@ class CompatibilityRule(ApiStruct, frozen=True, kw_only=True):
     """A rule for the devices that match all selectors; without selectors, for all devices.
 
     Attributes:
-        compatibility_groups: All devices in use on the same hardware must share a group.
+        name: Unique in the policy; devices of one kind are named after the rules that match them.
+        selectors: The devices that the rule is about: those for which all are true, or all devices of
+            the driver if there is none.
+        compatibility_groups: All devices that share hardware need one group in common.
+        compatible_only_with: A condition on every other device in use on the same hardware.
     """
 
     name: str
@@ -69,8 +102,18 @@ class DeviceCompatibilityPolicySpec(ApiStruct, frozen=True, kw_only=True):
     """Rules for the devices of one driver.
 
     Attributes:
-        physical_attributes: Attribute names as in slices; the driver's domain may be omitted. None
-            means `PHYSICAL_ATTRIBUTES`.
+        driver: Whose devices the rules are about: spec.driver of ResourceSlices. If several policies
+            name one driver, the oldest counts.
+        enforcement: Enforce: allocations that violate a rule are rejected. Audit: nothing is rejected,
+            and the status shows what would be.
+        undeclared: How devices without compatibility groups are treated beside devices with groups.
+            Isolated: incompatible, as in Kubernetes. Compatible: compatible with all of them.
+        scope: Which devices the rules compare. Physical: those that share a counter set, or, without
+            counters, the value of a physical attribute. Pool: all devices of a pool.
+        physical_attributes: Attributes that identify the hardware of devices without counters; the
+            first that a device has counts. A name without a domain is in the driver's. Without this
+            field they are parentUUID, uuid and physicalDevice.
+        rules: A device has to meet all rules whose selectors match it.
     """
 
     driver: str
@@ -82,7 +125,18 @@ class DeviceCompatibilityPolicySpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Condition(ApiStruct, frozen=True, kw_only=True):
-    """Source: meta/v1 Condition."""
+    """A condition of an object.
+
+    Source: meta/v1 Condition.
+
+    Attributes:
+        type: The condition.
+        status: Whether it holds.
+        reason: Why, in one word: the code of a finding, or what the controller did.
+        message: Why, for people.
+        last_transition_time: Since when.
+        observed_generation: The generation of the spec that this is about.
+    """
 
     type: str
     status: str
@@ -93,7 +147,13 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
 
 
 class MatrixRow(ApiStruct, frozen=True, kw_only=True):
-    """A kind of device, and the kinds that may be in use with it on the same hardware."""
+    """A kind of device, and the kinds that may be in use with it on the same hardware.
+
+    Attributes:
+        name: The rules that match these devices.
+        devices: How many are published.
+        compatible_with: Kinds that may be in use on the same hardware, perhaps itself.
+    """
 
     name: str
     devices: int = 0
@@ -104,6 +164,7 @@ class Conflict(ApiStruct, frozen=True, kw_only=True):
     """Devices in use together although a policy declares them incompatible.
 
     Attributes:
+        pool: The devices' pool.
         devices: Two names, or more if only all of them together violate the policy.
         reason: The reason for which the last device would be rejected.
     """
@@ -117,12 +178,14 @@ class Conflicts(ApiStruct, frozen=True, kw_only=True):
     """Devices in use that violate a policy; with Enforce no further device may join them.
 
     Attributes:
-        count: The number of conflicts.
-        claims: The number of claims that use these devices. Claims are not named: a policy is
-            cluster-scoped, and its readers may not be allowed to see every namespace.
-        namespaces: The number of namespaces of these claims.
-        examples: At most 10 conflicts, sorted by pool and device.
+        count: How many pairs, or larger sets.
+        claims: How many claims hold them. Events about these claims and their pods tell more.
+        namespaces: How many namespaces these claims are in.
+        examples: Some of them, sorted by pool and device.
     """
+
+    # Claims are not named: a policy is cluster-scoped, and its readers may not be allowed to see every
+    # namespace.
 
     count: int
     claims: int = 0
@@ -134,10 +197,14 @@ class DeviceCompatibilityPolicyStatus(ApiStruct, frozen=True, kw_only=True):
     """The effect of a policy on the devices that are published.
 
     Attributes:
-        rules: The number of rules, for a column of `kubectl get dcp`.
-        summary: Another column, such as `4 kinds, 5 of 16 pairs compatible`.
-        matrix: At most 32 rows, in the order of the rules.
-        conflicts: None if no devices in use violate the policy.
+        observed_generation: The generation of the spec that this is about.
+        conditions: Valid: all rules can be evaluated. Symmetric: no two published devices disagree on
+            whether they are compatible. Accepted: this policy is in force for its driver. Enforced:
+            allocations that violate it are prevented; the message says by whom, or what would do.
+        rules: How many there are.
+        summary: The matrix in a few words, such as `4 kinds, 5 of 16 pairs compatible`.
+        matrix: Kinds of published devices in the order of the rules, and which are compatible.
+        conflicts: Devices in use together that violate the policy. They stay.
     """
 
     observed_generation: int = 0
@@ -149,11 +216,112 @@ class DeviceCompatibilityPolicyStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceCompatibilityPolicy(ApiStruct, frozen=True, kw_only=True):
-    """Compatibility rules for the devices of a driver; cluster-scoped, short name `dcp`."""
+    """Compatibility rules for the devices of a driver. Only Drawbridge reads it.
+
+    Attributes:
+        spec: Rules for the devices of one driver.
+        status: What our controller found on the devices that are published.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceCompatibilityPolicySpec
     status: DeviceCompatibilityPolicyStatus | None = None
+
+
+CONDITION_SCHEMA: Final = Schema(
+    limits={
+        Condition: {
+            "type": text(316),
+            "status": {"enum": ["True", "False", "Unknown"]},
+            "reason": {"minLength": 1, "maxLength": 1024},
+            "message": text(32768),
+            "lastTransitionTime": DATE_TIME,
+            "observedGeneration": COUNT,
+        }
+    },
+    required={Condition: frozenset({"reason", "message", "lastTransitionTime"})},
+)
+"""The schema of the conditions of every kind."""
+
+_LABEL: Final = name("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", 63)
+_ATTRIBUTE: Final = rf"^({SUBDOMAIN[1:-1]}/)?[a-zA-Z_][a-zA-Z0-9_]*$"
+"""A C identifier, alone or below a domain (resource.k8s.io/v1, QualifiedName)."""
+
+SCHEMA: Final = Schema(
+    limits={
+        DeviceCompatibilityPolicySpec: {
+            "driver": name(SUBDOMAIN, 63),
+            "physicalAttributes": {
+                "minItems": 1,
+                "maxItems": MAX_PHYSICAL_ATTRIBUTES,
+                "x-kubernetes-list-type": "set",
+                "items": {
+                    **name(_ATTRIBUTE, 96),
+                    "x-kubernetes-validations": [
+                        {
+                            "rule": "self.split('/')[self.split('/').size() - 1].size() <= 32",
+                            "message": "an attribute's name has at most 32 characters after its domain",
+                        },
+                        {
+                            "rule": "!self.contains('/') || self.split('/')[0].size() <= 63",
+                            "message": "a domain has at most 63 characters",
+                        },
+                    ],
+                },
+            },
+            "rules": {"minItems": 1, **entries_by_key("name", most=MAX_RULES)},
+        },
+        CompatibilityRule: {
+            "name": _LABEL,
+            "selectors": entries(MAX_SELECTORS),
+            "compatibilityGroups": {
+                "minItems": 1,
+                "maxItems": MAX_GROUPS,
+                "x-kubernetes-list-type": "set",
+                "items": _LABEL,
+            },
+        },
+        CelSelector: {"expression": {"minLength": 1, "maxLength": MAX_SELECTOR_BYTES}},
+        DeviceCompatibilityPolicyStatus: {
+            "observedGeneration": COUNT,
+            "conditions": CONDITIONS,
+            "rules": {"format": "int32", "minimum": 0},
+            "summary": text(256),
+            "matrix": entries(MAX_ROWS),
+        },
+        MatrixRow: {
+            "name": text(MAX_ROW_NAME),
+            "devices": COUNT,
+            "compatibleWith": entries(MAX_ROWS, text(MAX_ROW_NAME)),
+        },
+        Conflicts: {
+            "count": COUNT,
+            "claims": COUNT,
+            "namespaces": COUNT,
+            "examples": entries(MAX_EXAMPLES),
+        },
+        Conflict: {
+            "pool": text(253),
+            "devices": entries(MAX_CONFLICT_DEVICES, text(63)),
+            "reason": text(MAX_MESSAGE),
+        },
+    },
+    validations={
+        CompatibilityRule: (
+            Validation(
+                rule="has(self.compatibilityGroups) || has(self.compatibleOnlyWith)",
+                message="at least one of compatibilityGroups and compatibleOnlyWith is needed: "
+                "without either the rule forbids nothing",
+            ),
+        ),
+    },
+    required={
+        DeviceCompatibilityPolicySpec: frozenset({"rules"}),
+        DeviceSelector: frozenset({"cel"}),
+        CompatibleOnlyWith: frozenset({"cel"}),
+    },
+    defaulted={DeviceCompatibilityPolicySpec: frozenset({"enforcement", "undeclared", "scope"})},
+)
 
 
 def effective_policies(

@@ -25,13 +25,23 @@ MAX_SELECTOR_BYTES = 10240
 
 
 class CelSelector(ApiStruct, frozen=True, kw_only=True):
-    """A CEL expression that selects devices."""
+    """A CEL expression that selects devices.
+
+    Attributes:
+        expression: A selector as in resource.k8s.io. Write
+            `device.attributes['d'].?mode.orValue('')` for an attribute that a device may not have: if
+            an expression fails, the devices are incompatible.
+    """
 
     expression: str
 
 
 class DeviceSelector(ApiStruct, frozen=True, kw_only=True):
-    """Exactly one member; only `cel` exists."""
+    """Exactly one member; only `cel` exists.
+
+    Attributes:
+        cel: A selector in CEL.
+    """
 
     cel: CelSelector | None = None
 

@@ -10,6 +10,7 @@ from msgspec import field
 
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.policy import Condition
+from kube.api.schema import CONDITIONS, COUNT, Schema, Validation, entries, entries_by_key, text
 from kube.names import GROUP
 
 VERSION: Final = "v1alpha1"
@@ -18,14 +19,22 @@ KIND: Final = "DeviceTranslationProfile"
 MAX_LISTED_KEYS: Final = 256
 """Resource names in a status."""
 MAX_LISTED_CONFLICTS: Final = 32
+MAX_LISTED_KINDS: Final = 7
+"""As many as a profile can have kinds of devices."""
+HASH_LENGTH: Final = 16
+"""Characters of a content hash."""
+_MAX_RESOURCE_NAME: Final = 253 + 1 + 63 + 1
+"""Characters of a domain, a name, and the two signs between and behind them."""
 
 
 class PublishedKind(ApiStruct, frozen=True, kw_only=True):
     """One kind of device of a profile, and what the cluster has of it.
 
     Attributes:
-        class_exists: Whether the cluster has the DeviceClass.
-        devices: Of this kind in the newest ResourceSlices of each pool.
+        kind: The kind, as under spec.devices.
+        class_name: Its DeviceClass.
+        class_exists: Whether the cluster has the class.
+        devices: Published devices of this kind, in the newest ResourceSlices of each pool.
     """
 
     kind: str
@@ -38,7 +47,9 @@ class KeyConflict(ApiStruct, frozen=True, kw_only=True):
     """A resource name that a profile lists, and that it does not serve.
 
     Attributes:
-        owner: The driver that serves it, or the vocabulary; empty where nothing does.
+        key: The resource name.
+        owner: The driver that serves it, or the vocabulary that it belongs to; empty where there is none.
+        message: Why, and what to do.
     """
 
     key: str
@@ -50,17 +61,21 @@ class DeviceTranslationProfileStatus(ApiStruct, frozen=True, kw_only=True):
     """The effect of a profile on the cluster.
 
     Attributes:
-        version: The content hash of the version in force, as in the annotation of pods; empty if no
-            version is.
-        replaces: What the profile is used instead of: `shipped`, `file`, or nothing.
-        keys: The resource names that it serves, sorted; at most `MAX_LISTED_KEYS`.
-        key_count: The number of all of them, for a column.
-        slices: The number of ResourceSlices of the driver.
-        devices: The number of devices of all kinds, for a column.
-        conflicts: At most `MAX_LISTED_CONFLICTS`, sorted by key.
-        conflict_count: The number of all of them, for a column.
-        kept_versions: The number of versions of the driver's profile that live pods name, this one
-            included.
+        observed_generation: The generation of the spec that this is about.
+        conditions: Accepted: the present spec is in force. DevicesFound: the cluster has the classes
+            and devices of the profile. NoConflicts: it serves every resource name that it lists.
+        version: Content hash of the version in force, as in the annotation of translated pods; empty
+            if none is.
+        replaces: What this profile is used instead of: shipped, file, or nothing.
+        keys: Resource names that pods request and this profile serves, sorted.
+        key_count: How many there are.
+        kinds: Its kinds of devices, and what the cluster has of them.
+        slices: ResourceSlices of the driver.
+        devices: Published devices of all kinds.
+        conflicts: Resource names that it lists and does not serve, sorted.
+        conflict_count: How many there are.
+        kept_versions: Versions of the profile of this driver that are kept, since live pods name them,
+            and the one in force.
     """
 
     observed_generation: int = 0
@@ -78,12 +93,51 @@ class DeviceTranslationProfileStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceTranslationProfile(ApiStruct, frozen=True, kw_only=True):
-    """A profile of one driver; cluster-scoped, named after the driver, short name `dtp`.
+    """The names of a DRA driver's classes, attributes and capacities.
+
+    With them, legacy resource names become claims for its devices. Only Drawbridge reads it.
 
     Attributes:
-        spec: As a profile in a file.
+        spec: The profile, as in a file. It replaces the shipped profile of the driver as a whole.
+        status: What our controllers made of it.
     """
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Mapping[str, Any]
     status: DeviceTranslationProfileStatus | None = None
+
+
+SCHEMA: Final = Schema(
+    limits={
+        DeviceTranslationProfileStatus: {
+            "observedGeneration": COUNT,
+            "conditions": CONDITIONS,
+            "version": text(HASH_LENGTH),
+            "replaces": text(16),
+            "keys": entries(MAX_LISTED_KEYS, text(_MAX_RESOURCE_NAME)),
+            "keyCount": COUNT,
+            "kinds": entries_by_key("kind", most=MAX_LISTED_KINDS),
+            "slices": COUNT,
+            "devices": COUNT,
+            "conflicts": entries_by_key("key", most=MAX_LISTED_CONFLICTS),
+            "conflictCount": COUNT,
+            "keptVersions": COUNT,
+        },
+        PublishedKind: {"kind": text(16), "class": text(253), "devices": COUNT},
+        KeyConflict: {
+            "key": text(_MAX_RESOURCE_NAME),
+            "owner": text(253),
+            "message": text(1024),
+        },
+    },
+    validations={
+        DeviceTranslationProfile: (
+            Validation(
+                rule="self.metadata.name == self.spec.driver",
+                message="the object is named after its driver, so that there is one for each",
+                field_path=".spec.driver",
+            ),
+        )
+    },
+)
+"""The schema of the status; that of the spec is beside its types, in translation/profiles."""

@@ -6,14 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kube.api import (
-    network_attachments,
-    ownership,
-    policy,
-    policy_reports,
-    tensor_fusion,
-    translation_profile,
-)
+from kube.api import network_attachments, own_kinds, policy_reports, tensor_fusion
 from kube.api.foreign_quotas import FOREIGN_QUOTAS, LIMITING
 from kube.names import GROUP
 
@@ -115,13 +108,17 @@ CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     group="apiextensions.k8s.io", version="v1", plural="customresourcedefinitions", namespaced=False
 )
 
-DEVICE_COMPATIBILITY_POLICIES: Final = Resource(
-    group=GROUP, version=policy.VERSION, plural="devicecompatibilitypolicies", namespaced=False
-)
 
-ALLOCATOR_OWNERSHIPS: Final = Resource(
-    group=GROUP, version=ownership.VERSION, plural="allocatorownerships", namespaced=False
-)
+def own_resource(kind: own_kinds.OwnKind) -> Resource:
+    """Return the resource of a kind of ours."""
+    return Resource(
+        group=GROUP, version=kind.version, plural=kind.plural, namespaced=kind.namespaced
+    )
+
+
+DEVICE_COMPATIBILITY_POLICIES: Final = own_resource(own_kinds.DEVICE_COMPATIBILITY_POLICY)
+ALLOCATOR_OWNERSHIPS: Final = own_resource(own_kinds.ALLOCATOR_OWNERSHIP)
+DEVICE_TRANSLATION_PROFILES: Final = own_resource(own_kinds.DEVICE_TRANSLATION_PROFILE)
 
 NETWORK_ATTACHMENTS: Final = Resource(
     group=network_attachments.GROUP,
@@ -129,13 +126,6 @@ NETWORK_ATTACHMENTS: Final = Resource(
     plural=network_attachments.PLURAL,
 )
 """Multus' definitions of networks."""
-
-DEVICE_TRANSLATION_PROFILES: Final = Resource(
-    group=GROUP,
-    version=translation_profile.VERSION,
-    plural="devicetranslationprofiles",
-    namespaced=False,
-)
 
 WORKLOAD_PROFILES: Final = Resource(
     group=tensor_fusion.GROUP, version=tensor_fusion.VERSION, plural=tensor_fusion.PLURAL

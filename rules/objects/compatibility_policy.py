@@ -20,6 +20,7 @@ from allocator.model.devices import PoolId, PublishedDevice
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
 from kube.api.policy import (
+    MAX_GROUPS,
     DeviceCompatibilityPolicy,
     DeviceCompatibilityPolicySpec,
     effective_policies,
@@ -35,9 +36,6 @@ from rules.context.rule import (
     Subject,
 )
 from rules.model.naming import find_duplicates
-
-MAX_GROUPS: Final = 2
-"""Of one rule, as KEP-5963 allows a device on one counter set."""
 
 _CACHED: Final = 16
 """Specs whose findings are cached: one is validated once for each code."""

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
+from kube.api.translation_profile import HASH_LENGTH
 from kube.errors import ConfigError
 from translation.model.intents import DeviceKind
 
-HASH_LENGTH = 16
 _PARSER_ERRORS = (
     yaml.YAMLError,
     msgspec.ValidationError,
@@ -120,8 +120,9 @@ class NetworkConfig(_Part, frozen=True, kw_only=True):
     Attributes:
         parameters: The opaque parameters.
         interface: Field of the interface's name in the pod.
-        name: Field of the name of the NetworkAttachmentDefinition; likewise `namespace`. Unset for a
-            driver that does not read these objects.
+        name: Field of the name of the NetworkAttachmentDefinition. Unset for a driver that does not
+            read these objects.
+        namespace: Field of the namespace of the NetworkAttachmentDefinition. Unset likewise.
         config: Field of the CNI configuration; unset for a driver that runs no CNI plugins.
     """
 
@@ -244,9 +245,12 @@ class Profile(_Part, frozen=True, kw_only=True):
     """One driver.
 
     Attributes:
-        driver: Its name, which is also the profile's name.
-        claims: The number of claims per pod.
-        devices: Kind to the names of its class, attributes and capacities.
+        driver: Name of the driver, as in its ResourceSlices, which is also the name of the profile.
+        claims: The number of claims per pod. pod: one claim with a request per container. container:
+            one claim per container, for drivers that prepare a claim equally for all its containers.
+            By default pod.
+        devices: Kind to the names of its class, attributes and capacities. device is any whole device
+            that pods request by a name under resources.
         content_hash: Identifies the content: profiles with equal hashes derive equal claims. It is
             computed when a file is read; a value in the file is ignored.
     """

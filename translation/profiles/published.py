@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from findings.text import printable
+from kube.api.translation_profile import HASH_LENGTH
 from translation.profiles.profile import (
-    HASH_LENGTH,
     Profile,
     canonical_content,
     profile_of,

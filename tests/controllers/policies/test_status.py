@@ -10,10 +10,7 @@ from allocator.compatibility.compile import compile_policy
 from allocator.compatibility.conflicts_in_use import find_policy_conflicts
 from allocator.model.devices import PoolId, PoolState
 from allocator.model.scheduler_support import SchedulerSupport
-from controllers.policies.conditions import MAX_MESSAGE
 from controllers.policies.status import (
-    MAX_EXAMPLES,
-    MAX_ROWS,
     PolicyReport,
     differs_in_more_than_counts,
     usage_of,
@@ -23,6 +20,9 @@ from controllers.policies.status import (
 )
 from kube.api.meta import ObjectMeta, status_patch
 from kube.api.policy import (
+    MAX_EXAMPLES,
+    MAX_MESSAGE,
+    MAX_ROWS,
     Condition,
     Conflict,
     Conflicts,

@@ -1,0 +1,276 @@
+"""Definitions and rights of our kinds are what their types and the table say, and nothing else."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from controllers.policies.conditions import ConditionType
+from kube.api.meta import ApiStruct, ObjectMeta, convert
+from kube.api.own_kinds import (
+    ALLOCATOR_OWNERSHIP,
+    DEVICE_COMPATIBILITY_POLICY,
+    DEVICE_TRANSLATION_PROFILE,
+    OWN_KINDS,
+    Access,
+    Account,
+    Audience,
+    Grant,
+    OwnKind,
+)
+from kube.api.ownership import MAX_DRIVERS, OWNERSHIP
+from kube.api.policy import (
+    PHYSICAL_ATTRIBUTES,
+    Condition,
+    DeviceCompatibilityPolicy,
+    DeviceCompatibilityPolicySpec,
+    Enforcement,
+)
+from kube.api.schema import Schema
+from kube.api.translation_profile import MAX_LISTED_KINDS
+from kube.api.urls import own_resource
+from kube.manifests.reader import read_paths
+from kube.names import GROUP
+from tests.kube.api.test_policy import EXAMPLE
+from tools.custom_resources import aggregated_roles, definition, role_rules
+from translation.model.intents import DeviceKind
+
+REPOSITORY: Final = Path(__file__).parents[2]
+
+
+def root_schema(kind: OwnKind) -> Mapping[str, Any]:
+    (version,) = definition(kind)["spec"]["versions"]
+    schema: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+ROOT: Final = root_schema(DEVICE_COMPATIBILITY_POLICY)
+for_own_kinds = pytest.mark.parametrize("kind", OWN_KINDS, ids=lambda kind: kind.kind)
+
+
+def schemas(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield every schema below this one with its path."""
+    yield path, schema
+    for name, schema_node in schema.get("properties", {}).items():
+        yield from schemas(schema_node, f"{path}.{name}")
+    if "items" in schema:
+        yield from schemas(schema["items"], f"{path}[]")
+
+
+@for_own_kinds
+def test_its_names_are_those_that_we_call(kind: OwnKind) -> None:
+    document, resource = definition(kind), own_resource(kind)
+    spec = document["spec"]
+
+    assert document["metadata"]["name"] == f"{resource.plural}.{resource.group}"
+    assert (resource.group, resource.plural, resource.version) == (
+        spec["group"],
+        spec["names"]["plural"],
+        spec["versions"][0]["name"],
+    )
+    assert spec["scope"] == ("Namespaced" if resource.namespaced else "Cluster")
+
+
+@for_own_kinds
+def test_every_field_is_explained(kind: OwnKind) -> None:
+    """But what every object has."""
+    unexplained = {
+        path
+        for path, schema_node in schemas(root_schema(kind))
+        if path and not path.endswith("[]") and "description" not in schema_node
+    }
+
+    assert {path for path in unexplained if not path.startswith(".spec.devices.")} == {
+        ".apiVersion",
+        ".kind",
+        ".metadata",
+    }
+
+
+def test_everything_is_bounded() -> None:
+    """A schema without bounds would make rules in CEL too costly, and objects too large."""
+    for path, schema_node in schemas(ROOT["properties"]["spec"]):
+        if schema_node["type"] == "string" and "enum" not in schema_node:
+            assert "maxLength" in schema_node, path
+        if schema_node["type"] == "array":
+            assert "maxItems" in schema_node, path
+
+
+def test_defaults_are_those_of_the_types() -> None:
+    spec = ROOT["properties"]["spec"]["properties"]
+    said_nothing = DeviceCompatibilityPolicySpec(driver="d")
+
+    written = {
+        name: schema_node["default"]
+        for name, schema_node in spec.items()
+        if "default" in schema_node
+    }
+
+    assert written == {
+        "enforcement": said_nothing.enforcement,
+        "undeclared": said_nothing.undeclared,
+        "scope": said_nothing.scope,
+    }
+    assert all(name in spec["physicalAttributes"]["description"] for name in PHYSICAL_ATTRIBUTES)
+
+
+def test_columns_show_the_conditions_that_there_are() -> None:
+    shown = {
+        column.name
+        for column in DEVICE_COMPATIBILITY_POLICY.columns
+        if "conditions" in column.json_path
+    }
+
+    assert shown == set(ConditionType)
+
+
+def test_what_the_example_says_has_a_place() -> None:
+    (example,) = read_paths([str(EXAMPLE)])
+    known = {path for path, _ in schemas(ROOT)}
+
+    def places(value: object, path: str) -> Iterator[str]:
+        yield path
+        if isinstance(value, Mapping):
+            for name, schema_node in value.items():
+                yield from places(schema_node, f"{path}.{name}")
+        elif isinstance(value, list):
+            for schema_node in value:
+                yield from places(schema_node, f"{path}[]")
+
+    assert set(places(example.document["spec"], ".spec")) <= known
+    assert (
+        convert(example.document, DeviceCompatibilityPolicy).spec.enforcement is Enforcement.ENFORCE
+    )
+
+
+class SampleSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a sample says."""
+
+    fresh: int = 0
+
+
+class Sample(ApiStruct, frozen=True, kw_only=True):
+    """A sample.
+
+    Attributes:
+        spec: What it says.
+    """
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SampleSpec
+
+
+SAMPLE: Final = OwnKind(
+    view=Sample, version="v1", plural="samples", short_names=("sm",), columns=()
+)
+
+
+def test_a_field_without_a_description_is_an_error() -> None:
+    with pytest.raises(ValueError, match="SampleSpec describes no fresh"):
+        definition(SAMPLE)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Schema(limits={DeviceCompatibilityPolicySpec: {"stale": {}}}),
+        Schema(required={DeviceCompatibilityPolicySpec: frozenset({"stale"})}),
+        Schema(defaulted={DeviceCompatibilityPolicySpec: frozenset({"stale"})}),
+    ],
+)
+def test_a_limit_without_a_field_is_an_error(schema: Schema) -> None:
+    kind = msgspec.structs.replace(DEVICE_COMPATIBILITY_POLICY, schema=schema)
+
+    with pytest.raises(ValueError, match="DeviceCompatibilityPolicySpec has no stale"):
+        definition(kind)
+
+
+def test_there_is_one_ownership_with_a_bounded_list_of_different_drivers() -> None:
+    schema = root_schema(ALLOCATOR_OWNERSHIP)
+    drivers = schema["properties"]["spec"]["properties"]["drivers"]
+
+    assert [f"self.metadata.name == '{OWNERSHIP}'"] == [
+        rule["rule"] for rule in schema["x-kubernetes-validations"]
+    ]
+    assert (drivers["maxItems"], drivers["x-kubernetes-list-map-keys"]) == (MAX_DRIVERS, ["name"])
+
+
+def test_devices_are_held_back_for_each_pod_of_a_claim() -> None:
+    """As `HeldBackDevices` keeps them: an API server refuses a list with two entries of one key."""
+    status = root_schema(ALLOCATOR_OWNERSHIP)["properties"]["status"]
+    held_back = status["properties"]["heldBack"]
+
+    assert held_back["x-kubernetes-list-map-keys"] == ["claimUID", "podUID"]
+    assert {"claimUID", "podUID"} <= set(held_back["items"]["required"])
+
+
+def test_a_status_has_room_for_all_kinds_of_devices_of_a_profile() -> None:
+    assert len(DeviceKind) == MAX_LISTED_KINDS
+
+
+def test_conditions_are_those_of_kubernetes() -> None:
+    """Source: meta/v1 Condition, whose five fields are required but for observedGeneration."""
+    conditions = ROOT["properties"]["status"]["properties"]["conditions"]
+
+    assert ["type"] == conditions["x-kubernetes-list-map-keys"]
+    assert {"type", "status", "reason", "message", "lastTransitionTime"} == set(
+        conditions["items"]["required"]
+    )
+    assert {field.encode_name for field in msgspec.structs.fields(Condition)} == set(
+        conditions["items"]["properties"]
+    )
+
+
+@for_own_kinds
+def test_it_is_plain_json(kind: OwnKind) -> None:
+    document = definition(kind)
+
+    assert json.loads(json.dumps(document)) == document
+
+
+# --- rights -----------------------------------------------------------------------------------------
+
+
+def rule(verbs: list[str], *resources: str, **more: Any) -> Mapping[str, Any]:
+    return {"apiGroups": [GROUP], "resources": list(resources), **more, "verbs": verbs}
+
+
+def test_kinds_with_the_same_verbs_share_a_rule() -> None:
+    watched = msgspec.structs.replace(
+        SAMPLE, access=(Access(account=Account.BRIDGE), Access(account=Account.CERTIFICATES))
+    )
+
+    rules = role_rules(Account.BRIDGE, (*OWN_KINDS, watched))
+
+    assert rules == [
+        rule(["list", "watch"], "devicecompatibilitypolicies", "samples"),
+        rule(["get", "list", "watch"], "allocatorownerships"),
+        rule(["patch"], "allocatorownerships/status"),
+    ]
+    assert role_rules(Account.CERTIFICATES, (ALLOCATOR_OWNERSHIP, watched)) == [
+        rule(["list", "watch"], "allocatorownerships", resourceNames=["default"]),
+        rule(["list", "watch"], "samples"),
+    ]
+
+
+def test_people_get_the_rights_of_the_table() -> None:
+    written = msgspec.structs.replace(
+        SAMPLE, people=(Grant(audience=Audience.EDIT, verbs=("create", "delete")),)
+    )
+
+    roles = {
+        role["metadata"]["name"]: (role["metadata"]["labels"], role["rules"])
+        for role in aggregated_roles((DEVICE_TRANSLATION_PROFILE, written))
+    }
+
+    label = "rbac.authorization.k8s.io/aggregate-to-"
+    assert roles.keys() == {"drawbridge-view", "drawbridge-edit"}
+    assert roles["drawbridge-view"][0][f"{label}view"] == "true"
+    assert roles["drawbridge-view"][1] == [
+        rule(["get", "list", "watch"], "devicetranslationprofiles")
+    ]
+    assert roles["drawbridge-edit"][0][f"{label}edit"] == "true"
+    assert roles["drawbridge-edit"][1] == [rule(["create", "delete"], "samples")]
