@@ -35,6 +35,7 @@ from kube.api.custom_workloads import (
     workload_kind,
 )
 from kube.api.meta import ObjectHead, ObjectMeta, convert, decode_pruned, encode
+from kube.api.own_kinds import VALIDATED_OWN_KINDS
 from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
 from kube.errors import QuantityError
 from kube.jsonpatch import Operation
@@ -69,13 +70,12 @@ DRA_GROUP: Final = "resource.k8s.io"
 OBJECTS: Final = frozenset(
     {
         "deviceclasses",
-        "devicecompatibilitypolicies",
-        "devicetranslationprofiles",
         "resourceclaims",
         "resourceclaimtemplates",
+        *(kind.plural for kind in VALIDATED_OWN_KINDS),
     }
 )
-"""Objects of DRA that people write. ResourceSlices, which drivers write, are validated inside the API
+"""Objects of DRA, and of our own kinds, that people write. ResourceSlices, which drivers write, are validated inside the API
 server and by the audit, so that no driver depends on this webhook."""
 VALIDATED_RESOURCES: Final = OBJECTS | PODS | _BUILT_IN
 """Objects of DRA, and those that use claims."""

@@ -28,7 +28,7 @@ from admission.match_conditions import (
     workload_match_conditions,
 )
 from kube.api.custom_workloads import CLUSTER_SCOPED, CUSTOM_RESOURCES
-from kube.api.policy import API_VERSION
+from kube.api.own_kinds import VALIDATED_OWN_KINDS
 from kube.api.workloads import VALIDATED_KINDS
 from kube.names import (
     CONFIGURATION,
@@ -163,14 +163,10 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         _rule(version, resource_names, *_WRITES) for version, resource_names in resources.items()
     ]
     # Rules for kinds that a cluster does not serve cost nothing, and apply as soon as it does.
-    of_projects: dict[tuple[str, str], list[str]] = {}
-    for (api_version, _), resource in sorted(CUSTOM_RESOURCES.items()):
-        scope = "Cluster" if (api_version, resource) in CLUSTER_SCOPED else "Namespaced"
-        of_projects.setdefault((api_version, scope), []).append(resource)
-    custom = [
-        _rule(version, names, *_WRITES, scope=scope)
-        for (version, scope), names in of_projects.items()
-    ]
+    custom = _rules_by_scope(
+        (version, "Cluster" if (version, resource) in CLUSTER_SCOPED else "Namespaced", resource)
+        for (version, _), resource in sorted(CUSTOM_RESOURCES.items())
+    )
     return {
         PODS_WEBHOOK: [_rule("v1", ["pods"], "CREATE")],
         ROUTING_WEBHOOK: [_rule("v1", ["pods"], "CREATE")] if routes else [],
@@ -179,11 +175,8 @@ def webhook_rules(*, routes: bool) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         OBJECTS_WEBHOOK: [
             _rule("resource.k8s.io/v1", ["resourceclaims", "resourceclaimtemplates"], *_WRITES),
             _rule("resource.k8s.io/v1", ["deviceclasses"], *_WRITES, scope="Cluster"),
-            _rule(
-                API_VERSION,
-                ["devicecompatibilitypolicies", "devicetranslationprofiles"],
-                *_WRITES,
-                scope="Cluster",
+            *_rules_by_scope(
+                (kind.api_version, kind.scope, kind.plural) for kind in VALIDATED_OWN_KINDS
             ),
             _rule("v1", ["pods"], "CREATE"),
             *workloads,
@@ -247,6 +240,20 @@ def _in_namespace(
         "clientConfig": {"service": {"name": SERVICE, "namespace": namespace, "port": 443}},
         "namespaceSelector": {"matchExpressions": [not_exempt, *others]},
     }
+
+
+def _rules_by_scope(resources: Iterable[tuple[str, str, str]]) -> list[Mapping[str, Any]]:
+    """Return a rule for writes of all resources of one version and scope.
+
+    Args:
+        resources: Version, scope and plural of each.
+    """
+    plurals: dict[tuple[str, str], list[str]] = {}
+    for version, scope, plural in resources:
+        plurals.setdefault((version, scope), []).append(plural)
+    return [
+        _rule(version, names, *_WRITES, scope=scope) for (version, scope), names in plurals.items()
+    ]
 
 
 def _rule(

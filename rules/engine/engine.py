@@ -14,9 +14,9 @@ from findings.finding import Code, Finding, Severity
 from findings.text import printable
 from kube.api.core import Pod
 from kube.api.meta import ApiStruct, ObjectMeta
-from kube.api.policy import API_VERSION, DeviceCompatibilityPolicy
+from kube.api.own_kinds import VALIDATED_OWN_KINDS
+from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from kube.api.translation_profile import DeviceTranslationProfile
 from kube.names import ENFORCEMENT_LABEL
 from rules.context.context import Context
 from rules.context.rule import Scope, Subject
@@ -29,8 +29,7 @@ VIEWS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
     ("resource.k8s.io/v1", "ResourceClaim"): ResourceClaim,
     ("resource.k8s.io/v1", "ResourceClaimTemplate"): ResourceClaimTemplate,
     ("resource.k8s.io/v1", "ResourceSlice"): ResourceSlice,
-    (API_VERSION, "DeviceCompatibilityPolicy"): DeviceCompatibilityPolicy,
-    (API_VERSION, "DeviceTranslationProfile"): DeviceTranslationProfile,
+    **{(kind.api_version, kind.kind): kind.view for kind in VALIDATED_OWN_KINDS},
 }
 """Kinds that are validated as they are; pods and workloads are validated as pods. What is wrong with a
 DeviceTranslationProfile is in `translation.profiles.object_checks`."""

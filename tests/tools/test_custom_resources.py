@@ -1,12 +1,18 @@
 """Definitions and rights of our kinds are what their types and the table say, and nothing else."""
 
+import filecmp
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 
 from controllers.policies.conditions import ConditionType
 from kube.api.meta import ApiStruct, ObjectMeta, convert
@@ -274,3 +280,118 @@ def test_people_get_the_rights_of_the_table() -> None:
     ]
     assert roles["drawbridge-edit"][0][f"{label}edit"] == "true"
     assert roles["drawbridge-edit"][1] == [rule(["create", "delete"], "samples")]
+
+
+# --- a new kind -------------------------------------------------------------------------------------
+
+MODULE: Final = '''"""The DeviceSample API."""
+
+from kube.api.meta import ApiStruct, ObjectMeta
+from kube.api.schema import Schema, text
+
+
+class DeviceSampleSpec(ApiStruct, frozen=True, kw_only=True):
+    """The sampled device.
+
+    Attributes:
+        device: The name of the device.
+    """
+
+    device: str
+
+
+class DeviceSample(ApiStruct, frozen=True, kw_only=True):
+    """A sample of a device.
+
+    Attributes:
+        spec: The device.
+    """
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceSampleSpec
+
+
+SCHEMA = Schema(limits={DeviceSampleSpec: {"device": text(63)}})
+'''
+ROW: Final = """\
+DEVICE_SAMPLE: Final = OwnKind(
+    view=sample.DeviceSample,
+    schema=sample.SCHEMA,
+    version="v1alpha1",
+    plural="devicesamples",
+    short_names=("dsm",),
+    namespaced=True,
+    columns=(Column("Device", ".spec.device"), AGE),
+    is_validated=True,
+    access=(Access(account=Account.WEBHOOK), Access(account=Account.OBSERVER)),
+    people=(Grant(audience=Audience.VIEW), Grant(audience=Audience.EDIT, verbs=("create",))),
+)
+
+OWN_KINDS: Final = (DEVICE_SAMPLE, """
+PLURAL: Final = "devicesamples"
+DEFINITION: Final = f"manifests/base/{PLURAL}.yaml"
+GENERATED: Final = {
+    "charts/drawbridge/templates/account-policies.yaml",
+    "charts/drawbridge/templates/aggregated-roles.yaml",
+    "charts/drawbridge/templates/crds.yaml",
+    "charts/drawbridge/templates/observer.yaml",
+    "charts/drawbridge/templates/webhook.yaml",
+    "docs/reference/kinds.md",
+    "manifests/base/accountpolicies.yaml",
+    "manifests/base/aggregatedroles.yaml",
+    DEFINITION,
+    "manifests/base/kustomization.yaml",
+    "manifests/base/webhook.yaml",
+    "manifests/observer/observer.yaml",
+    "tests/golden/public.txt",
+}
+MOST_WRITTEN: Final = 12
+"""Files that somebody writes for a new kind, generated ones apart."""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Return a copy of the repository, with the times of its files and what was compiled of them."""
+    ignored = shutil.ignore_patterns(".*", "build", "shared")
+    return Path(shutil.copytree(REPOSITORY, tmp_path / "repository", ignore=ignored))
+
+
+def changed_files(copy: Path) -> set[str]:
+    paths = {path.relative_to(copy) for path in copy.rglob("*") if path.is_file()}
+    return {
+        str(path)
+        for path in paths
+        if "__pycache__" not in path.parts
+        if not (REPOSITORY / path).is_file() or not filecmp.cmp(REPOSITORY / path, copy / path)
+    }
+
+
+def generate(copy: Path) -> None:
+    """Write the generated files of a copy, twice the same."""
+    program = "from tools import generate; generate.write(); assert not generate.stale()"
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    subprocess.run([sys.executable, "-c", program], cwd=copy, env=environment, check=True)
+
+
+def test_a_new_kind_is_a_module_and_a_row(copy: Path) -> None:
+    """Its definition, rights, reference and public names are generated."""
+    table = copy / "kube/api/own_kinds.py"
+    (table.parent / "sample.py").write_text(MODULE)
+    imports = "from kube.api import ownership, policy"
+    text = table.read_text().replace(imports, f"{imports}, sample")
+    table.write_text(text.replace("OWN_KINDS: Final = (", ROW, 1))
+    written = changed_files(copy)
+
+    generate(copy)
+
+    assert len(written) <= MOST_WRITTEN
+    assert changed_files(copy) - written == GENERATED
+    page = (copy / "docs/reference/kinds.md").read_text()
+    assert "- `spec.device` (string): The name of the device.\n" in page
+    golden = (copy / "tests/golden/public.txt").read_text()
+    assert "DeviceSample v1alpha1: spec.device\n" in golden
+    assert "DeviceSample: name dsm\n" in golden
+    created = yaml.safe_load((copy / DEFINITION).read_text())
+    assert created["spec"]["names"]["kind"] == "DeviceSample"
+    for path in ("manifests/base/webhook.yaml", "manifests/observer/observer.yaml"):
+        assert PLURAL in (copy / path).read_text()
