@@ -98,12 +98,16 @@ fix: setup ## format, repair what ruff can repair, write generated files anew
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/python -m tools.generate
 
+.PHONY: walk
+walk: setup ## the files and functions that a pod, a claim, a check and an assessment pass; WALK=pod lists the files of one
+	@$(BIN)/python -m tools.walk $(if $(WALK),--files "$(WALK)")
+
 .PHONY: unit
-unit: setup ## tests without cluster and without Go, in seconds
+unit: setup ## tests without cluster and without Go: about 3.5 minutes of one core
 	$(PYTEST) $(UNIT)
 
 .PHONY: test
-test: check ## everything: check, unit, properties, oracle sample, e2e
+test: check ## everything: check, unit, properties, oracle sample, e2e; 20 to 30 minutes on two cores, 7 more the first time
 	$(PYTEST) $(UNIT) $(EVERYTHING)
 
 .PHONY: e2e

@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
+pytest_plugins = ["testing.story_lines"]
+
 settings.register_profile(
     "default",
     max_examples=200,

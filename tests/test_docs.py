@@ -15,10 +15,11 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
+from tools.docs_site import pages
 from translation.profiles.profile import parse_profile
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
+PAGES = sorted(ROOT / page for page in pages(ROOT))
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 PUBLIC = ROOT / "tests" / "golden" / "public.txt"
 METRIC = re.compile(r"\b(?:drawbridge|controller_runtime|workqueue|leader_election)_[a-z_]+\b")

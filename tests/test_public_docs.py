@@ -6,10 +6,11 @@ from typing import Final
 
 import pytest
 
+from tools.docs_site import pages
 from tools.public_names import metrics, processes, settings
 
 ROOT: Final = Path(__file__).parent.parent
-PAGES: Final = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+PAGES: Final = sorted({*(ROOT / page for page in pages(ROOT)), *ROOT.glob("*/README.md")})
 SECTIONS: Final = {line.partition(".")[0] for line in settings() if "." in line.partition(" ")[0]}
 SETTINGS: Final = {line.partition(" ")[0] for line in settings()}
 METRICS: Final = {line.partition(" ")[0] for line in metrics()}

@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,13 +30,15 @@ SITE: Final = ROOT / "build" / "site"
 _LINK: Final = re.compile(r"(?<=\]\()(?!https?://|#)([^)#\s]+)")
 _SECTION: Final = re.compile(r"^## (.+)$", re.MULTILINE)
 _DECISIONS: Final = Path("docs/adr")
+_AT_THE_ROOT: Final = ("README.md", "CONTRIBUTING.md", "SCOPE.md", "SECURITY.md")
 _FENCE: Final = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 
 
 def pages(root: Path) -> list[Path]:
     """Return the pages of the site, relative to the root of the repository."""
-    found = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("examples/*.md")]
-    return sorted(path.relative_to(root) for path in found)
+    at_root = [root / name for name in _AT_THE_ROOT if (root / name).exists()]
+    paths = [*at_root, *root.glob("docs/**/*.md"), *root.glob("examples/*.md")]
+    return sorted(path.relative_to(root) for path in paths)
 
 
 def version(root: Path) -> str:
@@ -65,8 +68,8 @@ def navigation(root: Path) -> list[Mapping[str, Any]]:
     titles = _SECTION.split(index)[1:]
     tree: list[Mapping[str, Any]] = [{"Home": "README.md"}, {"Contents": "docs/index.md"}]
     for title, text in zip(titles[::2], titles[1::2], strict=True):
-        own = [Path("docs") / link for link in _LINK.findall(text) if link.endswith(".md")]
-        tree.append({title: [str(path) for path in own]})
+        own = [link for link in _LINK.findall(text) if link.endswith(".md")]
+        tree.append({title: [normpath(Path("docs") / link) for link in own]})
     decisions = [path for path in pages(root) if path.parent == _DECISIONS]
     examples = [path for path in pages(root) if path.parts[0] == "examples"]
     tree.append({"Examples": [str(path) for path in examples]})

@@ -23,6 +23,7 @@ from tools import (
     dashboard,
     example_driver,
     findings_page,
+    git_attributes,
     keys_tables,
     kubelet_api,
     profiles_page,
@@ -149,6 +150,11 @@ def example_driver_cluster() -> str:
     return header + example_driver.cluster()
 
 
+def git_attributes_file() -> str:
+    """Return the attributes that mark generated files."""
+    return git_attributes.attributes(path for path, _ in GENERATED)
+
+
 GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     *((path, partial(kubelet_api.text, path)) for path in kubelet_api.paths()),
     (dashboard.PATH, dashboard.dashboard),
@@ -184,6 +190,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     # From the manifests as they are now.
     *chart.templates().items(),
     ("tests/golden/public.txt", public_names.page),
+    (git_attributes.PATH, git_attributes_file),
 )
 """Path below the root, and what makes its text."""
 
