@@ -134,7 +134,7 @@ def for_future_pods(finding: Finding) -> Finding:
     return msgspec.structs.replace(
         finding,
         severity=Severity.WARNING,
-        message=f"pods would be rejected now: {finding.message}",
+        detail=f"pods would be rejected now: {finding.detail}",
     )
 
 

@@ -392,6 +392,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The place in the object.
+        detail: The fault, without its place.
         fix: The correction; empty where the message contains it or nothing needs one.
         cause: The place in the claim that the object refers to, below the claim's `devices`; None
             where the place in the object says it all.
@@ -400,9 +401,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     code: Code
     path: FieldPath
-    message: str
+    detail: str
     fix: str = ""
     cause: FieldPath | None = None
+
+    @property
+    def message(self) -> str:
+        """Return the sentence about the fault, with the place in the claim where `path` refers to one."""
+        return self.detail if self.cause is None else f"{self.cause}: {self.detail}"
 
     @property
     def is_error(self) -> bool:
@@ -416,17 +422,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def error(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:
     """Return a finding that rejects the object."""
-    return Finding(severity=Severity.ERROR, code=code, path=path, message=message, fix=fix)
+    return Finding(severity=Severity.ERROR, code=code, path=path, detail=message, fix=fix)
 
 
 def warning(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:
     """Return a finding that accepts the object and reports a loss."""
-    return Finding(severity=Severity.WARNING, code=code, path=path, message=message, fix=fix)
+    return Finding(severity=Severity.WARNING, code=code, path=path, detail=message, fix=fix)
 
 
 def info(code: Code, path: FieldPath, message: str, fix: str = "") -> Finding:
     """Return a finding that only informs."""
-    return Finding(severity=Severity.INFO, code=code, path=path, message=message, fix=fix)
+    return Finding(severity=Severity.INFO, code=code, path=path, detail=message, fix=fix)
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

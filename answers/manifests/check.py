@@ -320,8 +320,8 @@ def _translation_findings(result: TranslatedObject) -> Iterator[Finding]:
         if finding.code is Code.CONTROLLER_READS_KEYS and result.is_translated:
             continue  # As it is in the manifest, the template has the keys.
         if is_controlled and finding.is_error:
-            message = f"{finding.message}; only a warning, since a controller made it"
-            yield msgspec.structs.replace(finding, severity=Severity.WARNING, message=message)
+            detail = f"{finding.detail}; only a warning, since a controller made it"
+            yield msgspec.structs.replace(finding, severity=Severity.WARNING, detail=detail)
         else:
             yield finding
 
@@ -429,8 +429,8 @@ def _claim_findings(
             yield msgspec.structs.replace(finding, path=path)
         else:
             path = target.path.child("spec", "resourceClaims")
-            message = f"{finding.path}: {finding.message}"
-            yield msgspec.structs.replace(finding, path=path, message=message)
+            detail = f"{finding.path}: {finding.detail}"
+            yield msgspec.structs.replace(finding, path=path, detail=detail)
 
 
 _TEMPLATE_DEVICES: Final = FieldPath.of("spec", "spec", "devices")

@@ -61,7 +61,7 @@ def build_findings(
     Args:
         enforcement: The result of `decide_enforcement`.
         details: What rules out the devices of nodes.
-        cause: The place in the claim, where `path` only refers to the claim.
+        cause: The place in the claim, where `path` only refers to the claim; the message has it first.
     """
     level, reason = enforcement
     details_text = f" ({details})" if details else ""

@@ -87,9 +87,10 @@ def validate(target: Target, context: Context) -> tuple[Finding, ...]:
 
 def _printable(finding: Finding) -> Finding:
     """Return the finding on one line of bounded length, whatever foreign text it quotes."""
+    place = len(finding.message) - len(finding.detail)
     return msgspec.structs.replace(
         finding,
-        message=printable(finding.message)[:MAX_TEXT],
+        detail=printable(finding.detail)[: max(MAX_TEXT - place, 0)],
         fix=printable(finding.fix)[:MAX_TEXT],
     )
 
@@ -136,5 +137,5 @@ def _scopes(target: Target) -> Iterator[tuple[Scope, Subject[Any], FieldPath]]:
 def _as_warning(finding: Finding, reason: str) -> Finding:
     if not finding.is_error:
         return finding
-    message = f"{finding.message}; only a warning, since {reason}"
-    return msgspec.structs.replace(finding, severity=Severity.WARNING, message=message)
+    detail = f"{finding.detail}; only a warning, since {reason}"
+    return msgspec.structs.replace(finding, severity=Severity.WARNING, detail=detail)

@@ -243,7 +243,7 @@ def find_conflicting_sharing(
                     severity=severity,
                     code=Code.CONFLICTING_SHARING,
                     path=path.child("config", index, "opaque", "parameters", "sharing", "strategy"),
-                    message=f"all {selection.number} devices that request {quote_text(alternative.name)} selects are"
+                    detail=f"all {selection.number} devices that request {quote_text(alternative.name)} selects are"
                     " shared by consumable capacity, and the driver rejects MPS with it",
                     fix="request an amount in capacity.requests instead",
                 )

@@ -192,16 +192,16 @@ def _finding(
     namespace: str,
     context: Context,
 ) -> Iterable[Finding]:
-    message, cause = infeasibility.message, None
+    cause = None
     if infeasibility.claim is None:
         path = _joint_path(entries, whole)
     else:
         entry = entries[infeasibility.claim]
         path = entry.path.join(infeasibility.path) if entry.holds_devices else entry.path
         if entry.is_reference:
-            cause, message = infeasibility.path, f"{infeasibility.path}: {message}"
+            cause = infeasibility.path
     if infeasibility.code is Code.NOT_EVALUATED:
-        return (warning(infeasibility.code, path, message),)
+        return (warning(infeasibility.code, path, infeasibility.message),)
     enforcement = decide_enforcement(
         context,
         namespace,
@@ -213,7 +213,7 @@ def _finding(
     return build_findings(
         infeasibility.code,
         path,
-        message,
+        infeasibility.message,
         enforcement=enforcement,
         details=infeasibility.details,
         cause=cause,

@@ -121,7 +121,7 @@ def _contradiction(
     context: Context, code: Code, path: FieldPath, message: str, fix: str
 ) -> Finding:
     severity = Severity.ERROR if context.applied_together else Severity.WARNING
-    return Finding(severity=severity, code=code, path=path, message=message, fix=fix)
+    return Finding(severity=severity, code=code, path=path, detail=message, fix=fix)
 
 
 def find_slice_count_mismatch(

@@ -82,8 +82,8 @@ class ExpandedPod(msgspec.Struct, frozen=True, kw_only=True):
         name = name_at(finding.path)
         if name is None:
             return finding
-        message = f"{name} of {KIND} {printable(self.profile)}: {finding.message}"
-        return msgspec.structs.replace(finding, path=annotation_path(PROFILE), message=message)
+        detail = f"{name} of {KIND} {printable(self.profile)}: {finding.detail}"
+        return msgspec.structs.replace(finding, path=annotation_path(PROFILE), detail=detail)
 
 
 def expand_profile(

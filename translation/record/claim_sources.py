@@ -53,7 +53,6 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
         finding,
         path=pod.join(source_path(translated_claims, finding.cause)),
         # The place in the claim does not help an author who wrote no claim.
-        message=finding.message.removeprefix(f"{finding.cause}: "),
         cause=None,
     )
 
