@@ -14,11 +14,11 @@
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from admission.pod_sizes import check_sizes, is_beyond_nodes
 from admission.recorded_pods import (
     ANNOTATION_PATH,
     at_annotation,
@@ -32,13 +32,11 @@ from admission.recorded_pods import (
     recorded_limits,
     restored_view,
 )
-from findings.field_path import FieldPath
-from findings.finding import Code, Finding, error, has_errors, warning
-from kube.api.core import Container, Pod
+from findings.finding import Code, Finding, has_errors, warning
+from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.jsonpatch import Operation, add, apply, pointer, remove
 from kube.names import REQUEST_ANNOTATION, SIGNATURE_ANNOTATION
-from translation.cluster.schedulers import check_kept_scheduler
 from translation.cluster.snapshot import (
     TranslationOptions,
     TranslationSnapshot,
@@ -49,25 +47,22 @@ from translation.model.intents import LegacyPod, Vocabulary
 from translation.model.limit_ranges import default_amounts
 from translation.pipeline.patch import restore_pod, strip_keys, translate_pod
 from translation.pipeline.translate import Outcome, Refused, Translated, Untouched, translate
-from translation.preflight.checks import check_duplicate_claims, check_template_names, skip_reasons
-from translation.preflight.quota_checks import check_implicit_names
-from translation.reading.arbiter import VOCABULARIES
-from translation.reading.host_network import check_host_network, vocabularies_for
+from translation.preflight.chain.gates import OPT_OUTS, first_stop
+from translation.preflight.model.inputs import PodInput
+from translation.preflight.pods.duplicate_claims import check_duplicate_claims
+from translation.preflight.pods.host_network import check_host_network
+from translation.preflight.pods.implicit_names import check_implicit_names
+from translation.preflight.pods.kept_scheduler import check_kept_scheduler
+from translation.preflight.pods.template_names import check_template_names
+from translation.reading.arbiter import VOCABULARIES, translating_vocabularies
 from translation.reading.legacy_pod import (
     containers,
-    containers_with_devices,
     device_keys,
     has_device_keys,
     legacy_pod,
 )
-from translation.record.record import MAX_CONTAINERS, RecordError, TranslationRecord, decode_record
+from translation.record.record import RecordError, TranslationRecord, decode_record
 
-MAX_AMOUNTS: Final = 4096
-MAX_CLAIMS: Final = 1024
-MAX_ALL_CONTAINERS: Final = 1024
-"""Per pod, more than any node can run. A larger body would take seconds, not milliseconds."""
-MAX_ANNOTATIONS: Final = 256 * 1024
-"""In characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
 SIGNATURE_POINTER: Final = pointer("metadata", "annotations", SIGNATURE_ANNOTATION)
 
 
@@ -145,6 +140,53 @@ class Translator(Protocol):
         """Translate a pod."""
 
 
+class _Creation(msgspec.Struct, frozen=True, kw_only=True):
+    """The creation of a pod, and all that decides about it.
+
+    Attributes:
+        document: The pod as it was parsed; not changed.
+        pod: The typed view of the same document.
+        vocabularies: The vocabularies that translate the pod.
+    """
+
+    document: Mapping[str, Any]
+    pod: Pod
+    namespace: str
+    snapshot: TranslationSnapshot
+    options: TranslationOptions
+    vocabularies: Mapping[str, Vocabulary]
+    translator: Translator
+
+    def translate(
+        self, pod: Pod, *, passes_through: bool = True, drivers: Mapping[str, str] = {}
+    ) -> Outcome:
+        """Translate the pod as it is, or as it was before an earlier translation.
+
+        Args:
+            drivers: Vocabulary name to the driver of the earlier translation.
+        """
+        return self.translator(
+            msgspec.structs.replace(legacy_pod(pod, self.vocabularies), recorded_drivers=drivers),
+            namespace=self.namespace,
+            snapshot=self.snapshot,
+            options=self.options,
+            passes_through=passes_through,
+        )
+
+
+class _RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that was translated before.
+
+    Attributes:
+        claims: The claims that derive from its record, which the pod uses.
+        is_extended: Whether it has device keys beside its record.
+    """
+
+    record: TranslationRecord
+    claims: tuple[Claim, ...]
+    is_extended: bool
+
+
 def admit_created(
     document: Mapping[str, Any],
     pod: Pod,
@@ -163,35 +205,22 @@ def admit_created(
         translator: Translates a pod without a record.
     """
     all_vocabularies = vocabularies_in_force(options, snapshot.profiles)
-    vocabularies = vocabularies_for(pod, all_vocabularies)
-    answer = (
-        UNTOUCHED
-        if _is_beyond_nodes(pod, vocabularies)
-        else _admit_created(
-            document,
-            pod,
-            vocabularies=vocabularies,
-            namespace=namespace,
-            snapshot=snapshot,
-            options=options,
-            translator=translator,
-        )
+    creation = _Creation(
+        document=document,
+        pod=pod,
+        namespace=namespace,
+        snapshot=snapshot,
+        options=options,
+        vocabularies=translating_vocabularies(pod, all_vocabularies),
+        translator=translator,
     )
+    answer = _answer_creation(creation)
     if answer.decision is Decision.UNTRANSLATED:
-        # It has its keys again, so it must pass as a pod that was created with them.
-        restored_document = apply(copy.deepcopy(document), answer.operations)
-        again = admit_created(
-            restored_document,
-            convert(restored_document, Pod),
-            namespace=namespace,
-            snapshot=snapshot,
-            options=options,
-            translator=translator,
-        )
-        if not again.allowed:
-            return Answer(decision=Decision.REFUSED, findings=again.findings)
+        restored_answer = _answer_restored(creation, answer.operations)
+        if not restored_answer.allowed:
+            return Answer(decision=Decision.REFUSED, findings=restored_answer.findings)
     findings = (
-        *_check_host_network(pod, all_vocabularies, namespace, snapshot, options),
+        *_check_host_network(creation, all_vocabularies),
         *check_implicit_names(pod, namespace=namespace, snapshot=snapshot, options=options),
     )
     if not findings:
@@ -201,80 +230,92 @@ def admit_created(
     return msgspec.structs.replace(answer, findings=(*answer.findings, *findings))
 
 
-def _check_host_network(
-    pod: Pod,
-    vocabularies: Mapping[str, Vocabulary],
-    namespace: str,
-    snapshot: TranslationSnapshot,
-    options: TranslationOptions,
-) -> Iterator[Finding]:
-    """Yield the findings about NICs of a pod in the network of its node, where it is translated."""
-    if pod.spec.host_network and not skip_reasons(
-        legacy_pod(pod, vocabularies), namespace, snapshot, options
-    ):
-        yield from check_host_network(pod, vocabularies)
-
-
-def _admit_created(
-    document: Mapping[str, Any],
-    pod: Pod,
-    *,
-    vocabularies: Mapping[str, Vocabulary],
-    namespace: str,
-    snapshot: TranslationSnapshot,
-    options: TranslationOptions,
-    translator: Translator,
-) -> Answer:
-    faults = tuple(_check_sizes(pod, vocabularies))
+def _answer_creation(creation: _Creation) -> Answer:
+    """Answer by the pod's keys and its translation record."""
+    if is_beyond_nodes(creation.pod, creation.vocabularies):
+        return UNTOUCHED
+    faults = tuple(check_sizes(creation.pod, creation.vocabularies))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
+    if REQUEST_ANNOTATION not in creation.pod.annotations:
+        outcome = creation.translate(creation.pod)
+        return _answer_legacy(creation, creation.document, creation.pod, outcome)
+    recorded = _read_recorded(creation)
+    if isinstance(recorded, Answer):
+        return recorded
+    return _answer_recorded(creation, recorded)
 
-    def translate_legacy(
-        pod: Pod, *, passes_through: bool = True, drivers: Mapping[str, str] = {}
-    ) -> Outcome:
-        return translator(
-            msgspec.structs.replace(legacy_pod(pod, vocabularies), recorded_drivers=drivers),
-            namespace=namespace,
-            snapshot=snapshot,
-            options=options,
-            passes_through=passes_through,
-        )
 
-    if REQUEST_ANNOTATION not in pod.annotations:
-        outcome = translate_legacy(pod)
-        return _answer_legacy(document, pod, namespace, snapshot, outcome)
+def _answer_restored(creation: _Creation, operations: Sequence[Operation]) -> Answer:
+    """Answer a pod that has its keys again: it must pass as a pod that was created with them."""
+    restored_document = apply(copy.deepcopy(creation.document), operations)
+    return admit_created(
+        restored_document,
+        convert(restored_document, Pod),
+        namespace=creation.namespace,
+        snapshot=creation.snapshot,
+        options=creation.options,
+        translator=creation.translator,
+    )
+
+
+def _check_host_network(
+    creation: _Creation, vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[Finding]:
+    """Yield the findings about NICs of a pod in the network of its node, where it is translated."""
+    if not creation.pod.spec.host_network:
+        return
+    inputs = PodInput(
+        legacy=legacy_pod(creation.pod, vocabularies),
+        namespace=creation.namespace,
+        snapshot=creation.snapshot,
+        options=creation.options,
+    )
+    if first_stop(OPT_OUTS, inputs) is None:
+        yield from check_host_network(creation.pod, vocabularies)
+
+
+def _read_recorded(creation: _Creation) -> _RecordedPod | Answer:
+    """Return what the record of a pod says; a refusal where the pod does not match it."""
+    pod, vocabularies, snapshot = creation.pod, creation.vocabularies, creation.snapshot
     record, derivation = read_record(pod, snapshot)
     if record is None:
         return Answer(decision=Decision.REFUSED, findings=derivation.findings)
     faults = (
         *check_recorded_keys(record, vocabularies),
         *check_claims(pod, derivation.claims),
-        *check_template_names(derivation.claims, namespace, snapshot),
+        *check_template_names(derivation.claims, creation.namespace, snapshot),
     )
-    if faults:
-        return Answer(decision=Decision.REFUSED, findings=faults)
-    was_extended = has_device_keys(pod, vocabularies)
-    faults = tuple(
-        check_amounts(
-            pod,
-            record,
-            vocabularies,
-            only_recorded=True,
-            defaults=default_amounts(snapshot.limit_ranges.get(namespace, {}).values()),
+    if not faults:
+        limit_ranges = snapshot.limit_ranges.get(creation.namespace, {})
+        defaults = default_amounts(limit_ranges.values())
+        faults = tuple(
+            check_amounts(pod, record, vocabularies, only_recorded=True, defaults=defaults)
         )
-    )
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
-    restored_pod = restored_view(pod, record, derivation.claims)
+    return _RecordedPod(
+        record=record,
+        claims=derivation.claims,
+        is_extended=has_device_keys(pod, vocabularies),
+    )
+
+
+def _answer_recorded(creation: _Creation, recorded: _RecordedPod) -> Answer:
+    """Answer a pod that was translated before: as it is, or translated again from its keys."""
+    record, claims = recorded.record, recorded.claims
+    restored_pod = restored_view(creation.pod, record, claims)
     # What was translated stays so, also where a class maps the keys by now.
-    outcome = translate_legacy(restored_pod, passes_through=was_extended, drivers=record.drivers())
-    if not was_extended:
-        answer = _answer_recorded(record, derivation.claims, outcome, snapshot)
+    outcome = creation.translate(
+        restored_pod, passes_through=recorded.is_extended, drivers=record.drivers()
+    )
+    if not recorded.is_extended:
+        answer = _answer_unchanged(recorded, outcome, creation.snapshot)
         if answer is not None:
             return answer
-    undo_operations = tuple(restore_pod(document, derivation.claims, recorded_limits(record)))
-    legacy = apply(copy.deepcopy(document), undo_operations)
-    answer = _answer_legacy(legacy, restored_pod, namespace, snapshot, outcome)
+    undo_operations = tuple(restore_pod(creation.document, claims, recorded_limits(record)))
+    restored_document = apply(copy.deepcopy(creation.document), undo_operations)
+    answer = _answer_legacy(creation, restored_document, restored_pod, outcome)
     if not answer.allowed:
         return answer
     untouched = answer.decision is Decision.UNTOUCHED
@@ -285,18 +326,15 @@ def _admit_created(
     )
 
 
-def _answer_recorded(
-    record: TranslationRecord,
-    claims: tuple[Claim, ...],
-    outcome: Outcome,
-    snapshot: TranslationSnapshot,
+def _answer_unchanged(
+    recorded: _RecordedPod, outcome: Outcome, snapshot: TranslationSnapshot
 ) -> Answer | None:
     """Answer for a pod as it was translated before; None if its keys have other claims by now.
 
     Args:
-        claims: The claims that the pod uses.
         outcome: The translation of its recorded keys.
     """
+    record, claims = recorded.record, recorded.claims
     # Without a cluster nothing is published, so what was recorded is all that is known.
     is_offline = snapshot.classes is None
     match outcome:
@@ -341,7 +379,7 @@ def admit_updated(
         opted_in: The label of its namespace may have replaced the pod's scheduler.
         vocabularies: Extended by the resource names in profiles.
     """
-    vocabularies = vocabularies_for(pod, vocabularies)
+    vocabularies = translating_vocabularies(pod, vocabularies)
     record_text = old.annotations.get(REQUEST_ANNOTATION)
     if pod.annotations.get(REQUEST_ANNOTATION) != record_text:
         return Answer(decision=Decision.REFUSED, findings=(record_changed_finding(record_text),))
@@ -351,7 +389,7 @@ def admit_updated(
     if not has_device_keys(pod, vocabularies):
         decision = Decision.STRIPPED if signature_operations else Decision.UNTOUCHED
         return Answer(decision=decision, operations=signature_operations)
-    faults = tuple(_check_sizes(pod, vocabularies))
+    faults = tuple(check_sizes(pod, vocabularies))
     if faults:
         return Answer(decision=Decision.REFUSED, findings=faults)
     try:
@@ -391,12 +429,15 @@ def _restore_signature(pod: Pod, old: Pod) -> tuple[Operation, ...]:
 
 
 def _answer_legacy(
-    document: Mapping[str, Any],
-    pod: Pod,
-    namespace: str,
-    snapshot: TranslationSnapshot,
-    outcome: Outcome,
+    creation: _Creation, document: Mapping[str, Any], pod: Pod, outcome: Outcome
 ) -> Answer:
+    """Answer with the translation of a pod's keys.
+
+    Args:
+        document: The pod with its keys, as a document.
+        pod: The typed view of it.
+    """
+    namespace, snapshot = creation.namespace, creation.snapshot
     match outcome:
         case Untouched():
             return Answer(decision=Decision.UNTOUCHED, findings=outcome.findings)
@@ -414,67 +455,6 @@ def _answer_legacy(
                 findings=(*outcome.findings, *duplicates),
                 claims=outcome.claims,
             )
-
-
-def _is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
-    """Return whether a pod without record and device keys has more containers than any node can run.
-
-    Annotations may request devices without keys, and to read so many containers takes long.
-    """
-    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    return (
-        len(every) > MAX_ALL_CONTAINERS
-        and REQUEST_ANNOTATION not in pod.annotations
-        and not any(containers_with_devices(every, vocabularies))
-    )
-
-
-def _check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
-    """Yield an error for each part of a pod that is too large to process quickly.
-
-    Nothing is validated yet when a mutating webhook is called: a body of 3 MiB has room for tens of
-    thousands of containers.
-    """
-    # Every review pays for this check, and these few lengths nearly always decide it.
-    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    uses = sum(len(container.claims) for container in every)
-    if (
-        len(every) <= MAX_CONTAINERS
-        and max(len(pod.spec.resource_claims or ()), uses) <= MAX_CLAIMS
-        and sum(map(_amount_count, every)) <= MAX_AMOUNTS
-        and sum(map(len, pod.annotations.values())) <= MAX_ANNOTATIONS
-    ):
-        return
-    # Where they are too many, it is enough that one has devices.
-    counted = 1 if len(every) > MAX_ALL_CONTAINERS else None
-    with_devices = tuple(islice(containers_with_devices(every, vocabularies), counted))
-    for path, part, size, maximum in _sizes(pod, with_devices) if with_devices else ():
-        if size > maximum:
-            yield error(
-                Code.TOO_LARGE,
-                path,
-                f"{size} {part}, but a pod that requests devices may have at most {maximum}",
-            )
-
-
-def _sizes(
-    pod: Pod, with_devices: Sequence[Container]
-) -> Iterator[tuple[FieldPath, str, int, int]]:
-    """Yield the path, name, size and maximum of each part of a pod."""
-    spec, annotations = FieldPath.of("spec"), FieldPath.of("metadata", "annotations")
-    uses = sum(len(container.claims) for _, container in containers(pod))
-    number = len(pod.spec.init_containers or ()) + len(pod.spec.containers or ())
-    yield spec, "containers", number, MAX_ALL_CONTAINERS
-    yield spec, "containers with devices", len(with_devices), MAX_CONTAINERS
-    yield spec, "amounts of resources", sum(map(_amount_count, with_devices)), MAX_AMOUNTS
-    yield spec, "claims", len(pod.spec.resource_claims or ()), MAX_CLAIMS
-    yield spec, "uses of claims", uses, MAX_CLAIMS
-    characters = sum(map(len, pod.annotations.values()))
-    yield annotations, "characters in annotations", characters, MAX_ANNOTATIONS
-
-
-def _amount_count(container: Container) -> int:
-    return len(container.limits) + len(container.requests)
 
 
 def _keeps_scheduler(pod: Pod, old: Pod, options: TranslationOptions, *, opted_in: bool) -> bool:

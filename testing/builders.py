@@ -31,7 +31,7 @@ from translation.model.intents import LegacyPod
 from translation.pipeline.translate import Outcome, Translated, translate
 from translation.profiles.device_facts import facts_by_driver, summary
 from translation.profiles.profile import Profile
-from translation.reading.host_network import vocabularies_for
+from translation.reading.arbiter import translating_vocabularies
 from translation.reading.legacy_pod import container_paths, legacy_pod
 from translation.record.derive import derive
 from translation.record.record import decode_record
@@ -322,7 +322,9 @@ def translation_outcome(
     snapshot, options = snapshot or translation_snapshot(), options or TranslationOptions()
     view = pod_view(document)
     return translate(
-        legacy_pod(view, vocabularies_for(view, vocabularies_in_force(options, snapshot.profiles))),
+        legacy_pod(
+            view, translating_vocabularies(view, vocabularies_in_force(options, snapshot.profiles))
+        ),
         namespace=NAMESPACE,
         snapshot=snapshot,
         options=options,

@@ -47,10 +47,10 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from rules.context.context import Context
 from rules.engine.engine import VIEWS, Target, validate
+from translation.cluster.native_allocation import wide_mapping_finding
 from translation.cluster.snapshot import vocabularies_in_force
 from translation.compiling.claims import Claim
-from translation.preflight.checks import wide_mapping_finding
-from translation.preflight.uncounted_templates import QuotaName, find_uncounted_templates
+from translation.preflight.quotas.uncounted_templates import QuotaName, find_uncounted_templates
 from translation.reading.claim_blind_objects import find_unseen_claims
 from translation.record.claim_sources import locate_at_keys, match_claims, source_path
 

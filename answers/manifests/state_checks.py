@@ -8,7 +8,7 @@ from answers.model.kinds import FOREIGN_QUOTA_KINDS
 from answers.model.objects import decode_objects, of_kind
 from kube.api.foreign_quotas import ForeignQuotaObject
 from translation.cluster.snapshot import vocabularies_in_force
-from translation.preflight.uncounted_templates import find_uncounted_templates
+from translation.preflight.quotas.uncounted_templates import find_uncounted_templates
 from translation.reading.claim_blind_objects import find_unseen_claims
 from translation.reading.foreign_quotas import summarize_foreign_quota
 

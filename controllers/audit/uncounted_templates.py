@@ -15,7 +15,7 @@ from kube.errors import Forbidden, NotFound
 from quotas.scopes import Quota, quota_of
 from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import requested_classes
-from translation.preflight.uncounted_templates import find_uncounted_templates
+from translation.preflight.quotas.uncounted_templates import find_uncounted_templates
 from translation.profiles.profile import Profile
 
 

@@ -15,7 +15,7 @@ from migration.assessment.blockers import Blocker
 from migration.assessment.outcomes import AssessedWorkload
 from migration.upgrade.kubernetes import default_gate, describe_defect, shows_gate
 from migration.upgrade.model import UpgradeCode
-from translation.cluster.cluster_features import requests_share
+from translation.cluster.shares import requests_share
 
 EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 _FIX: Final = (

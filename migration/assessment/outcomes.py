@@ -19,6 +19,7 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.names import DEFAULT_SCHEDULER_NAME
 from migration.assessment.workloads import OwnerKey, Workload
+from translation.cluster.native_allocation import is_native
 from translation.cluster.snapshot import (
     Mode,
     TranslationOptions,
@@ -26,7 +27,6 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.model.intents import LegacyPod
-from translation.preflight.checks import is_native
 from translation.reading.arbiter import requests_devices
 from translation.reading.legacy_pod import legacy_pod
 

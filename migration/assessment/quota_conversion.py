@@ -25,7 +25,7 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.model.intents import Vocabulary
-from translation.preflight.quota_dimensions import counts_devices
+from translation.preflight.quotas.dimensions import counts_devices
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import find_device_keys
 

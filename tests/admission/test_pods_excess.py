@@ -5,15 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from admission.pods import (
-    MAX_ALL_CONTAINERS,
-    MAX_AMOUNTS,
-    MAX_ANNOTATIONS,
-    MAX_CLAIMS,
-    UNTOUCHED,
-    Decision,
-    admit_created,
-)
+from admission.pod_sizes import MAX_ALL_CONTAINERS, MAX_AMOUNTS, MAX_ANNOTATIONS, MAX_CLAIMS
+from admission.pods import UNTOUCHED, Decision, admit_created
 from testing.builders import (
     NAMESPACE,
     Document,

@@ -37,8 +37,7 @@ from translation.cluster.snapshot import TranslationOptions
 from translation.compiling.claims import Claim
 from translation.pipeline.patch import restore_pod
 from translation.pipeline.translate import Translated
-from translation.reading.arbiter import VOCABULARIES, find_device_keys
-from translation.reading.host_network import vocabularies_for
+from translation.reading.arbiter import VOCABULARIES, find_device_keys, translating_vocabularies
 from translation.record.record import decode_record
 
 pytestmark = pytest.mark.property
@@ -128,7 +127,9 @@ def test_only_what_must_change_is_changed(
 
 def translated_keys(document: Document, names: Collection[str]) -> frozenset[str]:
     """The keys that are translated in this pod: in the host's network none of a NIC."""
-    return frozenset(find_device_keys(names, vocabularies_for(pod_view(document), VOCABULARIES)))
+    return frozenset(
+        find_device_keys(names, translating_vocabularies(pod_view(document), VOCABULARIES))
+    )
 
 
 def without_devices(document: Document) -> Document:

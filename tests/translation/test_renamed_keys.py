@@ -28,7 +28,7 @@ from testing.builders import (
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.choices import Choices, CorePolicy, HamiDefaults
 from translation.pipeline.translate import Translated
-from translation.preflight.quota_checks import quota_amounts
+from translation.preflight.checks.quotas import quota_amounts
 from translation.reading.renamed_keys import renaming_fault
 from webhook.settings import Settings
 

@@ -8,7 +8,7 @@ from findings.finding import Severity
 from quotas.scopes import Quota, Scope
 from testing.builders import DRANET, HAMI, NAMESPACE, NVIDIA, translation_snapshot
 from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
-from translation.preflight.uncounted_templates import find_uncounted_templates
+from translation.preflight.quotas.uncounted_templates import find_uncounted_templates
 
 GPU = "requests.nvidia.com/gpu"
 IMPLICIT = "requests.deviceclass.resource.kubernetes.io/"

@@ -9,8 +9,8 @@ from typing import Any, Final
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from findings.text import printable
-from translation.cluster.cluster_features import requests_share
 from translation.cluster.component_statements import counts_template
+from translation.cluster.shares import requests_share
 from translation.cluster.snapshot import (
     ClaimUnawareComponent,
     TranslationOptions,

@@ -1,1 +1,1 @@
-"""Checks of a pod with device keys before it is translated."""
+"""Checks of a pod before it is translated: reasons to leave it alone, and conflicts with the cluster. Pure."""

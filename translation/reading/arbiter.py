@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from findings.finding import Code, Finding, error
+from kube.api.core import Pod
 from kube.collections.latest import keep_latest
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.vocabularies import (
@@ -126,6 +127,15 @@ def find_device_keys(
 def companions(keys: Collection[str]) -> frozenset[str]:
     """Return the keys of other vendors' devices that are read beside these keys only."""
     return frozenset(FOREIGN_GPUS if any(key in OWN_KEYS for key in keys) else ())
+
+
+def translating_vocabularies(
+    pod: Pod, vocabularies: Mapping[str, Vocabulary]
+) -> Mapping[str, Vocabulary]:
+    """Return the vocabularies that translate a pod: none for NICs in the host's network."""
+    if not pod.spec.host_network:
+        return vocabularies
+    return {name: vocabulary for name, vocabulary in vocabularies.items() if name not in NICS}
 
 
 def owner_of(name: str) -> str | None:

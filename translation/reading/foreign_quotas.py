@@ -3,17 +3,14 @@
 Such a quota counts the device keys of pods. A pod that leaves its scheduler has claims, which it does not see.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
-from findings.field_path import FieldPath
-from findings.finding import Code, Finding, warning
 from kube.api.extended_resources import implicit_class
 from kube.api.foreign_quotas import BY_TYPE, IS_PARENT, NAMESPACES, ForeignQuotaObject
-from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
-from translation.model.intents import LegacyPod, Vocabulary
+from translation.model.intents import Vocabulary
 from translation.reading.claim_blind_objects import find_resource_names
 
 MAX_NAMES: Final = 100
@@ -92,44 +89,3 @@ def by_namespace(quotas: Iterable[tuple[str, ForeignQuotaSummary]]) -> ForeignQu
         namespace: tuple(sorted(entries, key=lambda entry: entry.label))
         for namespace, entries in limiting.items()
     }
-
-
-def check_foreign_quotas(
-    legacy: LegacyPod,
-    owners: Collection[Vocabulary],
-    quotas: Iterable[ForeignQuotaSummary],
-    scheduler: str | None,
-) -> Iterator[Finding]:
-    """Yield a warning for each quota of another scheduler that stops counting a pod.
-
-    Nothing for a pod that such a scheduler keeps: it counts its pods as before.
-
-    Args:
-        owners: The vocabularies of the pod.
-        quotas: Of its namespace.
-        scheduler: The one that the pod will have; None for no translation.
-    """
-    if scheduler not in {"", DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME}:
-        return
-    counting = [(quota, keys) for quota in quotas if (keys := quota.counted_keys(owners))]
-    for quota, keys in counting[:MAX_NAMED]:
-        yield warning(
-            Code.CLAIMS_NOT_SEEN,
-            _place(legacy, keys),
-            f"{quota.label} limits {', '.join(keys[:MAX_NAMED])} in this namespace, and {quota.owner} does not "
-            "count the claims of the pod",
-            QUOTA_FIX,
-        )
-
-
-def _place(legacy: LegacyPod, keys: Collection[str]) -> FieldPath:
-    """Return the place of a counted key, else of the first amount of a device, else the whole pod."""
-    annotated = [key for key in keys if key in legacy.annotations]
-    if annotated:
-        return FieldPath.of("metadata", "annotations").key(annotated[0])
-    amounts: list[tuple[bool, FieldPath]] = [
-        (key not in keys, container.limit_path(key))
-        for container in legacy.containers
-        for key in sorted(container.limits)
-    ]
-    return min(amounts, key=lambda entry: entry[0])[1] if amounts else FieldPath.of("spec")

@@ -175,6 +175,17 @@ def _environment(variables: Collection[EnvVar]) -> Mapping[str, str]:
     }
 
 
+def find_label(labels: Mapping[str, str], patterns: Mapping[str, str]) -> str | None:
+    """Return the first of some labels that is set to its value, as `key=value`; None without one.
+
+    Args:
+        patterns: The labels to look for, each with its value.
+    """
+    return next(
+        (f"{key}={value}" for key, value in patterns.items() if labels.get(key) == value), None
+    )
+
+
 def check_requests(legacy: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each request of a device key that does not equal its limit.
 

@@ -11,7 +11,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from quotas.scopes import REQUESTS, Quota, devices_of_class
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
-from translation.preflight.quota_checks import (
+from translation.preflight.quotas.coverage import (
     counts_claims,
     drivers_of_class,
     drivers_of_key,

@@ -1,22 +1,22 @@
-"""Features of Kubernetes that the claims of a pod need, where a cluster may lack them. Pure."""
+"""Parts of devices in a cluster without the feature gate for them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error
-from translation.cluster.snapshot import TranslationSnapshot
-from translation.compiling.claims import Claim
+from translation.cluster.shares import requests_share
+from translation.preflight.model.inputs import PreflightInput
 
 
-def check_shares(claims: Sequence[Claim], snapshot: TranslationSnapshot) -> Iterator[Finding]:
+def check_shares_supported(inputs: PreflightInput) -> Iterator[Finding]:
     """Yield an error for each request of a part of a device that the cluster cannot hold.
 
     Without the feature gate the API server drops the capacity of a request, and the claim would get
     a whole device.
     """
-    if snapshot.consumable_capacity:
+    if inputs.snapshot.consumable_capacity:
         return
-    for claim in claims:
+    for claim in inputs.claims:
         for index, is_share in enumerate(requests_share(claim)):
             if is_share:
                 yield error(
@@ -27,10 +27,3 @@ def check_shares(claims: Sequence[Claim], snapshot: TranslationSnapshot) -> Iter
                     "request whole devices, or turn on the feature gate, from Kubernetes 1.35 on (from 1.36 "
                     "on it is on by default)",
                 )
-
-
-def requests_share(claim: Claim) -> Iterator[bool]:
-    """Yield for each request of a claim whether it requests parts of devices."""
-    for request in claim.spec["spec"]["devices"]["requests"]:
-        alternatives = request.get("firstAvailable") or [request["exactly"]]
-        yield any("capacity" in alternative for alternative in alternatives)

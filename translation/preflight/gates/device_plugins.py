@@ -10,19 +10,24 @@ from translation.cluster.snapshot import (
     TranslationSnapshot,
     vocabularies_in_force,
 )
-from translation.model.intents import LegacyPod
+from translation.preflight.model.inputs import PodInput, Stop
 from translation.profiles.resource_profiles import resource_profile, resource_profiles
 from translation.reading import arbiter
 from translation.vocabularies.resources import NAME as RESOURCES
 
 
-def check_device_plugins(
-    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
-) -> Iterator[Finding]:
-    """Yield a finding for each device of a vendor whose DeviceClass the cluster does not have.
+def stop_at_device_plugins(inputs: PodInput) -> Stop | None:
+    """Stop at a pod with a device of a vendor whose DeviceClass the cluster does not have.
 
-    A pod with one is left as it is: its device plugin gives the devices until the driver is installed.
+    Its device plugin gives the devices until the driver is installed.
     """
+    findings = tuple(_check_drivers(inputs)) if inputs.passes_through else ()
+    return Stop(findings) if findings else None
+
+
+def _check_drivers(inputs: PodInput) -> Iterator[Finding]:
+    """Yield a finding for each such device."""
+    legacy, snapshot, options = inputs.legacy, inputs.snapshot, inputs.options
     if snapshot.classes is None:
         return
     vocabularies = vocabularies_in_force(options, snapshot.profiles)

@@ -24,15 +24,6 @@ from translation.vocabularies.koordinator.keys import RDMA
 _FIX: Final = "remove hostNetwork to use a claim, or keep the device plugin running"
 
 
-def vocabularies_for(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Mapping[str, Vocabulary]:
-    """Return the vocabularies that translate a pod: none for NICs in the host's network."""
-    if not pod.spec.host_network:
-        return vocabularies
-    return {
-        name: vocabulary for name, vocabulary in vocabularies.items() if name not in arbiter.NICS
-    }
-
-
 def check_host_network(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
     """Yield a finding for each NIC that a pod in the host's network requests.
 

@@ -4,8 +4,18 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.builders import Document, container, finding_texts, gpus, legacy_view
-from translation.preflight.checks import check_environment
+from testing.builders import (
+    NAMESPACE,
+    Document,
+    container,
+    finding_texts,
+    gpus,
+    legacy_view,
+    translation_snapshot,
+)
+from translation.cluster.snapshot import TranslationOptions
+from translation.preflight.checks.environment import check_environment
+from translation.preflight.model.inputs import PreflightInput
 
 
 class Case(NamedTuple):
@@ -46,4 +56,11 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_environment(case: Case) -> None:
-    assert case.want == tuple(finding_texts(check_environment(legacy_view(case.container))))
+    inputs = PreflightInput(
+        legacy=legacy_view(case.container),
+        namespace=NAMESPACE,
+        snapshot=translation_snapshot(),
+        options=TranslationOptions(),
+    )
+
+    assert case.want == tuple(finding_texts(check_environment(inputs)))

@@ -1,0 +1,81 @@
+"""Bounds on the size of a pod that requests devices, so that every review is answered quickly."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error
+from kube.api.core import Container, Pod
+from kube.names import REQUEST_ANNOTATION
+from translation.model.intents import Vocabulary
+from translation.reading.legacy_pod import containers, containers_with_devices
+from translation.record.record import MAX_CONTAINERS
+
+MAX_AMOUNTS: Final = 4096
+MAX_CLAIMS: Final = 1024
+MAX_ALL_CONTAINERS: Final = 1024
+"""Per pod, more than any node can run. A larger body would take seconds, not milliseconds."""
+MAX_ANNOTATIONS: Final = 256 * 1024
+"""In characters; the API server limits bytes, after mutation: TotalAnnotationSizeLimitB."""
+
+
+def is_beyond_nodes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Return whether a pod without record and device keys has more containers than any node can run.
+
+    Annotations may request devices without keys, and to read so many containers takes long.
+    """
+    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    return (
+        len(every) > MAX_ALL_CONTAINERS
+        and REQUEST_ANNOTATION not in pod.annotations
+        and not any(containers_with_devices(every, vocabularies))
+    )
+
+
+def check_sizes(pod: Pod, vocabularies: Mapping[str, Vocabulary]) -> Iterator[Finding]:
+    """Yield an error for each part of a pod that is too large to process quickly.
+
+    Nothing is validated yet when a mutating webhook is called: a body of 3 MiB has room for tens of
+    thousands of containers.
+    """
+    # Every review pays for this check, and these few lengths nearly always decide it.
+    every = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    uses = sum(len(container.claims) for container in every)
+    if (
+        len(every) <= MAX_CONTAINERS
+        and max(len(pod.spec.resource_claims or ()), uses) <= MAX_CLAIMS
+        and sum(map(_amount_count, every)) <= MAX_AMOUNTS
+        and sum(map(len, pod.annotations.values())) <= MAX_ANNOTATIONS
+    ):
+        return
+    # Where they are too many, it is enough that one has devices.
+    counted = 1 if len(every) > MAX_ALL_CONTAINERS else None
+    with_devices = tuple(islice(containers_with_devices(every, vocabularies), counted))
+    for path, part, size, maximum in _sizes(pod, with_devices) if with_devices else ():
+        if size > maximum:
+            yield error(
+                Code.TOO_LARGE,
+                path,
+                f"{size} {part}, but a pod that requests devices may have at most {maximum}",
+            )
+
+
+def _sizes(
+    pod: Pod, with_devices: Sequence[Container]
+) -> Iterator[tuple[FieldPath, str, int, int]]:
+    """Yield the path, name, size and maximum of each part of a pod."""
+    spec, annotations = FieldPath.of("spec"), FieldPath.of("metadata", "annotations")
+    uses = sum(len(container.claims) for _, container in containers(pod))
+    number = len(pod.spec.init_containers or ()) + len(pod.spec.containers or ())
+    yield spec, "containers", number, MAX_ALL_CONTAINERS
+    yield spec, "containers with devices", len(with_devices), MAX_CONTAINERS
+    yield spec, "amounts of resources", sum(map(_amount_count, with_devices)), MAX_AMOUNTS
+    yield spec, "claims", len(pod.spec.resource_claims or ()), MAX_CLAIMS
+    yield spec, "uses of claims", uses, MAX_CLAIMS
+    characters = sum(map(len, pod.annotations.values()))
+    yield annotations, "characters in annotations", characters, MAX_ANNOTATIONS
+
+
+def _amount_count(container: Container) -> int:
+    return len(container.limits) + len(container.requests)

@@ -1,0 +1,91 @@
+"""Pods whose devices Kubernetes itself allocates (KEP-5004), and DeviceClasses that give them more than they mean.
+
+Pure.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
+from findings.text import printable
+from translation.cluster.routing import publishes_elsewhere
+from translation.cluster.snapshot import (
+    NativePolicy,
+    TranslationOptions,
+    TranslationSnapshot,
+    WideMapping,
+    vocabularies_in_force,
+)
+from translation.model.intents import LegacyPod
+from translation.reading import arbiter
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+from translation.vocabularies.koordinator.replacements import takes_whole_gpus
+from translation.vocabularies.nvidia import VOCABULARY as NVIDIA
+from translation.vocabularies.resources import NAME as RESOURCES
+
+
+def is_native(
+    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> bool:
+    """Return whether Kubernetes itself allocates the pod's devices (KEP-5004).
+
+    It allocates whole devices only: no share, no filter, no annotation. A class whose driver never
+    published a device allocates none, so its keys are translated where another GPU driver has. So are
+    keys whose class gives other devices than they mean, unless the settings say otherwise. A pod
+    that has to leave its scheduler is translated, since the scheduler of a legacy system finds only its own
+    nodes, and without claims the default scheduler would not keep the pod from them.
+    """
+    # First what nearly always decides.
+    if not legacy.keys() <= snapshot.extended_resources.keys():
+        return False
+    if options.native is NativePolicy.TRANSLATE:
+        return False
+    if options.native is NativePolicy.EXACT and legacy.keys() & snapshot.wide_mappings.keys():
+        return False
+    if options.scheduler_for(legacy.scheduler_name) != legacy.scheduler_name:
+        return False
+    if any(name in HAMI.annotations for name in legacy.annotations) or takes_whole_gpus(legacy):
+        return False
+    vocabularies = vocabularies_in_force(options, snapshot.profiles)
+    if arbiter.requests_by_annotations(legacy, vocabularies):
+        return False
+    names = (NVIDIA.name, RESOURCES, *arbiter.NICS)
+    whole_devices = [vocabularies[name] for name in names if name in vocabularies]
+    return all(
+        any(vocabulary.handles(key) for vocabulary in whole_devices)
+        and not publishes_elsewhere(key, snapshot)
+        and amount.is_whole
+        for container in legacy.containers
+        for key, amount in container.limits.items()
+    )
+
+
+def find_wide_mappings(
+    legacy: LegacyPod, snapshot: TranslationSnapshot, options: TranslationOptions
+) -> Iterator[Finding]:
+    """Yield a warning for each key whose DeviceClass gives other devices than it means.
+
+    Nothing for a pod that Kubernetes would not serve even if the class gave what the key means.
+    """
+    wide = snapshot.wide_mappings
+    if wide.keys().isdisjoint(legacy.keys()):
+        return
+    as_mapped = msgspec.structs.replace(options, native=NativePolicy.MAPPED)
+    reported: set[str] = set()
+    for container in legacy.containers if is_native(legacy, snapshot, as_mapped) else ():
+        for key in sorted(container.limits.keys() & wide.keys() - reported):
+            reported.add(key)
+            yield wide_mapping_finding(wide[key], container.limit_path(key))
+
+
+def wide_mapping_finding(mapping: WideMapping, path: FieldPath) -> Finding:
+    """Return the finding on a mapping, at the class or at a key of a pod."""
+    return warning(
+        Code.MAPPING_TOO_WIDE,
+        path,
+        f"DeviceClass {printable(mapping.device_class)} maps {printable(mapping.resource)}, and "
+        f"{mapping.reason}",
+        "map the name by a DeviceClass of its own that selects only these devices",
+    )

@@ -1,0 +1,101 @@
+"""The facts about published devices that the claims of a pod depend on."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from translation.model.intents import Alignment, DeviceKind, Intent, Scope
+from translation.profiles.device_facts import UNKNOWN, Facts
+from translation.profiles.profile import Profile, Sharing
+from translation.record.derive import Readings, provider
+
+
+def relevant_facts(
+    readings: Readings,
+    providers: Mapping[str, Profile],
+    profile: Profile,
+    known_facts: Mapping[DeviceKind, Facts],
+) -> Mapping[DeviceKind, Facts]:
+    """Return only those facts that the intents' claims depend on.
+
+    So a record, and with it the name of its template, changes only when a claim does.
+    """
+    provided_intents = [
+        (intent, reading.alignment)
+        for vocabulary, reading in readings.items()
+        for intent in reading.intents
+        if provider(intent, vocabulary, providers) is profile
+    ]
+    relevant: dict[DeviceKind, Facts] = {}
+    for kind, facts in known_facts.items():
+        of_kind = [
+            (intent, alignment)
+            for intent, alignment in provided_intents
+            if intent.kind is kind or (kind is DeviceKind.GPU and _is_part_of_gpu(intent))
+        ]
+        relevant[kind] = msgspec.structs.replace(
+            _relevant_to(profile, kind, facts, [intent for intent, _ in of_kind]),
+            per_root=_relevant_group_sizes(facts, of_kind),
+        )
+    return relevant
+
+
+def _is_part_of_gpu(intent: Intent) -> bool:
+    """Return whether a MIG device depends on the memory of its GPU."""
+    return intent.kind is DeviceKind.MIG and intent.memory_percent is not None
+
+
+def _relevant_group_sizes(
+    facts: Facts, intents: Sequence[tuple[Intent, Alignment | None]]
+) -> tuple[int, ...] | None:
+    """Return the numbers of devices per PCIe root where devices are divided into groups.
+
+    Elsewhere it only matters whether known devices publish no root.
+    """
+    rooted_intents = [
+        (intent, alignment)
+        for intent, alignment in intents
+        if intent.within is Scope.PCIE_ROOT or (alignment and intent.kind in alignment.kinds)
+    ]
+    if not rooted_intents or facts == UNKNOWN:
+        return None
+    if facts.per_root is None:
+        return ()
+    divides = any(
+        alignment and intent.kind is alignment.kinds[0] and intent.count > 1
+        for intent, alignment in rooted_intents
+    )
+    return facts.per_root if divides else None
+
+
+def _relevant_to(
+    profile: Profile, kind: DeviceKind, facts: Facts, intents: Sequence[Intent]
+) -> Facts:
+    device = profile.devices.get(kind)
+    if device is None or not intents:
+        return UNKNOWN
+    takes_all = any(intent.takes_all_memory for intent in intents)
+    by_size = any(intent.memory_percent is not None for intent in intents)
+    by_profile = kind is DeviceKind.MIG and any(intent.memory is not None for intent in intents)
+    default_is_part = takes_all and facts.default_is_part
+    return Facts(
+        sizes=facts.sizes if by_size or by_profile or default_is_part else None,
+        mixed=facts.mixed
+        and any(intent.memory_percent is not None and intent.count > 1 for intent in intents),
+        shared=facts.shared if device.sharing is Sharing.PUBLISHED else None,
+        default_is_part=default_is_part,
+        replicas=facts.replicas
+        if any(_depends_on_replicas(intent, facts) for intent in intents)
+        else None,
+        partitions=_relevant_partitions(facts, intents),
+    )
+
+
+def _relevant_partitions(facts: Facts, intents: Sequence[Intent]) -> tuple[int, ...] | None:
+    if any(intent.partition for intent in intents):
+        return () if facts.partitions is None and facts != UNKNOWN else facts.partitions
+    return facts.partitions if any(intent.exclusive for intent in intents) else None
+
+
+def _depends_on_replicas(intent: Intent, facts: Facts) -> bool:
+    return intent.replica or (intent.exclusive and bool(facts.shared) and bool(facts.replicas))

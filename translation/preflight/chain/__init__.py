@@ -1,0 +1,1 @@
+"""The order of the gates and of the preflight checks. Pure."""

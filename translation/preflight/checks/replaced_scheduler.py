@@ -1,0 +1,29 @@
+"""Pods that leave their scheduler because a label opts them in.
+
+The label of a namespace counts more than the name of a scheduler, which the webhook of a legacy system may
+have set.
+"""
+
+from collections.abc import Iterator
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, warning
+from findings.text import quote_text
+from kube.names import TRANSLATE_LABEL
+from translation.preflight.model.inputs import PreflightInput
+
+
+def check_replaced_scheduler(inputs: PreflightInput) -> Iterator[Finding]:
+    """Yield a warning where a pod leaves its scheduler only because a label opts it in."""
+    name, options = inputs.legacy.scheduler_name, inputs.options
+    namespace = inputs.namespace
+    if options.scheduler_for(name) is None:
+        carrier = "it" if inputs.snapshot.is_selective(namespace) else f"namespace {namespace}"
+        yield warning(
+            Code.SCHEDULER_REPLACED,
+            FieldPath.of("spec", "schedulerName"),
+            f"{quote_text(name)} may not support claims, so the pod goes to "
+            f"{options.scheduler_for(name, opted_in=True)}: "
+            f'{carrier} has the label {TRANSLATE_LABEL}: "true"',
+            "list the scheduler in adoptSchedulers, with its own name if it supports claims",
+        )

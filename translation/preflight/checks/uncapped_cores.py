@@ -1,0 +1,34 @@
+"""Shares of HAMi without cores, which claims place where HAMi would not."""
+
+from collections.abc import Iterator
+
+from findings.finding import Code, Finding, info
+from translation.preflight.model.inputs import PreflightInput
+from translation.record.derive import provider
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+
+
+def check_uncapped_cores(inputs: PreflightInput) -> Iterator[Finding]:
+    """Yield a finding for the first share without cores on devices that are published.
+
+    Source: HAMi 4707fb0, pkg/device/nvidia/device.go, Fit: no share without cores on a card whose
+    cores are all reserved.
+    """
+    reading = inputs.readings.get(HAMI.name)
+    for intent in reading.intents if reading is not None else ():
+        profile = provider(intent, HAMI.name, inputs.providers)
+        if (
+            profile is not None
+            and profile.driver in (inputs.snapshot.publishes or ())
+            and profile.devices[intent.kind].cores is not None
+            and intent.cores_percent == 0
+            and not intent.exclusive
+        ):
+            yield info(
+                Code.UNCAPPED_CORES,
+                intent.path("cores"),
+                "no cores are requested: the share may be placed on a device whose cores are all "
+                "reserved, where HAMi would not place it",
+                "request cores, if some must be left",
+            )
+            return  # One finding for a pod is enough.

@@ -1,0 +1,17 @@
+"""Pods of namespaces that the settings exempt are not translated."""
+
+from findings.field_path import FieldPath
+from findings.finding import Code, info
+from translation.preflight.model.inputs import PodInput, Stop
+
+
+def stop_in_exempt_namespaces(inputs: PodInput) -> Stop | None:
+    """Stop at a pod of a namespace that the settings exempt, whatever its labels say."""
+    if inputs.namespace not in inputs.options.exempt_namespaces:
+        return None
+    finding = info(
+        Code.OPTED_OUT,
+        FieldPath.of("metadata", "namespace"),
+        f"not translated: the settings exempt namespace {inputs.namespace}",
+    )
+    return Stop((finding,))

@@ -1,0 +1,17 @@
+"""Pods whose keys the API server would reject, or that no vocabulary can own, are refused."""
+
+from translation.preflight.model.inputs import PodInput, Stop
+from translation.reading.arbiter import check_conflicts
+from translation.reading.legacy_pod import check_requests
+from translation.reading.renamed_keys import check_renamed_keys, with_vocabulary_names
+
+
+def stop_at_faulty_keys(inputs: PodInput) -> Stop | None:
+    """Stop at a pod with errors in its keys: requests beside limits, renamed keys, several owners."""
+    legacy, renamed_keys = inputs.legacy, inputs.options.renamed_keys
+    faults = (
+        *check_requests(legacy),
+        *check_renamed_keys(legacy, renamed_keys),
+        *check_conflicts(with_vocabulary_names(legacy, renamed_keys)),
+    )
+    return Stop(faults) if faults else None

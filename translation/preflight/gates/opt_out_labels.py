@@ -1,0 +1,39 @@
+"""Pods that a label of their own or of their namespace opts out are not translated."""
+
+from findings.field_path import FieldPath
+from findings.finding import Code, info
+from translation.cluster.snapshot import vocabularies_in_force
+from translation.preflight.model.inputs import PodInput, Stop
+from translation.reading import arbiter
+from translation.reading.legacy_pod import HAMI_OPT_OUT_LABELS, OPT_OUT_LABELS, find_label
+from translation.vocabularies.hami.translate import VOCABULARY as HAMI
+
+
+def stop_at_opt_out_labels(inputs: PodInput) -> Stop | None:
+    """Stop at a pod with a label that opts it out, its own or its namespace's.
+
+    HAMi's label counts where HAMi owns a key of the pod.
+    """
+    legacy, namespace = inputs.legacy, inputs.namespace
+    for carrier, labels in (
+        ("", legacy.labels),
+        (f" of namespace {namespace}", inputs.snapshot.namespaces.get(namespace, {})),
+    ):
+        opt_out = find_label(labels, OPT_OUT_LABELS)
+        # The label of the namespace takes it away from HAMi, so HAMi's own labels do not count there.
+        hami_opt_out = None if inputs.opted_in else find_label(labels, HAMI_OPT_OUT_LABELS)
+        if opt_out is None and hami_opt_out is not None and _is_of_hami(inputs):
+            opt_out = hami_opt_out
+        if opt_out is not None:
+            message = f"not translated: label {opt_out}{carrier}"
+            return Stop((info(Code.OPTED_OUT, FieldPath.of("metadata", "labels"), message),))
+    return None
+
+
+def _is_of_hami(inputs: PodInput) -> bool:
+    """Return whether HAMi owns a key of the pod."""
+    return HAMI.name in arbiter.owners(
+        inputs.legacy,
+        default_gpu_owner=inputs.options.default_gpu_owner,
+        vocabularies=vocabularies_in_force(inputs.options, inputs.snapshot.profiles),
+    )

@@ -1,0 +1,39 @@
+"""Pods for which no scheduler allocates claims are not translated."""
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, info, warning
+from findings.text import quote_text
+from kube.names import TRANSLATE_LABEL
+from translation.preflight.model.inputs import PodInput, Stop
+
+
+def stop_without_scheduler(inputs: PodInput) -> Stop | None:
+    """Stop at a pod that names its node, or a scheduler that may not support claims."""
+    finding = _find_reason(inputs)
+    return None if finding is None else Stop((finding,))
+
+
+def _find_reason(inputs: PodInput) -> Finding | None:
+    legacy = inputs.legacy
+    if legacy.node_name and legacy.is_scheduled:
+        return info(
+            Code.NODE_NAME_SET,
+            FieldPath.of("spec", "nodeName"),
+            "not translated: the pod is bound already; pods that replace it are translated",
+        )
+    if legacy.node_name:
+        return warning(
+            Code.NODE_NAME_SET,
+            FieldPath.of("spec", "nodeName"),
+            "not translated: nodeName bypasses the scheduler, and only a scheduler allocates claims",
+            "remove nodeName, or select the node with a nodeSelector",
+        )
+    if inputs.options.scheduler_for(legacy.scheduler_name, opted_in=inputs.opted_in) is None:
+        return warning(
+            Code.FOREIGN_SCHEDULER,
+            FieldPath.of("spec", "schedulerName"),
+            f"not translated: {quote_text(legacy.scheduler_name)} may not support claims",
+            "remove schedulerName, list the scheduler in adoptSchedulers, or label the namespace "
+            f"{TRANSLATE_LABEL}=true",
+        )
+    return None

@@ -1,0 +1,83 @@
+"""The values that gates and preflight checks read.
+
+A gate sees the pod and the cluster, and may end the translation. A check sees the claims, too, and
+returns findings; an error rejects the pod, because translating it would break a guarantee of the cluster.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from findings.finding import Finding
+from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
+from translation.compiling.claims import Claim
+from translation.model.intents import LegacyPod, Variable, Vocabulary
+from translation.profiles.profile import Profile
+from translation.record.derive import Readings
+
+
+class PodInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod before its keys are read, and all that decides about it.
+
+    Attributes:
+        namespace: The pod's namespace; at admission the pod's own field may be empty.
+        passes_through: Whether a pod stays as it is if Kubernetes itself can allocate its devices.
+        network_findings: The findings about networks that do not become claims.
+    """
+
+    legacy: LegacyPod
+    namespace: str
+    snapshot: TranslationSnapshot
+    options: TranslationOptions
+    passes_through: bool = True
+    network_findings: tuple[Finding, ...] = ()
+
+    @property
+    def opted_in(self) -> bool:
+        """Return whether labels ask for the translation of the pod."""
+        return self.snapshot.is_opted_in(self.namespace, self.legacy.labels)
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The end of a pod's translation before its keys are read.
+
+    Attributes:
+        findings: The reasons. The pod is refused if one of them is an error, and otherwise left as it is.
+    """
+
+    findings: tuple[Finding, ...] = ()
+
+
+Gate = Callable[[PodInput], Stop | None]
+"""A reason not to translate a pod; None where it does not apply."""
+
+
+class PreflightInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod with the claims that replace its keys, and the cluster that they have to suit.
+
+    Attributes:
+        namespace: The pod's namespace.
+        vocabularies: Vocabulary name to the vocabulary, of all that are in force.
+        owners: The vocabularies that own keys of the pod, in the order that decides shared keys.
+        readings: The intents of each owner.
+        providers: Vocabulary name to the profile that serves it.
+        claims: The claims that replace the keys.
+        variables: The environment variables to add.
+        scheduler: The scheduler of the translated pod; None where it is translated for no scheduler.
+    """
+
+    legacy: LegacyPod
+    namespace: str
+    snapshot: TranslationSnapshot
+    options: TranslationOptions
+    vocabularies: Mapping[str, Vocabulary] = {}
+    owners: Sequence[Vocabulary] = ()
+    readings: Readings = {}
+    providers: Mapping[str, Profile] = {}
+    claims: Sequence[Claim] = ()
+    variables: Sequence[Variable] = ()
+    scheduler: str | None = None
+
+
+Check = Callable[[PreflightInput], Iterable[Finding]]
+"""A comparison of a pod's claims with the cluster, or with the rest of the pod."""

@@ -1,0 +1,1 @@
+"""Checks of a pod's manifest beside its translation; one per file. Pure."""

@@ -1,0 +1,1 @@
+"""What ResourceQuotas on device keys count, and what they leave uncounted. Pure."""
