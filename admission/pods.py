@@ -47,7 +47,7 @@ from translation.model.intents import LegacyPod, Vocabulary
 from translation.model.limit_ranges import default_amounts
 from translation.pipeline.patch import restore_pod, strip_keys, translate_pod
 from translation.pipeline.translate import Outcome, Refused, Translated, Untouched, translate
-from translation.preflight.chain.gates import OPT_OUTS, first_stop
+from translation.preflight.chain.preconditions import OPT_OUTS, first_stop
 from translation.preflight.model.inputs import PodInput
 from translation.preflight.pods.duplicate_claims import check_duplicate_claims
 from translation.preflight.pods.host_network import check_host_network

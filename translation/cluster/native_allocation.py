@@ -1,7 +1,4 @@
-"""Pods whose devices Kubernetes itself allocates (KEP-5004), and DeviceClasses that give them more than they mean.
-
-Pure.
-"""
+"""Pods whose devices Kubernetes itself allocates (KEP-5004), and keys whose DeviceClass gives others, too. Pure."""
 
 from collections.abc import Iterator
 

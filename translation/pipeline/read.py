@@ -14,7 +14,7 @@ from translation.cluster.snapshot import (
 )
 from translation.model.choices import Choices, InitContainers
 from translation.model.intents import LegacyPod, Vocabulary
-from translation.preflight.chain.gates import GATES, first_stop
+from translation.preflight.chain.preconditions import PRECONDITIONS, first_stop
 from translation.preflight.model.inputs import PodInput, Stop
 from translation.reading import arbiter
 from translation.reading.renamed_keys import present_names
@@ -68,7 +68,7 @@ def read_pod(
     options: TranslationOptions,
     passes_through: bool,
 ) -> PodReading | Stop:
-    """Read the keys of a pod, unless a gate ends its translation; arguments as of `translate`."""
+    """Read the keys of a pod, unless a precondition does not hold; arguments as of `translate`."""
     legacy, network_findings = expand_networks(legacy, namespace, snapshot, options)
     inputs = PodInput(
         legacy=legacy,
@@ -78,7 +78,7 @@ def read_pod(
         passes_through=passes_through,
         network_findings=network_findings,
     )
-    stop = first_stop(GATES, inputs)
+    stop = first_stop(PRECONDITIONS, inputs)
     return _read_keys(inputs) if stop is None else stop
 
 

@@ -37,8 +37,8 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         annotation: The record, encoded.
-        claims: With the containers that use them.
-        variables: Environment variables to add where a container does not set them.
+        claims: The claims, with the containers that use them.
+        variables: The environment variables to add where a container does not set them.
         scheduler_name: The scheduler that gets the pod; None for no change.
     """
 
@@ -67,7 +67,7 @@ def translate(
 
     Args:
         namespace: The pod's namespace; at admission the pod's own field may be empty.
-        passes_through: Leave a pod untouched if Kubernetes itself can allocate its devices.
+        passes_through: Whether a pod stays as it is if Kubernetes itself can allocate its devices.
     """
     reading = read_pod(
         legacy,
@@ -99,7 +99,7 @@ def translate(
 
 
 def _end(stop: Stop) -> Untouched | Refused:
-    """Return the outcome of a pod at which a gate stopped."""
+    """Return the outcome of a pod that does not meet a precondition."""
     if has_errors(stop.findings):
         return Refused(findings=stop.findings)
     return Untouched(findings=stop.findings)

@@ -1,7 +1,4 @@
-"""The quotas of other schedulers that limit a namespace, and the pods that they stop counting.
-
-Such a quota counts the device keys of pods. A pod that leaves its scheduler has claims, which it does not see.
-"""
+"""The quotas of other schedulers that limit a namespace."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -15,8 +12,6 @@ from translation.reading.claim_blind_objects import find_resource_names
 
 MAX_NAMES: Final = 100
 """Resource names and namespaces of one quota that are kept."""
-MAX_NAMED: Final = 5
-"""Keys and quotas that are named in findings of one pod."""
 QUOTA_FIX: Final = (
     "limit claims by a ResourceQuota on their DeviceClass in namespaces, or by Kueue; or keep the scheduler: "
     "list it in adoptSchedulers with its own name, if it allocates claims"

@@ -1,1 +1,1 @@
-"""The order of the gates and of the preflight checks. Pure."""
+"""The order of the preconditions and of the preflight checks. Pure."""

@@ -4,13 +4,17 @@ Such a quota counts the device keys of pods. A pod that leaves its scheduler has
 """
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
 from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 from translation.model.intents import LegacyPod
 from translation.preflight.model.inputs import PreflightInput
-from translation.reading.foreign_quotas import MAX_NAMED, QUOTA_FIX
+from translation.reading.foreign_quotas import QUOTA_FIX
+
+MAX_NAMED: Final = 5
+"""The number of keys and of quotas that are named in findings of one pod."""
 
 
 def check_foreign_quotas(inputs: PreflightInput) -> Iterator[Finding]:

@@ -1,1 +1,1 @@
-"""The values that gates and preflight checks read, and the types of both. Pure."""
+"""The values that preconditions and preflight checks read, and the types of both. Pure."""

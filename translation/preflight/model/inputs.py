@@ -1,6 +1,6 @@
-"""The values that gates and preflight checks read.
+"""The values that preconditions and preflight checks read.
 
-A gate sees the pod and the cluster, and may end the translation. A check sees the claims, too, and
+A precondition sees the pod and the cluster, and may end the translation. A check sees the claims, too, and
 returns findings; an error rejects the pod, because translating it would break a guarantee of the cluster.
 """
 
@@ -48,8 +48,8 @@ class Stop(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
-Gate = Callable[[PodInput], Stop | None]
-"""A reason not to translate a pod; None where it does not apply."""
+Precondition = Callable[[PodInput], Stop | None]
+"""A condition that a pod has to meet, so that its keys are read; None where the pod meets it."""
 
 
 class PreflightInput(msgspec.Struct, frozen=True, kw_only=True):

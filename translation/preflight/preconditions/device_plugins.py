@@ -26,7 +26,7 @@ def stop_at_device_plugins(inputs: PodInput) -> Stop | None:
 
 
 def _check_drivers(inputs: PodInput) -> Iterator[Finding]:
-    """Yield a finding for each such device."""
+    """Yield a finding for each device of a vendor whose driver is not installed."""
     legacy, snapshot, options = inputs.legacy, inputs.snapshot, inputs.options
     if snapshot.classes is None:
         return

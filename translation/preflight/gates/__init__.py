@@ -1,1 +1,0 @@
-"""Gates: reasons to end the translation of a pod before its keys are read; one per file. Pure."""
