@@ -274,7 +274,7 @@ def test_a_new_finding_has_its_own_time_and_the_others_keep_theirs() -> None:
 @pytest.mark.parametrize(
     "finding",
     [
-        msgspec.structs.replace(TOO_MANY, message="count 3 is more than 1"),
+        msgspec.structs.replace(TOO_MANY, detail="count 3 is more than 1"),
         msgspec.structs.replace(TOO_MANY, fix="request 1"),
         msgspec.structs.replace(TOO_MANY, path=FieldPath.of("spec")),
         msgspec.structs.replace(TOO_MANY, code=Code.NO_DEVICES),
