@@ -1,9 +1,10 @@
 """An HTTPS endpoint with the handlers of the webhook, for tests: a client, metrics, rules."""
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import jsonpatch
@@ -37,7 +38,7 @@ from testing.review_runner import UNLIMITED_S, review_runner
 from testing.signing import fixed_signing
 from testing.webhook_paths import fixed_path
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
-from webhook.endpoint import Endpoint
+from webhook.endpoint import Endpoint, Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReviewHandler
 from webhook.route import RoutingReviewHandler
@@ -134,6 +135,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
             rules: FixedEvaluator | None = None,
             retries_s: Sequence[float] = (0.0, 0.0),
             options: TranslationOptions = _DEFAULT_OPTIONS,
+            handlers: Mapping[str, Handler] = MappingProxyType({}),
             **settings: Any,
         ) -> WebhookEndpoint:
             registry = CollectorRegistry()
@@ -156,6 +158,7 @@ async def endpoints() -> AsyncIterator[Callable[..., Awaitable[WebhookEndpoint]]
                 ROUTE_PATH: routing.handle,
                 VALIDATE_WORKLOADS_PATH: workloads.handle,
                 VALIDATE_OBJECTS_PATH: objects.handle,
+                **handlers,
             }
             endpoint = Endpoint(
                 settings_, reviews, metrics, find_path=fixed_path, chance=lambda: 0.5

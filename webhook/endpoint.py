@@ -21,7 +21,7 @@ from process.serving.connections import CloseReason, Connections
 from webhook.body_reader import BodyReader
 from webhook.metrics import WebhookMetrics
 from webhook.places import Places
-from webhook.reviews import DEADLINE_S, UID
+from webhook.reviews import DEADLINE_S, UID, drop_large_review
 from webhook.settings import WebhookSettings
 
 PLACE_WAIT_S: Final = 1.0
@@ -246,6 +246,7 @@ class Endpoint:
                 response = _rejection(web.HTTPBadRequest(text="the body is incomplete"))
             finally:
                 self._bodies_places.leave(size)
+                drop_large_review(request)
         if self._is_last(request):
             response.force_close()
         is_valid = response.status == HTTPStatus.OK

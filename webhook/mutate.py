@@ -1,7 +1,6 @@
 """`POST /mutate`: pods are translated."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +19,7 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import MAX_LOGGED, ReviewRunner, finish_review
+from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review
 
 POD: Final = "Pod"
 
@@ -182,41 +181,39 @@ class PodReviewHandler:
         Raises:
             web.HTTPException: The body is not such a review.
         """
+        runner = self._runner
         # As the cluster was when the review came.
-        respond_to = partial(self._respond, http_request, self._snapshot(), self._signing())
-        return await self._runner.run(
-            http_request, decode_pod_review, respond_to, busy=self._answer_busy, waits=False
-        )
-
-    def _answer_busy(self, reason: str) -> Answer:
-        """Return the answer to a review for which there is no time: mode Shadow rejects nothing."""
-        return UNTOUCHED if self._options.mode is Mode.SHADOW else postponed(reason)
-
-    async def _respond(
-        self,
-        http_request: web.BaseRequest,
-        snapshot: TranslationSnapshot,
-        signing: Signing,
-        review: PodReview,
-    ) -> web.Response:
-        runner, request = self._runner, review.request
-        # The cache belongs to the event loop.
-        cache = None if runner.is_large(http_request) else self._answers
-        answer = await runner.answer(
-            http_request,
-            request,
-            lambda: answer_pod_review(review, snapshot, self._options, signing, cache),
-        )
+        snapshot, signing = self._snapshot(), self._signing()
+        try:
+            review = await runner.decode(http_request, decode_pod_review)
+            # The cache belongs to the event loop.
+            cache = None if runner.is_large(http_request) else self._answers
+            answer = await runner.compute(
+                http_request,
+                review,
+                answer_pod_review,
+                review,
+                snapshot,
+                self._options,
+                signing,
+                cache,
+            )
+        except TooBusy as busy:
+            return runner.respond_busy(busy, self._answer_busy(busy.reason))
 
         return finish_review(
             POD,
             "pod.reviewed",
-            request,
+            review.request,
             answer,
             self._metrics,
             # Pods that were translated before stay so, and their updates work.
             shadows=self._options.mode is Mode.SHADOW and review.old is None,
             pod=review.name[:MAX_LOGGED],
-            subresource=request.sub_resource,
+            subresource=review.request.sub_resource,
             operations=len(answer.operations),
         )
+
+    def _answer_busy(self, reason: str) -> Answer:
+        """Return the answer to a review for which there is no time: mode Shadow rejects nothing."""
+        return UNTOUCHED if self._options.mode is Mode.SHADOW else postponed(reason)

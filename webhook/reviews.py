@@ -7,8 +7,9 @@ the administrator's failurePolicy decides; never `allowed: false`.
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
@@ -46,6 +47,8 @@ DEADLINE_S: Final = web.RequestKey("deadline_s", float)
 _NAMESPACE: Final = re.compile(rb'"namespace":"([a-z0-9-]{1,63})"')
 _HEAD_BYTES: Final = 4096
 _IS_LARGE: Final = web.RequestKey("is_large", bool)
+_LAST_REFERENCE: Final = web.RequestKey("last_reference", list)
+"""A list of the review alone, for `drop_large_review`."""
 
 
 class Review(Protocol):
@@ -64,12 +67,28 @@ class Review(Protocol):
 
 R = TypeVar("R", bound=Review)
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class TooBusy(Exception):
+    """A review that gets no answer of its own, since nobody has time for it.
+
+    Attributes:
+        review: The review.
+        reason: The reason, for whoever made the request.
+    """
+
+    def __init__(self, review: Review, reason: str) -> None:
+        super().__init__(reason)
+        self.review = review
+        self.reason = reason
 
 
 class ReviewRunner:
     """Decodes and answers reviews: small ones at once, large ones on a thread, each within a budget.
 
-    Large ones of one namespace take turns with those of others.
+    Large ones of one namespace take turns with those of others. A handler calls `decode` with the HTTP
+    request, then `compute` with the review, as often as it needs.
     """
 
     def __init__(
@@ -91,82 +110,89 @@ class ReviewRunner:
         self._clock = clock
         self._turns = Turns()
 
-    async def run(
-        self,
-        http_request: web.BaseRequest,
-        decode: Callable[[bytes], R],
-        respond_to: Callable[[R], Awaitable[web.Response]],
-        *,
-        busy: Callable[[str], Answer],
-        waits: bool,
-    ) -> web.Response:
-        """Decode a review and respond to it; a large one is also dropped on a thread.
-
-        Objects by the hundred thousand take longer to drop than a review may hold the event loop.
+    async def decode(self, http_request: web.BaseRequest, decode: Callable[[bytes], R]) -> R:
+        """Decode the review in a request, and charge what it took.
 
         Args:
-            http_request: Its body was received by `body_reader`.
-            decode: Raises ReviewError where a body is not a review for this handler.
-            busy: Returns the answer to a review whose user or namespace has used up its budget, or for
-                which there is no time, with the reason.
-            waits: The response may wait for others, and not only that to a large review.
+            http_request: The request; its body was received by `body_reader`.
+            decode: The decoder of the handler's kind of review; it raises ReviewError for another body.
 
         Raises:
-            web.HTTPException: The body is not such a review, there was not even time to decode it, or as
-                `respond_to` does.
+            web.HTTPException: The body is not such a review, or there was not even time to decode it.
+            TooBusy: The user or the namespace of the review has used up its budget.
         """
         body = await http_request.read()
         is_large = http_request[_IS_LARGE] = len(body) > LARGE_BODY
-        tenant = _peek_namespace(body) if is_large else ""
-        # What waits for nothing needs no timer, which takes as long as a part of its answer.
-        deadline_s = http_request[DEADLINE_S] if is_large or waits else None
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                review, took_s = await self._compute(http_request, tenant, lambda: decode(body))
-        except TimeoutError:
-            raise web.HTTPServiceUnavailable(text=BUSY) from None
-        request, kind, last_reference = review.request, review.counted_kind, [review]
-        del review
-        try:
-            http_request[UID] = request.uid[:MAX_LOGGED]
-            is_allowed = self._budgets.allows(request)
-            self._budgets.charge(request, took_s)
-            if not is_allowed:
-                self._metrics.over_budget.inc()
-                return self._respond_busy(kind, request, busy(OVER_BUDGET))
+        if is_large:
             try:
-                async with asyncio.timeout_at(deadline_s):
-                    return await respond_to(last_reference[0])
+                async with asyncio.timeout_at(http_request[DEADLINE_S]):
+                    review, took_s = await self._compute_on_thread(
+                        _peek_namespace(body), decode, body
+                    )
             except TimeoutError:
-                self._metrics.validation_timeouts.inc()
-                return self._respond_busy(kind, request, busy(BUSY))
-        except web.HTTPException as error:
-            error.__traceback__ = None  # Its frames have the review, too.
-            raise
-        finally:
-            if is_large:
-                asyncio.get_running_loop().run_in_executor(None, last_reference.clear)
+                raise web.HTTPServiceUnavailable(text=BUSY) from None
+            http_request[_LAST_REFERENCE] = [review]
+        else:
+            # What waits for nothing needs no timer, which takes as long as a part of its answer.
+            review, took_s = self._compute_here(decode, body)
+        request = review.request
+        http_request[UID] = request.uid[:MAX_LOGGED]
+        is_allowed = self._budgets.allows(request)
+        self._budgets.charge(request, took_s)
+        if not is_allowed:
+            self._metrics.over_budget.inc()
+            raise TooBusy(review, OVER_BUDGET)
+        return review
 
-    def _respond_busy(self, kind: str, request: AdmissionRequest, answer: Answer) -> web.Response:
+    async def compute(
+        self,
+        http_request: web.BaseRequest,
+        review: Review,
+        function: Callable[P, T],
+        *arguments: P.args,
+        **keywords: P.kwargs,
+    ) -> T:
+        """Call a function for the answer to a review, and charge what it took.
+
+        Args:
+            function: The function; it raises ReviewError where the object under review is not what it
+                should be.
+
+        Raises:
+            web.HTTPException: The object is not what it should be.
+            TooBusy: There is no time left for the function.
+        """
+        request = review.request
+        if http_request[_IS_LARGE]:
+            async with self.deadline(http_request, review):
+                result, took_s = await self._compute_on_thread(
+                    request.namespace, function, *arguments, **keywords
+                )
+        else:
+            result, took_s = self._compute_here(function, *arguments, **keywords)
+        self._budgets.charge(request, took_s)
+        return result
+
+    @asynccontextmanager
+    async def deadline(self, http_request: web.BaseRequest, review: Review) -> AsyncIterator[None]:
+        """Let a block wait for others until the request has to have its answer.
+
+        Raises:
+            TooBusy: The block waited so long.
+        """
+        try:
+            async with asyncio.timeout_at(http_request[DEADLINE_S]):
+                yield
+        except TimeoutError:
+            self._metrics.validation_timeouts.inc()
+            raise TooBusy(review, BUSY) from None
+
+    def respond_busy(self, busy: TooBusy, answer: Answer) -> web.Response:
         """Count and return an answer for which nobody looked at the object."""
+        request, kind = busy.review.request, busy.review.counted_kind
         if kind:
             self._metrics.count_review(kind, request.operation, answer)
         return respond(request, answer)
-
-    async def answer(
-        self, http_request: web.BaseRequest, request: AdmissionRequest, compute: Callable[[], T]
-    ) -> T:
-        """Compute an answer, and charge what it took.
-
-        Args:
-            compute: Raises ReviewError where the object under review is not what it should be.
-
-        Raises:
-            web.HTTPException: It is not.
-        """
-        answer, took_s = await self._compute(http_request, request.namespace, compute)
-        self._budgets.charge(request, took_s)
-        return answer
 
     @staticmethod
     def is_large(http_request: web.BaseRequest) -> bool:
@@ -177,27 +203,48 @@ class ReviewRunner:
         """Charge user and namespace of a review what was done for it elsewhere."""
         self._budgets.charge(request, took_s)
 
-    async def _compute(
-        self, http_request: web.BaseRequest, tenant: str, compute: Callable[[], T]
+    def _compute_here(
+        self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
     ) -> tuple[T, float]:
-        """Return a result, and the seconds that it took: of the loop, or of a thread's CPU."""
-        if http_request[_IS_LARGE]:
-            # One at a time: more threads would not be faster, and take the interpreter from the loop.
-            async with self._turns.take(tenant):
-                # Not as the thread's result, which the event loop would drop some time later.
-                results: list[tuple[T | ReviewError, float]] = []
-                await asyncio.to_thread(
-                    lambda: results.append(_time_computation(compute, time.thread_time))
-                )
-                result, took_s = results.pop()
-        else:
-            # A system call for the CPU time would be a tenth of a small review. What takes longer than
-            # one can is a pause of the process or of the machine, for which no user pays.
-            result, elapsed_s = _time_computation(compute, self._clock)
-            took_s = min(elapsed_s, MAX_SMALL_CPU_S)
+        """Return a result, and the seconds of the event loop that it took."""
+        # A system call for the CPU time would be a tenth of a small review. What takes longer than one can
+        # is a pause of the process or of the machine, for which no user pays.
+        result, took_s = _time_call(self._clock, function, *arguments, **keywords)
+        if isinstance(result, ReviewError):
+            raise web.HTTPBadRequest(text=str(result))
+        return result, min(took_s, MAX_SMALL_CPU_S)
+
+    async def _compute_on_thread(
+        self, tenant: str, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
+    ) -> tuple[T, float]:
+        """Return a result, and the CPU seconds of a thread that it took."""
+        # One at a time: more threads would not be faster, and take the interpreter from the loop.
+        async with self._turns.take(tenant):
+            # Not as the thread's result, which the event loop would drop some time later.
+            results: list[tuple[T | ReviewError, float]] = []
+
+            def call() -> None:
+                results.append(_time_call(time.thread_time, function, *arguments, **keywords))
+
+            await asyncio.to_thread(call)
+            result, took_s = results.pop()
         if isinstance(result, ReviewError):
             raise web.HTTPBadRequest(text=str(result))
         return result, took_s
+
+
+def drop_large_review(http_request: web.BaseRequest) -> None:
+    """Drop the review of a request on a thread, if it is large.
+
+    Objects by the hundred thousand take longer to drop than a review may hold the event loop. Called when
+    nobody else refers to the review any more: neither a handler nor the traceback of an exception.
+    """
+    last_reference = http_request.get(_LAST_REFERENCE)
+    if last_reference is not None:
+        loop = asyncio.get_running_loop()
+        # Not before the task pauses: until then it holds the exception that it was resumed with, as at a
+        # timeout, whose traceback has the review.
+        loop.call_soon(loop.run_in_executor, None, last_reference.clear)
 
 
 def _peek_namespace(body: bytes) -> str:
@@ -210,13 +257,13 @@ def _peek_namespace(body: bytes) -> str:
     return matched[1].decode() if matched else ""
 
 
-def _time_computation(
-    compute: Callable[[], T], clock: Callable[[], float]
+def _time_call(
+    clock: Callable[[], float], function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
 ) -> tuple[T | ReviewError, float]:
-    """Return a result or the fault of the review, and what it took."""
+    """Return the result of a function or the fault of the review, and what it took."""
     began_s = clock()
     try:
-        result: T | ReviewError = compute()
+        result: T | ReviewError = function(*arguments, **keywords)
     except ReviewError as fault:
         # Without the frames that raised it: they have the review, which would be dropped later.
         result = ReviewError(str(fault))

@@ -19,8 +19,16 @@ from translation.cluster.snapshot import TranslationSnapshot
 from translation.compiling.claims import Claim
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import POD
-from webhook.reviews import BUSY, DEADLINE_S, MAX_LOGGED, ReviewRunner, log_review, respond
-from webhook.validate import ObjectReview, decode_object_review
+from webhook.reviews import (
+    BUSY,
+    DEADLINE_S,
+    MAX_LOGGED,
+    ReviewRunner,
+    TooBusy,
+    log_review,
+    respond,
+)
+from webhook.validate import decode_object_review
 
 RETRIES_S: Final = (0.2, 0.8)
 """Pauses before a pod is looked at again whose claims are not known: a template that is applied together
@@ -97,21 +105,22 @@ class RoutingReviewHandler:
         Raises:
             web.HTTPException: The body is not such a review.
         """
-        respond_to = partial(self._respond, http_request)
-        return await self._runner.run(
-            http_request, decode_object_review, respond_to, busy=postponed, waits=True
-        )
-
-    async def _respond(self, http_request: web.BaseRequest, review: ObjectReview) -> web.Response:
-        request, target = review.request, review.target
-        if target is None or review.old is not None or not isinstance(target.view, Pod):
-            return respond(request, UNTOUCHED)
-        snapshot = self._snapshot()
-        claims = await self._runner.answer(
-            http_request, request, lambda: recorded_claims(target, snapshot)
-        )
-        deadline_s = http_request[DEADLINE_S]
-        answer = await self._route(request, target, target.view, claims, deadline_s)
+        runner = self._runner
+        try:
+            review = await runner.decode(http_request, decode_object_review)
+            request, target = review.request, review.target
+            if target is None or review.old is not None or not isinstance(target.view, Pod):
+                return respond(request, UNTOUCHED)
+            async with runner.deadline(http_request, review):
+                snapshot = self._snapshot()
+                claims = await runner.compute(
+                    http_request, review, recorded_claims, target, snapshot
+                )
+                answer = await self._route(
+                    request, target, target.view, claims, http_request[DEADLINE_S]
+                )
+        except TooBusy as busy:
+            return runner.respond_busy(busy, postponed(busy.reason))
 
         self._metrics.count_review(POD, request.operation, answer)
         log_review("pod.routed", request, answer, pod=review.name[:MAX_LOGGED])

@@ -35,7 +35,7 @@ from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSn
 from translation.compiling.claims import Claim
 from translation.pipeline.translate import translate
 from webhook.metrics import WebhookMetrics
-from webhook.reviews import MAX_LOGGED, ReviewRunner, finish_review, respond
+from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review, respond
 
 MAX_EVALUATED: Final = 8
 """Pod templates of one workload whose claims rules validate; their keys are validated in all."""
@@ -195,22 +195,40 @@ class WorkloadReviewHandler:
         Raises:
             web.HTTPException: The body is not such a review.
         """
+        runner = self._runner
         # As the cluster was when the review came.
-        respond_to = partial(self._respond, http_request, self._snapshot())
-        return await self._runner.run(
-            http_request, decode_workload_review, respond_to, busy=unvalidated, waits=True
+        snapshot = self._snapshot()
+        try:
+            review = await runner.decode(http_request, decode_workload_review)
+            async with runner.deadline(http_request, review):
+                answer = await self._answer(http_request, review, snapshot)
+        except TooBusy as busy:
+            return runner.respond_busy(busy, unvalidated(busy.reason))
+        if not review.workloads:
+            return respond(review.request, UNTOUCHED)
+
+        return finish_review(
+            review.request.kind.kind,
+            "workload.reviewed",
+            review.request,
+            answer,
+            self._metrics,
+            shadows=self._options.mode is Mode.SHADOW,
+            workload=review.name[:MAX_LOGGED],
         )
 
-    async def _respond(
-        self, http_request: web.BaseRequest, snapshot: TranslationSnapshot, review: WorkloadReview
-    ) -> web.Response:
+    async def _answer(
+        self, http_request: web.BaseRequest, review: WorkloadReview, snapshot: TranslationSnapshot
+    ) -> Answer:
         runner, request = self._runner, review.request
         # The cache belongs to the event loop.
         translator = translate if runner.is_large(http_request) else self._translator
         answer = UNTOUCHED
         evaluated_count = 0
         for workload in review.workloads:
-            validate = partial(
+            of_pods = await runner.compute(
+                http_request,
+                review,
                 validate_workload,
                 workload,
                 review.old_of(workload),
@@ -219,12 +237,10 @@ class WorkloadReviewHandler:
                 options=self._options,
                 translator=translator,
             )
-            of_pods = await runner.answer(http_request, request, validate)
-            needs_rules = partial(review.needs_rules, workload)
             if (
                 of_pods.allowed
                 and evaluated_count < MAX_EVALUATED
-                and await runner.answer(http_request, request, needs_rules)
+                and await runner.compute(http_request, review, review.needs_rules, workload)
             ):
                 evaluated_count += 1
                 target = workload_target(workload, request.namespace, of_pods.claims)
@@ -237,18 +253,7 @@ class WorkloadReviewHandler:
                 )
                 of_pods = merge_answers(of_pods, evaluated)
             answer = _join(answer, of_pods)
-        if not review.workloads:
-            return respond(request, UNTOUCHED)
-
-        return finish_review(
-            request.kind.kind,
-            "workload.reviewed",
-            request,
-            answer,
-            self._metrics,
-            shadows=self._options.mode is Mode.SHADOW,
-            workload=review.name[:MAX_LOGGED],
-        )
+        return answer
 
 
 def _join(answer: Answer, other: Answer) -> Answer:
@@ -337,21 +342,20 @@ class ObjectReviewHandler:
         Raises:
             web.HTTPException: The body is not such a review.
         """
-        respond_to = partial(self._respond, http_request)
-        return await self._runner.run(
-            http_request, decode_object_review, respond_to, busy=unvalidated, waits=True
-        )
-
-    async def _respond(self, http_request: web.BaseRequest, review: ObjectReview) -> web.Response:
-        request = review.request
-        if review.target is None:
-            return respond(request, UNTOUCHED)
-        answer = await self._answer(http_request, request, review.target, review.old)
+        runner = self._runner
+        try:
+            review = await runner.decode(http_request, decode_object_review)
+            if review.target is None:
+                return respond(review.request, UNTOUCHED)
+            async with runner.deadline(http_request, review):
+                answer = await self._answer(http_request, review, review.target)
+        except TooBusy as busy:
+            return runner.respond_busy(busy, unvalidated(busy.reason))
 
         return finish_review(
-            request.kind.kind,
+            review.request.kind.kind,
             "object.reviewed",
-            request,
+            review.request,
             answer,
             self._metrics,
             shadows=self._options.mode is Mode.SHADOW,
@@ -359,25 +363,22 @@ class ObjectReviewHandler:
         )
 
     async def _answer(
-        self,
-        http_request: web.BaseRequest,
-        request: AdmissionRequest,
-        target: Target,
-        old: Target | None,
+        self, http_request: web.BaseRequest, review: ObjectReview, target: Target
     ) -> Answer:
         runner = self._runner
-        if await runner.answer(http_request, request, lambda: is_settled(target, old)):
+        if await runner.compute(http_request, review, is_settled, target, review.old):
             return UNTOUCHED
         snapshot = self._snapshot()
         if isinstance(target.view, DeviceTranslationProfile):
-            profile = target.view
-            return await runner.answer(
+            return await runner.compute(
                 http_request,
-                request,
-                lambda: validate_profile(profile, snapshot, self._options, self._shipped_drivers),
+                review,
+                validate_profile,
+                target.view,
+                snapshot,
+                self._options,
+                self._shipped_drivers,
             )
-        claims = await runner.answer(
-            http_request, request, lambda: recorded_claims(target, snapshot)
-        )
-        charge = partial(runner.charge, request)
+        claims = await runner.compute(http_request, review, recorded_claims, target, snapshot)
+        charge = partial(runner.charge, review.request)
         return await evaluate_rules(self._evaluator, target, claims, self._metrics, charge)

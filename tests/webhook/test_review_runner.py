@@ -6,9 +6,7 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -31,9 +29,10 @@ from testing.webhook_endpoint import (
     with_request,
     workload_review,
 )
+from webhook.endpoint import Handler
 from webhook.metrics import WebhookMetrics
 from webhook.mutate import PodReview, decode_pod_review
-from webhook.reviews import BUSY, DEADLINE_S, LARGE_BODY, OVER_BUDGET, ReviewRunner
+from webhook.reviews import BUSY, DEADLINE_S, LARGE_BODY, OVER_BUDGET, ReviewRunner, TooBusy
 
 REVIEWS = "drawbridge_reviews_total"
 
@@ -70,11 +69,8 @@ async def test_a_large_review_leaves_the_event_loop(size: int, is_large: bool) -
         threads.append(threading.get_ident())
         return decode_pod_review(body)
 
-    async def respond_to(review: PodReview) -> web.Response:
-        threads.append(await reviews.answer(request, review.request, threading.get_ident))
-        return web.Response()
-
-    await reviews.run(request, decode, respond_to, busy=postponed, waits=True)
+    review = await reviews.decode(request, decode)
+    threads.append(await reviews.compute(request, review, threading.get_ident))
 
     assert [thread != here for thread in threads] == [is_large, is_large]
 
@@ -83,55 +79,92 @@ class Tracked(PodReview, frozen=True, kw_only=True, weakref=True):
     """A review of which a test learns when it is dropped."""
 
 
-async def drop_thread(
-    reviews: ReviewRunner, respond_to: Callable[[web.BaseRequest, Tracked], Awaitable[web.Response]]
-) -> int:
-    """Return the thread that drops a large review."""
-    request = http_request(body_of(LARGE_BODY + 1))
-    loop = asyncio.get_running_loop()
-    dropped: asyncio.Future[int] = loop.create_future()
+Finish = Callable[[ReviewRunner, web.BaseRequest, Tracked], Awaitable[object]]
+"""The part of a handler after the review is decoded."""
+
+
+async def answer(reviews: ReviewRunner, request: web.BaseRequest, review: Tracked) -> None:
+    await reviews.compute(request, review, str, review)
+
+
+async def refuse(reviews: ReviewRunner, request: web.BaseRequest, review: Tracked) -> None:
+    def reject(review: Tracked) -> None:
+        raise ReviewError(review.name)
+
+    await reviews.compute(request, review, reject, review)
+
+
+async def reject(_reviews: ReviewRunner, _request: web.BaseRequest, review: Tracked) -> None:
+    raise web.HTTPServiceUnavailable(text=review.name)
+
+
+async def fail(_reviews: ReviewRunner, _request: web.BaseRequest, review: Tracked) -> None:
+    raise RuntimeError(review.name)
+
+
+async def time_out(reviews: ReviewRunner, request: web.BaseRequest, review: Tracked) -> None:
+    request[DEADLINE_S] = asyncio.get_running_loop().time()
+    async with reviews.deadline(request, review):
+        await asyncio.Event().wait()
+
+
+async def time_out_on_thread(
+    reviews: ReviewRunner, request: web.BaseRequest, review: Tracked
+) -> None:
+    request[DEADLINE_S] = asyncio.get_running_loop().time()
+    await reviews.compute(request, review, str, review)
+
+
+async def use_up(reviews: ReviewRunner, _request: web.BaseRequest, review: Tracked) -> None:
+    reviews.charge(review.request, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("finishes", "status"),
+    [
+        pytest.param((answer,), 200, id="it is answered"),
+        pytest.param((refuse,), 400, id="its object is not what it should be"),
+        pytest.param((reject,), 503, id="the handler answers with an HTTP status"),
+        pytest.param((fail,), 500, id="the handler has a bug"),
+        pytest.param((time_out,), 200, id="another part takes too long"),
+        pytest.param((time_out_on_thread,), 200, id="there is no time for a thread"),
+        pytest.param((use_up, answer), 200, id="the budget of its user is used up"),
+    ],
+)
+async def test_a_large_review_is_dropped_on_a_thread_however_it_ends(
+    finishes: Sequence[Finish], status: int
+) -> None:
+    reviews, loop = runner(burst_s=0.5), asyncio.get_running_loop()
+    threads, statuses = asyncio.Queue[int](), list[int]()
 
     def tell() -> None:
-        loop.call_soon_threadsafe(dropped.set_result, threading.get_ident())
+        loop.call_soon_threadsafe(threads.put_nowait, threading.get_ident())
 
     def decode(body: bytes) -> Tracked:
         review = Tracked(request=decode_pod_review(body).request)
         weakref.finalize(review, tell)
         return review
 
-    with suppress(web.HTTPException):
-        await reviews.run(request, decode, partial(respond_to, request), busy=postponed, waits=True)
-    return await dropped
+    def handler(finish: Finish) -> Handler:
+        async def handle(request: web.BaseRequest) -> web.Response:
+            try:
+                review = await reviews.decode(request, decode)
+                await finish(reviews, request, review)
+            except TooBusy as busy:
+                return reviews.respond_busy(busy, postponed(busy.reason))
+            return web.Response()
 
+        return handle
 
-async def test_a_large_review_is_dropped_on_a_thread_however_it_ends() -> None:
-    reviews = runner(burst_s=0.5)
+    for finish in finishes:
+        async with endpoints() as make:
+            endpoint = await make(handlers={MUTATE_PATH: handler(finish)})
+            body = body_of(LARGE_BODY + 1)
+            response = await endpoint.client.post(MUTATE_PATH, data=body, headers=JSON)
+            statuses.append(response.status)
 
-    async def answer(request: web.BaseRequest, review: Tracked) -> web.Response:
-        await reviews.answer(request, review.request, lambda: review)
-        return web.Response()
-
-    async def refuse(request: web.BaseRequest, review: Tracked) -> web.Response:
-        def compute() -> None:
-            raise ReviewError(review.name)
-
-        await reviews.answer(request, review.request, compute)
-        return web.Response()
-
-    async def reject(_request: web.BaseRequest, review: Tracked) -> web.Response:
-        raise web.HTTPServiceUnavailable(text=review.name)
-
-    async def use_up(_request: web.BaseRequest, review: Tracked) -> web.Response:
-        reviews.charge(review.request, 1.0)
-        return web.Response()
-
-    # After `use_up` the last review is not answered any more.
-    threads = [
-        await drop_thread(reviews, respond_to)
-        for respond_to in (answer, refuse, reject, use_up, answer)
-    ]
-
-    assert threading.get_ident() not in threads
+            assert await threads.get() != threading.get_ident()
+    assert statuses[-1] == status
 
 
 def status_of(response: web.Response) -> Document:
@@ -140,59 +173,45 @@ def status_of(response: web.Response) -> Document:
     return status
 
 
-async def test_a_user_whose_time_is_used_up_is_asked_to_come_back() -> None:
+async def test_a_user_whose_time_is_used_up_gets_no_answer() -> None:
     reviews = runner(burst_s=0.5)
     mallory: Document = {"userInfo": {"username": "mallory"}}
-    users: list[str] = []
 
-    async def use_up(review: PodReview) -> web.Response:
-        users.append(review.request.user_info.username)
-        reviews.charge(review.request, 1.0)
-        return web.Response()
+    async def review(request: Document) -> str:
+        """Return why the review is not answered; empty if it is."""
+        http = http_request(body_of(**request))
+        try:
+            pod_review = await reviews.decode(http, decode_pod_review)
+        except TooBusy as busy:
+            return busy.reason
+        reviews.charge(pod_review.request, 1.0)
+        return ""
 
-    async def run(request: Document) -> web.Response:
-        return await reviews.run(
-            http_request(body_of(**request)), decode_pod_review, use_up, busy=postponed, waits=False
-        )
-
-    await run(mallory)
-
-    status = status_of(await run(mallory))
-    assert (status["code"], status["details"]) == (429, {"retryAfterSeconds": 1})
-    assert status["message"] == f"{OVER_BUDGET}; try again"
-    await run({"userInfo": {"username": "alice"}, "namespace": "team-b"})
-    assert users == ["mallory", "alice"]
+    assert await review(mallory) == ""
+    assert await review(mallory) == OVER_BUDGET
+    assert await review({"userInfo": {"username": "alice"}, "namespace": "team-b"}) == ""
 
 
 async def test_a_user_does_not_pay_for_a_pause_of_the_process() -> None:
     """The process was stopped for six seconds while it decoded the first review."""
     reviews = runner(burst_s=0.5, clock=itertools.chain([0.0], itertools.repeat(6.0)).__next__)
 
-    async def respond_to(_review: PodReview) -> web.Response:
-        return web.Response(text="answered")
-
-    answers = [
-        await reviews.run(
-            http_request(body_of()), decode_pod_review, respond_to, busy=postponed, waits=False
-        )
-        for _ in range(2)
-    ]
-
-    assert [answer.text for answer in answers] == ["answered", "answered"]
+    for _ in range(2):
+        await reviews.decode(http_request(body_of()), decode_pod_review)
 
 
 @pytest.mark.parametrize("size", [0, LARGE_BODY + 1])
 async def test_an_answer_comes_before_the_api_server_gives_up(size: int) -> None:
     reviews, request = runner(), http_request(body_of(size))
-    request[DEADLINE_S] = asyncio.get_running_loop().time() + 0.05
+    review = await reviews.decode(request, decode_pod_review)
+    request[DEADLINE_S] = asyncio.get_running_loop().time()
+    with pytest.raises(TooBusy) as busy:
+        async with reviews.deadline(request, review):
+            await asyncio.Event().wait()
 
-    async def wait(_review: PodReview) -> web.Response:
-        await asyncio.Event().wait()
-        return web.Response()
-
-    answer = await reviews.run(request, decode_pod_review, wait, busy=postponed, waits=True)
-
-    assert status_of(answer)["message"] == f"{BUSY}; try again"
+    status = status_of(reviews.respond_busy(busy.value, postponed(busy.value.reason)))
+    assert (status["code"], status["details"]) == (429, {"retryAfterSeconds": 1})
+    assert status["message"] == f"{BUSY}; try again"
 
 
 async def test_large_reviews_of_namespaces_take_turns() -> None:
@@ -205,11 +224,7 @@ async def test_large_reviews_of_namespaces_take_turns() -> None:
             order.append(namespace)
             return decode_pod_review(body)
 
-        async def respond_to(_review: PodReview) -> web.Response:
-            return web.Response()
-
-        request = http_request(body_of(LARGE_BODY + 1, namespace=namespace))
-        await reviews.run(request, decode, respond_to, busy=postponed, waits=False)
+        await reviews.decode(http_request(body_of(LARGE_BODY + 1, namespace=namespace)), decode)
 
     async with asyncio.TaskGroup() as group:
         for namespace in ("loud", "loud", "loud", "quiet"):
@@ -281,13 +296,13 @@ async def test_reviews_over_budget_are_counted_under_their_decision(
 async def test_a_review_that_takes_too_long_is_counted() -> None:
     registry = CollectorRegistry()
     reviews, request = review_runner(WebhookMetrics(registry)), http_request(body_of())
-    request[DEADLINE_S] = asyncio.get_running_loop().time() + 0.05
-
-    async def wait(_review: PodReview) -> web.Response:
-        await asyncio.Event().wait()
-        return web.Response()
-
-    await reviews.run(request, decode_pod_review, wait, busy=postponed, waits=True)
+    review = await reviews.decode(request, decode_pod_review)
+    request[DEADLINE_S] = asyncio.get_running_loop().time()
+    with pytest.raises(TooBusy) as busy:
+        async with reviews.deadline(request, review):
+            await asyncio.Event().wait()
+    reviews.respond_busy(busy.value, postponed(busy.value.reason))
 
     labels = {"kind": "Pod", "operation": "CREATE", "decision": "postponed"}
     assert registry.get_sample_value(REVIEWS, labels) == 1
+    assert registry.get_sample_value("drawbridge_validation_timeouts_total") == 1
