@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Final
 
-import sidecar.answers.service
+import sidecar.answers.decision_maker
 from process.running.command import run_command
 from sidecar.__main__ import COMMAND
 from sidecar.plan.decisions import Outcome, find_nodes
@@ -27,7 +27,7 @@ def hang_with_poison(pod: Any, *arguments: Any, **keywords: Any) -> Outcome:
 
 def main() -> int:
     """Run the sidecar and return its exit status."""
-    vars(sidecar.answers.service)["find_nodes"] = hang_with_poison
+    vars(sidecar.answers.decision_maker)["find_nodes"] = hang_with_poison
     return run_command(COMMAND, [])
 
 

@@ -142,114 +142,174 @@ def begin(
     Args:
         sleep: Waits for so many seconds.
     """
-    process, client, session, metrics, recorder, engine = parts
-    settings = process.settings.sidecar
-    informers = InformerFactory(client)
-    state = ClusterState(
+    settings = parts.process.settings.sidecar
+    leadership = Leadership(parts, term, sleep)
+    service = leadership.service
+    leadership.show_metrics()
+    return Work(
+        controllers=(),
+        loops=(
+            leadership.follow,
+            leadership.binder.run,
+            leadership.gates.run,
+            partial(watch_scheduler, lambda: service.greetings, settings.scheduler_timeout),
+            partial(watch_decisions, service),
+        ),
+        collectors=(CacheCollector(leadership.informers),),
+        drain=leadership.drain,
+        notes=lambda: {UNDECIDED: write_undecided(service.undecided())},
+    )
+
+
+class Leadership:
+    """The parts of one leadership, and what it does while it lasts.
+
+    Attributes:
+        informers: The watches of the cluster.
+        state: The cluster, with what is promised.
+        gates: The check of the API server's feature gates.
+        binder: The writes of what is promised.
+        service: The answers to the scheduler.
+    """
+
+    def __init__(self, parts: Parts, term: Term, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Build the parts.
+
+        Args:
+            sleep: Waits for so many seconds.
+        """
+        process, client = parts.process, parts.client
+        settings = process.settings.sidecar
+        self._parts = parts
+        self._is_successor = term.is_successor
+        self._sleep = sleep
+        self._has_waited = asyncio.Event()
+        self.informers: Final = InformerFactory(client)
+        self.gates: Final = GateCheck(settings.features(), client.metrics)
+        self.state: Final = build_state(parts, self.informers)
+        self._writer = LeaderWriter(
+            client,
+            identity=process.identity,
+            timeout_s=settings.write_timeout,
+            max_in_flight=settings.max_writes_in_flight,
+            may_write=self.may_write,
+            find_claim=self.state.claims.store.get,
+        )
+        self.binder: Final = build_binder(parts, self.state, self._writer)
+        self._explainer = Explainer(self.state, parts.recorder, engine=parts.engine)
+        self.service: Final = build_service(parts, term, self.state, self.binder, self._explainer)
+        self._reporter = OwnershipReporter(
+            self.state,
+            self._writer,
+            holder=process.identity,
+            problem=self.problem,
+            now=process.clock(client),
+        )
+
+    def may_write(self) -> bool:
+        """Return whether this leadership lasts."""
+        return self._parts.session.service is self.service
+
+    def problem(self) -> str:
+        """Return why no call can be answered."""
+        if not self._has_waited.is_set():
+            return WAITING_FOR_WRITES
+        return self.state.check() or self.gates.problem()
+
+    def show_metrics(self) -> None:
+        """Show the state of this leadership from now on."""
+        metrics, state = self._parts.metrics, self.state
+        metrics.show_reservations(lambda: len(self.service.reservations.by_pod))
+        metrics.show_held_back(lambda: len(state.held_back.claims))
+        metrics.show_unfenced(lambda: len(state.unfenced_drivers))
+        for step in Step:
+            metrics.show_holds(step, partial(_count_holds, state, step))
+
+    async def follow(self) -> None:
+        """Follow the cluster, once no write of the leader before can be under way."""
+        settings, session = self._parts.process.settings.sidecar, self._parts.session
+        state, service = self.state, self.service
+        session.begin(service, self.problem)
+        try:
+            if not self._is_successor:
+                await self._sleep(settings.write_timeout + FENCE_LAG_S)
+            self._has_waited.set()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.informers.run())
+                await state.wait_synced()
+                group.create_task(self._reporter.run())
+                await state.wait_complete()
+                await service.prepare()
+                exempt_caches()
+                group.create_task(self._explainer.run())
+                group.create_task(ViewUpdater(state, service).run())
+                group.create_task(self._parts.engine.run_retries(self._forget_verdicts))
+                group.create_task(check_drift(service, settings.drift_check_period))
+        finally:
+            session.end()
+
+    async def drain(self) -> bool:
+        """Return whether the next leader need not wait; writes of one before us may be under way, too."""
+        return await self._writer.drain() and self._has_waited.is_set()
+
+    def _forget_verdicts(self) -> None:
+        """Have all selectors asked again."""
+        clear_selector_caches()
+        self.state.renew_view()
+        self._explainer.end_view()
+
+
+def build_state(parts: Parts, informers: InformerFactory) -> ClusterState:
+    """Return the cluster as a new leader knows it: nothing yet."""
+    settings = parts.process.settings.sidecar
+    return ClusterState(
         informers,
         settings.features(),
         uniform_config_drivers=frozenset(settings.uniform_config_drivers),
         drivers=frozenset(settings.drivers),
         default_strategy=settings.default_strategy,
-        now=process.clock(client),
+        now=parts.process.clock(parts.client),
         held_back_limits=HeldBackLimits(
             settings.held_back_timeout, settings.held_back_per_namespace
         ),
         binding_timeout_s=settings.binding_timeout,
     )
-    gates = GateCheck(settings.features(), client.metrics)
-    has_waited = asyncio.Event()
-    writer = LeaderWriter(
-        client,
-        identity=process.identity,
-        timeout_s=settings.write_timeout,
-        max_in_flight=settings.max_writes_in_flight,
-        may_write=lambda: session.service is service,
-        find_claim=state.claims.store.get,
-    )
-    binder = Binder(
+
+
+def build_binder(parts: Parts, state: ClusterState, writer: LeaderWriter) -> Binder:
+    """Return what brings promises into the API."""
+    settings = parts.process.settings.sidecar
+    return Binder(
         state,
         writer,
         BinderSettings(
             write_deadline_s=settings.write_deadline, binding_timeout_s=settings.binding_timeout
         ),
-        now=process.clock(client),
-        count=metrics.count_write,
+        now=parts.process.clock(parts.client),
+        count=parts.metrics.count_write,
     )
-    explainer = Explainer(state, recorder, engine=engine)
-    service = Service(
+
+
+def build_service(
+    parts: Parts, term: Term, state: ClusterState, binder: Binder, explainer: Explainer
+) -> Service:
+    """Return the answers to the scheduler."""
+    settings = parts.process.settings.sidecar
+    return Service(
         state,
         binder,
         SeenClaims(
             state.claims,
-            metrics,
+            parts.metrics,
             own_timeout_s=settings.own_claims_timeout,
             other_timeout_s=settings.other_claims_timeout,
         ),
         instance=str(uuid.uuid4()),
-        metrics=metrics,
-        engine=engine,
+        metrics=parts.metrics,
+        engine=parts.engine,
         undecided=read_undecided(term.notes.get(UNDECIDED, "")),
         on_answer=explainer.take_answer,
         on_end=explainer.forget,
-    )
-    metrics.show_reservations(lambda: len(service.reservations.by_pod))
-    metrics.show_held_back(lambda: len(state.held_back.claims))
-    metrics.show_unfenced(lambda: len(state.unfenced_drivers))
-    for step in Step:
-        metrics.show_holds(step, partial(_count_holds, state, step))
-
-    def problem() -> str:
-        """Return why no call can be answered."""
-        return (state.check() if has_waited.is_set() else WAITING_FOR_WRITES) or gates.problem()
-
-    reporter = OwnershipReporter(
-        state, writer, holder=process.identity, problem=problem, now=process.clock(client)
-    )
-
-    def forget_verdicts() -> None:
-        """Have all selectors asked again."""
-        clear_selector_caches()
-        state.renew_view()
-        explainer.end_view()
-
-    async def follow() -> None:
-        """Follow the cluster, once no write of the leader before can be under way."""
-        session.begin(service, problem)
-        try:
-            if not term.is_successor:
-                await sleep(settings.write_timeout + FENCE_LAG_S)
-            has_waited.set()
-            async with asyncio.TaskGroup() as group:
-                group.create_task(informers.run())
-                await state.wait_synced()
-                group.create_task(reporter.run())
-                await state.wait_complete()
-                await service.prepare()
-                exempt_caches()
-                group.create_task(explainer.run())
-                group.create_task(ViewUpdater(state, service).run())
-                group.create_task(engine.run_retries(forget_verdicts))
-                group.create_task(check_drift(service, settings.drift_check_period))
-        finally:
-            session.end()
-
-    async def drain() -> bool:
-        """Return whether the next leader need not wait; writes of one before us may be under way, too."""
-        return await writer.drain() and has_waited.is_set()
-
-    return Work(
-        controllers=(),
-        loops=(
-            follow,
-            binder.run,
-            gates.run,
-            partial(watch_scheduler, lambda: service.greetings, settings.scheduler_timeout),
-            partial(watch_decisions, service),
-        ),
-        collectors=(CacheCollector(informers),),
-        drain=drain,
-        notes=lambda: {UNDECIDED: write_undecided(service.undecided())},
     )
 
 

@@ -1,4 +1,4 @@
-"""Makes decisions, one after the other: quick ones on the event loop, all others on a thread.
+"""Makes the decisions of `sidecar.plan`, one after the other: quick ones on the event loop, others on a thread.
 
 During a decision on a thread the event loop goes on renewing the Lease and reading watches. A hop to a
 thread and back costs more than most decisions, so a decision is made on the event loop where those
@@ -17,23 +17,35 @@ from typing import Final, NamedTuple, TypeVar
 
 from allocator.cluster.canonical_requests import encode_requests
 from allocator.cluster.verdict_cache import SearchCosts
-from allocator.pods.claims import claim_name
+from allocator.model.usage import gather_usage
+from allocator.pods.claims import Name, claim_name
 from clusterstate.kinds import Kind
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.collections.least_recently_used import LeastRecentlyUsed
 from process.selectors.deferring import DeferringEngine
 from process.selectors.engine import WorkerEngine
-from sidecar.model.protocol import Request, Reservation
+from sidecar.answers.decision_turns import ABANDONED
+from sidecar.answers.promises import Promises, ReservedPod
+from sidecar.model.protocol import FilterRequest, Request
 from sidecar.model.rejections import Code, Rejection, failed_rejection
+from sidecar.ownership.drift import differs
+from sidecar.plan.decisions import Outcome, find_nodes
 from sidecar.plan.nominations import place_beside_rivals
 from sidecar.plan.placement import Placement, with_allocation
 from sidecar.plan.pod_claims import claim_names
+from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
 from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.waking import WaitingPod, Woken, find_placeable
 from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.state import ClusterState
 
+FIND_NODES: Final = "find_nodes"
+FITS_WITH: Final = "fits_with"
 PLACE: Final = "place"
+WAKE: Final = "wake"
+AWAIT_RELEASE: Final = "await_release"
+DRIFT_CHECK: Final = "drift_check"
 NEW: Final = "_new"
 """After the kind of a decision about requests that are not among the remembered ones, which takes longer."""
 QUICK_S: Final = 0.005
@@ -86,13 +98,6 @@ class Attempt(NamedTuple):
         return self.pod.metadata.uid if self.pod is not None and self.keeps_verdicts else None
 
 
-class ReservedPod(NamedTuple):
-    """A pod and the node that the scheduler reserved for it."""
-
-    reservation: Reservation
-    pod: Pod
-
-
 class UnderWay(NamedTuple):
     """A decision that has begun.
 
@@ -117,6 +122,7 @@ class DecisionMaker:
         state: ClusterState,
         metrics: SidecarMetrics,
         engine: WorkerEngine | None,
+        promises: Promises,
         *,
         on_decision: Callable[[Pod, float], None] = lambda _pod, _took_s: None,
         clock: Callable[[], float] = time.monotonic,
@@ -126,6 +132,7 @@ class DecisionMaker:
 
         Args:
             engine: Evaluates selectors; None evaluates them in place.
+            promises: Take the devices that are chosen for reserved pods.
             on_decision: Called on the event loop after each decision about a pod, with the seconds that
                 it took.
             clock: Monotonic seconds.
@@ -137,6 +144,7 @@ class DecisionMaker:
         self._state = state
         self._metrics = metrics
         self._engine = engine
+        self._promises = promises
         self._clock = clock
         self._cpu_clock = cpu_clock
         # How many quick decisions are missing, by hash of the requests; a collision costs time, and
@@ -170,19 +178,133 @@ class DecisionMaker:
         engine = None if self._engine is None else self._engine.deferring()
         return Attempt(pod, engine, deadline_s, keeps_verdicts)
 
-    async def decide(
-        self, kind: str, decide: Callable[[Snapshot], T], attempt: Attempt | None = None
-    ) -> T:
+    # --- the decisions ----------------------------------------------------------------------------
+
+    async def find_nodes(
+        self, pod: Pod, reserved_pods: Sequence[ReservedPod], attempt: Attempt, *, all_nodes: bool
+    ) -> Outcome:
+        """Find the nodes for a pod, on what reserved pods leave.
+
+        Args:
+            reserved_pods: The pods whose devices are chosen first.
+            attempt: The attempt to decide about the pod.
+            all_nodes: Return all, and not only the best.
+
+        Returns:
+            `ABANDONED` if nobody waits for it any more, or it takes too much time.
+        """
+
+        def decide(snapshot: Snapshot) -> Outcome:
+            return find_nodes(pod, snapshot, all_nodes=all_nodes)
+
+        # The requests do not tell how long it takes to look at all nodes.
+        about = None if all_nodes else pod
+        try:
+            return await self._place_and_decide(
+                reserved_pods, FIND_NODES, decide, about=about, attempt=attempt
+            )
+        except AnswerInterrupted:
+            return ABANDONED
+
+    async def fits_with(
+        self,
+        pod: Pod,
+        request: FilterRequest,
+        reserved_pods: Sequence[ReservedPod],
+        attempt: Attempt,
+        dry_run: DryRunBudget,
+    ) -> Placement | Rejection:
+        """Choose the devices of a pod on a node with other pods than there are.
+
+        Args:
+            request: The node, and the pods that are taken to be gone or there.
+            reserved_pods: The pods whose devices are chosen first.
+            attempt: The attempt to decide about the pod.
+            dry_run: The budget of all such decisions about the pod.
+
+        Returns:
+            `ABANDONED` if nobody waits for it any more, or it takes too much time.
+        """
+
+        def decide(snapshot: Snapshot) -> Placement | Rejection:
+            return fits_with(
+                pod,
+                request.node,
+                snapshot,
+                removed_pods=request.removed,
+                added_pods=request.added,
+                dry_run=dry_run,
+            )
+
+        try:
+            return await self._place_and_decide(
+                reserved_pods, FITS_WITH, decide, about=None, attempt=attempt
+            )
+        except AnswerInterrupted:
+            return ABANDONED
+
+    async def find_placeable(self, waiting_pods: Sequence[WaitingPod]) -> Woken:
+        """Return those of the waiting pods that could be placed now, together; none without an answer."""
+        try:
+            return await self._decide(
+                WAKE, lambda snapshot: find_placeable(waiting_pods, snapshot), self.attempt()
+            )
+        except AnswerInterrupted:
+            return Woken((), more=False)
+
+    async def awaited_claims(self, pod: Pod) -> frozenset[Name]:
+        """Return claims whose release makes a pod fit; empty if none do, or without an answer."""
+        try:
+            return await self._decide(
+                AWAIT_RELEASE, lambda snapshot: awaited_claims(pod, snapshot), self.attempt(pod)
+            )
+        except AnswerInterrupted:
+            return frozenset()
+
+    async def has_drifted(self) -> bool:
+        """Return whether the devices in use were counted wrongly, change by change.
+
+        Raises:
+            AnswerInterrupted: It takes too much time.
+        """
+        claims, features = self._state.claims_in_use(), self._state.features
+        return await self._decide(
+            DRIFT_CHECK,
+            lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
+            self.attempt(),
+        )
+
+    async def apply_changes(self) -> None:
+        """Build the view of the devices, or apply what has changed, so that no pod waits for it."""
+        await self._decide("", lambda _snapshot: None, self.attempt())
+
+    async def place(self, reserved_pods: Sequence[ReservedPod], deadline_s: float) -> None:
+        """Choose the devices of reserved pods, each on what those before it leave.
+
+        Args:
+            deadline_s: When nobody waits any more, by the clock.
+        """
+        if reserved_pods:
+            await self._place_and_decide(
+                reserved_pods,
+                "",
+                lambda _snapshot: None,
+                about=reserved_pods[0].pod,
+                attempt=self.attempt(deadline_s=deadline_s),
+            )
+
+    # --- making one -------------------------------------------------------------------------------
+
+    async def _decide(self, kind: str, decide: Callable[[Snapshot], T], attempt: Attempt) -> T:
         """Make a decision on a thread.
 
         Args:
             kind: As in metrics; empty for one that is not measured.
-            attempt: For whom, and until when; None for a decision about all pods.
 
         Raises:
             AnswerInterrupted: It was not made, for the reason that the class of the error says.
         """
-        circumstances = self._circumstances(attempt or self.attempt())
+        circumstances = self._circumstances(attempt)
 
         def measured(snapshot: Snapshot) -> T:
             with self._measured(kind), circumstances:
@@ -190,50 +312,28 @@ class DecisionMaker:
 
         return await self._run(measured)
 
-    async def place(
+    async def _place_and_decide(
         self,
         reserved_pods: Sequence[ReservedPod],
-        on_placement: Callable[[ReservedPod, Placement | Rejection], None],
-        deadline_s: float,
-    ) -> None:
-        """Choose the devices of reserved pods, each on what those before it leave.
-
-        Args:
-            deadline_s: When nobody waits any more, by the clock.
-        """
-        if reserved_pods:
-            await self.place_and_decide(
-                reserved_pods,
-                on_placement,
-                "",
-                lambda _snapshot: None,
-                about=reserved_pods[0].pod,
-                attempt=self.attempt(deadline_s=deadline_s),
-            )
-
-    async def place_and_decide(
-        self,
-        reserved_pods: Sequence[ReservedPod],
-        on_placement: Callable[[ReservedPod, Placement | Rejection], None],
         kind: str,
         decide: Callable[[Snapshot], T],
         *,
         about: Pod | None,
-        attempt: Attempt | None = None,
+        attempt: Attempt,
     ) -> T:
         """Choose the devices of reserved pods, then make a decision on what they leave.
 
+        The devices are promised on the event loop, also if the decision fails.
+
         Args:
-            on_placement: Called with each pod, on the event loop, also if the decision fails.
             kind: As in metrics, where it has `NEW` behind it if the requests are new.
             about: The pod whose requests tell how long the decision takes; None if they do not.
-            attempt: As in `decide`. Its deadline is also that of the placements: a pod whose devices are
+            attempt: As in `_decide`. Its deadline is also that of the placements: a pod whose devices are
                 not chosen by then gets none.
 
         Raises:
-            AnswerInterrupted: As in `decide`.
+            AnswerInterrupted: As in `_decide`.
         """
-        attempt = attempt or self.attempt()
         placements: list[tuple[ReservedPod, Placement | Rejection]] = []
         requests: set[int] = set()
         if about is not None:
@@ -256,7 +356,7 @@ class DecisionMaker:
             return await self._run(place_then_decide, requests)
         finally:
             for reserved_pod, placement in placements:
-                on_placement(reserved_pod, placement)
+                self._promises.hold_claims(reserved_pod, placement)
 
     def _place_one(
         self, reserved_pod: ReservedPod, snapshot: Snapshot, deadline_s: float

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from kube.api.core import Pod
 from kube.logs import get_logger
-from sidecar.answers.decision_maker import ReservedPod
 from sidecar.model.protocol import HelloRequest, Request, Reservation
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.model.reservations import Difference, Reservations, accept, finish, greet
@@ -17,6 +16,13 @@ from sidecar.state.state import ClusterState
 UNKNOWN_POD: Final = failed_rejection(Code.POD_UNKNOWN, "the pod is not known")
 
 log = get_logger()
+
+
+class ReservedPod(NamedTuple):
+    """A pod and the node that the scheduler reserved for it."""
+
+    reservation: Reservation
+    pod: Pod
 
 
 class Promises:

@@ -8,24 +8,20 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from math import ceil
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
-from allocator.model.usage import gather_usage
-from allocator.pods.claims import Name
 from kube.api.core import Pod
-from kube.cel.scope import AnswerInterrupted
 from kube.logs import get_logger
 from process.selectors.engine import WorkerEngine
-from sidecar.answers.decision_maker import Attempt, DecisionMaker, ReservedPod
-from sidecar.answers.decision_turns import ABANDONED, DOES_NOT_END, LATE_S, STUCK_S, DecisionTurns
+from sidecar.answers.decision_maker import DecisionMaker
+from sidecar.answers.decision_turns import DOES_NOT_END, LATE_S, STUCK_S, DecisionTurns
 from sidecar.answers.evaluations import Evaluations
 from sidecar.answers.known_pods import KnownPods
-from sidecar.answers.promises import UNKNOWN_POD, Promises
+from sidecar.answers.promises import UNKNOWN_POD, Promises, ReservedPod
 from sidecar.answers.seen_claims import SeenClaims
 from sidecar.model.protocol import (
     FilterAnswer,
@@ -46,19 +42,16 @@ from sidecar.model.protocol import (
 )
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.model.reservations import Difference, Reservations
-from sidecar.ownership.drift import differs
-from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome, find_nodes
+from sidecar.plan.decisions import Fits, NoDevicesNeeded, Outcome
 from sidecar.plan.placement import Placement
-from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
-from sidecar.plan.snapshot import Snapshot
+from sidecar.plan.preemption import DryRunBudget
 from sidecar.plan.waiting import WaitingPods
-from sidecar.plan.waking import Woken, find_placeable
+from sidecar.plan.waking import Woken
 from sidecar.reports.debug_view import reservations_view
 from sidecar.reports.metrics import SidecarMetrics
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder, PodReference
 
-FIND_NODES: Final = "find_nodes"
 REST_PER_PLAN: Final = 4
 """Times as long as a plan of the waiting pods took is the rest after it: pods that are scheduled wait for
 plans. What happens meanwhile is planned together."""
@@ -66,7 +59,6 @@ MAX_REST_S: Final = 1.0
 
 EVALUATION_WAIT_S: Final = 0.1
 """How long the scheduler waits for evaluations of a pod's selectors; they go on beside other decisions."""
-T = TypeVar("T")
 
 log = get_logger()
 
@@ -118,7 +110,7 @@ class Service:
         self._metrics = metrics
         self.turns: Final = DecisionTurns(undecided, clock=clock)
         self._decisions = DecisionMaker(
-            state, metrics, engine, on_decision=self.turns.end, clock=clock
+            state, metrics, engine, self._promises, on_decision=self.turns.end, clock=clock
         )
         self._evaluations = Evaluations(engine)
         self._on_answer = on_answer
@@ -136,7 +128,7 @@ class Service:
     async def prepare(self) -> None:
         """Build the view of the devices, so that the first pod need not wait for it."""
         async with self._turn:
-            await self._decisions.decide("", lambda _snapshot: None)
+            await self._decisions.apply_changes()
 
     async def rebuild(self) -> None:
         """Begin the view of the devices anew, which may be wrong after a bug."""
@@ -155,7 +147,8 @@ class Service:
         if has_news and not problem:
             deadline_s = self._decisions.deadline_s(request)
             async with self._turn:
-                await self._apply(self._promises.greet(request), deadline_s)
+                with self._begin(self._promises.greet(request)) as reserved_pods:
+                    await self._decisions.place(reserved_pods, deadline_s)
                 if not is_known:
                     self._waiting.begin(self._state.consumers.pods.values())
                     self.turns.begin(self._state.consumers.pods.keys())
@@ -181,7 +174,7 @@ class Service:
             outcome = await self._decide_about(request, deadline_s)
         else:
             async with self._turn:
-                await self._accept(request, deadline_s)
+                await self._accept_and_place(request, deadline_s)
         if not (isinstance(outcome, Rejection) and outcome.is_unfinished):
             self._evaluations.forget(pod.metadata.uid)
         acknowledged_number = self.reservations.acknowledged
@@ -206,20 +199,15 @@ class Service:
         """Find the nodes for a pod; wait for a moment for what has to be evaluated first."""
         pod, uid = request.pod, request.pod.metadata.uid
         until_s = min(deadline_s, self._clock() + EVALUATION_WAIT_S)
-        about = None if request.all else pod
-
-        def decide(snapshot: Snapshot) -> Outcome:
-            return find_nodes(pod, snapshot, all_nodes=request.all)
-
-        undecided: Outcome = ABANDONED
         while True:
             attempt = self._decisions.attempt(
                 pod, deadline_s=deadline_s, keeps_verdicts=self._evaluations.has(uid)
             )
             async with self._turn:
-                outcome = await self._accept_and_decide(
-                    request, FIND_NODES, decide, about=about, attempt=attempt, undecided=undecided
-                )
+                with self._accept(request) as reserved_pods:
+                    outcome = await self._decisions.find_nodes(
+                        pod, reserved_pods, attempt, all_nodes=request.all
+                    )
             if not isinstance(outcome, Rejection) or not outcome.is_unfinished:
                 return outcome
             if attempt.engine is None or not await self._evaluations.ask(
@@ -230,25 +218,19 @@ class Service:
     async def filter(self, request: FilterRequest) -> FilterAnswer:
         """Return whether a pod fits on a node with other pods than there are."""
         pod, deadline_s = self._pods.find(request.pod_uid), self._decisions.deadline_s(request)
+        outcome: Placement | Rejection = UNKNOWN_POD
         async with self._turn:
-            outcome: Placement | Rejection = UNKNOWN_POD
             if pod is None:
-                await self._accept(request, deadline_s)
+                await self._accept_and_place(request, deadline_s)
             else:
-                outcome = await self._accept_and_decide(
-                    request,
-                    "fits_with",
-                    partial(
-                        fits_with,
+                with self._accept(request) as reserved_pods:
+                    outcome = await self._decisions.fits_with(
                         pod,
-                        request.node,
-                        removed_pods=request.removed,
-                        added_pods=request.added,
-                        dry_run=self._dry_run_of(request.pod_uid),
-                    ),
-                    attempt=self._decisions.attempt(pod, deadline_s=deadline_s),
-                    undecided=ABANDONED,
-                )
+                        request,
+                        reserved_pods,
+                        self._decisions.attempt(pod, deadline_s=deadline_s),
+                        self._dry_run_of(request.pod_uid),
+                    )
         rejection = outcome if isinstance(outcome, Rejection) else None
         return FilterAnswer(
             instance=self.instance,
@@ -266,14 +248,14 @@ class Service:
             await self._seen_claims.wait_newest(request.newest_claim_version)
         woken, rest_s = Woken((), more=False), 0.0
         async with self._turn:
-            await self._accept(request, deadline_s)
+            await self._accept_and_place(request, deadline_s)
             unfinished_pods = self._waiting.unfinished()
             ready = self.turns.ready(unfinished_pods, self._evaluations.is_pending)
             self._waiting.wake(ready.pods, more=False)
             waiting = self._waiting.due(self._state.version)
             if waiting:
                 began = self._clock()
-                woken = await self._decide("wake", partial(find_placeable, waiting), woken)
+                woken = await self._decisions.find_placeable(waiting)
                 self._waiting.wake(woken.pods, more=woken.more)
                 rest_s = min(REST_PER_PLAN * (self._clock() - began), MAX_REST_S)
         return WakeAnswer(
@@ -341,9 +323,7 @@ class Service:
         if not (self._state.consumers.releasing or self._state.consumers.terminating):
             return False
         async with self._turn:
-            claims = await self._decide(
-                "await_release", partial(awaited_claims, pod), frozenset[Name](), pod=pod
-            )
+            claims = await self._decisions.awaited_claims(pod)
             if claims:
                 self._waiting.await_release(pod, claims)
             return bool(claims)
@@ -351,12 +331,7 @@ class Service:
     async def check_drift(self) -> bool:
         """Count the devices in use anew; return whether they were counted wrongly before."""
         async with self._turn:
-            claims = self._state.claims_in_use()
-            features = self._state.features
-            has_drifted = await self._decisions.decide(
-                "drift_check",
-                lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
-            )
+            has_drifted = await self._decisions.has_drifted()
             if has_drifted:
                 log.error("usage.drifted")
                 self._metrics.count_drift()
@@ -381,17 +356,19 @@ class Service:
             return
         deadline_s = self._decisions.deadline_s(request)
         async with self._turn:
-            await self._accept(request, deadline_s)
+            await self._accept_and_place(request, deadline_s)
 
-    async def _accept(self, request: Request, deadline_s: float) -> None:
-        """Take the reservations of a request; called in turn."""
+    async def _accept_and_place(self, request: Request, deadline_s: float) -> None:
+        """Take the reservations of a request, and choose their devices; called in turn."""
+        with self._accept(request) as reserved_pods:
+            await self._decisions.place(reserved_pods, deadline_s)
+
+    @contextmanager
+    def _accept(self, request: Request) -> Iterator[Sequence[ReservedPod]]:
+        """Take the reservations of a request; yield the pods whose devices have to be chosen in the block."""
         self._check(request)
-        await self._apply(self._promises.accept(request), deadline_s)
-
-    async def _apply(self, difference: Difference, deadline_s: float) -> None:
-        """Take back and make promises."""
-        with self._begin(difference) as reserved_pods:
-            await self._decisions.place(reserved_pods, self._promises.hold_claims, deadline_s)
+        with self._begin(self._promises.accept(request)) as reserved_pods:
+            yield reserved_pods
 
     @contextmanager
     def _begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
@@ -405,46 +382,6 @@ class Service:
             raise UnknownScheduler
 
     # --- decisions --------------------------------------------------------------------------------
-
-    async def _accept_and_decide(
-        self,
-        request: Request,
-        kind: str,
-        decide: Callable[[Snapshot], T],
-        *,
-        attempt: Attempt,
-        undecided: T,
-        about: Pod | None = None,
-    ) -> T:
-        """Take the reservations of a request, then make a decision; called in turn.
-
-        Args:
-            attempt: For whom, and until when.
-            undecided: The outcome if nobody waits for it any more, or it takes too much time.
-            about: The pod whose requests tell how long the decision takes; None if they do not.
-        """
-        self._check(request)
-        with self._begin(self._promises.accept(request)) as reserved_pods:
-            try:
-                return await self._decisions.place_and_decide(
-                    reserved_pods,
-                    self._promises.hold_claims,
-                    kind,
-                    decide,
-                    about=about,
-                    attempt=attempt,
-                )
-            except AnswerInterrupted:
-                return undecided
-
-    async def _decide(
-        self, kind: str, decide: Callable[[Snapshot], T], undecided: T, *, pod: Pod | None = None
-    ) -> T:
-        """Make a decision; called in turn. See `_accept_and_decide`."""
-        try:
-            return await self._decisions.decide(kind, decide, self._decisions.attempt(pod))
-        except AnswerInterrupted:
-            return undecided
 
     def stuck_pod(self) -> str | None:
         """Return the UID of the pod whose decision does not end, empty for one about all; None if none is."""

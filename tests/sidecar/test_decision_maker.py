@@ -15,18 +15,18 @@ from kube.api.meta import convert
 from kube.cel.scope import STEPS_PER_LOOK, current_scope
 from sidecar.answers import decision_maker
 from sidecar.answers.decision_maker import (
+    FIND_NODES,
     MAX_PLACED,
     NEW,
     NO_TIME,
     QUICK_AGAIN,
     QUICK_S,
     DecisionMaker,
-    ReservedPod,
 )
+from sidecar.answers.promises import Promises, ReservedPod
 from sidecar.model.protocol import Reservation
-from sidecar.model.rejections import Rejection
+from sidecar.plan.decisions import NoDevicesNeeded
 from sidecar.plan.placement import Placement
-from sidecar.plan.snapshot import Snapshot
 from sidecar.reports.metrics import SidecarMetrics
 from testing.allocation.builders import node
 from testing.fake_api_server import FakeApiServer
@@ -40,7 +40,6 @@ from testing.sidecar.scheduler import (
 
 LOOP: Final = "on the event loop"
 THREAD: Final = "on a thread"
-KIND: Final = "find_nodes"
 
 
 def pod(name: str) -> Pod:
@@ -63,25 +62,29 @@ class Decisions(NamedTuple):
     server: FakeApiServer
     sidecar: Sidecar
     maker: DecisionMaker
+    promises: Promises
     clock: Clock
     registry: CollectorRegistry
 
     async def decide(
         self, name: str = "", *, reserved: Sequence[ReservedPod] = (), seconds: float = 0.0
     ) -> str:
-        """Return where a decision about a pod is made, or about something else, which takes so long."""
+        """Return where the nodes of a pod are found, or all nodes of it, which takes so long."""
+        places: list[str] = []
 
-        def decide(_: Snapshot) -> str:
+        def find_nodes(*_: object, **__: object) -> NoDevicesNeeded:
             self.clock.now_s += seconds
-            return LOOP if threading.current_thread() is threading.main_thread() else THREAD
+            is_here = threading.current_thread() is threading.main_thread()
+            places.append(LOOP if is_here else THREAD)
+            return NoDevicesNeeded()
 
-        return await self.maker.place_and_decide(
-            reserved,
-            lambda _pod, _placement: None,
-            KIND,
-            decide,
-            about=pod(name) if name else None,
-        )
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(decision_maker, "find_nodes", find_nodes)
+            await self.maker.find_nodes(
+                pod(name or "a"), reserved, self.maker.attempt(), all_nodes=not name
+            )
+        (place,) = places
+        return place
 
     def counted(self, kind: str) -> float:
         """Return how many decisions of a kind were measured."""
@@ -97,8 +100,11 @@ async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
             put_claim(server, f"gpu-{name}", f"request-{name}", count=count)
         async with sidecar_beside(server, tmp_path) as sidecar:
             registry, clock = CollectorRegistry(), Clock()
-            maker = DecisionMaker(sidecar.state, SidecarMetrics(registry), None, clock=clock)
-            yield Decisions(server, sidecar, maker, clock, registry)
+            promises = Promises(sidecar.state, lambda _uid: None)
+            maker = DecisionMaker(
+                sidecar.state, SidecarMetrics(registry), None, promises, clock=clock
+            )
+            yield Decisions(server, sidecar, maker, promises, clock, registry)
 
 
 async def test_a_decision_is_made_on_the_loop_if_one_about_equal_requests_was_quick(
@@ -116,7 +122,7 @@ async def test_decisions_about_new_requests_are_measured_by_themselves(tmp_path:
         for name in ("a", "b", "c", "c", ""):
             await made.decide(name)
 
-        assert (2, 3) == (made.counted(KIND + NEW), made.counted(KIND))
+        assert (2, 3) == (made.counted(FIND_NODES + NEW), made.counted(FIND_NODES))
 
 
 async def test_a_decision_after_a_long_one_is_made_on_a_thread(tmp_path: Path) -> None:
@@ -160,29 +166,25 @@ async def test_the_choice_of_devices_ends_with_the_call(
             return Placement(allocations=())
 
         monkeypatch.setattr(decision_maker, "place_beside_rivals", search)
-        reservation = Reservation(number=1, pod_uid="uid-b", node="node-1")
-        placements: list[Placement | Rejection] = []
+        uids = [f"uid-{number}" for number in range(4)]
+        reservations = [
+            Reservation(number=number, pod_uid=uid, node="node-1")
+            for number, uid in enumerate(uids, start=1)
+        ]
 
         await made.maker.place(
-            [ReservedPod(reservation, pod("b"))] * 4,
-            lambda _pod, placement: placements.append(placement),
-            deadline_s=2.5,
+            [ReservedPod(reservation, pod("b")) for reservation in reservations], deadline_s=2.5
         )
 
-        assert placements == [*[Placement(allocations=())] * 2, NO_TIME, NO_TIME]
+        assert [made.promises.rejection(uid) for uid in uids] == [None, None, NO_TIME, NO_TIME]
 
 
 async def test_a_short_search_goes_on_after_the_call(tmp_path: Path) -> None:
     """Another decision may have had the turn for all of the call's time."""
     async with decisions(tmp_path) as made:
         reservation = Reservation(number=1, pod_uid="uid-b", node="node-1")
-        placements: list[Placement | Rejection] = []
 
-        await made.maker.place(
-            [ReservedPod(reservation, pod("b"))],
-            lambda _pod, placement: placements.append(placement),
-            deadline_s=-1.0,
-        )
+        await made.maker.place([ReservedPod(reservation, pod("b"))], deadline_s=-1.0)
 
-        (placement,) = placements
-        assert isinstance(placement, Placement), placement
+        assert made.promises.rejection("uid-b") is None
+        assert [hold.name[1] for hold in made.sidecar.state.holds.values()] == ["gpu-b"]

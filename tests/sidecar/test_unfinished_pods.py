@@ -134,9 +134,9 @@ async def test_a_decision_ends_with_the_call(
             current_scope().meter.charge(1)
 
     async with scene(tmp_path) as story:
-        monkeypatch.setattr(services, "find_nodes", without_end)
+        monkeypatch.setattr(decision_maker, "find_nodes", without_end)
         answer = await story.scheduler.prefilter(story.a, deadlineMillis=200)
-        monkeypatch.setattr(services, "find_nodes", find_nodes)
+        monkeypatch.setattr(decision_maker, "find_nodes", find_nodes)
 
         assert (answer["message"], answer["unfinished"]) == (ABANDONED.message, True)
         assert (await story.scheduler.prefilter(story.b))["verdict"] == "fits"
@@ -153,7 +153,7 @@ async def test_a_decision_that_does_not_end_makes_another_lead(
         return ABANDONED
 
     async with scene(tmp_path, clock=clock) as story, asyncio.TaskGroup() as group:
-        monkeypatch.setattr(services, "find_nodes", hang)
+        monkeypatch.setattr(decision_maker, "find_nodes", hang)
         call = group.create_task(story.scheduler.prefilter(story.a, deadlineMillis=1_000))
         await until(lambda: story.service._decisions.under_way is not None)
         assert (await story.scheduler.hello())["ready"]
