@@ -1,34 +1,29 @@
 """`python -m controllers`: the controllers, with a service account of their own; one replica leads."""
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from clusterstate.autoscalers import ObjectName
+from prometheus_client import CollectorRegistry
+
 from clusterstate.evaluator import RuleEvaluator
-from clusterstate.mapping_evaluator import MappingEvaluator
-from clusterstate.snapshot_cache import SnapshotCache
-from controllers.audit.controller import AuditController
+from controllers.audit import controller as audit
 from controllers.audit.metrics import AuditMetrics
-from controllers.audit.policy_report_writer import PolicyReportWriter
-from controllers.audit.untranslated import UntranslatedPods
-from controllers.gates.controller import FeatureGateController
+from controllers.gates import controller as gates
+from controllers.migration import progress
 from controllers.migration.metrics import MigrationMetrics
-from controllers.migration.progress import follow_waves
+from controllers.model.evaluating_parts import EvaluatingParts
 from controllers.model.settings import VARIABLES, Settings
-from controllers.policies.controller import PolicyController
-from controllers.profiles.controller import ProfileController
-from controllers.shadow.controller import ShadowController
-from controllers.templates.controller import TemplateController
+from controllers.policies import controller as policies
+from controllers.profiles import controller as profiles
+from controllers.shadow import controller as shadow
+from controllers.templates import controller as templates
 from controllers.templates.metrics import TemplateMetrics
-from kube.api.urls import CONFIG_MAPS
+from kube.client.client import Client
 from kube.names import CONTROLLER_REPORTER
-from kube.runtime.controller import Controller
-from kube.runtime.events import EventRecorder
+from kube.runtime.events import EventRecorder, EventResult
 from kube.runtime.informers import InformerFactory
-from process.certificates.signing import SigningKeyCache
-from process.profiles.profile_files import load_profiles
 from process.profiles.published_profiles import ProfileCache
 from process.running.command import Command, Process, run_command
 from process.running.leader_election import Term, Work, run_while_leading
@@ -40,8 +35,44 @@ from process.serving.metrics import (
     process_registry,
     stopped_counter,
 )
-from translation.cluster.serving_drivers import serving_drivers
-from translation.cluster.snapshot import ClaimUnawareComponent, Mode, vocabularies_in_force
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.profile import Profile
+
+Build = Callable[[EvaluatingParts], Work]
+"""Returns the work of one controller."""
+
+
+def controllers(registry: CollectorRegistry) -> Sequence[Build]:
+    """Return all controllers; their metrics outlive a leadership."""
+    return (
+        partial(templates.controller, metrics=TemplateMetrics(registry)),
+        profiles.controller,
+        policies.controller,
+        partial(audit.controller, metrics=AuditMetrics(registry)),
+        gates.controller,
+        partial(progress.controller, metrics=MigrationMetrics(registry)),
+        shadow.controller,
+    )
+
+
+class Lasting(NamedTuple):
+    """The parts that outlive a leadership.
+
+    Attributes:
+        files: Driver to profile, of the package and of files.
+        options: The options of the translation.
+        engine: Evaluates selectors.
+        count_event: Called with the result of each event.
+        builds: The controllers.
+    """
+
+    process: Process[Settings]
+    client: Client
+    files: Mapping[str, Profile]
+    options: TranslationOptions
+    engine: WorkerEngine
+    count_event: Callable[[EventResult], None]
+    builds: Sequence[Build]
 
 
 async def control(process: Process[Settings]) -> None:
@@ -49,137 +80,74 @@ async def control(process: Process[Settings]) -> None:
     settings, registry = process.settings, process_registry()
     files = settings.translation.load_profiles()
     options = settings.translation.checked_options(files, others_may_come=True)
-    audit_metrics, count_event = AuditMetrics(registry), event_counter(registry)
-    template_metrics, migration_metrics = TemplateMetrics(registry), MigrationMetrics(registry)
-    engine = WorkerEngine(count_stopped=stopped_counter(registry))
     async with await process.client() as client:
-
-        def begin(_: Term) -> Work:
-            informers = InformerFactory(client)
-            recorder = EventRecorder(
-                client,
-                controller=CONTROLLER_REPORTER,
-                instance=process.identity,
-                now=process.clock(client),
-                count=count_event,
-            )
-            profiles = ProfileCache(
-                informers,
-                files,
-                namespace=settings.namespace,
-                config_map=settings.translation.profiles_config_map,
-            )
-            templates = TemplateController(
-                client,
-                informers,
-                recorder,
-                settings.controllers,
-                files,
-                further=(profiles.subscription,),
-                signing_keys=SigningKeyCache(informers, settings.namespace, settings.signing),
-                count_unsigned=template_metrics.count_unsigned,
-            )
-            profiles.on_change(templates.replace_profiles)
-            publisher = ProfileController(
-                client,
-                informers,
-                recorder,
-                settings,
-                files=files,
-                shipped=load_profiles(),
-                options=options,
-                now=process.clock(client),
-            )
-            policies = PolicyController(
-                client,
-                informers,
-                recorder,
-                settings.controllers,
-                now=process.clock(client),
-                validation=settings.validation,
-            )
-            evaluator = RuleEvaluator(
-                informers, settings.namespace, settings.validation, engine=engine
-            )
-            pods = UntranslatedPods(
-                informers, lambda: vocabularies_in_force(options, profiles.profiles)
-            )
-            audit = AuditController(
-                client,
-                settings,
-                evaluator,
-                recorder,
-                audit_metrics,
-                pods=pods,
-                reports=PolicyReportWriter(
-                    client,
-                    settings.controllers.audit_reports,
-                    audit_metrics.show_reports,
-                    now=process.clock(client),
-                ),
-                drivers_of=lambda resource: serving_drivers(resource, options, profiles.profiles),
-                profiles=lambda: profiles.profiles,
-                options=options,
-            )
-            gates = FeatureGateController(client, informers, settings)
-            follow_waves(informers, settings.namespace, migration_metrics)
-            shadows: Sequence[Controller[Any]] = ()
-            keep_asking = partial(engine.run_retries, evaluator.renew)
-            loops: list[Callable[[], Awaitable[None]]] = [
-                informers.run,
-                recorder.run,
-                evaluator.run,
-                keep_asking,
-            ]
-            if options.mode is Mode.SHADOW:
-                # What ignores claims is not looked for: nothing of it concerns an event.
-                snapshots = SnapshotCache(
-                    informers,
-                    files,
-                    claim_aware=frozenset(ClaimUnawareComponent),
-                    inventory=ObjectName(
-                        CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
-                    ),
-                    features=settings.validation.features(),
-                    options=options,
-                )
-                mappings = MappingEvaluator(evaluator, snapshots, options)
-                profiles.on_change(snapshots.replace_profiles)
-                profiles.on_change(mappings.mark_changed)
-                loops.append(mappings.run)
-                shadow = ShadowController(
-                    client,
-                    recorder,
-                    snapshots,
-                    settings.controllers,
-                    options=options,
-                    vocabularies=lambda: vocabularies_in_force(options, profiles.profiles),
-                )
-                shadows = shadow.controllers
-            controllers: tuple[Controller[Any], ...] = (
-                *templates.controllers,
-                *publisher.controllers,
-                *policies.controllers,
-                *audit.controllers,
-                *gates.controllers,
-                *shadows,
-            )
-            return Work(
-                controllers=controllers,
-                loops=tuple(loops),
-                collectors=(CacheCollector(informers), QueueCollector(controllers)),
-            )
-
+        lasting = Lasting(
+            process,
+            client,
+            files,
+            options,
+            engine=WorkerEngine(count_stopped=stopped_counter(registry)),
+            count_event=event_counter(registry),
+            builds=controllers(registry),
+        )
         await run_while_leading(
             process,
             client,
-            begin,
+            partial(begin, lasting),
             lease=settings.controllers.leader_election.resource_name,
             election=settings.controllers.leader_election,
             server=settings.controllers,
             registry=registry,
-            loops=(engine.run,),
+            loops=(lasting.engine.run,),
         )
+
+
+def begin(lasting: Lasting, _: Term) -> Work:
+    """Return the work of a leader: nothing that was known before counts."""
+    parts = build_parts(lasting)
+    works = [build(parts) for build in lasting.builds]
+    all_controllers = tuple(controller for work in works for controller in work.controllers)
+    return Work(
+        controllers=all_controllers,
+        loops=(
+            parts.informers.run,
+            parts.recorder.run,
+            parts.evaluator.run,
+            partial(lasting.engine.run_retries, parts.evaluator.renew),
+            *(loop for work in works for loop in work.loops),
+        ),
+        collectors=(CacheCollector(parts.informers), QueueCollector(all_controllers)),
+    )
+
+
+def build_parts(lasting: Lasting) -> EvaluatingParts:
+    """Return the parts that the controllers share."""
+    process, client, files = lasting.process, lasting.client, lasting.files
+    settings, informers = process.settings, InformerFactory(client)
+    return EvaluatingParts(
+        client=client,
+        informers=informers,
+        recorder=EventRecorder(
+            client,
+            controller=CONTROLLER_REPORTER,
+            instance=process.identity,
+            now=process.clock(client),
+            count=lasting.count_event,
+        ),
+        settings=settings,
+        files=files,
+        options=lasting.options,
+        profiles=ProfileCache(
+            informers,
+            files,
+            namespace=settings.namespace,
+            config_map=settings.translation.profiles_config_map,
+        ),
+        evaluator=RuleEvaluator(
+            informers, settings.namespace, settings.validation, engine=lasting.engine
+        ),
+        now=process.clock(client),
+    )
 
 
 COMMAND: Final = Command(

@@ -43,6 +43,7 @@ from controllers.audit.report import (
 from controllers.audit.uncounted_templates import list_evaded_quotas, summarize_templates
 from controllers.audit.unsearched_kinds import UnsearchedKinds
 from controllers.audit.untranslated import UntranslatedPods, count_findings
+from controllers.model.evaluating_parts import EvaluatingParts
 from controllers.model.settings import Settings
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
@@ -54,7 +55,9 @@ from kube.errors import NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
+from process.leader_election import Work
 from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
+from translation.cluster.serving_drivers import serving_drivers
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
 
@@ -287,3 +290,26 @@ def _mapped_resources(cache: RuleCache) -> Mapping[str, str]:
 
 def _stored_objects(kind: Kind, cache: RuleCache) -> tuple[Any, ...]:
     return tuple(cache.objects(kind))
+
+
+def controller(parts: EvaluatingParts, metrics: AuditMetrics) -> Work:
+    """Return the audit."""
+    options, profiles = parts.options, parts.profiles
+    audit = AuditController(
+        parts.client,
+        parts.settings,
+        parts.evaluator,
+        parts.recorder,
+        metrics,
+        pods=UntranslatedPods(parts.informers, parts.vocabularies),
+        reports=PolicyReportWriter(
+            parts.client,
+            parts.settings.controllers.audit_reports,
+            metrics.show_reports,
+            now=parts.now,
+        ),
+        drivers_of=lambda resource: serving_drivers(resource, options, profiles.profiles),
+        profiles=lambda: profiles.profiles,
+        options=options,
+    )
+    return Work(controllers=audit.controllers)

@@ -11,6 +11,7 @@ import msgspec
 
 from clusterstate.published_gates import gates_patch, project_gates
 from controllers.gates.probe import probe_document, read_gates
+from controllers.model.parts import Parts
 from controllers.model.settings import Settings
 from kube.api.resource import ResourceClaimTemplate
 from kube.api.urls import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES
@@ -18,6 +19,7 @@ from kube.client.client import Client, PatchType
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
+from process.leader_election import Work
 
 PROBE: Final = "probe"
 """The only key."""
@@ -81,3 +83,9 @@ class FeatureGateController:
             namespace=self._settings.namespace,
         )
         log.info("feature_gates.published", gates=dict(gates))
+
+
+def controller(parts: Parts) -> Work:
+    """Return the controller of feature gates."""
+    gates = FeatureGateController(parts.client, parts.informers, parts.settings)
+    return Work(controllers=gates.controllers)

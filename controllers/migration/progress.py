@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from clusterstate.wave_record import WAVE_RECORD, WaveRecord, parse_record
 from controllers.migration.metrics import MigrationMetrics
+from controllers.model.parts import Parts
 from kube.api.meta import ApiStruct, decode
 from kube.api.urls import CONFIG_MAPS
 from kube.errors import ConfigError
 from kube.runtime.informers import InformerFactory
+from process.leader_election import Work
 
 
 class _ConfigMap(ApiStruct, frozen=True, kw_only=True):
@@ -35,3 +37,9 @@ def follow_waves(informers: InformerFactory, namespace: str, metrics: MigrationM
         field_selector=f"metadata.name={WAVE_RECORD}",
         handlers=[show],
     )
+
+
+def controller(parts: Parts, metrics: MigrationMetrics) -> Work:
+    """Follow the waves of a migration, which takes no controller."""
+    follow_waves(parts.informers, parts.settings.namespace, metrics)
+    return Work()

@@ -22,6 +22,7 @@ from clusterstate.projections import (
     project_slice,
 )
 from clusterstate.settings import ValidationSettings
+from controllers.model.parts import Parts
 from controllers.model.settings import ControllerSettings
 from controllers.policies.events import conflict_events, policy_events
 from controllers.policies.status import (
@@ -51,6 +52,7 @@ from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
+from process.leader_election import Work
 
 MAX_TURN_S: Final = 0.01
 """After which other tasks of the event loop get their turn; a Lease has to be renewed meanwhile."""
@@ -416,3 +418,16 @@ def _has_same_spec(policy: DeviceCompatibilityPolicy, other: DeviceCompatibility
     """Return whether reports of the two are the same."""
     a, b = policy.metadata, other.metadata
     return (a.uid, a.generation) == (b.uid, b.generation) and policy.spec == other.spec
+
+
+def controller(parts: Parts) -> Work:
+    """Return the controller of policies."""
+    policies = PolicyController(
+        parts.client,
+        parts.informers,
+        parts.recorder,
+        parts.settings.controllers,
+        now=parts.now,
+        validation=parts.settings.validation,
+    )
+    return Work(controllers=policies.controllers)

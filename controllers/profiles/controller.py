@@ -15,16 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from clusterstate.projections import project_class, project_slice
+from controllers.model.parts import Parts
 from controllers.model.settings import Settings
 from controllers.profiles.events import profile_events
 from controllers.profiles.status import ProfileFacts, build_status
 from controllers.profiles.used_versions import project_used_versions
 from kube.api.meta import ObjectHead, decode, decode_pruned, rfc3339, status_patch
 from kube.api.resource import ResourceSlice
-from kube.api.translation_profile import (
-    DeviceTranslationProfile,
-    DeviceTranslationProfileStatus,
-)
+from kube.api.translation_profile import DeviceTranslationProfile, DeviceTranslationProfileStatus
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -39,16 +37,12 @@ from kube.names import NAME
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
+from process.profiles.profile_files import load_profiles
 from process.profiles.published_profiles import project_published
+from process.running.leader_election import Work
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.device_facts import count_devices
-from translation.profiles.objects import (
-    ProfileObject,
-    Verdict,
-    Version,
-    plan_profiles,
-    read_object,
-)
+from translation.profiles.objects import ProfileObject, Verdict, Version, plan_profiles, read_object
 from translation.profiles.profile import Profile
 from translation.profiles.published import PublishedProfiles, encode_published
 
@@ -349,3 +343,18 @@ def config_map_document(
 
 def _conditions(status: DeviceTranslationProfileStatus) -> Mapping[str, str]:
     return {condition.type: condition.status for condition in status.conditions or ()}
+
+
+def controller(parts: Parts) -> Work:
+    """Return the controller of profiles."""
+    profiles = ProfileController(
+        parts.client,
+        parts.informers,
+        parts.recorder,
+        parts.settings,
+        files=parts.files,
+        shipped=load_profiles(),
+        options=parts.options,
+        now=parts.now,
+    )
+    return Work(controllers=profiles.controllers)

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from clusterstate.autoscalers import ObjectName
+from clusterstate.mapping_evaluator import MappingEvaluator
 from clusterstate.snapshot_cache import SnapshotCache
+from controllers.model.evaluating_parts import EvaluatingParts
 from controllers.model.settings import ControllerSettings
 from controllers.shadow.report import (
     POD_KIND,
@@ -17,13 +20,14 @@ from controllers.shadow.report import (
     shadow_event,
     stored_object,
 )
-from kube.api.urls import PODS, WORKLOADS, Resource
+from kube.api.urls import CONFIG_MAPS, PODS, WORKLOADS, Resource
 from kube.api.workloads import VALIDATED_KINDS
 from kube.client.client import Client
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
-from translation.cluster.snapshot import TranslationOptions
+from process.leader_election import Work
+from translation.cluster.snapshot import ClaimUnawareComponent, Mode, TranslationOptions
 from translation.model.intents import Vocabulary
 
 EVALUATION: Final = "evaluation"
@@ -113,3 +117,33 @@ class ShadowController:
         if event is not None and self._recorder.is_new(event):
             self._recorder.record(event)
         return True
+
+
+def controller(parts: EvaluatingParts) -> Work:
+    """Return the controller of mode Shadow; nothing in the other modes."""
+    settings, options, profiles = parts.settings, parts.options, parts.profiles
+    if options.mode is not Mode.SHADOW:
+        return Work()
+    # What ignores claims is not looked for: nothing of it concerns an event.
+    snapshots = SnapshotCache(
+        parts.informers,
+        parts.files,
+        claim_aware=frozenset(ClaimUnawareComponent),
+        inventory=ObjectName(
+            CONFIG_MAPS, settings.namespace, settings.validation.inventory_config_map
+        ),
+        features=settings.validation.features(),
+        options=options,
+    )
+    mappings = MappingEvaluator(parts.evaluator, snapshots, options)
+    profiles.on_change(snapshots.replace_profiles)
+    profiles.on_change(mappings.mark_changed)
+    shadow = ShadowController(
+        parts.client,
+        parts.recorder,
+        snapshots,
+        settings.controllers,
+        options=options,
+        vocabularies=parts.vocabularies,
+    )
+    return Work(controllers=shadow.controllers, loops=(mappings.run,))

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from controllers.model.parts import Parts
 from controllers.model.settings import ControllerSettings
 from controllers.templates.actions import (
     Action,
@@ -37,12 +38,8 @@ from controllers.templates.actions import (
 )
 from controllers.templates.collection import UnusedTemplate, referenced_templates, unused_templates
 from controllers.templates.derivations import DerivationCache
-from kube.api.urls import (
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    WORKLOADS,
-)
+from controllers.templates.metrics import TemplateMetrics
+from kube.api.urls import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, WORKLOADS
 from kube.client.client import Client
 from kube.errors import Conflict, NotFound
 from kube.logs import get_logger
@@ -50,6 +47,7 @@ from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory, Subscription
 from process.certificates.signing import SigningKeyCache
+from process.running.leader_election import Work
 from translation.profiles.profile import Profile
 from translation.record.signature import SignatureStatus, verify
 
@@ -393,3 +391,20 @@ def _templates(namespace: str, pod: TranslatedPod | None) -> Collection[Key]:
 
 def _claims(namespace: str, pod: TranslatedPod | None) -> Collection[Key]:
     return {(namespace, name) for name in pod.claims.values()} if pod else ()
+
+
+def controller(parts: Parts, metrics: TemplateMetrics) -> Work:
+    """Return the controller of templates."""
+    settings, profiles = parts.settings, parts.profiles
+    templates = TemplateController(
+        parts.client,
+        parts.informers,
+        parts.recorder,
+        settings.controllers,
+        parts.files,
+        further=(profiles.subscription,),
+        signing_keys=SigningKeyCache(parts.informers, settings.namespace, settings.signing),
+        count_unsigned=metrics.count_unsigned,
+    )
+    profiles.on_change(templates.replace_profiles)
+    return Work(controllers=templates.controllers)

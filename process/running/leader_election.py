@@ -90,9 +90,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         notes: See `Leader`.
     """
 
-    controllers: Sequence[Controller[Any]]
-    loops: Sequence[Callable[[], Awaitable[None]]]
-    collectors: Sequence[Collector]
+    controllers: Sequence[Controller[Any]] = ()
+    loops: Sequence[Callable[[], Awaitable[None]]] = ()
+    collectors: Sequence[Collector] = ()
     drain: Callable[[], Awaitable[bool]] = _nothing_to_drain
     notes: Callable[[], Mapping[str, str | None]] = dict
 
