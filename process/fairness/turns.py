@@ -1,4 +1,4 @@
-"""Turns at what only one may use at a time, so that a tenant whose turns are long delays no other for long.
+"""Turns at what only a few may use at a time, so that a tenant whose turns are long delays no other for long.
 
 Whose turn took a second rests for four while others wait. So a tenant that is never done has a fifth of the
 time, and one that asks now and then waits for one turn at most. Where only resting tenants wait, the one
@@ -7,8 +7,8 @@ whose rest ends first goes on: no time is lost.
 
 import asyncio
 import time
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeVar
 
@@ -78,14 +78,19 @@ class FairQueue(Generic[T]):
             await self._has_items.wait()
         return next_item
 
-    def take(self) -> tuple[str, T] | None:
+    def take(self, *, excluded: Collection[str] = ()) -> tuple[str, T] | None:
         """Return the next item with its tenant; None if there is none.
 
         It is that of the tenant that came first of those that do not rest.
+
+        Args:
+            excluded: The tenants that get no turn now.
         """
         now_s = self._clock()
         tenant = min(
-            self._waiting, key=lambda tenant: self._rests.left_s(tenant, now_s), default=None
+            (tenant for tenant in self._waiting if tenant not in excluded),
+            key=lambda tenant: self._rests.left_s(tenant, now_s),
+            default=None,
         )
         if tenant is None:
             return None
@@ -109,17 +114,27 @@ class FairQueue(Generic[T]):
 
 
 class Turns:
-    """A lock that tenants take in turns. Not for several threads."""
+    """A lock, or several places, that tenants take in turns. Not for several threads."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin unlocked.
+    def __init__(
+        self,
+        places: int = 1,
+        *,
+        per_tenant: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with all places free.
 
         Args:
+            places: The number of turns at a time.
+            per_tenant: The number of turns at a time of one tenant; None for all of them.
             clock: Monotonic seconds.
         """
+        self._places = places
+        self._per_tenant = places if per_tenant is None else per_tenant
         self._clock = clock
         self._queue = FairQueue[asyncio.Future[None]](clock=clock)
-        self._is_taken = False
+        self._taken: Counter[str] = Counter()
 
     @asynccontextmanager
     async def take(self, tenant: str) -> AsyncIterator[None]:
@@ -130,11 +145,12 @@ class Turns:
             yield
         finally:
             self._queue.charge(tenant, self._clock() - began_s)
-            self._pass_on()
+            self._release(tenant)
 
     async def _acquire(self, tenant: str) -> None:
-        if not self._is_taken:
-            self._is_taken = True
+        # Where a place is free, only tenants that have all of theirs wait.
+        if self._has_place() and self._taken[tenant] < self._per_tenant:
+            self._taken[tenant] += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.put(tenant, turn)
@@ -142,16 +158,26 @@ class Turns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._pass_on()
+                self._release(tenant)
             else:
                 self._queue.discard(tenant, turn)
             raise
 
-    def _pass_on(self) -> None:
-        """Give the turn to the next that waits; one that is cancelled may still be in the queue."""
-        while (next_item := self._queue.take()) is not None:
-            _, turn = next_item
-            if not turn.done():
-                turn.set_result(None)
+    def _has_place(self) -> bool:
+        return self._taken.total() < self._places
+
+    def _release(self, tenant: str) -> None:
+        """Give the place to the next that waits; one that is cancelled may still be in the queue."""
+        self._taken[tenant] -= 1
+        self._taken = +self._taken  # Forgets the tenants without a turn.
+        while self._has_place():
+            excluded = [
+                tenant for tenant, count in self._taken.items() if count >= self._per_tenant
+            ]
+            next_item = self._queue.take(excluded=excluded)
+            if next_item is None:
                 return
-        self._is_taken = False
+            next_tenant, turn = next_item
+            if not turn.done():
+                self._taken[next_tenant] += 1
+                turn.set_result(None)

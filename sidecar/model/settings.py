@@ -53,7 +53,8 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     """For allocating one claim, with all attempts."""
 
     max_writes_in_flight: Positive = 16
-    """Further writes wait. More make none faster, and hold up answers."""
+    """Further writes wait. More make none faster, and hold up answers. The claims of one namespace get half
+    of them at most, and namespaces take turns."""
 
     binding_timeout: PositiveDuration = PositiveDuration(600)
     """For the binding conditions of devices, as kube-scheduler has it."""

@@ -1,4 +1,4 @@
-"""Writes of the leader, under its name: bounded in number and in time.
+"""Writes of the leader, under its name: bounded in number and in time, with turns of namespaces.
 
 Every write names its field manager, `drawbridge/<holder of the Lease>`, by which a policy of the API
 server tells the leader's writes from those of a process that no longer leads.
@@ -7,6 +7,7 @@ server tells the leader's writes from those of a process that no longer leads.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 
 import msgspec
 
@@ -16,6 +17,7 @@ from kube.api.urls import ALLOCATOR_OWNERSHIPS, RESOURCE_CLAIMS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError
 from kube.names import FIELD_MANAGER_PREFIX
+from process.turns import Turns
 from sidecar.commit.pending_writes import DecidedOn, PendingWrites, decided_on, version_of
 from sidecar.commit.writes import LOCKED, Outcome, Patch, outcome_of
 
@@ -38,13 +40,16 @@ class LeaderWriter:
         Args:
             identity: Identity in the Lease.
             timeout_s: Of each write, in the API server, too.
+            max_in_flight: The number of writes at a time; half of them for one namespace.
             may_write: Asked before each write; false once a renewal of the Lease is late.
             find_claim: Returns a claim as it is seen, no older than for any write; None once it is gone.
         """
         self._client = client
         self._field_manager = f"{FIELD_MANAGER_PREFIX}{identity}"
         self._timeout_s = timeout_s
-        self._slots = asyncio.Semaphore(max_in_flight)
+        # A namespace with many claims neither delays the writes of others nor keeps the API server busy
+        # with as many requests as all together may make.
+        self._turns = Turns(max_in_flight, per_tenant=ceil(max_in_flight / 2))
         self._may_write = may_write
         self._find_claim = find_claim
         self._pending = PendingWrites()
@@ -100,10 +105,10 @@ class LeaderWriter:
 
     async def _patch(self, resource: Resource, key: Name, patch: Patch, subresource: str) -> bytes:
         """Make a write, and count it as one that the next leader has to wait for."""
-        async with self._slots:
+        namespace, name = key
+        async with self._turns.take(namespace):
             if not self._may_write():
                 raise KubeError("this process does not hold the Lease any more", status=LOCKED)
-            namespace, name = key
             is_claim = resource == RESOURCE_CLAIMS
             with self._counted_write(key, decided_on(patch) if is_claim else None):
                 return bytes(

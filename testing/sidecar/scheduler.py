@@ -330,10 +330,15 @@ FENCE_RESOURCES: Final[Mapping[str, Resource]] = {
 
 
 def put_claim(
-    server: FakeApiServer, name: str, request_name: str = "req-0", **fields: Any
+    server: FakeApiServer,
+    name: str,
+    request_name: str = "req-0",
+    *,
+    namespace: str = "default",
+    **fields: Any,
 ) -> Document:
     """Store a claim for one device."""
-    document_ = document(claim(request(request_name, **fields), name=name))
+    document_ = document(claim(request(request_name, **fields), name=name, namespace=namespace))
     del document_["metadata"]["uid"]
     return server.put(RESOURCE_CLAIMS, document_)
 

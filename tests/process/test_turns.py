@@ -136,3 +136,52 @@ async def test_a_turn_that_fails_is_passed_on() -> None:
             raise ZeroDivisionError
     async with asyncio.timeout(1), turns.take("b"):
         pass
+
+
+async def test_a_tenant_has_its_part_of_the_places_at_most() -> None:
+    turns, order = Turns(2, per_tenant=1), list[str]()
+    is_over = asyncio.Event()
+
+    async def work(tenant: str) -> None:
+        async with turns.take(tenant):
+            order.append(tenant)
+            await is_over.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for tenant in ("loud", "loud", "loud", "quiet"):
+            group.create_task(work(tenant))
+        await asyncio.sleep(0)
+        assert order == ["loud", "quiet"], "the second place is not for those who have one"
+        is_over.set()
+
+    assert order == ["loud", "quiet", "loud", "loud"]
+
+
+async def test_places_go_to_tenants_in_turns() -> None:
+    clock, order = Clock(), list[str]()
+    turns, is_over = Turns(2, clock=clock), asyncio.Event()
+
+    async def work(tenant: str) -> None:
+        async with turns.take(tenant):
+            order.append(tenant)
+            await is_over.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for tenant in ("loud", "loud", "loud", "loud", "quiet"):
+            group.create_task(work(tenant))
+        await asyncio.sleep(0)
+        assert order == ["loud", "loud"]
+        clock.now_s += 1.0
+        is_over.set()
+
+    assert order == ["loud", "loud", "quiet", "loud", "loud"]
+
+
+async def test_who_is_cancelled_leaves_the_place_to_others() -> None:
+    turns = Turns(2, per_tenant=1)
+    async with turns.take("loud"), asyncio.TaskGroup() as group:
+        waiting = group.create_task(turns.take("loud").__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+    async with asyncio.timeout(1), turns.take("loud"), turns.take("quiet"):
+        pass

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,13 @@ from kube.errors import KubeError
 from sidecar.commit.writes import Outcome, outcome_of
 from sidecar.writes.writer import LeaderWriter
 from testing.fake_api_server import FakeApiServer, until
-from testing.sidecar.scheduler import put_claim
+from testing.sidecar.scheduler import (
+    FakeScheduler,
+    publish,
+    put_claim,
+    put_pod,
+    sidecar_beside,
+)
 
 NAME = ("default", "claim")
 
@@ -148,6 +155,52 @@ async def test_so_many_writes_at_a_time() -> None:
 
         assert all(task.result() for task in writing)
         assert server.counts["PATCH"] == 2
+
+
+async def test_a_namespace_with_many_writes_does_not_delay_those_of_others() -> None:
+    """As 40 pods that share 200 claims: each writes one claim after the other, all at the same time."""
+    async with FakeApiServer() as server, writer_of(server, 30.0, max_in_flight=4) as writer:
+        for name in ("loud", "quiet"):
+            put_claim(server, name, namespace=name)
+        is_over = server.delay(lambda call: call.method == "PATCH")
+
+        async def write_claim(namespace: str) -> None:
+            await writer.patch((namespace, namespace), {"metadata": {}}, status=False)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(40):
+                group.create_task(write_claim("loud"))
+            await until(lambda: server.counts["PATCH"] == 2)
+            quiet = group.create_task(write_claim("quiet"))
+            await until(lambda: server.counts["PATCH"] == 3)
+            # The places that are left stay free for others than both.
+            assert "/namespaces/quiet/" in server.calls[-1].path
+            is_over.set()
+
+        assert quiet.done()
+
+
+async def test_a_pod_with_many_claims_makes_one_write_at_a_time(tmp_path: Path) -> None:
+    async with FakeApiServer() as server:
+        publish(server, "node-1", per_node=8)
+        names = [f"gpu-{number}" for number in range(8)]
+        for name in names:
+            put_claim(server, name)
+        pod = put_pod(server, "many", *names)
+        async with sidecar_beside(server, tmp_path) as sidecar, asyncio.TaskGroup() as group:
+            scheduler = FakeScheduler(sidecar.socket)
+            await scheduler.hello()
+            await scheduler.prefilter(pod)
+            scheduler.reserve(pod, "node-1")
+            patches = server.counts["PATCH"]
+            is_over = server.delay(lambda call: call.method == "PATCH")
+            binding = group.create_task(scheduler.prebind(pod))
+            await until(lambda: server.counts["PATCH"] == patches + 1)
+            await scheduler.hello()  # What would be written beside it comes before the answer.
+            assert server.counts["PATCH"] == patches + 1
+            is_over.set()
+
+        assert binding.result()["verdict"] == "ok"
 
 
 async def test_the_status_of_the_ownership_is_a_write_that_the_next_leader_waits_for() -> None:
