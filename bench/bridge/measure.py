@@ -50,8 +50,7 @@ from kube.api.urls import (
     RESOURCE_SLICES,
 )
 from kube.client.client import Client
-from sidecar.answers.decision_maker import NEW, PLACE
-from sidecar.answers.service import FIND_NODES
+from sidecar.answers.decision_maker import FIND_NODES, NEW, PLACE
 
 CLIENT_QPS: Final = 1000
 """Of each scheduler's and of the controller manager's client; twice as many in a burst."""

@@ -55,7 +55,7 @@ from kube.errors import NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
-from process.leader_election import Work
+from process.running.leader_election import Work
 from rules.feasibility.high_water_mark import HighWaterMark, raise_mark
 from translation.cluster.serving_drivers import serving_drivers
 from translation.cluster.snapshot import TranslationOptions

@@ -19,7 +19,7 @@ from kube.client.client import Client, PatchType
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.informers import InformerFactory
-from process.leader_election import Work
+from process.running.leader_election import Work
 
 PROBE: Final = "probe"
 """The only key."""

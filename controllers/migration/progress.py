@@ -9,7 +9,7 @@ from kube.api.meta import ApiStruct, decode
 from kube.api.urls import CONFIG_MAPS
 from kube.errors import ConfigError
 from kube.runtime.informers import InformerFactory
-from process.leader_election import Work
+from process.running.leader_election import Work
 
 
 class _ConfigMap(ApiStruct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from controllers.model.settings import Settings
 from kube.client.client import Client
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
-from process.published_profiles import ProfileCache
+from process.profiles.published_profiles import ProfileCache
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.model.intents import Vocabulary
 from translation.profiles.profile import Profile

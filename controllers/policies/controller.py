@@ -52,7 +52,7 @@ from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder
 from kube.runtime.informers import InformerFactory
-from process.leader_election import Work
+from process.running.leader_election import Work
 
 MAX_TURN_S: Final = 0.01
 """After which other tasks of the event loop get their turn; a Lease has to be renewed meanwhile."""

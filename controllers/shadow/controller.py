@@ -26,7 +26,7 @@ from kube.client.client import Client
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
 from kube.runtime.events import EventRecorder, NewEventRecorder
-from process.leader_election import Work
+from process.running.leader_election import Work
 from translation.cluster.snapshot import ClaimUnawareComponent, Mode, TranslationOptions
 from translation.model.intents import Vocabulary
 

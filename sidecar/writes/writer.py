@@ -17,7 +17,7 @@ from kube.api.urls import ALLOCATOR_OWNERSHIPS, RESOURCE_CLAIMS, Resource
 from kube.client.client import Client, PatchType
 from kube.errors import KubeError
 from kube.names import FIELD_MANAGER_PREFIX
-from process.turns import Turns
+from process.fairness.turns import Turns
 from sidecar.commit.pending_writes import DecidedOn, PendingWrites, decided_on, version_of
 from sidecar.commit.writes import LOCKED, Outcome, Patch, outcome_of
 
