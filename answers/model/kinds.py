@@ -3,16 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kube.api import (
-    network_attachments,
-    ownership,
-    policy,
-    tensor_fusion,
-    translation_profile,
-)
+from kube.api import network_attachments, tensor_fusion
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.foreign_quotas import LIMITING, ForeignQuotaObject
 from kube.api.meta import ApiStruct
+from kube.api.own_kinds import OWN_KINDS
 from kube.api.resource import (
     DeviceClass,
     DeviceTaintRule,
@@ -32,12 +27,7 @@ FOREIGN_QUOTA_KINDS: Final[Kinds] = {
 }
 """The quotas of other schedulers that limit a namespace."""
 KINDS: Final[Kinds] = {
-    (policy.API_VERSION, "DeviceCompatibilityPolicy"): policy.DeviceCompatibilityPolicy,
-    (
-        translation_profile.API_VERSION,
-        translation_profile.KIND,
-    ): translation_profile.DeviceTranslationProfile,
-    (ownership.API_VERSION, "AllocatorOwnership"): ownership.AllocatorOwnership,
+    **{(kind.api_version, kind.kind): kind.view for kind in OWN_KINDS},
     ("resource.k8s.io/v1", "DeviceClass"): DeviceClass,
     ("resource.k8s.io/v1", "DeviceTaintRule"): DeviceTaintRule,
     ("resource.k8s.io/v1", "ResourceClaim"): ResourceClaim,
@@ -61,12 +51,10 @@ STATE_KINDS: Final[Kinds] = {**KINDS, ("v1", "Pod"): Pod}
 
 CLUSTER_SCOPED: Final = frozenset(
     {
-        "AllocatorOwnership",
+        *(kind.kind for kind in OWN_KINDS if not kind.namespaced),
         "ClusterTrainingRuntime",
         "DeviceClass",
-        "DeviceCompatibilityPolicy",
         "DeviceTaintRule",
-        "DeviceTranslationProfile",
         "Namespace",
         "Node",
         "ResourceSlice",

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
+from kube.api.own_kinds import OWN_KINDS
 from kube.api.urls import (
-    ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
-    DEVICE_COMPATIBILITY_POLICIES,
     DEVICE_TAINT_RULES,
-    DEVICE_TRANSLATION_PROFILES,
     FOREIGN_QUOTA_RESOURCES,
     LIMIT_RANGES,
     NAMESPACES,
@@ -21,6 +19,7 @@ from kube.api.urls import (
     RESOURCE_SLICES,
     WORKLOAD_PROFILES,
     Resource,
+    own_resource,
 )
 
 KINDS: Final[Mapping[str, Resource]] = {
@@ -44,9 +43,7 @@ KINDS: Final[Mapping[str, Resource]] = {
     "ResourceClaim": RESOURCE_CLAIMS,
     "ResourceClaimTemplate": RESOURCE_CLAIM_TEMPLATES,
     "DeviceTaintRule": DEVICE_TAINT_RULES,
-    "DeviceCompatibilityPolicy": DEVICE_COMPATIBILITY_POLICIES,
-    "DeviceTranslationProfile": DEVICE_TRANSLATION_PROFILES,
-    "AllocatorOwnership": ALLOCATOR_OWNERSHIPS,
+    **{kind.kind: own_resource(kind) for kind in OWN_KINDS},
     "NetworkAttachmentDefinition": NETWORK_ATTACHMENTS,
     "WorkloadProfile": WORKLOAD_PROFILES,
     # Koordinator's node agent publishes the devices of each node as one.
