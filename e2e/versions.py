@@ -17,7 +17,7 @@ def copy_next_version(folder: Path) -> Path:
         if (package / "__init__.py").is_file() and package.name not in _LEFT_OUT:
             # With times, so that what Python compiled is good for the copy.
             shutil.copytree(package, folder / package.name)
-    module = folder / "translation" / "claims.py"
+    module = folder / "translation" / "compiling" / "claims.py"
     text, count = _DECLARATION.subn(
         lambda line: f"TRANSLATION_VERSION: Final = {int(line[1]) + 1}", module.read_text()
     )
