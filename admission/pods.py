@@ -54,6 +54,7 @@ from translation.preflight.pods.host_network import check_host_network
 from translation.preflight.pods.implicit_names import check_implicit_names
 from translation.preflight.pods.kept_scheduler import check_kept_scheduler
 from translation.preflight.pods.template_names import check_template_names
+from translation.preflight.tolerations import add_tolerations, check_tolerations
 from translation.reading.arbiter import VOCABULARIES, translating_vocabularies
 from translation.reading.legacy_pod import (
     containers,
@@ -310,7 +311,7 @@ def _answer_recorded(creation: _Creation, recorded: _RecordedPod) -> Answer:
         restored_pod, passes_through=recorded.is_extended, drivers=record.drivers()
     )
     if not recorded.is_extended:
-        answer = _answer_unchanged(recorded, outcome, creation.snapshot)
+        answer = _answer_unchanged(creation, recorded, outcome)
         if answer is not None:
             return answer
     undo_operations = tuple(restore_pod(creation.document, claims, recorded_limits(record)))
@@ -327,14 +328,14 @@ def _answer_recorded(creation: _Creation, recorded: _RecordedPod) -> Answer:
 
 
 def _answer_unchanged(
-    recorded: _RecordedPod, outcome: Outcome, snapshot: TranslationSnapshot
+    creation: _Creation, recorded: _RecordedPod, outcome: Outcome
 ) -> Answer | None:
     """Answer for a pod as it was translated before; None if its keys have other claims by now.
 
     Args:
         outcome: The translation of its recorded keys.
     """
-    record, claims = recorded.record, recorded.claims
+    record, claims, snapshot = recorded.record, recorded.claims, creation.snapshot
     # Without a cluster nothing is published, so what was recorded is all that is known.
     is_offline = snapshot.classes is None
     match outcome:
@@ -357,8 +358,10 @@ def _answer_unchanged(
             quotas = (
                 finding for finding in outcome.findings if finding.code is Code.QUOTA_NOT_COUNTED
             )
+            operations = add_tolerations(creation.pod, record.keys(), snapshot, creation.options)
             return Answer(
                 decision=Decision.ACCEPTED,
+                operations=tuple(operations),
                 findings=tuple(map(at_annotation, quotas)),
                 claims=claims,
             )
@@ -437,7 +440,7 @@ def _answer_legacy(
         document: The pod with its keys, as a document.
         pod: The typed view of it.
     """
-    namespace, snapshot = creation.namespace, creation.snapshot
+    namespace, snapshot, options = creation.namespace, creation.snapshot, creation.options
     match outcome:
         case Untouched():
             return Answer(decision=Decision.UNTOUCHED, findings=outcome.findings)
@@ -445,14 +448,22 @@ def _answer_legacy(
             return Answer(decision=Decision.REFUSED, findings=outcome.findings)
         case Translated():
             drivers = [used.name for used in outcome.record.profiles]
+            keys = outcome.record.keys()
             faults = tuple(check_template_names(outcome.claims, namespace, snapshot))
             if faults:
                 return Answer(decision=Decision.REFUSED, findings=(*outcome.findings, *faults))
             duplicates = check_duplicate_claims(pod, drivers, namespace, snapshot)
             return Answer(
                 decision=Decision.TRANSLATED,
-                operations=tuple(translate_pod(document, outcome)),
-                findings=(*outcome.findings, *duplicates),
+                operations=(
+                    *translate_pod(document, outcome),
+                    *add_tolerations(pod, keys, snapshot, options),
+                ),
+                findings=(
+                    *outcome.findings,
+                    *duplicates,
+                    *check_tolerations(pod, keys, drivers, snapshot, options),
+                ),
                 claims=outcome.claims,
             )
 

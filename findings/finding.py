@@ -173,6 +173,8 @@ class Code(StrEnum):
     """Multus attaches networks of the host to the pod, and a claim would move a NIC out of it."""
     LIMITS_ENFORCED = "limitsEnforced"
     """The driver limits what the legacy system only reserves."""
+    TOLERATION_MISSING = "tolerationMissing"
+    """Nodes may have a taint of a removed key, and without the key nothing adds a toleration of it."""
     UNCAPPED_CORES = "uncappedCores"
     """A share without cores may be placed on a device whose cores are all reserved."""
     EQUAL_MEMORY_SIZES = "equalMemorySizes"

@@ -10,7 +10,8 @@ from allocator.model.feature_gates import Features
 from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding
 from answers.model.kinds import KINDS
 from answers.model.objects import InputObject, decode_objects, merge_objects, of_kind
-from kube.api.core import LimitRange, Namespace, ResourceQuota
+from cli.inputs.added_tolerations import find_added_tolerations
+from kube.api.core import LimitRange, Namespace, Node, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.foreign_quotas import ForeignQuotaObject
 from kube.api.network_attachments import NetworkAttachmentDefinition
@@ -19,6 +20,7 @@ from kube.api.tensor_fusion import WorkloadProfile
 from kube.cel.comparisons import drivers_named_by_class
 from quotas.scopes import Quota, quota_of
 from rules.context.inventory import Inventory
+from translation.cluster.node_taints import summarize_taints
 from translation.cluster.snapshot import (
     TemplateSummary,
     TranslationOptions,
@@ -59,6 +61,7 @@ def build_snapshot(
     has_classes = is_whole or any(object_.kind == "DeviceClass" for object_ in state or ())
     slices = [slice_ for _, slice_ in of_kind(views, ResourceSlice)]
     summaries = [facts for slice_ in slices if (facts := summary(slice_, profiles)) is not None]
+    nodes = [node for _, node in of_kind(views, Node)]
     quotas: dict[str, dict[str, Quota]] = {}
     for place, quota in of_kind(views, ResourceQuota):
         quotas.setdefault(place, {})[quota.metadata.name] = quota_of(quota)
@@ -106,6 +109,13 @@ def build_snapshot(
             (place, profile.metadata.name): summarize_profile(profile)
             for place, profile in of_kind(views, WorkloadProfile)
         },
+        node_taints=summarize_taints(
+            nodes,
+            slices,
+            # Not every command reads the nodes of a whole cluster.
+            is_known=bool(nodes),
+            are_tolerations_added=find_added_tolerations(objects, namespace),
+        ),
         consumable_capacity=consumable_capacity,
     )
     return snapshot, faults

@@ -19,6 +19,7 @@ from translation.cluster.snapshot import (
     Mode,
     NativePolicy,
     QuotaPolicy,
+    TolerationPolicy,
     TranslationOptions,
     split_profiles,
     vocabularies_in_force,
@@ -130,6 +131,12 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     """`deny` or `warn`, where a ResourceQuota counts a key that a translation takes away. `deny`:
     a quota that silently stops counting is worse than a refused pod."""
 
+    tolerations: TolerationPolicy = TolerationPolicy.DETECTED
+    """`detected`, `always` or `never`: the pods that get a toleration (Exists, NoSchedule) of the taint
+    of each removed key, as the API server's plugin ExtendedResourceToleration adds it for the key.
+    `detected`: those of manifests, if live pods show that the plugin is on. A pod that comes to the
+    webhook has them already then, as the plugin runs first."""
+
     claim_aware_components: tuple[ClaimUnawareComponent, ...] = ()
     """Which of `clusterAutoscaler`, `karpenter` and `kueue` see claims in this cluster; nothing looks
     for them then, and nobody is warned. Empty: as installed, none of them does."""
@@ -157,6 +164,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
             adopt_schedulers=self.adopt_schedulers,
             native=self.native,
             quota=self.quota,
+            tolerations=self.tolerations,
             claim_aware_components=frozenset(self.claim_aware_components),
             vocabularies=frozenset(self.vocabularies),
             renamed_keys=self.renamed_keys,

@@ -292,7 +292,8 @@ GPUS = (
 
 
 def pod_with_gpus(count: int, name: str = "train") -> Document:
-    return pod(gpus(count)) | {"metadata": {"name": name}}
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    return pod(gpus(count), tolerations=tolerations) | {"metadata": {"name": name}}
 
 
 def test_every_pod_has_findings_though_all_share_a_template() -> None:

@@ -138,7 +138,9 @@ async def test_a_cluster_without_any_class_lacks_them_where_that_could_be_read(
 
     _, answer_document, _ = await translated(server, tmp_path, "--context", "here")
 
-    assert want == [finding["code"] for finding in answer_document["findings"]]
+    assert [*want, "tolerationMissing"] == [
+        finding["code"] for finding in answer_document["findings"]
+    ]
 
 
 async def test_the_settings_of_the_cluster_are_read(server: FakeApiServer, tmp_path: Path) -> None:

@@ -32,7 +32,11 @@ Pod default/train  <stdin>:1
 """
 
 SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
-SHARE = pod(gpus(1, mem=3000, cores=150), annotations={"nvidia.com/use-gputype": "A100"})
+SHARE = pod(
+    gpus(1, mem=3000, cores=150),
+    annotations={"nvidia.com/use-gputype": "A100"},
+    tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}],
+)
 
 
 def test_text_tells_what_was_asked_what_it_is_why_and_what_is_lost() -> None:

@@ -19,7 +19,8 @@ from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 Document = dict[str, Any]
 
-SHARE = pod(gpus(1, mem=3000, cores=30))
+TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+SHARE = pod(gpus(1, mem=3000, cores=30), tolerations=TOLERATIONS)
 WHOLE = pod(gpus(1))
 SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
 
@@ -44,7 +45,9 @@ def device_class(name: str, extended: str | None = None, **metadata: str) -> Doc
 
 
 def deployment(name: str = "web", containers: list[Document] | None = None) -> Document:
-    template = {"spec": {"containers": containers or [gpus(1, mem=3000)]}}
+    template = {
+        "spec": {"containers": containers or [gpus(1, mem=3000)], "tolerations": TOLERATIONS}
+    }
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -442,7 +445,8 @@ def test_workloads_are_translated_inside_their_template(
     version: str, kind: str, prefix: str, workload: Any
 ) -> None:
     head = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}}
-    good = {**workload({"spec": {"containers": [gpus(1, mem=3000)]}}), **head}
+    spec = {"containers": [gpus(1, mem=3000)], "tolerations": TOLERATIONS}
+    good = {**workload({"spec": spec}), **head}
     bad = {**workload({"spec": {"containers": [gpus(1, mem="8Gi")]}}), **head}
 
     answer_ = answer(good, bad)
@@ -697,7 +701,13 @@ def test_a_word_that_yaml_takes_for_something_else_wants_quotes(want: str, word:
 
 
 def test_null_means_absent_as_for_the_api_server() -> None:
-    document = pod(gpus(1, mem=3000), schedulerName=None, nodeName=None, initContainers=None)
+    document = pod(
+        gpus(1, mem=3000),
+        tolerations=TOLERATIONS,
+        schedulerName=None,
+        nodeName=None,
+        initContainers=None,
+    )
     document["metadata"] |= {"namespace": None, "labels": None, "annotations": None}
 
     answer_ = answer(document)

@@ -46,7 +46,7 @@ def test_a_table_of_what_became_of_each_file(
 
     assert lines == [
         f"file kinds alone in a cluster checked checked in a cluster {corpus.SILENT} codes",
-        "deep/er/good.yaml Pod 1 translated 1 translated clean clean 0",
+        "deep/er/good.yaml Pod 1 translated 1 translated clean clean 0 tolerationMissing",
         "refused.yml Pod 1 refused 1 refused 1 errors 1 errors 0 wrongUnit",
         lines[3],
         "3 files, 0 faults",

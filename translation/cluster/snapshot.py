@@ -20,6 +20,7 @@ from kube.names import (
     TRANSLATE_SELECTED,
 )
 from quotas.scopes import Quota
+from translation.cluster.node_taints import NodeTaints
 from translation.model.choices import Choices, InitContainers
 from translation.model.intents import DeviceKind, Vocabulary
 from translation.model.limit_ranges import LimitRangeSummary
@@ -127,6 +128,8 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         policies: Driver name to the DeviceCompatibilityPolicy in force.
         networks: (namespace, name) to the summary of a NetworkAttachmentDefinition.
         workload_profiles: (namespace, name) to the summary of a WorkloadProfile of tensor-fusion.
+        node_taints: The taints of nodes; None where pods come from the API server, which adds the
+            tolerations of their keys itself.
         consumable_capacity: The feature gate DRAConsumableCapacity is on, so that claims can request
             parts of devices.
     """
@@ -150,6 +153,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     policies: Mapping[str, DeviceCompatibilityPolicy] = {}
     networks: Mapping[tuple[str, str], NetworkSummary] = {}
     workload_profiles: Mapping[tuple[str, str], ProfileSummary] = {}
+    node_taints: NodeTaints | None = None
     consumable_capacity: bool = True
 
     def is_opted_in(self, namespace: str, labels: Mapping[str, str]) -> bool:
@@ -198,6 +202,17 @@ class NativePolicy(StrEnum):
     """None: every pod gets claims, which device taints evict, and autoscalers and queues may count."""
 
 
+class TolerationPolicy(StrEnum):
+    """The pods that get tolerations of the taints that have the names of their removed keys."""
+
+    DETECTED = "detected"
+    """Those of manifests, for a cluster whose live pods show that its API server adds them."""
+    ALWAYS = "always"
+    """All of them."""
+    NEVER = "never"
+    """None."""
+
+
 class QuotaPolicy(StrEnum):
     """The reaction to a ResourceQuota that counts a key which the translation removes."""
 
@@ -221,6 +236,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
             name keeps the pods there, for schedulers that support claims.
         native: The pods that stay as they are where a DeviceClass maps their keys.
         quota: The reaction to quotas that would stop counting.
+        tolerations: The pods that get tolerations for their removed keys.
         claim_aware_components: Components that are configured to count claims.
         vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
         renamed_keys: Resource name in pods to the name that it has in its vocabulary.
@@ -238,6 +254,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
     adopt_schedulers: Mapping[str, str] = {}
     native: NativePolicy = NativePolicy.EXACT
     quota: QuotaPolicy = QuotaPolicy.DENY
+    tolerations: TolerationPolicy = TolerationPolicy.DETECTED
     claim_aware_components: frozenset[ClaimUnawareComponent] = frozenset()
     vocabularies: frozenset[str] = frozenset(arbiter.VOCABULARIES)
     renamed_keys: Mapping[str, str] = {}
