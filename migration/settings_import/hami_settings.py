@@ -7,6 +7,9 @@ templates/device-plugin/configmap.yaml) and pkg/device/nvidia/device.go.
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
+from findings.text import printable
 from migration.settings_import.legacy_documents import LegacyDocument
 from migration.settings_import.legacy_values import (
     Note,
@@ -18,6 +21,7 @@ from migration.settings_import.legacy_values import (
     section_of,
     setting_text,
 )
+from translation.model.npu_chips import CHIPS, NpuChip
 from translation.vocabularies.hami import keys as hami
 
 GPU_OWNER: Final = ("defaultGpuOwner",)
@@ -51,6 +55,14 @@ _ASCEND_SUFFIXES: Final = {
     "resourceMemoryName": "-memory",
     "resourceCoreName": "-core",
 }
+_CHIP_FIELDS: Final = (
+    "memoryAllocatable",
+    "memoryCapacity",
+    "aiCore",
+    "superPod",
+    "templates",
+)
+_TEMPLATE_FIELDS: Final = ("name", "memory", "aiCore")
 _TRANSLATED: Final = frozenset({"nvidia", "hygon", "vnpus", "amd", "awsneuron"})
 """The sections of a device config whose names some vocabulary has."""
 _DEFAULTS: Final = {
@@ -112,12 +124,45 @@ def read_device_config(document: LegacyDocument) -> Read:
 
 
 def read_chips(chips: object, document: LegacyDocument, place: str) -> Read:
-    """Yield the renamed keys of Ascend's chips."""
+    """Yield the renamed keys of Ascend's chips, and the chips that differ from those of HAMi's chart."""
     for chip in chips if isinstance(chips, list) else ():
         if isinstance(chip, Mapping) and isinstance(chip.get("commonWord"), str):
             name = f"huawei.com/{chip['commonWord']}"
             names = {field: name + suffix for field, suffix in _ASCEND_SUFFIXES.items()}
             yield from read_names(chip, names, document, f"{place}.{chip['commonWord']}.")
+            yield from _read_chip(chip, document, f"{place}.{chip['commonWord']}")
+
+
+def _read_chip(chip: Values, document: LegacyDocument, place: str) -> Read:
+    """Yield the memory, cores and templates of a chip that differ from those of HAMi's chart."""
+    name = str(chip["commonWord"])
+    if chip.get("memoryFactor") not in (None, 0, 1):
+        text = "HAMi multiplies amounts of memory by it; write the products into the manifests"
+        yield Note(source=document.source, field=f"{place}.memoryFactor", text=text)
+    if "templates" not in chip:
+        return  # HAMi-DRA's configuration has names only.
+    try:
+        known_chip = msgspec.convert(_chip_fields(chip), NpuChip)
+    except msgspec.ValidationError as fault:
+        yield Note(source=document.source, field=place, text=printable(str(fault)))
+        return
+    if known_chip != CHIPS.get(name):
+        value = msgspec.to_builtins(known_chip)
+        yield Setting(path=("ascendChips", name), value=value, source=document.source)
+
+
+def _chip_fields(chip: Values) -> Values:
+    """Return the fields that settings have."""
+    fields = {field: chip[field] for field in _CHIP_FIELDS if field in chip}
+    templates = chip["templates"]
+    if isinstance(templates, list):
+        fields["templates"] = [
+            {field: template[field] for field in _TEMPLATE_FIELDS if field in template}
+            if isinstance(template, Mapping)
+            else template
+            for template in templates
+        ]
+    return fields
 
 
 def gpu_owner(document: LegacyDocument) -> Setting:

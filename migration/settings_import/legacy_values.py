@@ -23,7 +23,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     path: tuple[str, ...]
-    value: str | int
+    value: str | int | Mapping[str, Any]
     source: str
 
     @property
@@ -33,7 +33,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     def line(self) -> str:
         """Return field and value."""
-        return f"{'.'.join(self.path)}: {self.value}"
+        text = self.value if isinstance(self.value, str | int) else "as its source has it"
+        return f"{'.'.join(self.path)}: {text}"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):

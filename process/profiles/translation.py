@@ -32,6 +32,7 @@ from translation.model.choices import (
     HamiDefaults,
     InitContainers,
 )
+from translation.model.npu_chips import NpuChip
 from translation.profiles.profile import Profile
 from translation.reading import arbiter
 from translation.reading.renamed_keys import renaming_fault
@@ -116,6 +117,11 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
 
     hami: HamiSettings = HamiSettings()
 
+    ascend_chips: Mapping[str, NpuChip] = {}
+    """Ascend chip, as in `huawei.com/Ascend910B3`, to its memory, cores and templates, as HAMi's
+    ConfigMap has them (`memoryAllocatable`, `memoryCapacity`, `aiCore`, `superPod`, `templates`).
+    `drawbridge settings import` reads them. Empty: those of the chart of HAMi 2.10."""
+
     adopt_schedulers: Mapping[str, str] = {}
     """Foreign schedulerName to the scheduler that gets its translated pods; the same name keeps
     them there. Empty: whether a foreign scheduler understands claims is not ours to guess."""
@@ -172,6 +178,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
                 exclusivity=self.exclusivity,
                 init_containers=self.init_containers,
                 hami=self.hami.defaults(),
+                ascend_chips=self.ascend_chips,
             ),
         )
 

@@ -49,6 +49,26 @@ vnpus:
     commonWord: Ascend910B2
     resourceName: example.com/npu
     resourceMemoryName: huawei.com/Ascend910B2-memory
+  - chipName: 310P3
+    commonWord: Ascend310P
+    memoryAllocatable: 21527
+    memoryCapacity: 24576
+    memoryFactor: 1
+    aiCore: 8
+    aiCPU: 7
+    templates:
+    - {name: vir04, memory: 12288, aiCore: 4, aiCPU: 4}
+  - chipName: Ascend910
+    commonWord: Ascend910C
+    memoryAllocatable: 65536
+    memoryCapacity: 65536
+    memoryFactor: 1024
+    aiCore: 20
+    superPod: true
+    templates:
+    - {name: vir05_1c_16g, memory: 16384, aiCore: 5}
+    - {name: vir10_3c_32g, memory: 32768, aiCore: 10}
+  - {commonWord: Ascend910A, templates: 7}
 """
 KOORDINATOR: Final = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -117,6 +137,14 @@ def test_config_maps_become_settings() -> None:
                 "koord-scheduler": "default-scheduler",
                 "my-hami": "default-scheduler",
             },
+            "ascendChips": {
+                "Ascend310P": {
+                    "memoryAllocatable": 21527,
+                    "memoryCapacity": 24576,
+                    "aiCore": 8,
+                    "templates": [{"name": "vir04", "memory": 12288, "aiCore": 4}],
+                }
+            },
             "hami": {"corePolicy": "force", "defaultCores": 25, "defaultMemory": 4096},
             "renamedKeys": {
                 "example.com/dcu-memory": "hygon.com/dcumem",
@@ -142,6 +170,8 @@ def test_what_is_printed_is_a_settings_file() -> None:
         "# - nvidia.deviceSplitCount 10 (",
         "# - nvidia.deviceMemoryScaling 1.5 (",
         "# - cambricon (",
+        "# - vnpus.Ascend910C.memoryFactor (",
+        "# - vnpus.Ascend910A (",
         '# - nodeconfig of "big" (',
         "# - DeviceShare.scoringStrategy (",
     ],

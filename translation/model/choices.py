@@ -9,6 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from translation.model.npu_chips import NpuChip
+
 MAX_MEMORY_MIB = 2**31 - 1
 """HAMi counts memory in 32 bits."""
 
@@ -82,9 +84,11 @@ class Choices(
 
     Attributes:
         renamed_keys: Resource name in pods to the name that it has in its vocabulary.
+        ascend_chips: Name to chip, for those that differ from HAMi's chart.
     """
 
     exclusivity: Exclusivity = Exclusivity.POLICIES
     init_containers: InitContainers = InitContainers.SEPARATE
     renamed_keys: Mapping[str, str] = {}
     hami: HamiDefaults = HamiDefaults()
+    ascend_chips: Mapping[str, NpuChip] = {}

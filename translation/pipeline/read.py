@@ -14,6 +14,7 @@ from translation.cluster.snapshot import (
 )
 from translation.model.choices import Choices, InitContainers
 from translation.model.intents import LegacyPod, Vocabulary
+from translation.model.npu_chips import present_chips
 from translation.preflight.chain.preconditions import PRECONDITIONS, first_stop
 from translation.preflight.model.inputs import PodInput, Stop
 from translation.reading import arbiter
@@ -21,6 +22,7 @@ from translation.reading.renamed_keys import present_names
 from translation.reading.workload_profiles import ExpandedPod, expand_profile
 from translation.record.derive import Readings, read_keys
 from translation.record.record import RECORDED
+from translation.vocabularies.ascend import DOMAIN as ASCEND_DOMAIN
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 
 SEPARATE: Final = InitContainers.SEPARATE
@@ -121,6 +123,11 @@ def _relevant_choices(
             renamed_keys=renamed_keys,
             hami=choices.hami if owned_by_hami else RECORDED.hami,
         )
+    if choices.ascend_chips:
+        keys = legacy.keys()
+        names = {renamed_keys.get(key, key) for key in keys}
+        chips = present_chips(names, choices.ascend_chips, ASCEND_DOMAIN)
+        choices = msgspec.structs.replace(choices, ascend_chips=chips)
     runs_first = any(
         container.init and not container.sidecar and container.limits
         for container in legacy.containers

@@ -1,16 +1,16 @@
 """HAMi on Huawei's Ascend NPUs: huawei.com/Ascend<chip>, with -memory and -core.
 
-Amounts are per NPU. As in HAMi-DRA, every share is a soft one: the driver limits exactly the amounts that
-were requested, while HAMi's templates round memory up.
+Amounts are per NPU. Without the annotation `huawei.com/vnpu-mode: hami-core` HAMi makes virtual NPUs of
+templates, which the driver does not: a share is limited in software, with the amounts of the template.
 
 Source: Project-HAMi/HAMi v2.10, pkg/device/ascend/device.go; Project-HAMi/HAMi-DRA 052848d,
 pkg/config/dra_device.go; Project-HAMi/ascend-dra-driver dc1db52, cmd/ascend-dra-kubeletplugin.
-Not translated: the modules of two NPUs that Ascend910C has in a SuperPod, which no driver publishes.
+Not translated: the modules of two NPUs of a SuperPod, which no driver publishes; the number is even.
 """
 
 from typing import Final
 
-from findings.finding import Code, Finding, warning
+from findings.finding import Code, Finding, has_errors, warning
 from findings.text import printable, quote_text
 from translation.model.init_containers import check_sidecars
 from translation.model.intents import (
@@ -24,9 +24,10 @@ from translation.model.intents import (
     annotation_path,
 )
 from translation.model.keys import KeyOutcome, Table, annotation, annotations, limit
+from translation.model.npu_chips import CHIPS
+from translation.model.npu_shares import CORES, MEMORY, SOFT_MODE, ShareReader, read_share
 from translation.model.share_amounts import (
     MIB,
-    AmountReader,
     in_bytes,
     list_items,
     listed_devices,
@@ -36,38 +37,32 @@ from translation.model.share_amounts import (
 
 PREFIX: Final = "huawei.com/Ascend"
 DOMAIN: Final = "huawei.com/"
-MEMORY: Final = "-memory"
-CORES: Final = "-core"
 USE_TYPE: Final = "hami.io/use-nputype"
 MODE: Final = "huawei.com/vnpu-mode"
-SOFT_MODE: Final = "hami-core"
-CHIPS: Final = (
-    "Ascend910A",
-    "Ascend910B2",
-    "Ascend910B3",
-    "Ascend910B4-1",
-    "Ascend910B4",
-    "Ascend310P",
-    "Ascend910C",
-)
-"""The chips of HAMi's chart, whose UUIDs annotations may list."""
-
 TABLE: Final[Table] = (
     limit(
         f"{PREFIX}*",
         "devices",
         KeyOutcome.COUNT,
         "N distinct NPUs, the whole of each without an amount. The driver does not publish which chip "
-        "a name means, so any is accepted, with a warning; a profile may say it",
+        "a name means, so any is accepted, with a warning; a profile may say it. Of a SuperPod "
+        "(`Ascend910C`) 1 is 2, and another odd number is rejected",
     ),
     limit(
         f"{PREFIX}*{MEMORY}",
         "MiB",
         KeyOutcome.CAPACITY,
-        "`memory: <M>Mi`, not rounded up to a template. Without `-core` beside it the share has all "
-        "cores, so nobody else gets any, with a warning",
+        "with `huawei.com/vnpu-mode: hami-core` `memory: <M>Mi`; else that of the smallest template with "
+        "as much, and its cores, or the whole NPU where none has. More than one NPU with a part of the "
+        "memory is rejected",
     ),
-    limit(f"{PREFIX}*{CORES}", "percent", KeyOutcome.CAPACITY, "`cores: <C>`"),
+    limit(
+        f"{PREFIX}*{CORES}",
+        "percent",
+        KeyOutcome.CAPACITY,
+        "`cores: <C>`; absent or `0` beside a part of the memory it is the same part of the cores. "
+        "Rejected without `huawei.com/vnpu-mode: hami-core`, as a template fixes the cores",
+    ),
     *(
         row
         for chip in CHIPS
@@ -81,9 +76,17 @@ TABLE: Final[Table] = (
         )
     ),
     annotation(USE_TYPE, KeyOutcome.SELECTOR, "the product name contains one of the items"),
-    annotation(MODE, KeyOutcome.KEPT, "how every share is limited", case=f"`{SOFT_MODE}`"),
     annotation(
-        MODE, KeyOutcome.DROPPED, "every share is limited as in `hami-core`", case="any other"
+        MODE,
+        KeyOutcome.READING,
+        "amounts are those of the keys, not of templates",
+        case=f"`{SOFT_MODE}`",
+    ),
+    annotation(
+        MODE,
+        KeyOutcome.DROPPED,
+        "as without it: amounts are those of a template, and limited in software",
+        case="any other",
     ),
 )
 
@@ -93,8 +96,8 @@ def translate(pod: LegacyPod) -> Translation:
     findings: list[Finding] = []
     pod_findings: list[Finding] = []
     models = listed_devices(pod.annotations, USE_TYPE, pod_findings)
-    mode = pod.annotations.get(MODE, SOFT_MODE)
-    if mode != SOFT_MODE:
+    mode = pod.annotations.get(MODE)
+    if mode is not None and mode != SOFT_MODE:
         pod_findings.append(
             warning(
                 Code.POLICY_DROPPED,
@@ -124,35 +127,30 @@ def _intents(
     findings: list[Finding],
 ) -> list[Intent]:
     faults: list[Finding] = []
-    reader = AmountReader(container, faults)
-    count = reader.integer(key)
-    memory, cores = reader.memory(f"{key}{MEMORY}", MIB), reader.percent(f"{key}{CORES}")
     chip = key.removeprefix(DOMAIN)
+    share = read_share(
+        ShareReader(
+            container=container,
+            key=key,
+            chip=pod.choices.ascend_chips.get(chip, CHIPS.get(chip)),
+            is_soft=pod.annotations.get(MODE) == SOFT_MODE,
+            findings=faults,
+        )
+    )
     use, no_use = f"hami.io/use-{chip}-uuid", f"hami.io/no-use-{chip}-uuid"
     uuids = listed_devices(pod.annotations, use, faults)
     findings += faults
-    if faults or not count:
+    if share is None or has_errors(faults):
         return []
     keys = {"count": key, "memory": f"{key}{MEMORY}", "cores": f"{key}{CORES}"}
     aspects = {"uuids": use, "not_uuids": no_use, "models": USE_TYPE}
-    if memory and not cores:
-        findings.append(
-            warning(
-                Code.WHOLE_DEVICE,
-                container.limit_path(keys["memory"]),
-                f"without {printable(keys['cores'])} the share has all cores of the NPU, so nobody else "
-                "gets any",
-                f"set {printable(keys['cores'])}",
-            )
-        )
     return [
         Intent(
             container=container.name,
             kind=DeviceKind.NPU,
-            count=count,
-            memory=in_bytes(memory, MIB) if memory else None,
-            # All of them is the default of the driver.
-            cores_percent=cores or None,
+            count=share.count,
+            memory=in_bytes(share.memory, MIB) if share.memory else None,
+            cores_percent=share.cores_percent,
             filter=DeviceFilter(
                 resource=key,
                 models=None if models is None else tuple(map(lower_ascii, models)),

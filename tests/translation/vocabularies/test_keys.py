@@ -347,6 +347,7 @@ HYGON_ROWS: Final = (
 
 _CHIPS: Final = ("910A", "910B2", "910B3", "910B4-1", "910B4", "310P", "910C")
 NPU: Final = {"huawei.com/Ascend310P": 1, "huawei.com/Ascend310P-memory": 4000}
+SOFT: Final = {"huawei.com/vnpu-mode": "hami-core"}
 ASCEND_ROWS: Final = (
     amount("huawei.com/Ascend*", 2, 1),
     Example(
@@ -354,8 +355,8 @@ ASCEND_ROWS: Final = (
     ),
     Example(
         "huawei.com/Ascend*-core",
-        asks(limits=NPU | {"huawei.com/Ascend310P-core": 30}),
-        asks(limits=NPU | {"huawei.com/Ascend310P-core": 40}),
+        asks(limits=NPU | {"huawei.com/Ascend310P-core": 30}, annotations=SOFT),
+        asks(limits=NPU | {"huawei.com/Ascend310P-core": 40}, annotations=SOFT),
     ),
     *(
         annotation(f"hami.io/{use}-Ascend{chip}-uuid", "NPU-0", {f"huawei.com/Ascend{chip}": 1})

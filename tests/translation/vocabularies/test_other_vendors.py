@@ -55,14 +55,11 @@ class Case(NamedTuple):
 CASES = (
     Case("whole NPUs", {CHIP: 2}, NPUS, 2, None),
     Case(
-        "memory is not rounded up", {CHIP: 1, f"{CHIP}-memory": 2000}, NPUS, 1, {"memory": "2000Mi"}
-    ),
-    Case(
-        "memory and cores",
-        {CHIP: 1, f"{CHIP}-memory": 2000, f"{CHIP}-core": 20},
+        "memory of a template, with its cores",
+        {CHIP: 1, f"{CHIP}-memory": 2000},
         NPUS,
         1,
-        {"memory": "2000Mi", "cores": "20"},
+        {"memory": "3Gi", "cores": "12"},
     ),
     Case("whole DCUs", {"hygon.com/dcunum": 2}, HCUS, 2, None),
     Case(
@@ -126,12 +123,6 @@ def test_faulty_amounts_are_rejected_with_the_field(
     assert isinstance(outcome, Refused)
     errors = [finding for finding in outcome.findings if finding.severity is Severity.ERROR]
     assert want == [text.removeprefix("error ") for text in finding_texts(errors)]
-
-
-def test_memory_without_cores_takes_the_npu_from_others_and_says_so() -> None:
-    outcome = translation_of(limited({CHIP: 1, f"{CHIP}-memory": 2000}))
-
-    assert f"warning wholeDevice {LIMITS}[{CHIP}-memory]" in finding_texts(outcome.findings)
 
 
 def test_devices_of_three_vendors_in_one_container() -> None:
