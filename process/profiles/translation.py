@@ -31,6 +31,7 @@ from translation.model.choices import (
     Exclusivity,
     HamiDefaults,
     InitContainers,
+    MemoryUnit,
 )
 from translation.model.npu_chips import NpuChip
 from translation.profiles.profile import Profile
@@ -70,6 +71,14 @@ class HamiSettings(Section, frozen=True, kw_only=True):
             memory_factor=self.memory_factor,
             core_policy=self.core_policy,
         )
+
+
+class AliyunSettings(Section, frozen=True, kw_only=True):
+    """The meaning of Alibaba Cloud's keys."""
+
+    memory_unit: MemoryUnit = MemoryUnit.DETECTED
+    """`detected`, `GiB` or `MiB`: what `aliyun.com/gpu-mem` counts, as the flag memory-unit of the
+    device plugin has it. `detected`: GiB, but MiB where a pod would have more than any GPU has."""
 
 
 class TranslationSettings(Section, frozen=True, kw_only=True):
@@ -116,6 +125,8 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     `drawbridge settings import` reads them from HAMi's ConfigMaps."""
 
     hami: HamiSettings = HamiSettings()
+
+    aliyun: AliyunSettings = AliyunSettings()
 
     ascend_chips: Mapping[str, NpuChip] = {}
     """Ascend chip, as in `huawei.com/Ascend910B3`, to its memory, cores and templates, as HAMi's
@@ -179,6 +190,7 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
                 init_containers=self.init_containers,
                 hami=self.hami.defaults(),
                 ascend_chips=self.ascend_chips,
+                aliyun_memory_unit=self.aliyun.memory_unit,
             ),
         )
 

@@ -45,6 +45,15 @@ class CorePolicy(StrEnum):
     DISABLE = "disable"
 
 
+class MemoryUnit(StrEnum):
+    """The unit of `aliyun.com/gpu-mem`: the flag memory-unit of the device plugin."""
+
+    DETECTED = "detected"
+    """GiB, but MiB where a pod would have more than any GPU has."""
+    GIB = "GiB"
+    MIB = "MiB"
+
+
 class HamiDefaults(
     msgspec.Struct,
     frozen=True,
@@ -92,3 +101,4 @@ class Choices(
     renamed_keys: Mapping[str, str] = {}
     hami: HamiDefaults = HamiDefaults()
     ascend_chips: Mapping[str, NpuChip] = {}
+    aliyun_memory_unit: MemoryUnit = MemoryUnit.DETECTED

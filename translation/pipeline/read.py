@@ -22,6 +22,7 @@ from translation.reading.renamed_keys import present_names
 from translation.reading.workload_profiles import ExpandedPod, expand_profile
 from translation.record.derive import Readings, read_keys
 from translation.record.record import RECORDED
+from translation.vocabularies.aliyun import VOCABULARY as ALIYUN
 from translation.vocabularies.ascend import DOMAIN as ASCEND_DOMAIN
 from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 
@@ -128,6 +129,8 @@ def _relevant_choices(
         names = {renamed_keys.get(key, key) for key in keys}
         chips = present_chips(names, choices.ascend_chips, ASCEND_DOMAIN)
         choices = msgspec.structs.replace(choices, ascend_chips=chips)
+    if all(owner.name != ALIYUN.name for owner in owners):
+        choices = msgspec.structs.replace(choices, aliyun_memory_unit=RECORDED.aliyun_memory_unit)
     runs_first = any(
         container.init and not container.sidecar and container.limits
         for container in legacy.containers

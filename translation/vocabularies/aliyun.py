@@ -1,17 +1,24 @@
 """Alibaba Cloud's shares of NVIDIA GPUs: aliyun.com/gpu-mem and gpu-core.percentage, and those of ACS.
 
-The containers of a pod share one card, and their amounts are added: the claim is the pod's, and every
-container with a key sees the total. The amounts of ACS are percentages of one card.
+The containers of a pod share one card: the claim is the pod's, and every container with a key sees the
+total. The amounts of app containers and sidecars are added; an init container runs before them, so the
+larger of both counts. The amounts of ACS are percentages of one card.
 
-Source: AliyunContainerService/gpushare-scheduler-extender, pkg/utils/const.go and docs/userguide.md;
+Source: AliyunContainerService/gpushare-scheduler-extender, pkg/utils/const.go, pkg/utils/pod.go
+(GetGPUMemoryFromPodResource, which counts app containers), and docs/userguide.md; the kubelet, which
+counts init containers as k8s.io/component-helpers resource, PodRequests, does;
 gpushare-device-plugin, its flag memory-unit, GiB by default; the documentation of ACK, "Enable GPU
 sharing", and of ACS.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
+from translation.model.choices import Choices, InitContainers, MemoryUnit
 from translation.model.intents import (
     DeviceKind,
     Intent,
@@ -22,7 +29,7 @@ from translation.model.intents import (
     Vocabulary,
 )
 from translation.model.keys import KeyOutcome, Place, Table, label, limit, names, variable
-from translation.model.share_amounts import GIB, MIB, AmountReader, in_bytes
+from translation.model.share_amounts import GIB, MIB, AmountReader, Unit, in_bytes
 
 MEMORY: Final = "aliyun.com/gpu-mem"
 CORES: Final = "aliyun.com/gpu-core.percentage"
@@ -31,8 +38,9 @@ ACS_MEMORY: Final = "alibabacloud.com/gpu-memory.percentage"
 ACS_CORES: Final = "alibabacloud.com/gpu-core.percentage"
 CONTAINER_MEMORY: Final = "ALIYUN_COM_GPU_MEM_CONTAINER"
 CARD_MEMORY: Final = "ALIYUN_COM_GPU_MEM_DEV"
-MAX_GIB: Final = 1024
-"""More than any card has: a larger amount counts MiB."""
+MAX_GIB: Final = 320
+"""More than any card has (288 is the most): a larger amount counts MiB."""
+UNIT_SETTING: Final = "translation.aliyun.memoryUnit"
 CORE_STEP: Final = 5
 
 TABLE: Final[Table] = (
@@ -40,14 +48,15 @@ TABLE: Final[Table] = (
         MEMORY,
         "GiB",
         KeyOutcome.CAPACITY,
-        "`memory`, the sum of the containers, on one GPU that all of them use. An amount above 1024 "
-        "counts MiB, as a plugin with `--memory-unit=MiB` has it, with a warning",
+        "`memory`, the sum of app containers and sidecars, or that of an init container if it is larger, "
+        "on one GPU that all of them use. Above 320 it counts MiB, as a plugin with "
+        "`--memory-unit=MiB` has it, with a warning; `translation.aliyun.memoryUnit` says which",
     ),
     limit(
         CORES,
         "percent",
         KeyOutcome.CAPACITY,
-        "`cores`, the sum of the containers; in steps of 5. Rejected without `gpu-mem`",
+        "`cores`, as much as of memory; in steps of 5. Rejected without `gpu-mem`",
     ),
     limit(
         ACS_MEMORY,
@@ -75,11 +84,23 @@ TABLE: Final[Table] = (
 )
 
 
+class _Share(msgspec.Struct, frozen=True, kw_only=True):
+    """The amounts of one container.
+
+    Attributes:
+        memory: In the unit of the cluster.
+    """
+
+    container: LegacyContainer
+    memory: int
+    cores: int
+
+
 def translate(pod: LegacyPod) -> Translation:
     """Translate the share of one GPU that a pod requests, and the shares of ACS."""
     findings: list[Finding] = list(_check_label(pod))
     variables: list[Variable] = []
-    shares: list[tuple[LegacyContainer, int, int]] = []
+    shares: list[_Share] = []
     intents: list[Intent] = []
     for container in pod.containers:
         reader = AmountReader(container, findings)
@@ -99,35 +120,40 @@ def translate(pod: LegacyPod) -> Translation:
                 f"add {MEMORY}",
             )
         elif memory:
-            shares.append((container, memory, cores or 0))
+            shares.append(_Share(container=container, memory=memory, cores=cores or 0))
             variables.append(_variable(container, memory))
         intents += _percentages(container, reader)
     if shares:
-        intents.append(_pod_share(shares, findings))
+        intents.append(_pod_share(shares, pod.choices, findings))
     return Translation(intents=tuple(intents), variables=tuple(variables), findings=tuple(findings))
 
 
-def _pod_share(shares: list[tuple[LegacyContainer, int, int]], findings: list[Finding]) -> Intent:
-    """Return the intent for the sum of what the containers request, on one GPU."""
-    first, *others = shares
-    container = first[0]
-    path = container.limit_path(MEMORY)
-    total = sum(memory for _, memory, _ in shares)
-    unit = GIB if total <= MAX_GIB else MIB
-    cores = sum(percent for _, _, percent in shares)
-    if unit is MIB:
+def _pod_share(shares: Sequence[_Share], choices: Choices, findings: list[Finding]) -> Intent:
+    """Return the intent for what the containers request together, on one GPU."""
+    # That of an init container would be held for the pod's lifetime.
+    first, *others = sorted(shares, key=_runs_first)
+    path = first.container.limit_path(MEMORY)
+    total, cores = _total(shares, choices)
+    unit = _unit(total, choices.aliyun_memory_unit)
+    if unit is MIB and choices.aliyun_memory_unit is MemoryUnit.DETECTED:
         findings.append(
-            warning(Code.WRONG_UNIT, path, f"{total} GiB is more than a GPU has: it counts MiB")
+            warning(
+                Code.WRONG_UNIT,
+                path,
+                f"{total} GiB is more than a GPU has: it counts MiB",
+                f"set {UNIT_SETTING} to MiB",
+            )
         )
     if cores > 100:
         findings.append(
             error(
                 Code.OUT_OF_RANGE,
-                container.limit_path(CORES),
+                first.container.limit_path(CORES),
                 f"{cores} percent of one GPU in all containers is more than 100",
                 "request at most 100 percent in the pod",
             )
         )
+    findings += _check_init_containers(shares, f"{total} {unit.name}", total, choices)
     findings.append(
         warning(
             Code.ENV_VAR_NOT_PROVIDED,
@@ -137,18 +163,70 @@ def _pod_share(shares: list[tuple[LegacyContainer, int, int]], findings: list[Fi
         )
     )
     return Intent(
-        container=container.name,
+        container=first.container.name,
         kind=DeviceKind.GPU,
         count=1,
         memory=in_bytes(total, unit),
         cores_percent=min(cores, 100),
-        also=tuple(other.name for other, _, _ in others),
+        also=tuple(share.container.name for share in others),
         paths={
             "count": path,
             "memory": path,
-            **({"cores": container.limit_path(CORES)} if CORES in container.limits else {}),
+            **(
+                {"cores": first.container.limit_path(CORES)}
+                if CORES in first.container.limits
+                else {}
+            ),
         },
     )
+
+
+def _runs_first(share: _Share) -> bool:
+    return share.container.init and not share.container.sidecar
+
+
+def _check_init_containers(
+    shares: Sequence[_Share], amount: str, total: int, choices: Choices
+) -> Iterator[Finding]:
+    """Yield a warning where the pod has more than its containers use after its init containers."""
+    runs_later = [share for share in shares if not _runs_first(share)]
+    later_total = sum(share.memory for share in runs_later)
+    if not runs_later or total <= later_total:
+        return
+    path = shares[0].container.limit_path(MEMORY)
+    if choices.init_containers is InitContainers.SEPARATE:
+        message = f"the pod holds {amount}, the sum of all containers, for its whole lifetime"
+        yield warning(Code.HELD_FOR_POD_LIFETIME, path, message)
+    else:
+        message = (
+            f"an init container needs more: the pod reserves {amount} once, and its other containers may "
+            "use it, too"
+        )
+        yield warning(Code.INIT_RAISES_LIMIT, path, message)
+
+
+def _total(shares: Sequence[_Share], choices: Choices) -> tuple[int, int]:
+    """Return the memory and cores that the pod needs at a time.
+
+    Args:
+        shares: In the order of the containers, init containers first.
+    """
+    if choices.init_containers is InitContainers.SEPARATE:
+        return sum(share.memory for share in shares), sum(share.cores for share in shares)
+    memory = cores = most_memory = most_cores = 0
+    for share in shares:
+        most_memory = max(most_memory, memory + share.memory)
+        most_cores = max(most_cores, cores + share.cores)
+        if not _runs_first(share):
+            # A sidecar runs beside all that start after it.
+            memory, cores = memory + share.memory, cores + share.cores
+    return most_memory, most_cores
+
+
+def _unit(total: int, unit: MemoryUnit) -> Unit:
+    if unit is MemoryUnit.DETECTED:
+        return GIB if total <= MAX_GIB else MIB
+    return MIB if unit is MemoryUnit.MIB else GIB
 
 
 def _percentages(container: LegacyContainer, reader: AmountReader) -> list[Intent]:

@@ -11,6 +11,7 @@ from translation.preflight.checks.existing_variables import check_existing_varia
 from translation.preflight.checks.foreign_groups import check_foreign_groups
 from translation.preflight.checks.foreign_quotas import check_foreign_quotas
 from translation.preflight.checks.limit_ranges import check_limit_ranges
+from translation.preflight.checks.memory_units import check_memory_unit
 from translation.preflight.checks.multus_networks import check_multus_networks
 from translation.preflight.checks.node_labels import check_node_labels
 from translation.preflight.checks.published_devices import check_published_devices
@@ -26,6 +27,7 @@ from translation.preflight.model.inputs import Check, PreflightInput
 PREFLIGHT: Final[tuple[Check, ...]] = (
     check_uncapped_cores,
     check_rounded_memory,
+    check_memory_unit,
     check_enforced_limits,
     check_multus_networks,
     check_shares_supported,
