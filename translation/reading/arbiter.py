@@ -19,6 +19,7 @@ import msgspec
 from findings.finding import Code, Finding, error
 from kube.api.core import Pod
 from kube.collections.latest import keep_latest
+from kube.quantity import ZERO
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.vocabularies import (
     aliyun,
@@ -91,6 +92,12 @@ _DIVIDING_KEYS: Final = {
     **{name: frozenset(VOCABULARIES[name].keys) for name in SHARES},
 }
 """Vocabulary to its keys of shares of GPUs."""
+_SHARE_KEYS: Final = frozenset[str]().union(*(_DIVIDING_KEYS[name] for name in SHARES))
+_FIRST_KEYS: Final = {
+    GPU_COUNT: _SHARE_KEYS,
+    tencent.VCUDA.cores: frozenset({tencent.QGPU.cores, tencent.QGPU.memory}),
+}
+"""Keys to those that no container may have beside them; the rest differ by vocabulary, see `_check_shares`."""
 _KEYS_OF_GPUS: Final = frozenset[str]({GPU_COUNT}).union(*_DIVIDING_KEYS.values())
 
 
@@ -249,6 +256,7 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a system in a pod whose GPUs belong to another."""
     keys = {key for container in pod.containers for key in container.limits}
     yield from _check_shares(pod, keys)
+    yield from _check_containers(pod)
     yield from _check_annotations(pod)
     whole_gpus = GPU_COUNT in keys and takes_whole_gpus(pod)
     if not whole_gpus and not any(key in keys for key in GPU_KEYS):
@@ -292,6 +300,26 @@ def _check_shares(pod: LegacyPod, requested_keys: Collection[str]) -> Iterator[F
                     f"belongs to {name}, and other keys of the pod divide GPUs by {present[0]}",
                     "use the keys of one of them",
                 )
+
+
+def _check_containers(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each share in a container that also requests GPUs by keys of another kind.
+
+    Literally both device plugins would give theirs, which nobody means: the container has one environment
+    for the limits of both.
+    """
+    for container in pod.containers:
+        requested_keys = {key for key, amount in container.limits.items() if amount > ZERO}
+        first = next((key for key in _FIRST_KEYS if key in requested_keys), None)
+        if first is None:
+            continue
+        for key in sorted(requested_keys & _FIRST_KEYS[first]):
+            yield error(
+                Code.AMBIGUOUS_OWNER,
+                container.limit_path(key),
+                f"stands beside {first} in one container, so it would get the GPUs of both",
+                "keep one of them",
+            )
 
 
 def divide_keys(

@@ -182,6 +182,25 @@ REJECTED = (
         {"aliyun.com/gpu-mem": 3, "aliyun.com/gpu-core.percentage": 7},
         (f"outOfRange {LIMITS}[aliyun.com/gpu-core.percentage]",),
     ),
+    *(
+        Rejected(
+            f"whole GPUs beside {key} in one container",
+            {"nvidia.com/gpu": 1, key: 20, **more},
+            tuple(f"ambiguousOwner {LIMITS}[{name}]" for name in sorted({key, *more})),
+        )
+        for key, more in (
+            (f"{VOLCANO}memory", {}),
+            ("aliyun.com/gpu-mem", {}),
+            (f"{VCUDA}core", {f"{VCUDA}memory": 20}),
+            (f"{QGPU}core", {f"{QGPU}memory": 20}),
+            (f"{MGPU}core", {f"{MGPU}memory": 20}),
+        )
+    ),
+    Rejected(
+        "two systems of one vendor in one container",
+        {f"{VCUDA}core": 20, f"{VCUDA}memory": 20, f"{QGPU}core": 20, f"{QGPU}memory": 20},
+        (f"ambiguousOwner {LIMITS}[{QGPU}core]", f"ambiguousOwner {LIMITS}[{QGPU}memory]"),
+    ),
     Rejected(
         "keys of two systems",
         {f"{VOLCANO}number": 1, "aliyun.com/gpu-mem": 3, "nvidia.com/gpumem": 3},
@@ -242,3 +261,14 @@ def test_a_pod_without_gpus_stays_as_it_is_or_loses_its_keys(limits: Mapping[str
 
     assert not isinstance(outcome, Refused)
     assert isinstance(outcome, Untouched) or not outcome.claims
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        (container("a", {"nvidia.com/gpu": 1}), container("b", {f"{VOLCANO}memory": 3000})),
+        (container("a", {"nvidia.com/gpu": 0, f"{VOLCANO}memory": 3000}),),
+    ],
+)
+def test_a_whole_gpu_and_a_share_of_different_containers(containers: tuple[Document, ...]) -> None:
+    assert not isinstance(translation_outcome(pod(*containers)), Refused)
