@@ -233,6 +233,17 @@ def _of_mode(
             )
         )
         return None
+    if amounts.memory is None:
+        # The smallest amount would be the limit of the driver, with which no program runs.
+        findings.append(
+            warning(
+                Code.WHOLE_DEVICE,
+                intent.path("memory"),
+                "requests no memory: the driver gives a share all memory of the GPU, so no other fits "
+                "there, where tensor-fusion reserves none",
+                f"set {MEMORY[0]}",
+            )
+        )
     return msgspec.structs.replace(
         intent,
         memory=amounts.memory,

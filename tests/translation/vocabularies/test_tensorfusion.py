@@ -79,6 +79,16 @@ def test_a_percentage_is_of_the_cores() -> None:
     assert {"memory": "8Gi", "cores": "30"} == request["capacity"]["requests"]
 
 
+@pytest.mark.parametrize("annotation", ["compute_percent_request", "tflops_request"])
+def test_compute_without_memory_takes_all_of_it_and_says_so(annotation: str) -> None:
+    translated = translation_of(requesting(**{annotation: "30"}), translation_snapshot(WITH_TFLOPS))
+
+    (claim,) = translated.claims
+    (request,) = devices_of(claim)["requests"]
+    assert "memory" not in request["exactly"]["capacity"]["requests"]
+    assert "warning wholeDevice" in finding_codes(translated.findings)
+
+
 def test_tflops_precede_a_percentage() -> None:
     request = request_of(requesting(tflops_limit="40", compute_percent_request="30"), WITH_TFLOPS)
 
