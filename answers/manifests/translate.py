@@ -18,7 +18,7 @@ from answers.model.kinds import KINDS
 from answers.model.versions import decode_object, view_type
 from answers.model.views import decode_view
 from findings.field_path import FieldPath
-from findings.finding import Finding
+from findings.finding import Code, Finding
 from kube.api.conversion import current_version
 from kube.api.core import Pod
 from kube.api.custom_workloads import (
@@ -236,7 +236,12 @@ def _translate_custom(
             options=options,
         )
         of_pod = (
-            *map(_of_created_pods, answer.findings),
+            *(
+                _of_created_pods(finding)
+                for finding in answer.findings
+                # A pod that keeps its keys gets tolerations for them when it is created.
+                if kind.has_claims or finding.code is not Code.TOLERATION_MISSING
+            ),
             *check_untranslated_keys(pod, vocabularies, snapshot.extended_resources),
         )
         findings += (locate(finding, embedded) for finding in of_pod)

@@ -43,6 +43,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
             the element or value of the path; a field that is not set counts as 1. None for a kind whose
             objects make no pods. Fewer than paths: the others have one.
         has_claims: Its templates may have claims, so that they are translated in files.
+        container_paths: Of single containers, of each of which its controller makes a pod.
         caution: What else its controller reads from the keys, and what to do; for a kind without claims
             the reason. Empty for nothing.
     """
@@ -55,6 +56,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape = Shape.TEMPLATE
     namespaced: bool = True
     has_claims: bool = True
+    container_paths: tuple[tuple[str, ...], ...] = ()
     caution: str = ""
 
 
@@ -137,6 +139,45 @@ def _steps(kind: str, resource: str, *spec: str) -> WorkloadKind:
         resource=resource,
         paths=((*spec, "templates", ANY),),
         shape=Shape.STEP,
+        has_claims=False,
+    )
+
+
+_FRAMEWORKS: Final = (
+    "model",
+    "huggingface",
+    "lightgbm",
+    "onnx",
+    "paddle",
+    "pmml",
+    "pytorch",
+    "sklearn",
+    "tensorflow",
+    "triton",
+    "xgboost",
+)
+"""The fields of a predictor that extend a container, one for each runtime."""
+
+
+def _llm_inference(
+    kind: str, resource: str, *, numbers: tuple[tuple[tuple[str, ...], ...], ...] | None
+) -> WorkloadKind:
+    """Return a kind of KServe whose pod specs are not in templates, so that they have no annotations.
+
+    Source: kserve/kserve, pkg/apis/serving/v1alpha1/llm_inference_service_types.go, WorkloadSpec.
+    """
+    return WorkloadKind(
+        api_versions=("serving.kserve.io/v1alpha1", "serving.kserve.io/v1alpha2"),
+        kind=kind,
+        resource=resource,
+        paths=(
+            ("spec", "template"),
+            ("spec", "worker"),
+            ("spec", "prefill", "template"),
+            ("spec", "prefill", "worker"),
+        ),
+        numbers=numbers,
+        shape=Shape.POD_SPEC,
         has_claims=False,
     )
 
@@ -269,6 +310,20 @@ WORKLOAD_KINDS: Final[tuple[WorkloadKind, ...]] = (
         ),
         shape=Shape.POD_SPEC,
         has_claims=False,
+        container_paths=tuple(("spec", "predictor", framework) for framework in _FRAMEWORKS),
+    ),
+    _llm_inference("LLMInferenceService", "llminferenceservices", numbers=()),
+    _llm_inference("LLMInferenceServiceConfig", "llminferenceserviceconfigs", numbers=None),
+    # Source: NVIDIA/k8s-nim-operator, api/apps/v1alpha1/nimservice_types.go, NIMServiceSpec.
+    WorkloadKind(
+        api_versions=("apps.nvidia.com/v1alpha1",),
+        kind="NIMService",
+        resource="nimservices",
+        paths=(("spec", "resources"),),
+        numbers=((("spec", "replicas"),),),
+        shape=Shape.RESOURCES,
+        has_claims=False,
+        caution="its operator makes a pod of the resources",
     ),
 )
 
@@ -301,9 +356,13 @@ def embedded_pods(kind: WorkloadKind, document: Mapping[str, Any]) -> Iterator[E
     Values of wrong types are left out, too: the API server knows the schema of the kind.
     """
     count = 0
-    for index, pattern in enumerate(kind.paths):
+    readers = (
+        *((pattern, _READERS[kind.shape]) for pattern in kind.paths),
+        *((pattern, _read_container) for pattern in kind.container_paths),
+    )
+    for index, (pattern, reader) in enumerate(readers):
         for path, value in _expand(document, pattern):
-            pod = _READERS[kind.shape](path, value)
+            pod = reader(path, value)
             if pod is not None:
                 number = _number(kind, index, path, document)
                 yield msgspec.structs.replace(pod, number=number)
@@ -416,6 +475,11 @@ def _read_step(path: Path, value: Any) -> EmbeddedPod | None:
     return EmbeddedPod(
         path=path, template=template, places=(*places, (("spec",), path), ((), path))
     )
+
+
+def _read_container(path: Path, value: Any) -> EmbeddedPod | None:
+    resources = value.get("resources") if isinstance(value, dict) else None
+    return _read_resources((*path, "resources"), resources)
 
 
 def _read_resources(path: Path, value: Any) -> EmbeddedPod | None:

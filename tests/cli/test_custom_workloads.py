@@ -297,3 +297,33 @@ def test_the_rules_name_every_kind() -> None:
         for api_version in kind.api_versions:
             group, _, version = api_version.partition("/")
             assert (group, version, kind.resource) in named
+
+
+def test_an_amount_of_an_inference_service_is_read_in_the_field_of_its_runtime() -> None:
+    resources = BYTES["containers"][0]["resources"]
+    document = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "serve"},
+        "spec": {
+            "predictor": {"model": {"modelFormat": {"name": "huggingface"}, "resources": resources}}
+        },
+    }
+
+    findings = {finding["code"]: finding["path"] for finding in answer(document)["findings"]}
+
+    assert {
+        "wrongUnit": "spec.predictor.model.resources.limits[nvidia.com/gpumem]",
+        "podTemplateNotRead": "spec.predictor.model.resources",
+    } == findings
+
+
+def test_a_kind_that_keeps_its_keys_loses_no_toleration() -> None:
+    document = {
+        "apiVersion": "apps.nvidia.com/v1alpha1",
+        "kind": "NIMService",
+        "metadata": {"name": "serve"},
+        "spec": {"resources": SHARE["containers"][0]["resources"]},
+    }
+
+    assert ["podTemplateNotRead"] == [finding["code"] for finding in answer(document)["findings"]]

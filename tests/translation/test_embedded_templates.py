@@ -61,6 +61,22 @@ CASES = (
             }
         },
     ),
+    Case(
+        "a container that is not in a list",
+        ((NOT_READ, "spec.predictor.resources"),),
+        {"predictor": container("main", {"nvidia.com/gpu": 1})},
+    ),
+    Case(
+        "a bare pod spec",
+        ((NOT_READ, "spec.template.containers[0].resources"),),
+        {"template": SHARE["spec"]},
+    ),
+    Case("resources of something else", (), {"resources": {"limits": {"cpu": "1"}, "requests": 3}}),
+    Case(
+        "resources with a key that is not translated",
+        (("untranslatedDeviceKey", "spec.resources.limits[furiosa.ai/rngd]"),),
+        {"resources": {"limits": {"furiosa.ai/rngd": 1}}},
+    ),
     Case("a manifest in a text", (), {"data": '{"spec": {"containers": []}}'}),
     Case("containers that are none", (), {"template": {"spec": {"containers": 3}}}),
     Case("containers of texts", (), {"template": {"spec": {"containers": ["a"]}}}),

@@ -1,4 +1,4 @@
-"""Pod templates in objects of kinds that are not translated, such as a PyTorchJob.
+"""Pod templates, and resources of containers, in objects of kinds that are not translated.
 
 Where a kind keeps its templates is not known, so the search is generic and bounded.
 """
@@ -16,7 +16,7 @@ from kube.api.meta import convert
 from translation.model.intents import Vocabulary
 from translation.reading.arbiter import VOCABULARIES
 from translation.reading.legacy_pod import containers, device_keys
-from translation.reading.untranslated_keys import check_untranslated_keys
+from translation.reading.untranslated_keys import check_untranslated_keys, is_device_key
 
 MAX_VALUES: Final = 20_000
 """Objects and lists that are searched in one document."""
@@ -31,7 +31,7 @@ def check_embedded_templates(
     vocabularies: Mapping[str, Vocabulary] = VOCABULARIES,
     extended_resources: Iterable[str] = (),
 ) -> tuple[Finding, ...]:
-    """Return a finding for each pod template with device keys in an object.
+    """Return a finding for each pod template, or map of resources, with device keys in an object.
 
     Args:
         document: An object of a kind that is not translated.
@@ -47,19 +47,30 @@ def check_embedded_templates(
             for key in device_keys(container, vocabularies)
         }
         if keys:
-            findings.append(_finding(template.path, keys))
+            findings.append(_finding(template, keys))
         findings += (
-            finding.nested_under(template.path)
+            msgspec.structs.replace(finding, path=template.place(finding.path))
             for finding in check_untranslated_keys(template.pod, vocabularies, mapped_names)
         )
     return tuple(findings)
 
 
+_RESOURCES: Final = FieldPath.of("spec", "containers", 0, "resources")
+"""The place of resources alone in the pod that they are read as."""
+
+
 class _Template(NamedTuple):
-    """A pod template, reduced to what requests devices."""
+    """A pod template, or the resources of a container, reduced to what requests devices."""
 
     path: FieldPath
     pod: Pod
+    is_whole: bool = True
+
+    def place(self, path: FieldPath) -> FieldPath:
+        """Return the path in the object of a path in the pod."""
+        if self.is_whole:
+            return self.path.join(path)
+        return self.path.join(path.relative_to(_RESOURCES) or FieldPath())
 
 
 def _templates(document: Mapping[str, Any]) -> Iterator[_Template]:
@@ -74,6 +85,11 @@ def _templates(document: Mapping[str, Any]) -> Iterator[_Template]:
         if pod is not None:
             count += 1
             yield _Template(FieldPath.of("spec") if path.is_root else path, pod)
+            continue
+        pod = _pod_of_resources(value)
+        if pod is not None:
+            count += 1
+            yield _Template(path, pod, is_whole=False)
             continue
         children = value.items() if isinstance(value, dict) else enumerate(value)
         pending += reversed(
@@ -107,6 +123,19 @@ def _pod_of(value: Any) -> Pod | None:
         return None
 
 
+def _pod_of_resources(value: Any) -> Pod | None:
+    """Return a pod with resources as those of its container; None where the value is something else."""
+    if not isinstance(value, dict) or not any(
+        isinstance(amounts, dict) and any(is_device_key(key) for key in amounts if type(key) is str)
+        for amounts in (value.get("limits"), value.get("requests"))
+    ):
+        return None
+    try:
+        return convert({"spec": {"containers": [_reduced_container({"resources": value})]}}, Pod)
+    except msgspec.ValidationError:
+        return None
+
+
 def _reduced_container(container: Any) -> Mapping[str, Any]:
     resources = container.get("resources") if isinstance(container, dict) else None
     resources = resources if isinstance(resources, dict) else {}
@@ -114,13 +143,14 @@ def _reduced_container(container: Any) -> Mapping[str, Any]:
     return {"name": "", "resources": amounts}
 
 
-def _finding(path: FieldPath, keys: Iterable[str]) -> Finding:
+def _finding(template: _Template, keys: Iterable[str]) -> Finding:
     sorted_keys = sorted(keys)
     key_names = ", ".join(map(printable, sorted_keys[:MAX_KEYS]))
     more = f" and {len(sorted_keys) - MAX_KEYS} more" if len(sorted_keys) > MAX_KEYS else ""
     return info(
         Code.POD_TEMPLATE_NOT_READ,
-        path,
-        f"contains a pod template with device keys ({key_names}{more}) that is not translated here; its "
-        "pods are translated when they are created",
+        template.path,
+        f"contains {'a pod template' if template.is_whole else 'resources'} with device keys "
+        f"({key_names}{more}) that {'is' if template.is_whole else 'are'} not translated here; its pods "
+        "are translated when they are created",
     )
