@@ -120,6 +120,13 @@ class CapacityCompiler:
         if percent is None:
             return {}
         if self._device.cores is None:
+            if percent == 0 and self._shared and self._intent.kind is DeviceKind.HCU:
+                self._warn(
+                    Code.WHOLE_DEVICE,
+                    "cores",
+                    f"no cores are requested, and {self._profile.driver} gives all of them, so nobody else "
+                    "gets any; a profile that says how cores are counted ends it",
+                )
             # 0 is no limit, and an unshared device always has all of its cores.
             if percent and not (percent == 100 and not self._shared):
                 self._fail(

@@ -102,6 +102,12 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         "translated",
     ),
     DeviceFamily(
+        owner="Volcano Engine's device plugins",
+        resources=("vke.volcengine.com/*",),
+        advice="if it is a NIC, such as vke.volcengine.com/rdma, list the name under resources in a "
+        "profile; otherwise keep the device plugin running",
+    ),
+    DeviceFamily(
         owner="nos, the dynamic GPU partitioning of Nebuly",
         resources=("nos.nebuly.com/*",),
         advice=_HAMI_KEYS,

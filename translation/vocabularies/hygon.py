@@ -62,7 +62,8 @@ TABLE: Final[Table] = (
                 "percent",
                 KeyOutcome.REFUSED,
                 "below 100 it is a number of compute units, which a profile must say (`cores`); "
-                "absent or `100` it is all of them",
+                "absent or `100` it is all of them. `0`, which sets no limit, is all of them, too, with a "
+                "warning, where no profile says it",
             ),
         )
     ),
@@ -129,7 +130,7 @@ def _intents(
             count=count,
             memory=in_bytes(memory, MIB) if memory else None,
             # All of them is the default of the driver, whatever the card has.
-            cores_percent=cores if cores and cores < 100 else None,
+            cores_percent=cores if cores is not None and cores < 100 else None,
             filter=device_filter,
             paths={
                 **container.limit_paths(keys),

@@ -38,7 +38,7 @@ TABLE: Final[Table] = (
         FRACTION,
         KeyOutcome.CAPACITY,
         "that part of the memory, in whole percents rounded down: one alternative per published "
-        "memory size. Rejected unless it is between 0 and 1",
+        "memory size; at least 1 percent. Rejected unless it is between 0 and 1",
     ),
     annotation(MEMORY_MIB, KeyOutcome.CAPACITY, "`memory: <M>Mi`. Rejected beside `gpu-fraction`"),
     annotation(COUNT, KeyOutcome.COUNT, "as much of each of N distinct GPUs"),
@@ -51,7 +51,7 @@ TABLE: Final[Table] = (
     annotation(MPS, KeyOutcome.DROPPED, "the driver shares a GPU itself", case="beside a share"),
 )
 
-_DECIMAL: Final = re.compile(r"\d{0,3}\.?\d{1,12}", re.ASCII)
+_DECIMAL: Final = re.compile(r"\+?\d{0,3}\.?\d{1,12}(e[+-]?\d{1,2})?", re.ASCII | re.IGNORECASE)
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 
 
@@ -106,21 +106,21 @@ def _percent(pod: LegacyPod, findings: list[Finding]) -> int | None:
     if text is None:
         return None
     fraction = Decimal(text) if _DECIMAL.fullmatch(text) else Decimal(0)
-    percent = int(fraction * 100)
-    if not 0 < fraction < 1 or not percent:
+    if not 0 < fraction < 1:
         findings.append(
             error(
                 Code.OUT_OF_RANGE,
                 annotation_path(FRACTION),
-                f"{quote_text(text)} is not a number from 0.01 to less than 1",
+                f"{quote_text(text)} is not a number above 0 and below 1",
                 "write a fraction such as 0.5, or request nvidia.com/gpu for whole GPUs",
             )
         )
         return None
+    percent = max(1, int(fraction * 100))
     if percent != fraction * 100:
         findings.append(
             warning(
-                Code.CLAMPED,
+                Code.CLAMPED if percent < fraction * 100 else Code.AMOUNT_ROUNDED_UP,
                 annotation_path(FRACTION),
                 f"{text} of the memory counts as {percent} percent",
             )

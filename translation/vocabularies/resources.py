@@ -7,9 +7,11 @@ device plugin needs no Python here. A name that no profile has is not read.
 Source of each name: the profile that has it.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
-from findings.finding import Finding
+from findings.finding import Code, Finding, error
+from kube.quantity import ZERO
 from translation.model.amounts import requested_amounts
 from translation.model.intents import (
     DeviceFilter,
@@ -23,6 +25,7 @@ from translation.model.intents import (
 from translation.model.keys import KeyOutcome, Place, Table, limit, names, prefixes
 
 NAME: Final = "resources"
+TPU: Final = "google.com/tpu"
 _WHOLE: Final = "N devices of class `{}`"
 _PARTITIONS: Final = (
     "N partitions of class `gpu.amd.com` whose `partitionProfile` is the name after the slash"
@@ -74,11 +77,12 @@ TABLE: Final[Table] = (
     ),
     limit("intel.com/qat", "devices", KeyOutcome.COUNT, _WHOLE.format("qat.intel.com")),
     limit(
-        "google.com/tpu",
+        TPU,
         "chips",
         KeyOutcome.SELECTOR,
         "all devices of class `tpu.google.com` on a node (`allocationMode: All`) whose `chipCount` is "
-        "N: the driver gives the chips of a node only together",
+        "N: the driver gives the chips of a node only together, so two containers that run at the same "
+        "time are rejected",
     ),
     *(
         limit(
@@ -115,7 +119,26 @@ def translate(pod: LegacyPod) -> Translation:
                 findings.append(count)
             else:
                 intents.append(_intent(container, key, count))
+    findings += _check_together(pod)
     return Translation(intents=tuple(intents), findings=tuple(findings))
+
+
+def _check_together(pod: LegacyPod) -> Iterator[Finding]:
+    """Yield an error for each further container that would need all chips of a node at the same time."""
+    running = [
+        container
+        for container in pod.containers
+        if container.limits.get(TPU, ZERO) > ZERO and (not container.init or container.sidecar)
+    ]
+    for container in running[1:]:
+        yield error(
+            Code.CANNOT_EXPRESS,
+            container.limit_path(TPU),
+            f"container {running[0].name} has all chips of the node: the driver does not divide them among "
+            "containers",
+            "request the chips of all containers in one of them, or keep the device plugin for this pod: "
+            'label drawbridge.internal/translate: "false"',
+        )
 
 
 def _intent(container: LegacyContainer, key: str, count: int) -> Intent:

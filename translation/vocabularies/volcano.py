@@ -81,7 +81,8 @@ TABLE: Final[Table] = (
     annotation(
         MODE,
         KeyOutcome.CLASS,
-        "MIG devices with at least that memory, the smallest first. Needs `vgpu-memory`",
+        "MIG devices with at least that memory, the smallest first. Needs `vgpu-memory` or a "
+        "percentage below 100",
         case=f"`{MIG}`",
     ),
     annotation(MODE, KeyOutcome.REFUSED, "no node has such a mode", case="any other"),
@@ -156,13 +157,13 @@ def _intents(
 
 
 def _as_mig(intent: Intent, findings: list[Finding]) -> list[Intent]:
-    if intent.memory is None:
+    if intent.memory is None and intent.memory_percent is None:
         findings.append(
             error(
                 Code.MEMORY_AMOUNT_REQUIRED,
                 intent.path("memory"),
                 "in vgpu-mode mig the memory selects the MIG profile",
-                f"set {MEMORY_MIB}",
+                f"set {MEMORY_MIB} or {MEMORY_PERCENT}",
             )
         )
         return []
@@ -202,7 +203,8 @@ def _filter(pod: LegacyPod, findings: list[Finding]) -> DeviceFilter:
     return DeviceFilter(
         models=None if models is None else tuple(map(lower_ascii, models)),
         not_models=tuple(map(lower_ascii, excluded_models)),
-        uuids=listed_devices(pod.annotations, USE_UUID, findings),
+        # A list without items is no constraint: parseGPUUUIDList.
+        uuids=list_items(pod.annotations.get(USE_UUID, "")) or None,
         not_uuids=list_items(pod.annotations.get(NO_USE_UUID, "")),
     )
 

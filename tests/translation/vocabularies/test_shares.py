@@ -129,12 +129,6 @@ REJECTED = (
         {f"{VOLCANO}mode": "mig"},
     ),
     Rejected(
-        "only separators",
-        {f"{VOLCANO}number": 1},
-        (f"emptyDeviceList metadata.annotations[{VOLCANO}use-gpuuuid]",),
-        {f"{VOLCANO}use-gpuuuid": " , "},
-    ),
-    Rejected(
         "one card and a half",
         {f"{VCUDA}core": 150},
         (f"outOfRange {LIMITS}[{VCUDA}core]",),

@@ -1,12 +1,13 @@
 """Koordinator's replacement of resource names, and its ownership of `nvidia.com/gpu`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from findings.finding import Code, Finding, error, info, warning
 from findings.text import quote_text
+from kube.api.resource import MAX_RESULTS
 from kube.quantity import Quantity
 from translation.model.intents import (
     LegacyPod,
@@ -14,15 +15,20 @@ from translation.model.intents import (
 )
 from translation.vocabularies.koordinator.annotations import hints_gpus
 from translation.vocabularies.koordinator.keys import (
+    CORE,
     FOREIGN_GPUS,
     HINT,
     JOINT,
     OWN_KEYS,
     PARTITION,
+    PERCENT,
+    RATIO,
     REPLACE,
     WHOLE_GPU,
 )
 
+_PERCENTAGES: Final = frozenset({PERCENT, CORE, RATIO})
+_MOST_GPUS: Final = Quantity(MAX_RESULTS)
 _GPU_ANNOTATIONS: Final = frozenset({HINT, JOINT, PARTITION, REPLACE})
 
 
@@ -71,6 +77,7 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
                 "remove the annotation, if the gate was off",
             )
         )
+    findings += _check_percentages(pod, pairs)
     for old, new in pairs:
         if new and new not in known_keys and old in keys:
             findings.append(
@@ -100,6 +107,23 @@ def apply_replacements(pod: LegacyPod, findings: list[Finding]) -> LegacyPod:
             for container in pod.containers
         ),
     )
+
+
+def _check_percentages(pod: LegacyPod, pairs: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield an error for each percentage that would become as many whole GPUs."""
+    for old, new in pairs:
+        if new != WHOLE_GPU or old not in _PERCENTAGES:
+            continue
+        for container in pod.containers:
+            amount = container.limits.get(old)
+            if amount is not None and amount > _MOST_GPUS:
+                yield error(
+                    Code.INVALID_COMBINATION,
+                    annotation_path(REPLACE),
+                    f"{old}: {amount} would become {amount} whole GPUs with Koordinator's gate "
+                    "ReplaceResourcesTransformer, and is a percentage without it",
+                    "remove the annotation, if the gate was off, as it is by default",
+                )
 
 
 def _renamed_limits(
