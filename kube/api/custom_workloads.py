@@ -144,17 +144,8 @@ def _steps(kind: str, resource: str, *spec: str) -> WorkloadKind:
 
 
 _FRAMEWORKS: Final = (
-    "model",
-    "huggingface",
-    "lightgbm",
-    "onnx",
-    "paddle",
-    "pmml",
-    "pytorch",
-    "sklearn",
-    "tensorflow",
-    "triton",
-    "xgboost",
+    *("model", "huggingface", "lightgbm", "onnx", "paddle"),
+    *("pmml", "pytorch", "sklearn", "tensorflow", "triton", "xgboost"),
 )
 """The fields of a predictor that extend a container, one for each runtime."""
 
