@@ -54,7 +54,7 @@ from translation.preflight.pods.host_network import check_host_network
 from translation.preflight.pods.implicit_names import check_implicit_names
 from translation.preflight.pods.kept_scheduler import check_kept_scheduler
 from translation.preflight.pods.template_names import check_template_names
-from translation.preflight.tolerations import add_tolerations, check_tolerations
+from translation.preflight.pods.tolerations import add_tolerations, check_tolerations
 from translation.reading.arbiter import VOCABULARIES, translating_vocabularies
 from translation.reading.legacy_pod import (
     containers,

@@ -7,10 +7,10 @@ import msgspec
 from admission import native_mappings
 from admission.native_mappings import wide_mappings, with_wide_mappings
 from allocator.model.feature_gates import Features
+from answers.model.added_tolerations import find_added_tolerations
 from answers.model.findings import DEFAULT_NAMESPACE, ObjectFinding
 from answers.model.kinds import KINDS
 from answers.model.objects import InputObject, decode_objects, merge_objects, of_kind
-from cli.inputs.added_tolerations import find_added_tolerations
 from kube.api.core import LimitRange, Namespace, Node, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.foreign_quotas import ForeignQuotaObject
