@@ -11,9 +11,9 @@ from testing.story_lines import FIRST
 
 ROOT = Path(__file__).parents[2]
 STORIES = {
-    "e2e/test_bridge.py": "def test_one() -> None: ...\n\n\ndef test_two() -> None: ...\n",
-    "e2e/test_node.py": "def test_three() -> None: ...\n",
-    "tests/test_unit.py": "def test_four() -> None: ...\n",
+    "e2e/test_bridge_pods.py": "def test_one() -> None: ...\n\n\ndef test_two() -> None: ...\n",
+    "e2e/test_node_late.py": "def test_three() -> None: ...\n",
+    "tests/test_image.py": "def test_four() -> None: ...\n",
 }
 
 
@@ -42,7 +42,7 @@ def test_each_file_of_stories_has_one_line(options: tuple[str, ...], tmp_path: P
     lines = _run(tmp_path, *options)
 
     stories = sorted(line for line in lines if line.startswith("story: "))
-    assert ["story: e2e/test_bridge.py", "story: e2e/test_node.py"] == stories
+    assert ["story: e2e/test_bridge_pods.py", "story: e2e/test_node_late.py"] == stories
     assert lines.count(FIRST) == 1
     assert lines.index(FIRST) < min(lines.index(story) for story in stories)
     assert lines[-1].startswith("4 passed in ")

@@ -331,6 +331,7 @@ OWN_KINDS: Final = (DEVICE_SAMPLE, """
 PLURAL: Final = "devicesamples"
 DEFINITION: Final = f"manifests/base/{PLURAL}.yaml"
 GENERATED: Final = {
+    ".gitattributes",
     "charts/drawbridge/templates/account-policies.yaml",
     "charts/drawbridge/templates/aggregated-roles.yaml",
     "charts/drawbridge/templates/crds.yaml",

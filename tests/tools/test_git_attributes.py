@@ -31,7 +31,7 @@ def test_every_generated_file_is_folded() -> None:
 
 
 def test_what_other_tools_write_is_folded() -> None:
-    written = {"bridge/go.sum", "requirements/dev.txt", "testing/oracle/data/cases.json"}
+    written = {"bridge/go.sum", "requirements/dev.txt", "testing/oracle/data/cel.json"}
 
     assert written == _folded(written)
 
