@@ -1,3 +1,3 @@
-"""The node driver: what the scheduler allocated on this node becomes devices inside containers."""
+"""The node driver: makes the devices that the scheduler allocated available inside containers."""
 
 import process.running.startup  # noqa: F401 - before all other imports.

@@ -245,7 +245,7 @@ class _Driver:
         await run_until_signal([self._probes.run, self._serve])
 
     async def _serve(self) -> None:
-        """Serve the kubelet once it is known what is prepared."""
+        """Serve the kubelet once the set of prepared claims is known."""
         await self._recovery.run()
         loops = (
             self._informers.run,

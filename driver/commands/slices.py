@@ -1,4 +1,4 @@
-"""`python -m driver slices FILE`: checks a declared inventory and prints what it would publish.
+"""`python -m driver slices FILE`: checks a declared inventory and prints the resulting slices.
 
 Works without a cluster; the output is what `drawbridge simulate --snapshot` takes.
 """

@@ -1,4 +1,4 @@
-"""`python -m driver state`: what is prepared on the node beside what the API server says, for people."""
+"""`python -m driver state`: prints the node's prepared claims next to the API server's state."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -75,7 +75,7 @@ def _rows(record: Record, spec: str, api_state: str) -> Iterator[tuple[str, ...]
 
 
 def align_columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Return rows as lines of a table; what a terminal would obey is escaped."""
+    """Return rows as lines of a table; control characters are escaped."""
     texts = [tuple(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:

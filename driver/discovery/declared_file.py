@@ -27,12 +27,12 @@ class DeclaredFile:
     """The declared inventory of one node."""
 
     def __init__(self, path: Path, node: str, *, period_s: float) -> None:
-        """Remember where it is.
+        """Initialize the source.
 
         Args:
-            path: Of the file or folder.
+            path: The declared inventory's file or folder.
             node: The node's name.
-            period_s: Between looks at the file.
+            period_s: Seconds between reads of the file.
         """
         self._path = path
         self._node = node
@@ -51,7 +51,7 @@ class DeclaredFile:
         return parse_inventory(self._text, str(file))
 
     async def run(self, on_change: Callable[[Inventory], None]) -> None:
-        """Read the file again whenever it changes. A broken one changes nothing, but is told."""
+        """Read the file again when it changes. A broken file changes nothing, but is logged."""
         while True:
             await asyncio.sleep(self._period_s)
             # Thousands of devices take seconds, and the kubelet may call meanwhile.
@@ -104,7 +104,7 @@ def parse_inventory(text: bytes, source: str) -> Inventory:
     """Return the inventory that a text holds.
 
     Args:
-        source: What to call the file in errors.
+        source: The file's name in error messages.
 
     Raises:
         ConfigError: Something in it is wrong.

@@ -22,10 +22,11 @@ from driver.plan.gpus import ALWAYS, Gpu, GpuOptions, MigInstance, gpu_pool, mig
 from kube.logs import get_logger
 
 EVENT_S: Final = 300.0
-"""The time for which an event counts as a fault: NVML tells that something has happened, never that it is over."""
+"""Seconds for which an event counts as a fault: NVML reports that something has happened, never
+that it is over."""
 _WAIT_MS: Final = 0
 _MOST_EVENTS: Final = 64
-"""In one look, so that a flood of them does not hold it up."""
+"""The maximum number of events read at once, so that a flood of them does not delay it."""
 _CAPABILITIES: Final = "driver/nvidia/capabilities"
 _MIB: Final = 2**20
 _GIB: Final = 2**30
@@ -39,7 +40,7 @@ class _RecentFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NvmlGpus:
-    """The GPUs of this node; tells their faults, too."""
+    """The GPUs of this node, and their faults."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class NvmlGpus:
         period_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Remember where to look.
+        """Initialize the source.
 
         Args:
             nvml: The module pynvml, or what has its functions.
@@ -62,7 +63,7 @@ class NvmlGpus:
             proc: /proc of the node, where MIG instances have their capabilities.
             vendor_devices: Returns the names of devices in the CDI specs of others.
             is_shared: Several claims may have a GPU at the same time.
-            period_s: Between looks.
+            period_s: Seconds between reads of the devices.
             clock: Monotonic seconds.
         """
         self._nvml = nvml
@@ -190,7 +191,7 @@ class NvmlGpus:
     def _capabilities(
         self, minor: int, gpu_instance: int, compute_instance: int
     ) -> tuple[str, ...]:
-        """Return the device nodes by which a container may use a MIG instance.
+        """Return the device nodes that a container needs for a MIG instance.
 
         Source: NVIDIA MIG user guide, "Device nodes and capabilities".
         """

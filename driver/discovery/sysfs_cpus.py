@@ -20,12 +20,12 @@ class SysfsCpus:
     """The NUMA nodes of this node."""
 
     def __init__(self, sysfs: Path, *, reserved_cpus: int, period_s: float) -> None:
-        """Remember where to look.
+        """Initialize the source.
 
         Args:
             sysfs: /sys, or where that of the node is mounted.
             reserved_cpus: CPUs of the first NUMA node that nobody gets.
-            period_s: Between looks.
+            period_s: Seconds between reads of the devices.
         """
         self._folder = sysfs / "devices" / "system" / "node"
         self._reserved_cpus = reserved_cpus

@@ -17,22 +17,22 @@ from kube.logs import get_logger
 _NETWORK: Final = "0x02"
 """Beginning of the class of network controllers: Ethernet, InfiniBand and others."""
 _UP: Final = 1
-"""IFF_UP: somebody wants the interface to have a link."""
+"""IFF_UP: the interface is administratively enabled."""
 _CONNECTION_MANAGER: Final = "infiniband/rdma_cm"
 
 log = get_logger()
 
 
 class SysfsNics:
-    """The network devices of this node; tells their faults, too."""
+    """The network devices of this node, and their faults."""
 
     def __init__(self, sysfs: Path, dev: Path, *, period_s: float) -> None:
-        """Remember where to look.
+        """Initialize the source.
 
         Args:
             sysfs: /sys, or where that of the node is mounted.
             dev: /dev likewise; only what exists there is given to containers.
-            period_s: Between looks.
+            period_s: Seconds between reads of the devices.
         """
         self._sysfs = sysfs
         self._dev = dev
@@ -97,7 +97,7 @@ class SysfsNics:
 
 
 def _is_down(path: Path, interface: str, rdma: str) -> bool:
-    """Return whether a device that somebody wants to have a link has none."""
+    """Return whether an administratively enabled port has no link."""
     if interface and int(_text(path / "net" / interface / "flags") or "0", 16) & _UP:
         return _text(path / "net" / interface / "operstate") == "down"
     if rdma and not interface:

@@ -16,7 +16,7 @@ from kube.logs import get_logger
 MAX_BYTES: Final = 4096
 MAX_FILES: Final = 16384
 OTHER: Final = "other"
-"""The kind of a file whose first line is no label value."""
+"""The kind for a file whose first line is not a label value."""
 
 log = get_logger()
 

@@ -26,7 +26,7 @@ class _Failures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrepareFailures:
-    """Counts failures in a row by device; it is told by calls, and read by the health watch."""
+    """A count of consecutive failures by device, kept by calls and read by the health watch."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin with no failures.

@@ -7,7 +7,7 @@ from driver.model.health import Fault
 
 
 class FaultSource(Protocol):
-    """Finds out what is wrong with devices at the moment."""
+    """A source of the present faults of devices."""
 
     def read(self) -> Mapping[str, Fault]:
         """Return device to its fault; healthy devices are left out.

@@ -26,12 +26,12 @@ class KubeletConnection:
         on_settled: Callable[[], Awaitable[None]],
         ending: Callable[[], None],
     ) -> None:
-        """Remember what to serve.
+        """Initialize the connection.
 
         Args:
             driver: The driver's name.
-            sockets: Where.
-            services: What the kubelet calls once the driver is registered.
+            sockets: The paths of the sockets to serve on.
+            services: The gRPC services that the kubelet calls once the driver is registered.
             on_settled: Returns when the driver knows what it needs to answer.
             ending: Called before the servers stop.
         """
@@ -47,7 +47,7 @@ class KubeletConnection:
         return self._registration.problem()
 
     async def run(self) -> None:
-        """Serve until cancelled; then the kubelet is told first, and calls under way end."""
+        """Serve until cancelled; then notify the kubelet first, and finish calls in progress."""
         await asyncio.to_thread(self._remove_abandoned)
         await self._on_settled()
         async with (

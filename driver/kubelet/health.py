@@ -32,7 +32,7 @@ class Health:
         now: Callable[[], datetime],
         effects: Mapping[str, Effect] = {},
     ) -> None:
-        """Remember what to tell.
+        """Initialize the health service.
 
         Args:
             now: The wall clock.
@@ -46,7 +46,7 @@ class Health:
         current.on_change(self._changed.set)
 
     def service(self) -> grpc.GenericRpcHandler:
-        """Return it as a gRPC service."""
+        """Return the gRPC service."""
         return service(
             api.DESCRIPTOR.services_by_name["DRAResourceHealth"],
             streams={"NodeWatchResources": self._watch},

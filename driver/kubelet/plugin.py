@@ -21,7 +21,7 @@ log = get_logger()
 
 
 class Plugin:
-    """Turns calls into what the preparer takes, and outcomes into answers, one for each claim."""
+    """The DRA plugin service: passes calls to the preparer, and answers for each claim."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Plugin:
         failures: PrepareFailures,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Remember what to work with.
+        """Initialize the service.
 
         Args:
             driver: The driver's name.
@@ -49,7 +49,7 @@ class Plugin:
         self._clock = clock
 
     def service(self) -> grpc.GenericRpcHandler:
-        """Return it as a gRPC service."""
+        """Return the gRPC service."""
         return service(
             api.DESCRIPTOR.services_by_name["DRAPlugin"],
             unary={_PREPARE: self._prepare, _UNPREPARE: self._unprepare},

@@ -1,4 +1,4 @@
-"""The registration service: tells the kubelet who the driver is, and hears whether it was taken."""
+"""The registration service: identifies the driver to the kubelet, and receives the outcome."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from kube.logs import get_logger
 
 DRA_PLUGIN: Final = "DRAPlugin"
 SUPPORTED: Final = ("v1.DRAPlugin", "v1.DRAResourceHealth")
-"""Of each kind the kubelet takes the first that it knows."""
+"""The supported services. The kubelet uses the first of each kind that it knows."""
 
 log = get_logger()
 
@@ -20,7 +20,7 @@ class Registration:
     """The registration with the kubelet, and its answer."""
 
     def __init__(self, driver: str, endpoint: Path) -> None:
-        """Remember what to tell.
+        """Initialize the service.
 
         Args:
             driver: The driver's name.
@@ -31,7 +31,7 @@ class Registration:
         self._problem = "the kubelet has not asked yet"
 
     def service(self) -> grpc.GenericRpcHandler:
-        """Return it as a gRPC service."""
+        """Return the gRPC service."""
         return service(
             api.DESCRIPTOR.services_by_name["Registration"],
             unary={"GetInfo": self._info, "NotifyRegistrationStatus": self._notify},

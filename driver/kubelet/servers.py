@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 GRACE_S: Final = 5.0
-"""For calls that are under way when a server stops."""
+"""Seconds that calls in progress have to finish when a server stops."""
 MAX_MESSAGE_BYTES: Final = 16 * 2**20
 MAX_CALLS: Final = 512
 """Calls at a time, all connections together; the kubelet makes one for each pod that starts or ends."""
@@ -37,7 +37,7 @@ def service(
     """Return a service as gRPC takes it.
 
     Args:
-        descriptor: Of the service, as the proto has it.
+        descriptor: The service's descriptor in the proto.
         unary: Method to what answers it.
         streams: Method to what answers it; every method of the descriptor is in one of both.
     """
@@ -80,7 +80,7 @@ def _serialize(message: Message) -> bytes:
 
 @asynccontextmanager
 async def serving(path: Path, *services: grpc.GenericRpcHandler) -> AsyncIterator[None]:
-    """Serve on a unix socket until left; who can reach it is for the umask and the folder to say.
+    """Serve on a unix socket until the context exits; umask and folder decide about access.
 
     Raises:
         OSError: The socket cannot be made.

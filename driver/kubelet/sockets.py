@@ -26,8 +26,8 @@ class Sockets(msgspec.Struct, frozen=True, kw_only=True):
     """The sockets of one instance.
 
     Attributes:
-        registration: In the folder that the kubelet watches.
-        service: Where it calls the driver.
+        registration: The socket in the folder that the kubelet watches.
+        service: The socket on which the kubelet calls the driver.
     """
 
     registration: Path
@@ -38,7 +38,8 @@ def sockets(driver: str, pod_uid: str, registry: Path, folder: Path) -> Sockets:
     """Return the sockets of an instance.
 
     Args:
-        pod_uid: Of its pod; empty where it runs in none, and is the only one.
+        pod_uid: The UID of the instance's pod; empty for an instance outside a pod, which has no
+            other beside it.
         registry: The kubelet's folder of registration sockets.
         folder: The driver's own.
 
@@ -62,10 +63,10 @@ def _short(folder: Path, name: str, prefix: str) -> Path:
 
 
 def abandoned_sockets(folder: Path, prefix: str) -> tuple[Path, ...]:
-    """Return sockets in a folder to which nobody listens.
+    """Return the sockets in a folder that no process listens on.
 
     Args:
-        prefix: Of their names, so that others' sockets are left alone.
+        prefix: The prefix of the sockets' names, so that others' sockets are left alone.
     """
     paths = sorted(folder.glob(f"{prefix}*.sock")) if folder.is_dir() else []
     return tuple(path for path in paths if path.is_socket() and not _listens(path))

@@ -43,7 +43,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: A label value, such as `linkDown`.
-        message: For people.
+        message: The message, for people.
     """
 
     kind: str
@@ -55,9 +55,9 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         fault: The latest.
-        began: When it was first seen, in UTC.
-        seen_s: When it was last seen, on the clock of `observe`.
-        relapses: How often it came back after it was over.
+        began: The time at which the fault was first seen, in UTC.
+        seen_s: The time at which the fault was last seen, in seconds of the clock of `observe`.
+        relapses: The number of times the fault came back after it was over.
         is_over: It has been away for long enough.
     """
 
@@ -72,8 +72,9 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """The time without a fault after which a device is healthy again.
 
     Attributes:
-        first_s: After the first fault.
-        max_s: After any number of relapses; a device that is healthy for as long is forgotten.
+        first_s: The time after the first fault, in seconds.
+        max_s: The upper bound of that time after any number of relapses, in seconds. A device that
+            is healthy for as long is forgotten.
     """
 
     first_s: float
@@ -100,12 +101,12 @@ Healths = Mapping[str, DeviceHealth]
 def observe(
     healths: Healths, faults: Mapping[str, Fault], recovery: Recovery, now_s: float, now: datetime
 ) -> Healths:
-    """Return the health of devices after a look at them.
+    """Return the health of devices after an observation of their faults.
 
     Args:
-        healths: After the look before.
+        healths: The healths that the previous observation returned.
         faults: Device to its fault, as seen now.
-        recovery: When a fault is over.
+        recovery: The time after which a fault is over.
         now_s: A clock that never goes back.
         now: The wall clock, in UTC.
     """

@@ -1,4 +1,4 @@
-"""The devices of one node: what is published of them, and what a container gets for them.
+"""The devices of one node: their published attributes, and their injections into containers.
 
 Sources of devices (`driver.discovery`) make an `Inventory`; everything else of the driver reads it.
 """
@@ -14,9 +14,9 @@ class DeviceNode(msgspec.Struct, frozen=True, kw_only=True):
     """A device node for the container.
 
     Attributes:
-        path: In the container.
-        host_path: On the node; None where it is the same.
-        permissions: Of the device cgroup: some of `rwm`.
+        path: The path in the container.
+        host_path: The path on the node; None if it is the same.
+        permissions: The permissions of the device cgroup: some of `rwm`.
         type: `c`, `b`, `u` or `p`; None to read it from the node, as major and minor number.
     """
 
@@ -32,7 +32,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """A file or folder of the node for the container.
 
     Attributes:
-        options: Of the bind mount.
+        options: The options of the bind mount.
     """
 
     host_path: str
@@ -58,9 +58,9 @@ class NodeDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device of the node.
 
     Attributes:
-        device: As it is published, without the taints that the driver sets by itself.
-        injection: What a container gets with it.
-        network: For the status of claims.
+        device: The published device, without the taints that the driver sets by itself.
+        injection: The devices, mounts and environment that a container gets with it.
+        network: The network data for the status of claims.
     """
 
     device: Device

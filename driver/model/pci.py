@@ -36,7 +36,7 @@ class PciLocation(msgspec.Struct, frozen=True, kw_only=True):
         address: `0000:3b:00.0`
         root: `pci0000:3a`
         switch: Address of the upstream port of the nearest switch.
-        numa_node: At least 0.
+        numa_node: The NUMA node's number, at least 0.
     """
 
     address: str
@@ -45,7 +45,7 @@ class PciLocation(msgspec.Struct, frozen=True, kw_only=True):
     numa_node: int | None = None
 
     def attributes(self) -> Mapping[str, DeviceAttribute]:
-        """Return its published attributes."""
+        """Return the published attributes of the location."""
         attributes = {PCI_BUS_ID: DeviceAttribute(string=self.address)}
         if self.root is not None:
             attributes[PCIE_ROOT] = DeviceAttribute(string=self.root)
@@ -69,7 +69,7 @@ def locate(address: str, path: str, numa_node: str) -> PciLocation:
     """Return the location of a device.
 
     Args:
-        address: Of the device.
+        address: The device's PCI address.
         path: Its folder below /sys/devices, all links resolved.
         numa_node: The text of its file `numa_node`; empty where there is none.
 

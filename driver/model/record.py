@@ -32,9 +32,9 @@ class Record(ApiStruct, frozen=True, kw_only=True):
     """A claim that is prepared on this node, or is about to be.
 
     Attributes:
-        uid: Of the claim.
-        results: Of its allocation, those of the driver.
-        config: Of its allocation, that of the driver.
+        uid: The claim's UID.
+        results: The results of the claim's allocation that belong to the driver.
+        config: The configuration of the claim's allocation that belongs to the driver.
         devices: Name to device as it was when it was prepared, for when it is not there any more.
         pods: Names of those that may use it, as far as they were known then.
     """

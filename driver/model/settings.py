@@ -26,37 +26,39 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     """The node's name."""
 
     pod_uid: str = ""
-    """Of the driver's own pod, so that two instances on a node have sockets of their own while one
-    replaces the other."""
+    """The UID of the driver's own pod, so that two instances on a node have sockets of their own
+    while one replaces the other."""
 
     inventory: str = "/etc/drawbridge/inventory"
     """The declared inventory: a file, or a folder with `<node>.yaml` or `default.yaml`."""
 
     inventory_reload_period: PositiveDuration = PositiveDuration(5)
-    """Between looks at the inventory. A mounted ConfigMap takes a minute to change anyway."""
+    """The time between reads of the inventory. A mounted ConfigMap takes a minute to change anyway.
+    """
 
     discover: tuple[Literal["cpus", "gpus", "nics"], ...] = ()
-    """Which devices are looked for beside those that are declared: `gpus`, NVIDIA's by NVML, `nics`, the
-    network controllers on the PCI bus, and `cpus`, CPUs and huge pages by NUMA node. A declared device
-    hides a discovered one of its name."""
+    """The devices to discover beside the declared ones: `gpus`, NVIDIA's by NVML, `nics`, the
+    network controllers on the PCI bus, and `cpus`, CPUs and huge pages by NUMA node. A declared
+    device hides a discovered one of the same name."""
 
     reserved_cpus: Annotated[int, msgspec.Meta(ge=0)] = 0
     """CPUs of the first NUMA node that are not published, for the system."""
 
     share_gpus: bool = False
-    """Whether several claims may have a discovered GPU at the same time, each a part of its capacity."""
+    """Allow several claims to share a discovered GPU, each with a part of its capacity."""
 
     discovery_period: PositiveDuration = PositiveDuration(30)
-    """Between looks at discovered devices."""
+    """The time between reads of discovered devices."""
 
     sysfs: str = "/sys"
-    """Where sysfs of the node is mounted; in a pod without the host's network, not at /sys."""
+    """The mount point of the node's sysfs; in a pod without the host's network, not /sys."""
 
     dev: str = "/dev"
-    """Where /dev of the node is mounted: device nodes that are not there are not given to containers."""
+    """The mount point of the node's /dev. Containers do not get device nodes that are missing
+    there."""
 
     proc: str = "/proc"
-    """Where /proc of the node is mounted, for the capabilities of MIG instances."""
+    """The mount point of the node's /proc, for the capabilities of MIG instances."""
 
     vendor_specs: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
     """Folders with CDI specs of NVIDIA's toolkit. Where they have a GPU, containers get it from there."""
@@ -65,40 +67,42 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
     """The kubelet's `--root-dir`; sockets are in `plugins_registry` and `plugins` below it."""
 
     state_directory: str | None = None
-    """Where checkpoint and lock are; None for the driver's folder in the kubelet's `plugins`. It has to
-    outlive the pod."""
+    """The folder of checkpoint and lock; None for the driver's folder in the kubelet's `plugins`.
+    It has to outlive the pod."""
 
     cdi_directory: str = "/var/run/cdi"
-    """Where the container runtime reads CDI specs that come and go."""
+    """The folder from which the container runtime reads CDI specs that come and go."""
 
     boot_id_file: str = "/proc/sys/kernel/random/boot_id"
     """Tells boots of the node apart: after a reboot nothing is prepared."""
 
     compatibility_groups: bool = False
-    """Whether compatibility groups of the inventory are published: whether the cluster runs with the
-    feature gate DRADeviceCompatibilityGroups. The driver keeps to them in any case."""
+    """Publish the inventory's compatibility groups. Set it if the cluster runs with the feature
+    gate DRADeviceCompatibilityGroups. The driver keeps to the groups in any case."""
 
     faults_directory: str | None = None
-    """Where other programs on the node report faults: a file per device, called as the device. Its
-    first line is the kind of the fault, the rest a message. None for `faults` in the folder of the
-    checkpoint."""
+    """The folder in which other programs on the node report faults: one file per device, named like
+    the device. Its first line is the kind of the fault, the rest a message. None for `faults` in
+    the folder of the checkpoint."""
 
     fault_effects: Mapping[str, Effect] = {}
     """Kind of a fault to the effect of its taint, NoSchedule, NoExecute or None, where it is not the
     usual one: NoExecute for `lost`, None for `unmonitored`, NoSchedule for all others."""
 
     recovery_period: PositiveDuration = PositiveDuration(30)
-    """How long a device must be without a fault to be healthy again; doubled by each relapse."""
+    """The time that a device must be without a fault to be healthy again; doubled by each relapse.
+    """
 
     max_recovery_period: PositiveDuration = PositiveDuration(600)
     """Bound of that time. A device that is healthy for as long again is as good as new."""
 
     claim_check_period: PositiveDuration = PositiveDuration(10)
-    """Between reads of one prepared claim, to find out whether the API server still holds it."""
+    """The time between reads of one prepared claim, to find out whether the API server still holds
+    it."""
 
     lock_timeout: PositiveDuration = PositiveDuration(10)
-    """How long a call of the kubelet waits for another one, of this or another instance. The kubelet
-    gives up after 45 s."""
+    """The time that a call of the kubelet waits for another one, of this or another instance. The
+    kubelet gives up after 45 s."""
 
     def __post_init__(self) -> None:
         """Refuse a name that could not be a driver's."""
@@ -125,7 +129,7 @@ class DriverSettings(ServerSettings, frozen=True, kw_only=True):
 
     @property
     def faults(self) -> Path:
-        """Return the directory in which faults are reported."""
+        """Return the directory for reports of faults."""
         directory = self.faults_directory
         return self.state / "faults" if directory is None else Path(directory)
 

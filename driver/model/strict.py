@@ -19,7 +19,7 @@ P = TypeVar("P", bound=Part)
 
 
 def read_strictly(document: object, kind: type[P]) -> P | tuple[FieldError, ...]:
-    """Return a document as a struct, or what is wrong with its fields.
+    """Return a document as a struct, or the errors in its fields.
 
     All unknown fields are found, but only the first value of a wrong type.
 

@@ -66,7 +66,7 @@ class CdiFolder:
         sync_folder(self._folder)
 
     def boots(self) -> Mapping[str, str]:
-        """Return the uids of claims with a spec to the boot in which it was written."""
+        """Return claim UID to the boot of its spec, for all claims with a spec."""
         if not self._folder.is_dir():
             return {}
         specs = ((uid_of_spec(self._driver, path.name), path) for path in self._folder.iterdir())

@@ -1,4 +1,4 @@
-"""The checkpoint on the disk, and what is done when it cannot be relied on.
+"""The checkpoint on the disk, and the recovery from one that cannot be relied on.
 
 A file that cannot be read, or is missing although specs of this boot are there, is set aside: it is
 renamed so that the next start still sees it. As long as such a file of the present boot is there, nobody
@@ -42,7 +42,7 @@ class CheckpointFile:
         self._at_step = at_step
 
     def recover(self, *, has_specs: bool) -> None:
-        """Make the file readable, whatever is there; called once at the start.
+        """Leave a readable checkpoint, and set an unreadable one aside; called once at the start.
 
         Args:
             has_specs: CDI specs of claims are there that were written in this boot.
@@ -90,7 +90,7 @@ class CheckpointFile:
         )
 
     def set_aside(self) -> tuple[Path, ...]:
-        """Return the files of this boot because of which nobody knows what is prepared."""
+        """Return this boot's checkpoint files that could not be read."""
         return tuple(sorted(self._folder.glob(f"{SET_ASIDE}{self._boot_id}.*")))
 
     def _read(self) -> Checkpoint | Unreadable | None:

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: whoever reads one, also after a crash, sees all of it."""
+"""Files that are replaced as a whole: readers see a complete file, also after a crash."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a file.
 
     Args:
-        path: Of the file; a link, a pipe or a device is none.
+        path: The file's path. Links, pipes and devices are rejected.
         max_bytes: One more is read of a file that has more.
 
     Raises:
@@ -54,7 +54,7 @@ def write_file(path: Path, content: bytes, *, before_rename: Callable[[], None])
     """Write a file and return once the disk has its content; its name needs `sync_folder`, too.
 
     Args:
-        path: Of the file; nobody else writes it at the same time.
+        path: The file's path. No other process may write it at the same time.
         content: All of it.
         before_rename: Called between writing and renaming.
 
@@ -78,7 +78,7 @@ def write_file(path: Path, content: bytes, *, before_rename: Callable[[], None])
 
 
 def _write_new(name: str, content: bytes) -> None:
-    """Write a file that is not there; what a process that died has left there goes."""
+    """Create a file; the leftover of a process that died is removed first."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, PRIVATE_FILE)

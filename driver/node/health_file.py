@@ -29,11 +29,11 @@ class HealthFile:
     """Reads and writes it. Instances of the driver that run at once see the same faults."""
 
     def __init__(self, folder: Path, boot_id: str) -> None:
-        """Remember where it is.
+        """Initialize the file.
 
         Args:
-            folder: With the checkpoint.
-            boot_id: Of the present boot.
+            folder: The folder of the checkpoint.
+            boot_id: The ID of the present boot.
         """
         self._path = folder / NAME
         self._boot_id = boot_id

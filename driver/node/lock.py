@@ -24,8 +24,8 @@ async def file_lock(path: Path, *, timeout_s: float | None) -> AsyncIterator[Non
     """Hold the lock that a file stands for; waiting does not block the event loop.
 
     Args:
-        path: Of the file, which is made where there is none, and stays.
-        timeout_s: How long to wait; None without end.
+        path: The path of the lock file, which is created if it is missing, and stays.
+        timeout_s: The maximum wait in seconds; None to wait without end.
 
     Raises:
         LockTimeout: Somebody else held it for all that time.

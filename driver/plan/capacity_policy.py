@@ -22,9 +22,9 @@ def policy_faults(
     """Yield the faults of a request policy.
 
     Args:
-        value: Of the capacity.
-        path: Of the capacity in a declared inventory, where the fields of policy and range are side
-            by side.
+        value: The capacity's value.
+        path: The path of the capacity in a declared inventory, where the fields of policy and range
+            are side by side.
     """
     if policy.valid_values and policy.valid_range is not None:
         yield _fault(f"{path}.validValues", "excludes min, max and step", "remove either")

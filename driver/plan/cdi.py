@@ -26,7 +26,7 @@ CDI_VERSION: Final = "0.6.0"
 CLASS: Final = "claim"
 CLAIM_ANNOTATION: Final = f"{GROUP}/claim"
 BOOT_ANNOTATION: Final = f"{GROUP}/boot"
-"""In which boot of the node the spec was written."""
+"""The annotation with the ID of the boot during which the spec was written."""
 
 _NOT_IN_VARIABLES: Final = re.compile(r"[^A-Z0-9]+")
 
@@ -38,7 +38,7 @@ def spec_file_name(driver: str, uid: str) -> str:
 
     Args:
         driver: A DNS subdomain.
-        uid: As `names.is_uid` accepts it.
+        uid: The claim's UID, which `names.is_uid` accepts.
     """
     return f"{driver}-{CLASS}_{uid}.json"
 
@@ -77,8 +77,8 @@ def cdi_names(driver: str, preparation: Preparation, number: int) -> tuple[str, 
 
     Args:
         driver: The driver's name.
-        preparation: Of the claim.
-        number: Of the device in it.
+        preparation: The claim's preparation.
+        number: The device's number in the preparation.
     """
     own = f"{driver}/{CLASS}={_device_name(preparation.record.uid, number)}"
     return (own, *preparation.devices[number].device.injection.cdi_devices)

@@ -27,8 +27,8 @@ class Checkpoint(ApiStruct, frozen=True, kw_only=True):
     """All claims of a node.
 
     Attributes:
-        boot_id: Of the boot in which they were prepared.
-        claims: By uid.
+        boot_id: The ID of the boot during which the claims were prepared.
+        claims: The prepared claims by UID.
     """
 
     boot_id: str
@@ -48,7 +48,7 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     """A file that does not say which claims are prepared.
 
     Attributes:
-        why: For people.
+        why: The reason, for people.
     """
 
     why: str

@@ -62,9 +62,9 @@ def settings_for(
     """Return the settings of a request in an allocation, or their fault.
 
     Args:
-        request: As in the allocation result: `name` or `parent/name`.
+        request: The request's name in the allocation result: `name` or `parent/name`.
         driver: Parameters of other drivers are theirs to judge.
-        config: Of the allocation.
+        config: The allocation's configuration.
     """
     settings = Settings()
     for index, entry in enumerate(config):

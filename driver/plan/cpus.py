@@ -28,8 +28,8 @@ class NumaNode(msgspec.Struct, frozen=True, kw_only=True):
     """A NUMA node.
 
     Attributes:
-        number: Of the node.
-        cpus: Those that are there, as the kernel lists them: `0-15,32-47`.
+        number: The NUMA node's number.
+        cpus: The CPUs that exist, as the kernel lists them: `0-15,32-47`.
         huge_pages: Size of a page in KiB to the number of pages.
     """
 
@@ -42,7 +42,7 @@ def cpu_pool(nodes: Iterable[NumaNode], reserved_cpus: int = 0) -> NodePool:
     """Return a device for each NUMA node with CPUs.
 
     Args:
-        nodes: In any order.
+        nodes: The NUMA nodes, in any order.
         reserved_cpus: CPUs of the first NUMA node that nobody gets, for the system.
     """
     devices: list[NodeDevice] = []
@@ -74,7 +74,7 @@ def _device(node: NumaNode, count: int) -> NodeDevice:
 
 
 def _capacity(value: Quantity, step: Quantity) -> DeviceCapacity:
-    """Return an amount of which requests take multiples of a step, and nothing without asking."""
+    """Return a capacity; a request takes a multiple of the step, and nothing by default."""
     policy = CapacityRequestPolicy(
         default=ZERO, valid_range=CapacityRequestPolicyRange(min=ZERO, step=step)
     )
@@ -82,7 +82,7 @@ def _capacity(value: Quantity, step: Quantity) -> DeviceCapacity:
 
 
 def count_cpus(text: str) -> int:
-    """Return how many CPUs a list of the kernel names.
+    """Return the number of CPUs in a list of the kernel.
 
     >>> count_cpus("0-3,8,10-11"), count_cpus("")
     (7, 0)

@@ -29,9 +29,10 @@ class DeclaredCapacity(Part, frozen=True, kw_only=True):
 
     Attributes:
         value: All of it.
-        default: What a share takes that does not name the capacity; without one it takes everything.
-        min: What a share takes at least.
-        max: What a share takes at most.
+        default: The amount for a share that does not name the capacity; without it such a share
+            takes everything.
+        min: The least amount that a share takes.
+        max: The greatest amount that a share may take.
         step: Amounts between `min` and `max` in multiples of this from `min` on; others are raised.
         valid_values: Instead of the range: the amounts that shares take, ascending.
     """
@@ -48,7 +49,7 @@ class DeclaredConsumption(Part, frozen=True, kw_only=True):
     """The counters that a device consumes of a counter set while it is allocated.
 
     Attributes:
-        counter_set: Of the same pool.
+        counter_set: A counter set of the same pool.
         counters: Counter to amount.
         compatibility_groups: Devices that take of one counter set at the same time must have a group
             in common.
@@ -102,13 +103,13 @@ class DeclaredDevice(Part, frozen=True, kw_only=True):
         attributes: Name to value, which selectors read. A name without a domain is in the driver's.
         capacity: Name to amount.
         shared: Several claims may hold it at the same time, each with a share of its capacity.
-        consumers: How many shares there may be; published as the capacity `consumers`, of which every
-            share takes one.
+        consumers: The maximum number of shares; published as the capacity `consumers`, from which
+            every share takes one.
         consumes: Counters of the pool that it takes, for devices that are parts of one card.
-        taints: For every claim; the driver adds others by itself.
-        device_nodes: For the container.
-        mounts: For the container.
-        environment: For the container.
+        taints: The taints, which hold for every claim; the driver adds others by itself.
+        device_nodes: The device nodes for the container.
+        mounts: The mounts for the container.
+        environment: The environment variables for the container.
         cdi_devices: Devices of other CDI specs for the container, such as `nvidia.com/gpu=0`.
     """
 
@@ -149,7 +150,7 @@ class DeclaredInventory(Part, frozen=True, kw_only=True):
     """The whole document.
 
     Attributes:
-        metadata: For people; nothing reads it.
+        metadata: Metadata for people; nothing reads it.
     """
 
     api_version: str

@@ -77,10 +77,10 @@ would count as close to each other."""
 
 
 def read_inventory(document: object) -> Inventory | tuple[FieldError, ...]:
-    """Return the inventory of a document, or what is wrong with it.
+    """Return the inventory of a document, or the errors in the document.
 
     Args:
-        document: As a YAML reader gives it: dicts, lists, texts, numbers and booleans.
+        document: The output of a YAML reader: dicts, lists, texts, numbers and booleans.
     """
     head = (document.get("apiVersion"), document.get("kind")) if isinstance(document, dict) else ()
     if head != (API_VERSION, KIND):
@@ -100,7 +100,7 @@ def read_inventory(document: object) -> Inventory | tuple[FieldError, ...]:
 
 
 class _Reading:
-    """Reads the parts of a document; collects what is wrong and goes on."""
+    """A reader of the parts of a document that collects errors and goes on."""
 
     def __init__(self) -> None:
         self.faults: list[FieldError] = []

@@ -18,18 +18,19 @@ from kube.api.resource import Device, DeviceRequestAllocationResult, DeviceTaint
 from kube.names import GROUP, IN_USE_TAINT
 
 IN_USE: Final = DeviceTaint(key=IN_USE_TAINT, effect="NoSchedule")
-"""Of devices that containers of a claim may still use which the API server no longer has."""
+"""The taint of devices that containers may still use although the API server no longer has the
+claim."""
 
 STATE_UNKNOWN: Final = DeviceTaint(key=f"{GROUP}/state-unknown", effect="NoSchedule")
-"""Of all devices, while nobody knows which of them are in use."""
+"""The taint of all devices while the devices in use are unknown."""
 
 
 def is_released(record: Record, claim: ResourceClaim) -> bool:
-    """Return whether the API server no longer says that a claim holds what is prepared for it.
+    """Return whether the API server's claim no longer holds the prepared devices.
 
     Args:
-        record: Of the claim.
-        claim: That has its name now.
+        record: The record of the prepared claim.
+        claim: The claim that has its name now.
     """
     if claim.metadata.uid != record.uid or claim.status is None:
         return True
@@ -59,12 +60,12 @@ def use_taints(
 
     Args:
         node: Devices and policies.
-        checkpoint: What is prepared.
+        checkpoint: The prepared claims.
         released_claims: Uids of claims that are prepared, but no longer allocated so.
         contested_devices: Devices that were refused to somebody, who had them allocated nevertheless. Who
             allocated them once may do so again, since kube-scheduler takes a device for free when any
             of its claims goes.
-        is_state_known: Whether the checkpoint is complete.
+        is_state_known: True if the checkpoint is complete.
     """
     if not is_state_known:
         return {device.name: STATE_UNKNOWN for device in node.inventory.devices()}
@@ -100,7 +101,7 @@ def _unusable(node: NodeState, records: Sequence[Record]) -> Iterator[str]:
 def taken_devices(
     node: NodeState, checkpoint: Checkpoint, contested_devices: Collection[str]
 ) -> Iterator[str]:
-    """Yield the contested devices that nobody else can have; shares of others may still fit."""
+    """Yield the contested devices without room for another claim; shares of others may fit."""
     devices = [
         (pool, name)
         for (pool, name), node_device in node.devices.items()

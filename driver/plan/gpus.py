@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as they are published, from what NVML says of them.
+"""The published form of NVIDIA GPUs, made from the values that NVML reports.
 
 A GPU in MIG mode is published as the instances that exist; they are not created or removed here. Every
 other GPU is one device, which several claims may share where that is asked for.
@@ -23,7 +23,7 @@ from kube.api.resource import (
 from kube.quantity import ZERO, Quantity
 
 VENDOR_KIND: Final = "nvidia.com/gpu"
-"""Of devices in the CDI specs that NVIDIA's toolkit writes."""
+"""The kind of devices in the CDI specs that NVIDIA's toolkit writes."""
 ALWAYS: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 """Device nodes that programs need with any GPU."""
 
@@ -39,8 +39,8 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         uuid: `MIG-...`
         profile: `1g.10gb`
-        memory_bytes: Of its GPU instance.
-        index: Of the MIG device on its GPU.
+        memory_bytes: The memory of its GPU instance, in bytes.
+        index: The MIG device's index on its GPU.
         gpu_instance: Id of the GPU instance.
         compute_instance: Id of the compute instance in it.
         device_nodes: Paths of its capabilities.
@@ -59,8 +59,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU.
 
     Attributes:
-        index: Of NVML, by PCI address.
-        minor: Of its device node.
+        index: The GPU's NVML index, which follows PCI addresses.
+        minor: The minor number of its device node.
         compute_capability: Major and minor number; None where it is not known.
         has_mig_mode: It can be used as MIG instances only.
     """
@@ -173,7 +173,7 @@ def _common(gpu: Gpu) -> dict[str, DeviceAttribute]:
 
 
 def _capacity(value: Quantity, step: Quantity, *, is_shared: bool) -> DeviceCapacity:
-    """Return a capacity; of a shared device any part, and all of it for who does not say."""
+    """Return a capacity; requests may take any part of a shared device, and all by default."""
     if not is_shared:
         return DeviceCapacity(value=value)
     # Steps count from the minimum, and all of it has to be one of them.
@@ -209,5 +209,5 @@ def _short(text: str) -> str:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a key by which gpu-10 comes after gpu-9."""
+    """Return a sort key that orders gpu-10 after gpu-9."""
     return tuple((int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name))

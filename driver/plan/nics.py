@@ -1,4 +1,4 @@
-"""Network devices as they are published, from what sysfs says of them.
+"""The published form of network devices, made from the values in sysfs.
 
 A virtual function is a device of its own that names its physical function. A physical function that has
 virtual ones is not published: whoever had it could take them away.
@@ -23,15 +23,15 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
     """A network controller on the PCI bus.
 
     Attributes:
-        location: Where it is.
+        location: The controller's place on the PCI bus.
         vendor: Its PCI id, such as `0x15b3`.
-        model: Likewise.
+        model: The controller's model.
         interface: Its network interface; empty where it has none here.
-        hardware_address: Of the interface.
+        hardware_address: The hardware address of the interface.
         rdma_device: Such as `mlx5_0`; empty where it has none.
         device_nodes: Paths for programs that use RDMA.
         physical_function: Address of the device of which this is a virtual function.
-        virtual_functions: How many it has.
+        virtual_functions: The number of its virtual functions.
         is_down: It is meant to have a link, and has none.
     """
 
@@ -48,7 +48,7 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return its name as a device; it stays when the interface is renamed.
+        """Return the device's name, which stays when the interface is renamed.
 
         >>> Nic(location=PciLocation(address="0000:3b:00.1")).name
         'nic-0000-3b-00-1'

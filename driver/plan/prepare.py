@@ -1,8 +1,8 @@
-"""The decision whether a claim can be prepared on this node, and what its containers get.
+"""The decision whether a claim can be prepared on this node, and the content of its containers.
 
-The allocation is compared with what is prepared here, by the allocator's own constraints: whoever wrote
-it may have been wrong, or have been somebody else than the scheduler. Of two claims that exclude each
-other the second is refused; the first is never touched.
+The allocation is compared with the claims prepared on the node, by the allocator's own constraints:
+the scheduler may have been wrong, or another client may have written the allocation. Of two claims
+that exclude each other the second is refused; the first is never touched.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ from kube.api.resource import (
 from kube.errors import FieldError
 
 FEATURES: Final = Features(compatibility_groups=True)
-"""Everything that an inventory can say is obeyed here, also what the cluster's gates leave out."""
+"""The driver enforces every constraint it published, even those whose feature gate is off."""
 
 PODS: Final = "pods"
 _SINGULAR: Final = {"are ": "is ", "do not ": "does not "}
@@ -61,7 +61,7 @@ class RefusalReason(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim is not prepared; the kubelet tells why in an event of the pod, and asks again.
+    """A claim that is not prepared; the kubelet reports the reason in an event, and retries.
 
     Attributes:
         message: Names no object of another namespace.
@@ -76,10 +76,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of a claim, with what applies to it.
+    """One device of a claim, with the settings and devices that apply to it.
 
     Attributes:
-        settings: Of the configuration.
+        settings: The settings in the claim's configuration.
     """
 
     result: DeviceRequestAllocationResult
@@ -91,8 +91,8 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
     """A claim that can be prepared.
 
     Attributes:
-        record: What to remember of it; already completed where it has been prepared before.
-        devices: In the order of the allocation.
+        record: The record to keep of the claim; complete if it has been prepared before.
+        devices: The prepared devices, in the order of the allocation.
     """
 
     record: Record
@@ -100,10 +100,10 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The state of the node, on which preparing depends besides claims.
+    """The state of the node: everything beside claims that preparation depends on.
 
     Attributes:
-        policies: Of the driver, those in force.
+        policies: The policies in force for the driver.
     """
 
     publication: Publication
@@ -135,7 +135,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def index_devices(self) -> None:
-        """Compute now what the first comparison of claims would have to."""
+        """Build the device indexes ahead of the first comparison."""
         _ = self.published_devices, self.devices
 
 
@@ -145,9 +145,9 @@ def prepare_claims(
     """Return by uid the preparations of claims, or their refusals; of two that conflict the first counts.
 
     Args:
-        claims: By the uid that the kubelet means, as the API server has them now.
+        claims: The claims as the API server has them now, by the UID in the kubelet's call.
         node: Devices and policies.
-        checkpoint: What is prepared, the claims themselves perhaps included.
+        checkpoint: The prepared claims, perhaps including some of `claims`.
     """
     outcomes: dict[str, Preparation | Refusal] = {
         uid: _prepare_alone(claim, uid, node, checkpoint) for uid, claim in claims.items()
@@ -199,9 +199,10 @@ def _conflict_refusals(
     """Return by uid the refusals of claims that cannot be prepared beside others.
 
     Args:
-        new_records: Of claims whose devices are on the node, in the order in which they count.
+        new_records: The records of claims whose devices are on the node, in the order in which they
+            count.
         node: Devices and policies.
-        prepared_records: Of the other claims.
+        prepared_records: The records of the other claims.
     """
     if not new_records:
         return {}
@@ -302,7 +303,7 @@ def _applied_config(
     results: Iterable[DeviceRequestAllocationResult],
     driver: str,
 ) -> tuple[DeviceAllocationConfiguration, ...]:
-    """Return the entries that apply to a result; nobody has read the parameters of the others."""
+    """Return the entries that apply to a result; the parameters of the others are unread."""
     requests = {result.request for result in results}
     return tuple(
         entry for entry in config if any(applies_to(entry, request, driver) for request in requests)
@@ -326,7 +327,7 @@ def _devices(record: Record, node: NodeState) -> tuple[PreparedDevice, ...] | Re
 
 
 def _is_for_node(selector: NodeSelector | None, node: str) -> bool:
-    """Return whether an allocation may be used here, as far as the node's name tells.
+    """Return whether an allocation may be used on this node, judging by the node's name.
 
     Devices of a node are allocated for exactly that node; labels are for devices that several nodes
     reach.
@@ -367,7 +368,7 @@ def with_vanished(node: NodeState, records: Iterable[Record]) -> NodeState:
 
 
 def _with_known_counters(node_device: NodeDevice, pool: NodePool) -> NodeDevice:
-    """Return a device without what it consumed of counters that are gone, too."""
+    """Return a device without its consumption of counters that no longer exist."""
     published_counters = {
         (counter_set.name, counter)
         for counter_set in pool.counter_sets

@@ -43,7 +43,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         driver: The name of the driver.
         node: The name of the node.
         node_uid: Its uid, since slices go when the Node object goes; empty where it is not known.
-        groups: Whether the cluster knows compatibility groups (DRADeviceCompatibilityGroups). Where it
+        groups: True if the cluster knows compatibility groups (DRADeviceCompatibilityGroups). If it
             does not, the API server drops them.
     """
 
@@ -87,7 +87,7 @@ def plan_pools(
     """Return the pools of a node as slices.
 
     Args:
-        publication: Whose they are.
+        publication: The owner and the form of the slices.
         inventory: The devices.
         taints: Device to taints beside its own.
     """
@@ -120,7 +120,7 @@ def _batches(items: Sequence[T], size: int) -> list[tuple[T, ...]]:
 
 
 def _as_published(device: Device, taints: tuple[DeviceTaint, ...], *, groups: bool) -> Device:
-    """Return a device with the taints of the driver, and without groups where nobody knows them."""
+    """Return a device with the driver's taints, and without groups if the cluster lacks them."""
     if taints:
         device = msgspec.structs.replace(device, taints=(*(device.taints or ()), *taints))
     if device.consumes_counters and not groups:
@@ -180,7 +180,7 @@ def slice_name(publication: Publication, pool: str, number: int) -> str:
 
 
 def slice_document(slice_: ResourceSlice) -> dict[str, Any]:
-    """Return a slice as it is sent; numbers are told even where they are what nothing would mean."""
+    """Encode a slice; include numbers that equal the API's defaults."""
     document: dict[str, Any] = msgspec.to_builtins(slice_, enc_hook=str)
     pool = slice_.spec.pool
     document["spec"]["pool"] = {
@@ -198,7 +198,7 @@ def plan_writes(pools: Iterable[PlannedPool], published_slices: Iterable[Resourc
     """Return the writes that lead to the planned slices; none where the API server has them.
 
     Args:
-        pools: As planned.
+        pools: The planned pools.
         published_slices: All slices of the driver on the node, as they are seen.
     """
     by_pool: dict[str, dict[str, ResourceSlice]] = {}
@@ -255,7 +255,7 @@ def _of_generation(slice_: ResourceSlice, generation: int) -> ResourceSlice:
 
 
 def is_as_planned(planned_slice: ResourceSlice, published_slice: ResourceSlice) -> bool:
-    """Return whether a published slice has the planned content, whatever its generation."""
+    """Return whether a published slice has the planned content; generations are not compared."""
     return (
         planned_slice.metadata.owner_references == published_slice.metadata.owner_references
         and _content(planned_slice) == _content(published_slice)
@@ -263,7 +263,7 @@ def is_as_planned(planned_slice: ResourceSlice, published_slice: ResourceSlice) 
 
 
 def _content(slice_: ResourceSlice) -> ResourceSliceSpec:
-    """Return the content to compare: all but the generation and what the API server adds by itself."""
+    """Return the content to compare: all but the generation and the API server's additions."""
     spec = _of_generation(slice_, 0).spec
     devices = None if spec.devices is None else tuple(map(_without_times, spec.devices))
     return msgspec.structs.replace(spec, devices=devices)

@@ -16,7 +16,8 @@ class CurrentNode:
     """The node's devices, the policies about them, and which prepared claims were released.
 
     Attributes:
-        inventory: Of the source of devices; empty before it has told.
+        inventory: The inventory from the source of devices; empty until the source has delivered
+            one.
         released_claims: Uids of claims that are prepared here and that the API server holds for released.
         faults: Unhealthy device to its fault and when it began.
         contested_devices: Devices that were refused because of what is prepared.

@@ -15,7 +15,7 @@ OK: Final = "ok"
 
 
 class DriverMetrics:
-    """Counts what the kubelet asks for, and what becomes of slices."""
+    """Counters of the kubelet's calls and of writes of slices."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
@@ -79,10 +79,10 @@ class DriverMetrics:
 
 
 class PreparedCollector(Collector):
-    """Tells which claim, and which pods, have which device, when somebody asks."""
+    """A collector of the claim and the pods of each prepared device, read on each scrape."""
 
     def __init__(self, load: Callable[[], Checkpoint], node: str) -> None:
-        """Remember whom to ask.
+        """Initialize the collector.
 
         Args:
             load: Returns what is prepared; may raise OSError.

@@ -65,12 +65,12 @@ class Preparer:
         lock_timeout_s: float,
         at_step: StepHook,
     ) -> None:
-        """Remember what to work with.
+        """Initialize the preparer.
 
         Args:
-            boot_id: Of the present boot.
+            boot_id: The ID of the present boot.
             lock: The file that stands for the lock.
-            lock_timeout_s: How long a call waits for it.
+            lock_timeout_s: The maximum wait for the lock, in seconds.
             at_step: Called after each step.
         """
         self._client = client
@@ -93,7 +93,7 @@ class Preparer:
             await asyncio.to_thread(self._recover, self._current.state())
 
     async def prepare(self, refs: Collection[ClaimRef]) -> Mapping[str, Preparation | Refusal]:
-        """Prepare claims, and return by uid what became of each of them."""
+        """Prepare claims, and return the outcomes by UID."""
         claims: dict[str, ResourceClaim] = {}
         refusals: dict[str, Preparation | Refusal] = {}
         for uid, claim in (await self._read_claims(refs)).items():
@@ -118,7 +118,7 @@ class Preparer:
         return {**refusals, **outcomes}
 
     async def unprepare(self, refs: Collection[ClaimRef]) -> Mapping[str, str]:
-        """Undo what was prepared for claims; return by uid what went wrong, empty where nothing did.
+        """Undo the preparation of claims, and return the errors by UID; "" means success.
 
         Claims that are not prepared need nothing.
         """
@@ -144,7 +144,7 @@ class Preparer:
             await asyncio.to_thread(self._unprepare_unfinished, uids)
 
     async def _settle_contested(self, checkpoint: Checkpoint) -> None:
-        """Forget contested devices that are free now; whoever gets them next has them rightly."""
+        """Forget contested devices that are free now, so that the next claim may use them."""
         contested_devices = self._current.contested_devices
         if contested_devices:
             node = self._current.state()
@@ -241,7 +241,7 @@ class Preparer:
         return is_changed
 
     def _unprepare(self, uids: Collection[str]) -> Checkpoint:
-        """Undo claims and return what is prepared afterwards."""
+        """Undo claims, and return the claims that stay prepared."""
         checkpoint = rest = self._checkpoint.load()
         is_changed = False
         for uid in uids:

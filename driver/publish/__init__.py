@@ -1,1 +1,1 @@
-"""What the driver publishes, and keeps true: slices, health, status of devices."""
+"""The objects that the driver publishes and keeps current: slices, health, status of devices."""

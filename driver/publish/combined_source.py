@@ -1,4 +1,4 @@
-"""All sources of devices of a node as one: what is declared, and what is discovered beside it."""
+"""All sources of devices of a node combined into one: declared devices and discovered ones."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Tells in the status of claims that their devices are ready, and what is known of the network.
+"""Reports in the status of claims that their devices are ready, with their network data.
 
 Best effort: nothing waits for it, and what fails is tried again a few times, then left. The API server
 forgets the entries of devices that are no longer allocated.
@@ -39,7 +39,7 @@ class DeviceStatus:
         now: Callable[[], datetime],
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Remember what to work with.
+        """Initialize the reporter.
 
         Args:
             driver: The driver's name.

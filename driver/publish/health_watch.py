@@ -1,4 +1,4 @@
-"""Looks at the faults of devices again and again; what counts as unhealthy is decided in `plan.health`."""
+"""Polls the faults of devices; `plan.health` decides about unhealthy devices."""
 
 import asyncio
 import time
@@ -31,14 +31,14 @@ class HealthWatch:
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with what an earlier process has seen.
+        """Initialize the watch from the health that an earlier process has stored.
 
         Args:
-            current: What it is told to.
-            sources: Of faults.
-            recovery: When a fault is over.
+            current: The node's current state, which receives the health.
+            sources: The sources of faults.
+            recovery: The time after which a fault is over.
             effects: Kind of a fault to its effect, where it is not the usual one.
-            file: Where relapses outlive the process.
+            file: The file in which relapses outlive the process.
             now: The wall clock, in UTC.
             clock: Monotonic seconds, the same for all processes of a boot.
         """

@@ -45,13 +45,14 @@ BACKOFF: Final = Backoff(initial_s=0.2, max_s=30.0)
 WRITES_AT_ONCE: Final = 4
 """Slices that are written at the same time: as many as help a node with thousands of devices."""
 SETTLE_S: Final = 0.02
-"""Between a change and its publication, so that changes that come together are written together."""
+"""Seconds between a change and its publication, so that changes that come together are written
+together."""
 
 log = get_logger()
 
 
 def project_slice(raw: bytes) -> ResourceSlice:
-    """Return a slice as it is compared with what is planned."""
+    """Project a slice to the form that is compared with the plan."""
     return decode(raw, ResourceSlice)
 
 
@@ -74,7 +75,8 @@ class Publisher:
         """Subscribe to the node's slices.
 
         Args:
-            publication: Whose slices; the node's uid is read before they are written.
+            publication: The owner and the form of the slices; the node's UID is read before they
+                are written.
             effects: Kind of a fault to the effect of its taint, where it is not the usual one.
             lock: The file of the lock that the publishing instance holds.
             jitter: Uniform from 0 to 1.
@@ -129,7 +131,7 @@ class Publisher:
         self._changed.set()
 
     async def _publish(self) -> None:
-        """Bring what is published to what is planned.
+        """Write the planned slices where the published ones differ.
 
         Raises:
             KubeError: A call failed; what was written so far is no whole pool, or the planned one.

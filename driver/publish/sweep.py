@@ -25,7 +25,7 @@ log = get_logger()
 
 
 class ClaimSweep:
-    """Compares what is prepared with what is allocated."""
+    """A periodic comparison of prepared claims with allocated ones."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class ClaimSweep:
         *,
         period_s: float,
     ) -> None:
-        """Remember what to work with.
+        """Initialize the sweep.
 
         Args:
-            period_s: Between two reads of one claim, at least.
+            period_s: The minimum time between two reads of one claim, in seconds.
         """
         self._client = client
         self._current = current

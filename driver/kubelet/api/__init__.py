@@ -1,1 +1,1 @@
-"""The kubelet's gRPC API for plugins: published protos, and what protoc makes of them."""
+"""The kubelet's gRPC API for plugins: published protos, and the code that protoc generates."""
