@@ -1,1 +1,1 @@
-"""Writes of claims as values: what is promised, written, and not settled yet. Pure."""
+"""Writes of claims as values: promised, written and unsettled allocations. Pure."""

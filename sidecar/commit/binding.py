@@ -59,7 +59,7 @@ def binding_state(claims: Iterable[ResourceClaim | None], *, cutoff: datetime) -
 
 
 def binding_rejection(state: Binding) -> Rejection | None:
-    """Return why a pod cannot be bound; None if it can, or may yet."""
+    """Return the reason for not binding a pod; None if it can be bound, or may yet."""
     reason = _REASONS.get(state)
     return None if reason is None else unschedulable(*reason)
 

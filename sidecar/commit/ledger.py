@@ -42,7 +42,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """The devices that are promised to one claim.
 
     Attributes:
-        uid: Of the claim, which may be deleted and created again under its name.
+        uid: The UID of the claim, which may be deleted and created again under its name.
         pods: UIDs of the pods whose reservations need it. Empty: nobody needs it any more, and it
             ends as soon as no write of it can land.
         base: The resourceVersion on which the writes under way are conditional.
@@ -59,7 +59,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Ledger = Mapping[str, Hold]
-"""UID of a claim to what is promised to it."""
+"""UID of a claim to the devices that are promised to it."""
 
 
 def reserve(
@@ -68,10 +68,11 @@ def reserve(
     """Return the hold of a claim after a reservation for a pod.
 
     Args:
-        hold: As it was. Its allocation stays: pods that share a claim share its devices.
+        hold: The present hold. Its allocation stays: pods that share a claim share its devices.
         pod: UID.
     """
     if hold is not None:
+        # A search for a second pod may have chosen other devices, but a claim has one allocation.
         return replace(hold, pods=hold.pods | {pod})
     return Hold(
         name=claim_name(claim),
@@ -82,7 +83,7 @@ def reserve(
 
 
 def unreserve(hold: Hold, pod: str) -> Hold | None:
-    """Return the hold after a pod gave up; None when nobody needs it and no write of it can land."""
+    """Return the hold after a pod gave up; None if it is unused and no write of it can land."""
     return _unless_idle(replace(hold, pods=hold.pods - {pod}))
 
 
@@ -105,20 +106,23 @@ def unmade_hold(hold: Hold) -> Hold | None:
     if hold.step is not Step.WRITING:
         return hold
     if hold.in_doubt:
+        # The failure proves nothing about the earlier write on the same version.
         return replace(hold, step=Step.UNKNOWN)
     return _unless_idle(_rested_hold(hold))
 
 
 def unsettled_hold(hold: Hold) -> Hold:
     """Return the hold after a write that may be made yet: it got no answer, or was refused."""
+    # The devices stay promised: a late write would allocate them to this claim.
     return replace(hold, step=Step.UNKNOWN) if hold.step is Step.WRITING else hold
 
 
 def observe(hold: Hold, claim: ResourceClaim | None) -> Hold | None:
-    """Return the hold once the claim was seen; None when the API says all that there is to say.
+    """Return the hold once the claim was seen; None if the API now has everything it recorded.
 
     Args:
-        claim: As the API has it, never older than at the last call; None if it does not exist.
+        claim: The claim as the API has it, never older than at the last call; None if it does not
+            exist.
     """
     if claim is None or claim.metadata.uid != hold.uid or allocation_of(claim) is not None:
         # No write of ours can land on an object that is gone: it is conditional on its version.
@@ -144,4 +148,5 @@ def _rested_hold(hold: Hold) -> Hold:
 
 
 def _unless_idle(hold: Hold) -> Hold | None:
+    # A write under way or unknown keeps the hold, also without pods: it may still be made.
     return hold if hold.pods or hold.step is not Step.RESERVED else None

@@ -1,4 +1,4 @@
-"""Which writes of a process may still be made, so that it can tell the next leader that none may.
+"""Tracks the writes of a process that may still be made, to tell the next leader if none remain.
 
 A write that was answered is over. One without an answer, or that was refused by an API server which
 may not know the holder yet, may be made by a copy that is on its way. It is over once a later write to
@@ -24,13 +24,13 @@ class DecidedOn(NamedTuple):
 
 
 def decided_on(patch: Patch) -> DecidedOn | None:
-    """Return what a patch is conditional on; None if on nothing."""
+    """Return the version that a patch is conditional on; None if it is unconditional."""
     uid, version = (patch.get("metadata", {}).get(key) for key in ("uid", "resourceVersion"))
     return DecidedOn(uid, version_number(version)) if uid and version else None
 
 
 def version_of(claim: ResourceClaim) -> DecidedOn:
-    """Return what a write that is decided on a claim as it is would be conditional on."""
+    """Return the version that a write decided on this claim is conditional on."""
     return DecidedOn(claim.metadata.uid, version_number(claim.metadata.resource_version))
 
 
@@ -57,8 +57,9 @@ class PendingWrites:
         """Note the end of a write.
 
         Args:
-            outcome: What its failure proves; None if it was made.
-            decided_on: None where nobody will say what the object has become.
+            outcome: The failure's meaning; None if the write was made.
+            decided_on: The version that the write is conditional on; None if the object is not
+                observed.
         """
         self._under_way[key] -= 1
         if not self._under_way[key]:
@@ -89,7 +90,7 @@ class PendingWrites:
 
     @property
     def has_many_doubts(self) -> bool:
-        """Return whether it is time to forget those that are over."""
+        """Return whether doubtful writes are so many that settled ones should be forgotten."""
         return len(self._in_doubt) > MAX_IN_DOUBT
 
     @property

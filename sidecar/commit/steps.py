@@ -1,4 +1,4 @@
-"""The next write of a claim, and what the end of a write means for what is promised.
+"""The next write of a claim, and its effect on the claim's reservation.
 
 Each step is decided on the claim as it is seen at that moment, so that a step that somebody else made,
 or that was made twice, does no harm. The sidecar runs these steps against the API server, and the
@@ -44,9 +44,9 @@ class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A write, conditional on the very version that it was decided on.
 
     Attributes:
-        claim: As it was seen.
+        claim: The claim as it was read for the decision.
         pod: Whom it is about; None for PROTECT and SETTLE.
-        allocation: For ALLOCATE.
+        allocation: The allocation for ALLOCATE.
     """
 
     kind: Kind
@@ -56,7 +56,7 @@ class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_status(self) -> bool:
-        """Return whether it goes to the status, which is an endpoint of its own."""
+        """Return whether the write goes to the status, which is an endpoint of its own."""
         return self.kind not in {Kind.PROTECT, Kind.SETTLE}
 
 
@@ -72,10 +72,10 @@ def next_bind_step(
     """Return the next write on the way to a claim that is allocated and reserved for a pod.
 
     Args:
-        claim: As it is seen now; None if it does not exist.
-        uid: Of the claim that was reserved.
-        hold: What is promised to it.
-        node: That the pod will be bound to.
+        claim: The claim as it is now; None if it does not exist.
+        uid: The UID of the claim that was reserved.
+        hold: The devices that are promised to the claim.
+        node: The node that the pod will be bound to.
         is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
 
     Returns:
@@ -98,6 +98,7 @@ def next_bind_step(
         return ClaimWrite(kind=Kind.RESERVE, claim=claim, pod=pod)
     if hold is None or pod.uid not in hold.pods:
         return unschedulable(Code.DEVICES_GONE, "the reserved devices are not free any more")
+    # The finalizer is metadata, so it takes a write of its own before the one of the status.
     if not writes.has_finalizer(claim):
         return ClaimWrite(kind=Kind.PROTECT, claim=claim)
     return ClaimWrite(kind=Kind.ALLOCATE, claim=claim, pod=pod, allocation=hold.allocation)
@@ -120,6 +121,7 @@ def next_release_step(
     others = any(consumer.uid != pod.uid for consumer in writes.consumers(claim))
     if not writes.is_reserved_for(claim, pod.uid) and (others or not deallocate):
         return None
+    # A bound pod may have prepared devices, so only an unbound one may end the allocation.
     kind = Kind.DEALLOCATE if deallocate else Kind.LEAVE
     return ClaimWrite(kind=kind, claim=claim, pod=pod)
 
@@ -132,9 +134,9 @@ def next_settle_step(
     Called while no write of the claim is under way, so one whose end was missed got no answer, too.
 
     Args:
-        claim: As it is seen now; None if it does not exist.
-        uid: Of the claim that was written.
-        hold: What is promised to it.
+        claim: The claim as it is now; None if it does not exist.
+        uid: The UID of the claim that was written.
+        hold: The devices that are promised to the claim.
         is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
     """
     if claim is None or claim.metadata.uid != uid:

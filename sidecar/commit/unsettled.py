@@ -29,13 +29,14 @@ class UnsettledWrites:
 
     def may_change(self, claim: ResourceClaim) -> bool:
         """Return whether a write that was decided on this version of a claim may be made yet."""
+        # At most: a cached claim may be older than the one that the write was decided on.
         return bool(self._versions) and _version(claim) <= self._versions.get(_key(claim), -1)
 
     def forget_settled(self, claims: Mapping[Name, ResourceClaim]) -> None:
         """Forget the claims that have changed since, or are gone.
 
         Args:
-            claims: As they are seen, never older than at the last call.
+            claims: The claims as they are now, never older than at the last call.
         """
         for key in tuple(self._versions):
             name, uid = key

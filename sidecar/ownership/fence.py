@@ -1,4 +1,4 @@
-"""What was read of the fence that keeps others from the devices of owned drivers.
+"""The state of the fence: the policies that keep other schedulers from owned drivers' devices.
 
 The fence is four objects: the policy of the owned drivers, the policy of the process that holds the Lease,
 and a binding of each, without which a policy is about no write. `admission/fence.py` writes them.
@@ -22,7 +22,7 @@ class Expression(ApiStruct, frozen=True, kw_only=True):
 
 
 class PolicySpec(ApiStruct, frozen=True, kw_only=True):
-    """The parts that tell what a policy restricts."""
+    """The fields that define a policy's restrictions."""
 
     match_conditions: tuple[Expression, ...] | None = None
     validations: tuple[Expression, ...] | None = None
@@ -81,10 +81,11 @@ class FenceState(StrEnum):
 
 
 class Fence(NamedTuple):
-    """What is known of the fence.
+    """The state of the fence and its parts.
 
     Attributes:
-        idle_parts: Those that do not exist or do not deny all that they should, if the state is `INCOMPLETE`.
+        idle_parts: The parts that do not exist or do not deny all that they should, if the state is
+            `INCOMPLETE`.
         policy: The first policy; None if there is none, or it was not read.
     """
 
@@ -122,7 +123,7 @@ _BINDINGS: Final[Mapping[Part, tuple[str, str]]] = {
 
 
 def fence_of(parts: Mapping[Part, Policy | Binding | None]) -> Fence:
-    """Return what the objects of the fence say together.
+    """Return the state of the fence as its objects define it together.
 
     Args:
         parts: None for one that does not exist; one that was not read is not there, and counts as it
@@ -142,7 +143,7 @@ def fence_of(parts: Mapping[Part, Policy | Binding | None]) -> Fence:
 
 
 def _denies(part: Part, part_object: Policy | Binding | None) -> bool:
-    """Return whether a part does what it is there for, as far as can be seen in it alone."""
+    """Return whether a part denies all that it should, judged by this part alone."""
     match part_object:
         case Policy():
             constraints = part_object.spec.match_constraints or {}

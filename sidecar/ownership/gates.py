@@ -9,11 +9,11 @@ from allocator.model.feature_gates import GATES, Features
 
 
 def compare_gates(features: Features, cluster: Mapping[str, bool]) -> str:
-    """Return which gates of allocation differ, in words; empty if none does.
+    """Return a message on gates of allocation that differ; empty if none does.
 
     Args:
-        features: That we allocate by.
-        cluster: Of the API server; gates that it does not tell do not count.
+        features: The gates of our allocator.
+        cluster: The API server's gates; gates that it does not report do not count.
     """
     differences = ", ".join(_differences(features, cluster))
     if not differences:

@@ -45,7 +45,7 @@ however many the setting allows: few devices are all that a small cluster has.""
 OUT_OF_REACH_TAINTS: Final = frozenset(
     {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
 )
-"""Of nodes whose devices nobody could use now, held back or not."""
+"""The taints of nodes without usable devices, held back or not."""
 
 
 def may_run(pod: Pod) -> bool:
@@ -60,8 +60,8 @@ def may_run_on(pod: Pod, now: datetime) -> bool:
     A deletion by force is seen as one with a grace period of no seconds, which is over at once.
 
     Args:
-        pod: As it was seen last.
-        now: When it was gone.
+        pod: The pod as it was seen last.
+        now: The time at which the pod disappeared.
     """
     ends = pod.metadata.deletion_timestamp
     if not may_run(pod) or ends is None:
@@ -73,7 +73,7 @@ def hold_back(pod: Pod, claim: ResourceClaim, until: datetime) -> HeldBackClaim 
     """Return the devices of a claim that a pod may still use; None without any.
 
     Args:
-        claim: With the allocation that it had.
+        claim: The claim with its former allocation.
     """
     allocation = allocation_of(claim)
     results = (allocation.devices.results if allocation is not None else None) or ()
@@ -107,7 +107,7 @@ def devices_of(held_claim: HeldBackClaim) -> frozenset[DeviceName]:
 
 
 def devices_in_use(slices: Iterable[ResourceSlice]) -> frozenset[DeviceName]:
-    """Return the devices of which their driver says that containers may still use them."""
+    """Return the devices that containers may still use according to their driver."""
     return frozenset(
         (resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)
         for resource_slice in slices
@@ -130,7 +130,7 @@ def exhausted_namespaces(
 
     Args:
         device_counts: Driver to its devices, of `count_devices`.
-        most_devices: Of one driver, for one namespace.
+        most_devices: The maximum number of devices of one driver for one namespace.
     """
     devices_of_namespace: dict[str, set[DeviceName]] = {}
     for held_claim in held_claims:
@@ -159,7 +159,7 @@ def _is_out_of_reach(node: Node) -> bool:
 
 
 def count_devices(slices: Iterable[ResourceSlice]) -> Mapping[str, int]:
-    """Return the devices of each driver; the partitions of one count as one, whatever their number."""
+    """Return the number of devices by driver; all partitions of one device count as one."""
     counts: Counter[str] = Counter()
     for resource_slice in slices:
         spec = resource_slice.spec
@@ -183,10 +183,10 @@ def without_counted(
     allocation: AllocationResult | None,
     earlier: Iterable[HeldBackClaim] = (),
 ) -> HeldBackClaim | None:
-    """Return what is held back without what counts as in use anyhow; None if nothing is left.
+    """Return the held devices without those that count as in use anyhow; None if nothing is left.
 
     Args:
-        allocation: What the claim has now: the same devices, others or None.
+        allocation: The claim's present allocation: the same devices, others or None.
         earlier: Held claims of other pods that shared the claim, which count by themselves.
     """
     results = (allocation.devices.results if allocation is not None else None) or ()

@@ -32,10 +32,10 @@ class Report(NamedTuple):
     Attributes:
         holder: Its identity.
         problem: Why it answers no call; empty if it does.
-        fence: Of the owned drivers.
+        fence: The fence of the owned drivers.
         pools: Driver to whether all its pools are complete; drivers without devices are not there.
         held_back: Devices that nobody gets for now.
-        settings: Of the drivers that have any, as decisions are made with.
+        settings: The settings that decisions are made with, of the drivers that have any.
     """
 
     holder: str
@@ -69,7 +69,7 @@ def ownership_status(
     """Return the status; a condition keeps its time while its status is the same.
 
     Args:
-        ownership: With the status as it is stored.
+        ownership: The AllocatorOwnership with its stored status.
     """
     before = ownership.status or AllocatorOwnershipStatus()
     drivers_before = {
@@ -149,7 +149,7 @@ _MISSING: Final = _State(
 
 
 def _unfenced(fence: Fence) -> _State | None:
-    """Return why no driver is served for lack of a fence; None if it stands."""
+    """Return the state that a missing fence gives all drivers; None if the fence stands."""
     match fence.state:
         case FenceState.OPEN:
             return _OPEN

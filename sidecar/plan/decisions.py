@@ -1,4 +1,4 @@
-"""The nodes on which a pod's claims can be allocated: functions of pod and snapshot.
+"""The nodes for a pod's claims: functions of pod and snapshot that answer PreFilter and Filter.
 
 Source of the verdicts: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/dynamicresources.
 Unlike upstream, a pod that fits nowhere is rejected once and not on every node, and victims are
@@ -234,7 +234,7 @@ class _Question:
         return is_eligible
 
     def _may_use(self, name: str) -> bool:
-        """Return whether the pod may use a node, whatever devices it has."""
+        """Return whether the pod may use a node, without regard to free devices."""
         node = self._snapshot.cluster.nodes[name]
         return self._is_eligible(node) and are_available(self._claims.held, node)
 

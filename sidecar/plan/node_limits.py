@@ -17,7 +17,7 @@ def limits_nodes(claim: ResourceClaim, nodes: Iterable[Node], *, cutoff: datetim
     """Return whether an allocation is unusable on some node, or on each as its driver failed.
 
     Args:
-        cutoff: See `binding_state`.
+        cutoff: The time before which allocated devices that are not ready yet have timed out.
     """
     allocation = allocation_of(claim)
     if allocation is None:

@@ -21,7 +21,7 @@ RIVAL_STEPS: Final = 2_000
 """Steps of the search for the devices of a nominated pod, some 40 ms. Where that is not enough, none are
 kept: whoever writes a claim that is hard to search would keep others from a node."""
 RESERVED_STEPS: Final = NODE_STEPS
-"""Of all searches beside which a reserved pod is placed."""
+"""Steps of all searches that place a pod beside reserved pods."""
 
 
 def nominated_rivals(pod: Pod, snapshot: Snapshot) -> Sequence[Pod]:

@@ -45,7 +45,7 @@ def place(
 
     Args:
         usage: Other usage than there is.
-        steps: After which the search is cut off.
+        steps: The number of steps after which the search is cut off.
     """
     claims = find_placeable_claims(pod, snapshot)
     if isinstance(claims, Rejection):
@@ -98,7 +98,7 @@ def _place_open(
 
 
 def with_placement(usage: Usage, placement: Placement, snapshot: Snapshot) -> Usage:
-    """Return the usage with what a pod gets."""
+    """Return the usage with the devices that a placement allocates."""
     features = snapshot.cluster.options.features
     for claim, result in placement.allocations:
         usage = with_claim(usage, with_allocation(claim, result), features)

@@ -38,7 +38,7 @@ def find_placeable_claims(pod: Pod, snapshot: Snapshot) -> PodClaims | Rejection
 def find_claims(
     pod: Pod, claims: Mapping[Name, ResourceClaim], extended_resources: Mapping[str, str]
 ) -> PodClaims | Rejection:
-    """Return the claims of a pod, or why it cannot have devices whatever is free.
+    """Return a pod's claims, or a rejection if the pod cannot have devices even on an idle cluster.
 
     Args:
         claims: All claims, with the devices that are promised to them.

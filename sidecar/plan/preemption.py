@@ -1,4 +1,4 @@
-"""Preemption for devices: what becomes possible without some pods, and what does without any victim.
+"""Preemption for devices: the placements that become possible without some pods.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/preemption, whose dry run asks about one node
 after the other, on 16 nodes at a time, and once more for each victim that it would spare.
@@ -86,6 +86,7 @@ def fits_with(
         (
             claim
             for claim in claims
+            # A shared claim is freed only if all of its consumers are removed.
             if claim is not None and {consumer.uid for consumer in consumers(claim)} <= removed_uids
         ),
         snapshot,
@@ -96,11 +97,13 @@ def fits_with(
         for nominated_pod in map(snapshot.pods.get, added_uids)
         if nominated_pod is not None
     ]
+    # The most important pod chooses first: the budget may not suffice for all of them.
     for nominated_pod in by_importance(nominated_pods):
         usage = with_nominated(usage, nominated_pod, node, snapshot, budget)
     try:
         return place(pod, node, snapshot, usage=usage, steps=budget.left)
     finally:
+        # Nominated pods count, too: their searches also delay the scheduler.
         dry_run.spend(costs.steps - steps_before)
 
 
@@ -135,7 +138,7 @@ def awaited_claims(pod: Pod, snapshot: Snapshot) -> frozenset[Name]:
         return isinstance(placement, Placement)
 
     for node, names in nodes.items():
-        # Where it fits already it lacks something else, which no device is.
+        # If the pod fits without the release, it waits for something other than devices.
         if fits(node, is_freed=True) and not fits(node, is_freed=False):
             return names
     return frozenset()

@@ -13,7 +13,7 @@ class SearchBudget:
         """Begin with all steps left.
 
         Args:
-            costs: Of the cluster, which count what its searches take.
+            costs: The cluster's costs, which count the steps of its searches.
         """
         self._costs = costs
         self._end = costs.steps + steps
@@ -25,5 +25,5 @@ class SearchBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no step is left."""
+        """Return whether all steps are spent."""
         return not self.left

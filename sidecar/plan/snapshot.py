@@ -20,21 +20,22 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         cluster: Devices and their usage, what is promised included.
-        claims: With the devices that are promised to them.
-        classes: By name.
+        claims: The claims, with the devices that are promised to them.
+        classes: The DeviceClasses by name.
         extended_resources: Name of an extended resource to the class that maps it.
-        pods: By UID, those with claims.
-        nominated: By UID, those of them that wait for a node that was cleared for them.
-        terminating: By UID, those of them that are bound and being deleted.
+        pods: The pods with claims, by UID.
+        nominated: The pods with claims that wait for a node that was cleared for them, by UID.
+        terminating: The pods with claims that are bound and being deleted, by UID.
         claims_of: UID of a pod to the claims that are reserved for it.
         releasing: Claims that are allocated for pods that are all gone.
-        lowest_priority: Of the pods that have devices; None if none has.
-        exhausted_namespaces: Those that have as many devices held back as a namespace may.
+        lowest_priority: The lowest priority of the pods that have devices; None if none has.
+        exhausted_namespaces: The namespaces that have as many devices held back as a namespace may.
         drivers: Drivers whose devices may be given.
-        eligible_nodes: Whether pods may use nodes.
-        default_strategy: Where neither the pod nor a class names one.
-        weights: Of the capacities in loads.
-        binding_cutoff: See `binding_state`.
+        eligible_nodes: A check whether a pod may use a node.
+        default_strategy: The strategy if neither the pod nor a class names one.
+        weights: The weights of the capacities in loads.
+        binding_cutoff: The time before which allocated devices that are not ready yet have timed
+            out.
     """
 
     cluster: Cluster

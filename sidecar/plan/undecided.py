@@ -22,7 +22,7 @@ def write_undecided(times: Mapping[str, int]) -> str | None:
 
 
 def read_undecided(text: str) -> Mapping[str, int]:
-    """Return how often the decision about each pod did not end; what is malformed is left out.
+    """Return UID to the number of a pod's unfinished decisions; malformed entries are ignored.
 
     >>> read_undecided("a=1,b=2,c=x,,=3,d")
     {'a': 1, 'b': 2}

@@ -11,7 +11,8 @@ from sidecar.plan.decisions import Fits, NoDevicesNeeded
 from sidecar.plan.waking import WaitingPod
 
 WAKE_AGAIN_S: Final = 30.0
-"""After which a pod that was woken, and not tried since, may be woken again."""
+"""The time after which a pod that was woken, and not tried since, may be woken again, in seconds.
+"""
 
 MAX_WAITING: Final = 65_536
 """Pods that are remembered; the scheduler tries all again after minutes."""
@@ -77,7 +78,7 @@ class WaitingPods:
         """Return all waiting pods with an answer; none if nothing has changed since the last call.
 
         Args:
-            version: Of the cluster.
+            version: The cluster's version.
         """
         now = self._clock()
         expired = [

@@ -40,7 +40,7 @@ class WaitingPod(NamedTuple):
     Attributes:
         number: Grows with each pod that is turned away.
         tried: Nodes that have devices for it, and that it cannot use for another reason.
-        woken_s: When it was woken, in seconds; None if it was tried since.
+        woken_s: The time at which the pod was woken, in seconds; None if it was tried since.
         awaited: Claims whose release it waits for instead of evicting a pod.
         is_unfinished: There was no answer about it yet.
     """

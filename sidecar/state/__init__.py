@@ -1,1 +1,1 @@
-"""What the sidecar knows of the cluster, kept up to date."""
+"""The sidecar's state of the cluster, kept up to date."""

@@ -1,4 +1,4 @@
-"""An index of pods and their claims: who could be preempted, and which claims are being released."""
+"""An index of pods and their claims, for candidates of preemption and claims being released."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ class ConsumerIndex:
     """Claims by the pods that they are reserved for.
 
     Attributes:
-        pods: By UID, those with claims.
-        nominated: By UID, those of them that wait for a node that was cleared for them.
-        terminating: By UID, those of them that are bound and being deleted.
+        pods: The pods with claims, by UID.
+        nominated: The pods with claims that wait for a node that was cleared for them, by UID.
+        terminating: The pods with claims that are bound and being deleted, by UID.
         claims_of: UID of a pod to the names of its claims.
         releasing: Claims that are allocated for pods that are all gone.
     """
@@ -79,7 +79,7 @@ class ConsumerIndex:
         self._note_release(name, new)
 
     def _note_claims_of(self, uid: str) -> None:
-        """Take note of which claims of a pod are being released."""
+        """Update the set of claims being released for the claims of a pod."""
         for name in self.claims_of.get(uid, ()):
             self._note_release(name, self._claims.get(name))
 

@@ -34,7 +34,7 @@ class NextView(msgspec.Struct, kw_only=True, eq=False):
     Attributes:
         cache: The view.
         feed: Changes that it lacks.
-        settings: Of the owned drivers, which it is built with.
+        settings: The settings of the owned drivers that the view is built with.
         is_built: It can replace the one in use.
     """
 
@@ -49,7 +49,7 @@ class DeviceView:
 
     Attributes:
         cache: The view in use.
-        settings: Of the owned drivers, which it is built with.
+        settings: The settings of the owned drivers that the view is built with.
         next_view: The view that is being built; None for none.
     """
 
@@ -100,7 +100,7 @@ class DeviceView:
         """Return the changes to apply for the next answer; called while the view is not in use.
 
         Args:
-            settings: Of the owned drivers, now.
+            settings: The present settings of the owned drivers.
         """
         if self.next_view is not None and self.next_view.is_built:
             self._adopt(self.next_view)

@@ -14,7 +14,8 @@ class FenceView:
     """The policies of the fence and their bindings, as the API server has them.
 
     Attributes:
-        subscriptions: Of all parts; one that the account may not read is never synced.
+        subscriptions: The subscriptions of all parts; a part that the account may not read is never
+            synced.
     """
 
     def __init__(self, informers: InformerFactory, *, on_change: Callable[[], None]) -> None:
@@ -54,7 +55,7 @@ class FenceView:
         self.subscriptions: Final = tuple(self._parts.values())
 
     def read(self) -> Fence:
-        """Return what is known of the fence."""
+        """Return the state of the fence."""
         # A first list without objects changes nothing, so no handler is called.
         synced_count = sum(subscription.synced.is_set() for subscription in self.subscriptions)
         if self._fence is None or synced_count != self._synced_count:

@@ -16,16 +16,17 @@ from sidecar.ownership import held_back
 from sidecar.ownership.held_back import DeviceName, HeldKey, held_key
 
 HIDDEN_END_S: Final = 30.0
-"""After which a kubelet has killed the containers of a pod that is gone: the default grace period."""
+"""The time after which a kubelet has killed the containers of a pod that is gone, in seconds: the
+default grace period."""
 
 log = get_logger()
 
 
 class HeldBackLimits(NamedTuple):
-    """The bounds of what is held back.
+    """The limits for held devices, by time and by number.
 
     Attributes:
-        timeout_s: How long devices are held back at most.
+        timeout_s: The maximum time that devices are held back, in seconds.
         most_per_namespace: Devices of a driver that a namespace may have held back and get further ones.
     """
 
@@ -37,7 +38,7 @@ class HeldBackDevices:
     """The devices that are held back, and the reports of their drivers.
 
     Attributes:
-        claims: What each pod may still use of each claim.
+        claims: The devices of each claim that a pod may still use.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class HeldBackDevices:
         """Hold back the devices of a pod that is gone, unless its containers have ended.
 
         Args:
-            pod: As it was seen last.
-            claims: Those that were reserved for it.
+            pod: The pod as it was seen last.
+            claims: The claims that were reserved for the pod.
             is_hidden: Its end was not seen. Most pods end in good order, so its devices are held back
                 for no longer than a kubelet takes to kill its containers.
         """
@@ -96,7 +97,7 @@ class HeldBackDevices:
                 self.claims[key] = msgspec.structs.replace(held_claim, until=until)
 
     def of_claim(self, uid: str) -> tuple[HeldBackClaim, ...]:
-        """Return what is held back of a claim, the first that was first."""
+        """Return the held parts of a claim, the earliest first."""
         return tuple(self.claims[key] for key in self._keys_of_claim.get(uid, ()))
 
     def exhausted_namespaces(
@@ -105,7 +106,7 @@ class HeldBackDevices:
         """Return the namespaces that have as much held back as one may; may be called on any thread.
 
         Args:
-            version: Of the slices, whose devices are counted once for each.
+            version: The version of the slices, whose devices are counted once for each version.
         """
         if not self.claims:
             return frozenset()
@@ -136,7 +137,7 @@ class HeldBackDevices:
             self._end(held_claim, "the pod has ended")
 
     def restore(self, claims: Iterable[HeldBackClaim], slices: Iterable[ResourceSlice]) -> None:
-        """Take over what an earlier leader held back, for no longer than this clock would say."""
+        """Take over devices that an earlier leader held back, bounded by this process's clock."""
         latest = rfc3339(held_back.end_of(self._now(), self._timeout_s))
         for held_claim in claims:
             if held_key(held_claim) not in self.claims:
@@ -145,7 +146,7 @@ class HeldBackDevices:
         self.expire()
 
     def slice_changed(self, resource_slice: ResourceSlice) -> None:
-        """Give devices again of which their driver says no more that they are in use."""
+        """Release held claims without devices in use according to their driver."""
         if not self.claims:
             return
         in_use = held_back.devices_in_use([resource_slice])

@@ -43,7 +43,7 @@ def project_claim(raw: bytes) -> ResourceClaim:
 
 
 def _bounded_status(status: ResourceClaimStatus | None) -> ResourceClaimStatus | None:
-    """Return a status without what drivers report for others, and parameters of too many values.
+    """Return a status without drivers' reports for others, and without oversized parameters.
 
     No write of ours copies either.
     """
@@ -60,7 +60,7 @@ def _bounded_status(status: ResourceClaimStatus | None) -> ResourceClaimStatus |
 
 
 def project_pod(raw: bytes) -> Pod | None:
-    """Project a Pod to what decides about its devices; None for a pod without claims.
+    """Project a Pod to the fields that decide about its devices; None for a pod without claims.
 
     A claim for extended resources is made by the scheduler, and only the status of the pod names it.
     """
@@ -99,7 +99,7 @@ def project_pod(raw: bytes) -> Pod | None:
 
 
 def project_own_ownership(raw: bytes) -> AllocatorOwnership:
-    """Project an AllocatorOwnership to what its status is written from."""
+    """Project an AllocatorOwnership to the fields that its status is computed from."""
     ownership = decode(raw, AllocatorOwnership)
     metadata = ownership.metadata
     return replace(
@@ -114,12 +114,12 @@ def project_own_ownership(raw: bytes) -> AllocatorOwnership:
 
 
 def project_fence_policy(raw: bytes) -> Policy:
-    """Project a policy of the fence to what tells what it restricts."""
+    """Project a policy of the fence to the fields that define its restrictions."""
     return decode(raw, Policy)
 
 
 def project_fence_binding(raw: bytes) -> Binding:
-    """Project a binding of the fence to what tells whether its policy is in force."""
+    """Project a binding of the fence to the fields that put its policy in force."""
     return decode(raw, Binding)
 
 

@@ -1,4 +1,4 @@
-"""The cluster as the sidecar sees it: what the API says, and what is promised beyond that.
+"""The sidecar's view of the cluster: the API's objects and the promised allocations.
 
 The event loop changes claims and holds; changes of the devices in use wait in a batch until the next
 answer, which applies them.
@@ -55,7 +55,7 @@ from sidecar.state.projections import (
 )
 
 SYNC_PERIOD_S: Final = 0.05
-"""Between two looks at whether an optional resource has been listed, or cannot be."""
+"""Seconds between checks whether an optional resource has been listed, or cannot be."""
 OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY})
 """Kinds that a cluster may not serve."""
 
@@ -64,14 +64,14 @@ class ClusterState:
     """Claims, pods, inventory and holds.
 
     Attributes:
-        claims: As the API has them, never behind what a write returned.
+        claims: The claims as the API has them, never behind the result of a write.
         holds: UID of a claim to what is promised to it.
         consumers: Pods, and the claims that are reserved for them.
         held_back: Devices of pods that were deleted by force.
         features: The gates of allocation.
         on_end: Called with the UID of each pod that was bound or deleted.
-        wakeups: How often all pods that wait should be tried again, not only those that `version`'s
-            change helps.
+        wakeups: The number of times that all waiting pods should be tried again, not only those
+            that the change of `version` helps.
         version: Grows with each change of the inventory, of a claim or of what is promised.
         slices_version: Grows with each change of a ResourceSlice.
         inventory_changed: Set with each change of the inventory; `sidecar.answers.view_updates` clears it.
@@ -89,13 +89,14 @@ class ClusterState:
         held_back_limits: HeldBackLimits,
         binding_timeout_s: float,
     ) -> None:
-        """Subscribe to what decides about devices.
+        """Subscribe to the objects that decide about devices.
 
         Args:
-            drivers: Those whose devices may be given, beside those of the AllocatorOwnership.
+            drivers: The drivers whose devices may be given, beside those of the AllocatorOwnership.
             now: The wall clock.
             held_back_limits: The bounds of what is held back.
-            binding_timeout_s: For the binding conditions of devices, from their allocation.
+            binding_timeout_s: The time limit for the binding conditions of devices, in seconds from
+                their allocation.
         """
         self._now = now
         self._binding_timeout = timedelta(seconds=binding_timeout_s)
@@ -181,7 +182,7 @@ class ClusterState:
 
     @property
     def fence(self) -> Fence:
-        """Return what is known of the fence of the owned drivers."""
+        """Return the state of the owned drivers' fence."""
         return self._fence_view.read()
 
     @property
@@ -234,13 +235,13 @@ class ClusterState:
         self._put(ledger.reserve(self.hold_of(claim), claim, allocation, pod))
 
     def join(self, claim: ResourceClaim, pod: str) -> None:
-        """Let a pod share what is promised to a claim."""
+        """Add a pod to the hold of a claim, so that it shares the promised devices."""
         hold = self.hold_of(claim)
         if hold is not None:
             self._put(ledger.reserve(hold, claim, hold.allocation, pod))
 
     def unreserve(self, pod: str) -> None:
-        """Take back what is promised for a pod, as far as no write of it can land."""
+        """Release the devices promised for a pod, unless a write of it can still land."""
         for hold in [hold for hold in self.holds.values() if pod in hold.pods]:
             self._replace(hold, ledger.unreserve(hold, pod))
 
@@ -269,7 +270,7 @@ class ClusterState:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a further answer would apply changes that are known, without new ones."""
+        """Return whether a further answer would apply known changes, without new ones."""
         return self._view.is_behind
 
     @property
@@ -290,7 +291,7 @@ class ClusterState:
         """Apply changes and return the snapshot, which is valid until the next call.
 
         Args:
-            changes: Of `take_changes`.
+            changes: The changes that `take_changes` returned.
         """
         cache = self._view.cache
         cache.apply(changes)
@@ -316,7 +317,7 @@ class ClusterState:
         )
 
     def claims_in_use(self) -> tuple[ResourceClaim, ...]:
-        """Return the claims that devices count for, from what they are said to be and promised."""
+        """Return the claims that count as users of devices: allocated, promised and held ones."""
         reserved_claims = (
             ledger.with_hold(claim, self.hold_of(claim)) for claim in self.claims.store.values()
         )
@@ -488,7 +489,7 @@ class ClusterState:
         return None if uncounted_claim is None else as_claim(uncounted_claim)
 
     def _allocation_now(self, uid: str) -> AllocationResult | None:
-        """Return what a claim has, or is promised."""
+        """Return a claim's allocation; its promised one if it has none yet."""
         name = self._allocated.get(uid)
         claim = self.claims.store.get(name) if name is not None else None
         if claim is not None and claim.metadata.uid == uid:
