@@ -1,1 +1,1 @@
-"""What a cluster would do with objects, and what it has: pure answers to the questions of people."""
+"""Pure answers to people's questions: the effect of objects on a cluster, and its present state."""

@@ -40,8 +40,8 @@ from rules.context.pod_scheduler import drivers_of_pod
 Document = Mapping[str, Any]
 
 SETTLE_S: Final = 5
-"""Between the two writes. API servers follow changes of policies each for itself; in the meantime
-nobody allocates for the driver."""
+"""Seconds between the two writes. Each API server follows changes of policies by itself, and until
+then no scheduler allocates for the driver."""
 MAX_LISTED: Final = 50
 """Pods, claims or classes in a plan."""
 NOT_SERVED: Final = (
@@ -82,12 +82,12 @@ class BridgePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         drivers: Owned drivers after the change.
         added: New ones.
-        removed: Those that go back to kube-scheduler.
-        steps: In their order; empty where nothing changes.
-        pending_pods: To be created again, at most `MAX_LISTED`.
+        removed: The drivers that go back to kube-scheduler.
+        steps: The steps in their order; empty if nothing changes.
+        pending_pods: The pods to create again, at most `MAX_LISTED`.
         kept_claims: `namespace/name` of allocated claims of the drivers, which stay as they are.
-        mixed_classes: See `MixedClass`.
-        warnings: What would surprise afterwards, in words.
+        mixed_classes: The classes that reach owned and other drivers.
+        warnings: Warnings about surprising effects, in words.
     """
 
     drivers: tuple[str, ...]
@@ -110,14 +110,14 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         serving: The reason that the bridge gives for allocating devices or not; empty for none.
         held_back: Claims whose devices nobody gets for now.
         holder: Identity of the process that leads; empty for none, and where its Lease is over.
-        renewed: When the Lease was renewed last, as it says.
+        renewed: The time of the last renewal according to the Lease.
         renewed_seconds_ago: The same by the clock of the API server; None where it is not known.
-        server_version: Of the API server; empty where it could not be read.
+        server_version: The API server's version; empty if it could not be read.
         unpublished: Owned drivers without a published device.
         incomplete: Owned drivers with an incomplete pool.
-        mixed_classes: See `MixedClass`.
+        mixed_classes: The classes that reach owned and other drivers.
         waiting_pods: Pending pods of the bridge's scheduler.
-        problems: In words; the exit status is 1 where there are some.
+        problems: The problems in words; the exit status is 1 if there are any.
     """
 
     drivers: tuple[str, ...]
@@ -136,7 +136,7 @@ class BridgeStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def is_old(self) -> bool:
-        """Return whether who gave the reason leads no more."""
+        """Return whether the reporting leader has lost its Lease."""
         return bool(self.renewed) and not self.holder
 
 
@@ -212,7 +212,7 @@ def _warnings(
 
 
 def explain_not_owned(released_drivers: Collection[str], owned: Collection[str]) -> str:
-    """Return which drivers cannot be released since the bridge does not own them; empty if it owns all.
+    """Return an error that names the drivers to release that the bridge does not own; "" for none.
 
     >>> explain_not_owned(["gpu.nvidia.con"], ["gpu.nvidia.com"])
     'the bridge does not own gpu.nvidia.con, did you mean gpu.nvidia.com? It owns gpu.nvidia.com'
@@ -245,7 +245,7 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def _leader(objects: BridgeObjects) -> str:
-    """Return who holds the Lease of the bridge; empty for nobody."""
+    """Return the holder of the bridge's Lease; empty if it has none."""
     if objects.read_at is None:
         return objects.holder
     is_free = is_over(objects.renewed, objects.lease_duration_s, objects.read_at)

@@ -32,8 +32,8 @@ def describe_conflicts(
     """Return the conflicts of the devices that claims hold, in sentences.
 
     Args:
-        claims: Those that are not allocated have none.
-        support: What the cluster's schedulers evaluate.
+        claims: The claims; a claim without an allocation has no conflicts.
+        support: The features that the cluster's schedulers evaluate.
     """
     usage = gather_usage(state.claims.values(), _FEATURES)
     policies = {

@@ -103,7 +103,7 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         values: Attribute name to value.
         label: The part of the class's name before the driver; empty for all of a driver.
-        qualifier: What to put before a name that a class with other devices has.
+        qualifier: A prefix for the name if a class with other devices has it.
     """
 
     driver: str

@@ -37,7 +37,8 @@ class DeviceConsumer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: `namespace/name`.
         pods: Names of the pods that it is reserved for.
-        consumed: What its share takes; null where it has all of the device, or that is not recorded.
+        consumed: The share's consumption; null if the claim has all of the device, or the
+            consumption is not recorded.
     """
 
     claim: str
@@ -51,9 +52,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: The node that it is attached to; None where several nodes can reach it.
-        attributes: As published; names without a domain are in the driver's.
-        capacity: As published.
-        free: What is left of the capacity; nothing of a device that is in use as a whole, or tainted.
+        attributes: The published attributes; names without a domain are in the driver's.
+        capacity: The published capacity.
+        free: The free rest of the capacity; nothing if the device is in use as a whole, or tainted.
         consumers: The claims that use it.
     """
 
@@ -95,12 +96,12 @@ def list_devices(
     usage: Usage,
     claims: Mapping[tuple[str, str], ResourceClaim],
 ) -> tuple[Device, ...]:
-    """Return devices with what a DeviceClass can select them by, and who uses them, in the same order.
+    """Return devices with the attributes that classes select by and their consumers, in order.
 
     Args:
-        devices: As published.
-        usage: By allocated claims.
-        claims: By namespace and name.
+        devices: The published devices.
+        usage: The usage by allocated claims.
+        claims: The claims by namespace and name.
     """
     return tuple(
         Device(
@@ -155,7 +156,7 @@ def _consumers(
 
 
 def device_state(published_device: PublishedDevice, usage: Usage) -> DeviceState:
-    """Return how much of a device can be allocated."""
+    """Return the state of a device: free, partly or wholly allocated, or tainted."""
     use = usage.of(published_device.id)
     if use is None:
         return DeviceState.TAINTED if is_tainted(published_device) else DeviceState.FREE

@@ -17,7 +17,8 @@ Document = Mapping[str, Any]
 
 _POLICY: Final = f"ValidatingAdmissionPolicy/{FENCE}"
 _END: Final = "END"
-"""Of here-documents. Drivers are names of DNS, so no line of a document is this one."""
+"""The end marker of here-documents. Drivers are names of DNS, so no line of a document is this one.
+"""
 _RESOURCES: Final = {
     "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES.plural,
     "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS.plural,
@@ -33,13 +34,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One write, or a pause.
 
     Attributes:
-        title: What it does, for people.
-        command: For a shell: a line, or a here-document.
+        title: The title of the step, for people.
+        command: The shell command: a line, or a here-document.
         resource: Plural of the object that is written; empty for a pause.
-        name: Of the object; empty where several are created.
+        name: The object's name; empty if several objects are created.
         patch: A merge patch; None where documents are created.
-        documents: To be created.
-        pause_seconds: To wait.
+        documents: The objects to create.
+        pause_seconds: The pause in seconds.
     """
 
     title: str
@@ -61,7 +62,7 @@ def changed_parts(objects: BridgeObjects) -> tuple[str, ...]:
 
 
 def fence_steps(drivers: Collection[str], objects: BridgeObjects) -> Iterator[Step]:
-    """Yield what creates the missing parts of the fence, and what changes the others.
+    """Yield the steps that create the missing parts of the fence and change the others.
 
     The parts besides the first policy name no driver: they change with the version of drawbridge only.
     """

@@ -38,7 +38,7 @@ class Amount(msgspec.Struct, frozen=True, kw_only=True):
     """A sum over devices, or over counter sets; of tainted devices nothing is free.
 
     Attributes:
-        largest: Of one device or counter set.
+        largest: The largest amount of one device or counter set.
     """
 
     total: Quantity
@@ -55,9 +55,9 @@ class DriverInventory(msgspec.Struct, frozen=True, kw_only=True):
         shared: Devices that claims have shares of.
         tainted: Devices not in use, and only for requests with a toleration.
         free: The other devices; partitions may exclude each other all the same.
-        capacity: Of devices that take nothing from shared counters. Partitions of a device that is
-            published as well are part of its amounts.
-        counters: Of counter sets, from which partitions take.
+        capacity: The capacity of devices that take nothing from shared counters. Partitions of a
+            device that is published as well are part of its amounts.
+        counters: The amounts of counter sets, from which partitions take.
     """
 
     driver: str
@@ -76,7 +76,7 @@ HIDDEN: Final = "hidden"
 
 
 class UnusablePool(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool of which no device can be allocated.
+    """A pool without allocatable devices.
 
     Attributes:
         state: `incomplete`, `invalid`, or `hidden`: a disabled feature gate hides all of it.
@@ -129,10 +129,10 @@ def build_inventory(
     """Return the inventory of a cluster, without a list of its devices.
 
     Args:
-        classes: By name.
+        classes: The DeviceClasses by name.
         slices: All that are published.
         drivers_of: Resource name to the drivers that serve it according to their profiles.
-        wide_mappings: As in the inventory.
+        wide_mappings: The mappings that the inventory lists as too wide.
     """
     pools = _pools(cluster)
     devices = published_devices(cluster)
@@ -182,9 +182,9 @@ def with_devices(
     """Return an inventory with a list of all devices.
 
     Args:
-        inventory: Without it.
+        inventory: The inventory without its devices.
         cluster: The devices and their usage.
-        claims: By namespace and name.
+        claims: The claims by namespace and name.
     """
     devices = list_devices(published_devices(cluster), cluster.usage, claims)
     return msgspec.structs.replace(inventory, devices=devices)

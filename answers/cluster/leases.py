@@ -1,10 +1,10 @@
-"""Whether a Lease is over, as far as its times tell. Pure."""
+"""The expiry of Leases, judged by their times. Pure."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 LEASE_GRACE: Final = timedelta(seconds=15)
-"""How long a Lease may be over its duration: clocks differ."""
+"""The time that a Lease may be over its duration: clocks differ."""
 
 
 def age_of(renewed: str, now: datetime) -> timedelta | None:

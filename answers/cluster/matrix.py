@@ -20,7 +20,7 @@ class DriverCompatibility(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: None where only the groups count that slices declare.
-        findings: About either.
+        findings: The findings about the devices or the policy.
         disabled_gate: The feature gate without which groups of these devices keep them from use;
             empty where it is on, or no device declares groups.
     """
@@ -60,8 +60,9 @@ class PolicyFindingDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A finding about a policy, or about the groups of slices.
 
     Attributes:
-        path: In the policy; empty where the finding is about devices.
-        count: How many pairs of kinds, or devices, in how many pools it holds for.
+        path: The path in the policy; empty if the finding is about devices.
+        count: The number of pairs of kinds, or of devices, in the number of pools that it holds
+            for.
     """
 
     severity: str
@@ -78,7 +79,7 @@ class MatrixDocument(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         policy: Its name; empty for the groups that slices declare.
-        omitted: How many kinds are left out.
+        omitted: The number of kinds that are left out.
         disabled_gate: The feature gate that is off and without which devices with groups are not
             allocated; empty where there is none.
     """
@@ -160,7 +161,7 @@ def compatibility_by_driver(
 
 
 def with_findings(compatibility: DriverCompatibility, cluster: Cluster) -> DriverCompatibility:
-    """Return it with the findings about its policy and the devices of the cluster."""
+    """Return a driver's matrix with the findings about its policy and devices."""
     pools: dict[PoolId, Pool] = {}
     for node in sorted(cluster.nodes):
         for pool in cluster.node_devices(node).pools:

@@ -30,7 +30,7 @@ class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         time: RFC 3339, as the audit log has it.
-        user: Who wrote.
+        user: The user who wrote it.
     """
 
     time: str
@@ -46,9 +46,9 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
         claim: `namespace/name` of the later allocation.
         device: `driver/pool/device`; empty for a reservation.
         others: `namespace/name` of the claims that use the device.
-        message: What is wrong.
-        time: When it was written; empty for the present state.
-        user: Who wrote; empty for the present state.
+        message: The description of the violation.
+        time: The time of the write; empty for the present state.
+        user: The user who wrote it; empty for the present state.
     """
 
     code: str
@@ -64,8 +64,8 @@ class VerifyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `drawbridge verify -o json`.
 
     Attributes:
-        allocations: How many were compared.
-        violations: At the time of their writes, or by claim.
+        allocations: The number of allocations that were compared.
+        violations: The violations in the order of their writes, or by claim.
     """
 
     allocations: int
@@ -90,7 +90,7 @@ class Verification:
         self.allocations = 0
 
     def replace(self, write: ClaimWrite) -> Violation | None:
-        """Take over a claim as it was written; return what its allocation contradicts."""
+        """Record a written claim; return the violation that its allocation causes."""
         claim, name = write.claim, claim_name(write.claim)
         before = self._allocated.get(name)
         if before is not None and allocation_of(before) == allocation_of(claim):
@@ -172,8 +172,8 @@ def verify_history(
     """Return the violations by allocations at the moments of their writes.
 
     Args:
-        writes: In their order.
-        state: What was published then, as far as known.
+        writes: The writes in their order.
+        state: The objects published at the time, as far as known.
     """
     verification = Verification(state, features)
     violations = [violation for write in writes if (violation := verification.replace(write))]

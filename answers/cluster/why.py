@@ -40,7 +40,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         claims: The claim itself, or the pod's claims, with their allocations.
         consumers: Pods that a claim is reserved for or that name it.
         missing: Objects that a pod refers to and that do not exist.
-        simulation: Where it would be placed now; None unless it is pending.
+        simulation: The placement that the search finds now; None unless the object is pending.
         event: The message of the observer's event for a pod that no node has devices for.
         scheduler: Why the scheduler has not bound a pending pod, in its own words.
         conflicts: Conflicts of its devices with others in use, in sentences.

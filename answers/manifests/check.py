@@ -63,7 +63,7 @@ class CheckedObject(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         reference: `Kind/namespace/name`.
-        findings: With paths from the root of the object, errors first.
+        findings: The findings with paths from the root of the object, errors first.
     """
 
     source: SourceObject
@@ -77,7 +77,7 @@ class CheckedFinding(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         object: `Kind/namespace/name`.
         file: None for an object of the cluster's state.
-        line: Of the object; 0 without a file.
+        line: The line of the object in its file; 0 without a file.
     """
 
     object: str
@@ -87,7 +87,7 @@ class CheckedFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def described(self) -> ObjectFinding:
-        """Return it without its place."""
+        """Return the finding without its place in a file."""
         return ObjectFinding(object=self.object, finding=self.finding)
 
 
@@ -97,8 +97,9 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         objects: The number of objects that were checked.
         places: File and reference of each of them.
-        findings: In order, those on the state of the cluster first; without those to be ignored.
-        shown: Those of a severity or of a worse one.
+        findings: The findings in order, those on the state of the cluster first; ignored ones are
+            left out.
+        shown: The findings of the severity to show, or of a worse one.
         ignored: The number of findings that were ignored.
     """
 
@@ -228,7 +229,7 @@ def build_context(
     """Return the context of rules: the state of the cluster, with the manifests in it.
 
     Args:
-        results: Of the translation; the templates that the objects need exist, too.
+        results: The results of the translation; the templates that the objects need exist, too.
         features: Feature gates of the cluster.
         policy_aware_schedulers: Names of those that evaluate DeviceCompatibilityPolicies.
         kubernetes: Version of the API server; None for the newest.

@@ -1,4 +1,4 @@
-"""The JSON of simulations and of pods and claims, as values: what scripts may rely on. Pure."""
+"""The JSON of simulations and of pods and claims, as values that scripts may rely on. Pure."""
 
 import msgspec
 
@@ -36,7 +36,7 @@ class PendingSimulation(SimulationAnswer, frozen=True, kw_only=True, rename="cam
 
     Attributes:
         closest_fit: The smallest change with which it would fit now.
-        closest_fit_when_idle: As above, if nothing were allocated.
+        closest_fit_when_idle: The closest fit if nothing were allocated.
     """
 
     closest_fit: str | None = None

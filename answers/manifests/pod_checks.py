@@ -23,7 +23,7 @@ def field_findings(result: TranslatedObject, version: Version | None) -> Iterato
     """Yield fields that the pods of an object do not have.
 
     Args:
-        version: Of the API server; of a newer one than is recorded, nothing is known.
+        version: The API server's version; a version newer than the recorded ones yields nothing.
     """
     if version is not None and version > VERSION:
         return
@@ -39,7 +39,7 @@ def field_findings(result: TranslatedObject, version: Version | None) -> Iterato
 def routing_findings(
     target: Target, context: Context, claims: Iterable[Claim]
 ) -> Iterator[Finding]:
-    """Yield what the webhook says of the scheduler of a pod, or of a workload's pods."""
+    """Yield the webhook's findings about the scheduler of a pod, or of a workload's pods."""
     if not context.owned_drivers or not isinstance(target.view, Pod):
         return
     derived = {claim.template: claim.drivers for claim in claims}

@@ -24,7 +24,7 @@ from quotas.ledger import QuotaLedger
 from translation.record.claim_sources import locate_at_keys, match_claims
 
 EXTENDED_RESOURCES_SINCE: Final = (1, 35)
-"""From this version on claims count in quotas of extended resources.
+"""The first version in which claims count in quotas of extended resources.
 
 Source: pkg/quota/v1/evaluator/core/resource_claims.go of Kubernetes 1.34.4 and 1.35.4.
 """
@@ -41,7 +41,7 @@ _REPLICAS: Final[Mapping[str, str]] = {
 def check_quotas(
     inputs: Inputs, results: Sequence[TranslatedObject], kubernetes: Version | None = None
 ) -> list[tuple[Finding, ...]]:
-    """Return the findings about quotas for each object, in the order in which they are applied.
+    """Return the findings about quotas for each object; objects are applied in order.
 
     Args:
         kubernetes: Version of the API server; None for the newest.
@@ -111,7 +111,7 @@ def _charge_custom(
 
 
 def pods_at_a_time(kind: str, document: Mapping[str, Any]) -> int:
-    """Return how many pods an object has at a time; 1 where that is unknown."""
+    """Return the number of pods that an object has at a time; 1 if that is unknown."""
     spec = document.get("spec")
     number = spec.get(_REPLICAS.get(kind, ""), 1) if isinstance(spec, Mapping) else 1
     return number if isinstance(number, int) and number >= 0 else 1

@@ -30,7 +30,7 @@ class RemovedPod(msgspec.Struct, frozen=True, kw_only=True):
 def remove_pods(
     state: ClusterState, names: Iterable[Name]
 ) -> tuple[ClusterState, tuple[RemovedPod, ...]]:
-    """Return the state without pods, all of which exist, and what each of them leaves free."""
+    """Return the state without the named pods, which must exist, and the claims each one frees."""
     removed_pods: list[RemovedPod] = []
     for namespace, name in names:
         freed_claims = [

@@ -26,9 +26,10 @@ class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster as the schedulers of a question see it.
 
     Attributes:
-        cluster: For claims without a pod, and for schedulers without a view of their own.
+        cluster: The cluster for claims without a pod, and for schedulers without a view of their
+            own.
         other_views: schedulerName to the view of a scheduler that sees the cluster otherwise.
-        notes: How policies count, in sentences.
+        notes: Sentences on the effect of policies.
     """
 
     cluster: Cluster
@@ -39,7 +40,7 @@ class SchedulerViews(msgspec.Struct, frozen=True, kw_only=True):
 def scheduler_support(
     state: ClusterState, features: Features, policy_aware_schedulers: Collection[str]
 ) -> SchedulerSupport:
-    """Return what the schedulers of a cluster evaluate, with the drivers that its bridge owns."""
+    """Return the features that a cluster's schedulers evaluate, and the drivers of its bridge."""
     return SchedulerSupport(
         policy_aware=frozenset(policy_aware_schedulers),
         compatibility_groups=features.compatibility_groups,
@@ -134,8 +135,8 @@ def fenced_drivers(
     """Return the drivers of a placement that its scheduler may not allocate, as the bridge owns them.
 
     Args:
-        scheduler: As the pod names it.
-        answer: Where the search would place it.
+        scheduler: The scheduler's name in the pod.
+        answer: The placement that the search finds.
     """
     if answer is None or scheduler == support.bridge_scheduler:
         return frozenset()

@@ -36,12 +36,13 @@ N = TypeVar("N", Pod, ResourceClaim)
 
 
 class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A question with what it was made of.
+    """A simulation request and the manifests that it was made of.
 
     Attributes:
         rejections: Pods and claims that are invalid, and therefore not part of the question.
         workloads: References of other manifests that create pods, which are not placed.
-        workload_notes: How many pods of a workload are not placed, since they exist or are too many.
+        workload_notes: Notes on the number of a workload's pods that are not placed, since they
+            exist or are too many.
     """
 
     question: SimulationInput

@@ -47,7 +47,7 @@ TEMPLATE_KIND: Final = ("resource.k8s.io/v1", "ResourceClaimTemplate")
 
 
 class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, and what becomes of it.
+    """One object and its translation.
 
     Attributes:
         reference: `Kind/namespace/name`.
@@ -56,7 +56,7 @@ class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
         answer: The webhook's answer to its pod, or to all pods of a kind of another project; None where
             there is no pod.
         pods: Path and answer of each pod of a kind of another project.
-        findings: With paths from the root of the object.
+        findings: The findings with paths from the root of the object.
     """
 
     source: SourceObject
@@ -74,12 +74,12 @@ class TranslatedObject(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_translated(self) -> bool:
-        """Return whether it has translated device keys; else its author wrote the claims."""
+        """Return whether the object's device keys were translated."""
         return self.answer is not None and self.answer.decision is Decision.TRANSLATED
 
     @property
     def is_template(self) -> bool:
-        """Return whether it is a ResourceClaimTemplate itself."""
+        """Return whether the object itself is a ResourceClaimTemplate."""
         version = current_version(self.source.api_version, self.source.kind)
         return (version, self.source.kind) == TEMPLATE_KIND
 
@@ -100,7 +100,7 @@ def translate_objects(
     """Return the outcome of each object, in order.
 
     Args:
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
         track: Yields the manifests.
     """
     results = [
@@ -132,8 +132,8 @@ def build_template(claim: Claim, namespace: str) -> Document:
     """Return the ResourceClaimTemplate of a claim.
 
     Args:
-        namespace: As the object that needs it has it: where it names none, `kubectl apply -n`
-            decides for both.
+        namespace: The namespace as written in the object that needs the template: if it names none,
+            `kubectl apply -n` decides for both.
     """
     api_version, kind = TEMPLATE_KIND
     place = {"namespace": namespace} if namespace else {}

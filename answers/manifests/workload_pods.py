@@ -11,7 +11,7 @@ from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 
 MAX_PODS: Final = 500
-"""Of one workload; each is placed alone."""
+"""The maximum number of pods of one workload; every pod is placed alone."""
 HASH_LABEL: Final = "pod-template-hash"
 _WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
 """Kinds whose pods depend on the nodes or on the time, or which make none."""
@@ -33,7 +33,7 @@ def workload_pods(
     Args:
         source: The workload of the manifests, which the pods have file and line of.
         document: It after its translation.
-        namespace: Of the workload.
+        namespace: The workload's namespace.
         existing: The pods that it has already.
     """
     number = 0
@@ -77,7 +77,7 @@ def _pod(
 
 
 def count_pods_of(source: SourceObject, namespace: str, state: ClusterState) -> int:
-    """Return how many live pods of a workload a cluster has."""
+    """Return the number of a workload's live pods in a cluster."""
     return sum(
         _is_made_by(pod, source)
         for (pod_namespace, _), pod in state.pods.items()

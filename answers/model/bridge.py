@@ -21,10 +21,10 @@ class BridgeObjects(msgspec.Struct, frozen=True, kw_only=True):
         missing_parts: `Kind/name` of what else belongs to the fence and does not exist.
         parts: `Kind/name` to what else belongs to the fence, as it is stored.
         holder: Identity of the process that holds the Lease; empty for none.
-        renewed: When it was renewed last, as the Lease says.
-        lease_duration_s: For how long that counts.
-        read_at: By the clock of the API server; None where nothing was read.
-        server_version: Of the API server; empty where it could not be read.
+        renewed: The time of the last renewal according to the Lease.
+        lease_duration_s: The time for which a renewal counts, in seconds.
+        read_at: The time by the API server's clock; None if nothing was read.
+        server_version: The API server's version; empty if it could not be read.
     """
 
     is_read: bool = False

@@ -102,7 +102,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
-    """Return the state that these objects make, none of which are namesakes."""
+    """Return the state of a cluster with these objects; there must be no namesakes."""
     nodes = tuple(node for _, node in of_kind(objects, Node))
     slices = tuple(slice_ for _, slice_ in of_kind(objects, ResourceSlice))
     return ClusterState(

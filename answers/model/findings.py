@@ -30,7 +30,7 @@ class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
     finding: Finding
 
     def document(self) -> FindingDocument:
-        """Return it as `-o json` prints it."""
+        """Return the finding as a value for `-o json`."""
         return FindingDocument(
             severity=self.finding.severity.value,
             code=self.finding.code.value,
@@ -41,7 +41,7 @@ class ObjectFinding(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def line(self) -> str:
-        """Return it as one line of text without control characters."""
+        """Return the finding as one line of text without control characters."""
         finding = self.finding
         fix = f"; {finding.fix}" if finding.fix else ""
         place = "" if finding.path.is_root else f"{finding.path}: "

@@ -18,13 +18,13 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
         manifests: The objects of `-f`, in order.
         state: The objects of the cluster; empty when nothing is known of it.
         knows_cluster: The flags name a cluster, even if it is empty.
-        snapshot: What a translation depends on, of both.
-        namespace: Of objects that name none.
+        snapshot: The inputs of a translation, from manifests and cluster.
+        namespace: The namespace for objects that name none.
         faults: Wrong values in the state of the cluster.
         notes: Kinds that could not be read, for standard error.
-        unread: As of `ClusterObjects`.
+        unread: The kinds that could not be read, as in `ClusterObjects`.
         kubernetes: Version of the cluster's API server; empty where it is not known.
-        shipped_drivers: Those with a profile in the package.
+        shipped_drivers: The drivers with a profile in the package.
     """
 
     manifests: tuple[SourceObject, ...]
@@ -44,10 +44,10 @@ class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of a cluster, for commands that depend on nothing else.
 
     Attributes:
-        objects: Of the cluster, with those of `-f` in place of their namesakes.
+        objects: The cluster's objects, with those of `-f` in place of their namesakes.
         is_live: They were read from a cluster, not from files.
-        namespace: As of `Inputs`.
-        notes: As of `Inputs`.
+        namespace: The namespace for objects that name none.
+        notes: The notes for standard error, as in `Inputs`.
         unread: Resources that the user may not list, such as `pods`.
     """
 

@@ -8,7 +8,7 @@ Version = tuple[int, int]
 OLDEST_KUBERNETES: Final = (1, 34)
 """Source: resource.k8s.io/v1 is served since 1.34."""
 SEPARATE_COUNTERS: Final = (1, 35)
-"""From this version on counter sets are in slices of their own, without devices."""
+"""The first version with counter sets in slices of their own, without devices."""
 _VERSION: Final = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\D.*)?", re.DOTALL)
 
 

@@ -32,7 +32,7 @@ def merge_objects(
     """Return the objects of both, with the later one of namesakes; objects without a name all stay.
 
     Args:
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     by_name: dict[tuple[str, ...], InputObject] = {}
     for number, object_ in enumerate((*state, *manifests)):
@@ -53,7 +53,7 @@ def decode_objects(
     """Return the objects of these kinds, and a finding for each wrong value.
 
     Args:
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
         reported_elsewhere: Objects whose wrong values the caller reports itself.
     """
     silent = {id(object_) for object_ in reported_elsewhere}

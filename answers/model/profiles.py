@@ -1,4 +1,4 @@
-"""The driver profiles by which a command translates: those of files, and a cluster's objects over them.
+"""The driver profiles that a command translates by: profiles of files, overridden by a cluster's.
 
 A DeviceTranslationProfile is in force here if it would be in the cluster: the same function decides.
 """
@@ -18,7 +18,7 @@ InputObject = SourceObject | ViewedObject
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
-    """Profiles, and what is not in force.
+    """The profiles in force, and notes about the other ones.
 
     Attributes:
         profiles: Driver to profile.
@@ -34,7 +34,7 @@ def profiles_in_force(files: Mapping[str, Profile], objects: Iterable[InputObjec
 
     Args:
         files: Driver to profile, of the package and of files.
-        objects: Of any kind; of namesakes the last counts.
+        objects: Objects of any kind; the last of several namesakes counts.
     """
     return _in_force(files, map(_read, objects))
 

@@ -25,10 +25,10 @@ _PERSISTENT: Final = frozenset(
 
 
 def redact(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object without what a snapshot leaves out.
+    """Return an object without the fields that a snapshot leaves out.
 
     Args:
-        document: As an API server returned it, with apiVersion and kind.
+        document: The document as an API server returned it, with apiVersion and kind.
     """
     kept_fields = {**document, "metadata": _metadata(document.get("metadata") or {})}
     if document["kind"] in {"PersistentVolume", "PersistentVolumeClaim"}:

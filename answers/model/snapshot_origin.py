@@ -1,4 +1,4 @@
-"""Where a snapshot was read: the first item in the file of `drawbridge snapshot`. Reads files."""
+"""The origin of a snapshot: the first item in the file of `drawbridge snapshot`. Reads files."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -18,7 +18,8 @@ class SnapshotOrigin(ApiStruct, frozen=True, kw_only=True):
     """The cluster of a snapshot.
 
     Attributes:
-        kubernetes_version: Of its API server, such as `v1.37.1`; empty where it is not known.
+        kubernetes_version: The version of the API server, such as `v1.37.1`; empty if it is not
+            known.
         unreadable: Resources that could not be read.
         server: The address of its API server; empty where it is not known.
         taken_at: The time in RFC 3339; empty where it is not known.
@@ -41,9 +42,9 @@ def unread_kinds(
     """Return the kinds that a snapshot lacks although its cluster may have objects of them.
 
     Args:
-        origin: Where it was read.
+        origin: The snapshot's origin.
         objects: The state of the cluster; what another file has of a kind is there.
-        kinds: Those that the command depends on.
+        kinds: The kinds that the command depends on.
     """
     present = {object_.kind for object_ in objects}
     resources = {
@@ -59,7 +60,7 @@ def unread_kinds(
 
 
 def find_origin(objects: Iterable[InputObject]) -> SnapshotOrigin:
-    """Return where the objects of files were read; of several snapshots version and server of the last.
+    """Return the origin of files' objects; the last of several snapshots gives version and server.
 
     Files may have been edited, so a value of a wrong type tells nothing.
     """

@@ -50,10 +50,10 @@ def build_snapshot(
     Args:
         manifests: The objects of `-f`; the caller reports wrong values in them.
         state: The objects of the cluster; None when nothing is known of it.
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
         is_whole: The state has all kinds. If it may have less, one without any DeviceClass does not
             mean that there is none.
-        consumable_capacity: As of `TranslationSnapshot`.
+        consumable_capacity: True if the feature gate DRAConsumableCapacity is on.
     """
     objects = merge_objects(state or (), manifests, namespace)
     views, faults = decode_objects(objects, KINDS, namespace, reported_elsewhere=manifests)
@@ -131,7 +131,7 @@ def evaluate_mappings(
 
     Args:
         objects: All that the snapshot is of.
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     views, _ = decode_objects(objects, KINDS, namespace)
     classes = {
@@ -163,7 +163,7 @@ def find_wide_mappings(
 
 
 def apply_features(snapshot: TranslationSnapshot, features: Features) -> TranslationSnapshot:
-    """Return what a translation depends on under the gates of a call; a gate off in the settings stays off."""
+    """Restrict a snapshot to the gates of a call; a gate that is off in the settings stays off."""
     return msgspec.structs.replace(
         snapshot,
         consumable_capacity=snapshot.consumable_capacity and features.consumable_capacity,

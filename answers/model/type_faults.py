@@ -37,8 +37,8 @@ class TypeFault(msgspec.Struct, frozen=True, kw_only=True):
     """A value of the wrong type.
 
     Attributes:
-        path: From the root of the document.
-        expected_type: What the value must be, such as "a string"; "" for an amount.
+        path: The path from the root of the document.
+        expected_type: The expected type, such as "a string"; "" for an amount.
         missing: The required field that the object at `path` lacks; "" in all other cases.
     """
 
@@ -52,7 +52,8 @@ def type_faults(document: object, kind: type[Any]) -> list[TypeFault]:
     """Return the wrong values of a document, in the order of the type's fields.
 
     Args:
-        document: Without nulls in objects; a null there means that the field is absent.
+        document: The document without nulls in objects; a null there means that the field is
+            absent.
         kind: The view that the document is read as.
     """
     return list(_faults(inspect.type_info(kind), document, FieldPath()))

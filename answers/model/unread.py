@@ -1,4 +1,4 @@
-"""The kinds of a cluster that the user, or whoever took its snapshot, may not list, and the note about them."""
+"""The kinds of a cluster that the user or the snapshot's author may not list, and their note."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
