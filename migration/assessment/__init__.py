@@ -1,1 +1,1 @@
-"""A whole cluster before its migration: what becomes claims, what is lost, what blocks it."""
+"""The assessment of a whole cluster before its migration: future claims, losses and blockers."""

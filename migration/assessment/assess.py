@@ -45,9 +45,10 @@ class AssessedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster with the inventory that it would have.
 
     Attributes:
-        nodes: Those with devices.
-        state: With assumed slices of nodes that publish none, and the classes that these need.
-        version: Of the API server; empty when it is not known.
+        nodes: The nodes with devices.
+        state: The state with assumed slices of nodes that publish none, and with the classes that
+            these need.
+        version: The API server's version; empty if it is not known.
         quotas_to_convert: `ResourceQuota/namespace/name` of those that the workloads are judged by as if
             they were converted.
     """
@@ -63,12 +64,12 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a cluster that would become claims.
 
     Attributes:
-        nodes: Those with devices.
+        nodes: The nodes with devices.
         readers: Quotas, limit ranges and policies that name device keys: `Kind/namespace/name` to
             the keys.
-        version: Of the API server; empty when it is not known.
+        version: The API server's version; empty if it is not known.
         unreadable: Resources that could not be read.
-        quotas_to_convert: As of `AssessedCluster`.
+        quotas_to_convert: The quotas to convert, as in `AssessedCluster`.
     """
 
     workloads: tuple[AssessedWorkload, ...]
@@ -111,13 +112,13 @@ def assess(
     unreadable: tuple[str, ...] = (),
     converts_quotas: bool = True,
 ) -> Assessment:
-    """Return the assessment of a cluster, of which `objects` is the state.
+    """Return the assessment of a cluster with the given objects.
 
     Args:
         profiles: Driver to profile.
-        namespace: Of objects that name none.
-        gates: As of `has_gate`.
-        converts_quotas: As of `assess_cluster`.
+        namespace: The namespace for objects that name none.
+        gates: The feature gates for `has_gate`.
+        converts_quotas: The flag for `assess_cluster`.
     """
     cluster = assess_cluster(
         objects,
@@ -182,8 +183,9 @@ def complete_assessment(
     """Return the assessment of workloads and nodes.
 
     Args:
-        allocator: Of the cluster's state; has the claims of all placed pods afterwards.
-        readers: As in the assessment.
+        allocator: The allocator's view of the cluster's state; has the claims of all placed pods
+            afterwards.
+        readers: The readers for the assessment.
     """
     capacity = place_workloads(
         cluster.workloads,
@@ -240,9 +242,9 @@ def assess_cluster(
 
     Args:
         profiles: Driver to profile.
-        namespace: Of objects that name none.
-        version: As of `AssessedCluster`.
-        gates: As of `has_gate`.
+        namespace: The namespace for objects that name none.
+        version: The API server's version; empty if it is not known.
+        gates: The feature gates for `has_gate`.
         converts_quotas: Judge pods as if the lines of `quota convert` were applied.
     """
     quotas = convert_quotas(objects, profiles, options, namespace) if converts_quotas else []

@@ -98,7 +98,7 @@ def assume_inventory(
     """Return the slices and the missing DeviceClasses of nodes without slices.
 
     Args:
-        target_of: As `find_target`.
+        target_of: A function like `find_target`.
         known_classes: Names of the DeviceClasses that exist.
     """
     targets: dict[str, Target] = {}
@@ -161,7 +161,7 @@ def _device(device: LegacyDevice, target: Target, index: int) -> Mapping[str, An
 def _named_attributes(
     device: LegacyDevice, named_devices: NamedDevices | None
 ) -> Mapping[str, Any]:
-    """Return the attributes by which a driver of any vendor tells the devices of a name."""
+    """Return the attributes that distinguish devices of a name, for a driver of any vendor."""
     if named_devices is None:
         return {}
     attributes = {name: _attribute(value) for name, value in named_devices.where.items()}

@@ -50,8 +50,8 @@ def find_blockers(
     """Yield the blockers, those of the cluster first.
 
     Args:
-        nodes: Those with devices of a legacy system.
-        version: Of the API server; empty when it is not known.
+        nodes: The nodes with devices of a legacy system.
+        version: The API server's version; empty if it is not known.
         unreadable: Resources that could not be read.
     """
     yield from check_version(version)
@@ -82,7 +82,7 @@ def check_version(version: str) -> Iterator[Blocker]:
 
 
 def check_readable(unreadable: Iterable[str]) -> Iterator[Blocker]:
-    """Yield a blocker if what a cluster has could not be read: the answer would be a guess."""
+    """Yield a blocker if required objects could not be read: the answer would be a guess."""
     missing = set(unreadable)
     names = [name for name in NEEDED if name in missing]
     if names:

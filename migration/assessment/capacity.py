@@ -28,7 +28,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pods: The number of pods of native and translated workloads.
-        placed: How many of them found devices.
+        placed: The number of pods that found devices.
         unplaced: `Kind/namespace/name` of workloads to the number of their pods that found none.
         not_counted: Workloads that were not placed, because their drivers have no devices here,
             neither published nor assumed.
@@ -52,7 +52,8 @@ def place_workloads(
     """Place all pods one after the other.
 
     Args:
-        cluster: With the claims that are allocated already; has the new ones afterwards.
+        cluster: The cluster with the claims that are allocated already; has the new ones
+            afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
     """
     translated_workloads = [workload for workload in workloads if workload.result is not None]
@@ -102,7 +103,7 @@ def release_claims(
     A pod that has moved already would else be counted twice: by its claim, and among the pods.
 
     Args:
-        claims: By namespace and name.
+        claims: The claims by namespace and name.
         pods: Namespace and name of the pods of workloads.
     """
     return {name: claim for name, claim in claims.items() if not _is_of(claim, pods)}

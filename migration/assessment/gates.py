@@ -1,4 +1,4 @@
-"""What the feature gates of a cluster let claims and classes do: shares of devices, resource names. Pure.
+"""The effect of feature gates on claims and classes: shares of devices, resource names. Pure.
 
 The cluster is not asked for its gates, so that a snapshot answers as the cluster does.
 
@@ -35,9 +35,9 @@ def has_gate(
     Args:
         gate: `CONSUMABLE_CAPACITY`, for shares of devices, or `EXTENDED_RESOURCE`, for classes that
             map resource names.
-        objects: Of the cluster.
-        version: Of the API server; empty when it is not known.
-        gates: As the settings have them.
+        objects: The cluster's objects.
+        version: The API server's version; empty if it is not known.
+        gates: The gates in the settings.
     """
     if gate in gates:
         return gates[gate]
@@ -54,8 +54,8 @@ def check_shares(workloads: Iterable[AssessedWorkload], version: str) -> Iterato
     """Yield a blocker if the scheduler of a version mistakes the shares that workloads get.
 
     Args:
-        workloads: With shares only where the gate is on.
-        version: Of the API server; empty when it is not known.
+        workloads: The workloads, with shares only if the gate is on.
+        version: The API server's version; empty if it is not known.
     """
     defect = describe_defect(CONSUMABLE_CAPACITY, parse_version(version))
     names = [

@@ -45,9 +45,9 @@ class LegacyDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: The resource name that stands for it, such as `nvidia.com/gpu`.
-        model: As the legacy system names it; empty when it does not.
-        memory: In bytes; None when it is not known.
-        cores: In percent; None when they are not divided.
+        model: The model's name in the legacy system; empty if it has none there.
+        memory: The memory in bytes; None if it is not known.
+        cores: The compute share in percent; None if it is not divided.
     """
 
     key: str

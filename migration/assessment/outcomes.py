@@ -64,8 +64,9 @@ class AssessedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         findings: The worst first.
         keys: The resource names that it requests.
-        unmapped: Of a native one, resource name to the DeviceClass that has to map it.
-        result: What its pods become; None where they are not translated.
+        unmapped: The resource names that no class maps, for a native workload: name to the
+            DeviceClass that has to map it.
+        result: The translation of its pods; None if they are not translated.
         members: Namespace and name of its live pods.
     """
 
@@ -107,8 +108,9 @@ def assess_workload(
     """Return the outcome of a workload; None when it requests no devices.
 
     Args:
-        snapshot: Without resource names that classes map, so that each pod is translated.
-        namespace: Of objects that name none.
+        snapshot: The snapshot without resource names that classes map, so that each pod is
+            translated.
+        namespace: The namespace for objects that name none.
         mapped_resources: Resource name to the DeviceClass that maps it; None where classes cannot.
         mappable_names: The names that classes serve exactly, or could.
     """

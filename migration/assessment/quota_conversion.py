@@ -51,12 +51,12 @@ class Split(StrEnum):
     WHOLE = "whole"
     """The whole amount for each class, so that every mix fits; together they are more than the old line."""
     USED = "used"
-    """What the pods of the namespace use of each class today, and an equal part of what is left; together
-    they are the old line."""
+    """The amount that the namespace's pods use of each class today, and an equal part of the rest;
+    together they are the old line."""
 
 
 class QuotaEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a line, and the lines that are added for it, allow together."""
+    """The total that a line, and the lines that are added for it, allow together."""
 
     line: str
     allows: str
@@ -70,7 +70,7 @@ class ConvertedQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         added: Lines to be added to `spec.hard`.
         not_convertible: Line that stays alone to the reason.
         document: The quota with the added lines; None where none is added.
-        effects: What each line and the lines that are added for it allow together.
+        effects: The total that each line and the lines that are added for it allow together.
     """
 
     object: str
@@ -81,7 +81,7 @@ class ConvertedQuota(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def knows_use(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> bool:
-    """Return whether objects show what namespaces use today: their pods, all of them.
+    """Return whether objects include all pods, so that they show the present use of namespaces.
 
     Args:
         unreadable: Resources that could not be read.
@@ -102,7 +102,7 @@ def convert_quotas(
 
     Args:
         profiles: Driver to profile.
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
         usage: Namespace to DeviceClass to the devices that its pods use of it today, by which amounts
             are divided (`Split.USED`); None for whole amounts.
     """
@@ -166,7 +166,7 @@ def _added_lines(
 def _parts(
     amount: Quantity, classes: Sequence[str], used: Mapping[str, int] | None
 ) -> Mapping[str, Quantity]:
-    """Return class to its amount: the whole one, or what is used of it and an equal part of the rest.
+    """Return class to its amount: all of it, or the used part and an equal part of the rest.
 
     What is left of the division goes to the class that is used most, so the sum is the amount. Where
     more is used than the amount, it is divided in proportion.
@@ -186,7 +186,7 @@ def _parts(
 
 
 def _effect(amount: str, parts: Mapping[str, Quantity]) -> str:
-    """Return what a line and the lines for claims allow together."""
+    """Return the total that a line and the lines for claims allow together."""
     claims = ZERO
     for part in parts.values():
         claims += part
@@ -266,7 +266,7 @@ def _classes_of(
 
 
 def _with_lines(source: SourceObject, lines: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the quota to apply, without what the API server added."""
+    """Return the quota to apply, without the API server's additions."""
     document = copy.deepcopy(source.document)
     document.pop("status", None)
     document["metadata"] = {
@@ -284,7 +284,7 @@ def with_converted_quotas(
     """Return objects with their quotas as they would be, once the added lines are applied.
 
     Args:
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     documents = {quota.object: quota.document for quota in quotas if quota.document is not None}
     return tuple(

@@ -20,12 +20,12 @@ def find_residue(
     namespace: str,
     unreadable: Iterable[str] = (),
 ) -> list[Blocker]:
-    """Find the objects that keep legacy systems from being removed, or what hides them.
+    """Find the objects that keep legacy systems from being removed, and kinds that may hide some.
 
     Args:
         cluster: The assessed cluster.
-        objects: Of the cluster.
-        namespace: Of objects that name none.
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
         unreadable: Resources that could not be read.
     """
     return [*_hidden(objects, unreadable), *_objects(cluster, objects, namespace)]
@@ -47,7 +47,7 @@ def _hidden(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> Itera
 def _objects(
     cluster: AssessedCluster, objects: Sequence[SourceObject], namespace: str
 ) -> list[Blocker]:
-    """Return the objects that are left, by what they are."""
+    """Return the remaining objects by kind of residue."""
     residue = (
         _residue(
             "devicePluginLeft",
@@ -116,7 +116,7 @@ def _with_keys(
 def _with_old_pods(
     workloads: Iterable[AssessedWorkload], objects: Sequence[SourceObject], namespace: str
 ) -> Iterator[str]:
-    """Yield the workloads that become claims, and of which a pod has none."""
+    """Yield the workloads that become claims, but have a pod without claims."""
     for workload, pods in _with_pods(workloads, objects, namespace):
         if workload.outcome in {Outcome.TRANSLATED, Outcome.LOSSY} and not all(
             map(_has_claims, pods)

@@ -1,4 +1,4 @@
-"""Where the first pod of each workload would go, and why not elsewhere."""
+"""The placement of the first pod of each workload, with the reasons against other nodes."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -26,7 +26,7 @@ def trace_first_pods(
     """Return `Kind/namespace/name` of workloads to the placement of one pod alone.
 
     Args:
-        cluster: With the claims that are allocated already; is the same afterwards.
+        cluster: The cluster with the claims that are allocated already; it is unchanged afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
     """
     placed_workloads = (

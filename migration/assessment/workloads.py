@@ -56,7 +56,7 @@ def group_workloads(objects: Iterable[SourceObject], namespace: str) -> list[Wor
     """Return the workloads that have not ended, by kind, namespace and name.
 
     Args:
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     by_key: dict[OwnerKey, SourceObject] = {}
     for source in objects:

@@ -23,7 +23,7 @@ _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nod
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that can be switched, and what has to be known of it.
+    """A node that can be switched, and the facts that its switch depends on.
 
     Attributes:
         has_work: A pod of it ends by itself, so it comes last.
@@ -55,8 +55,8 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why nodes and namespaces do not fit.
 
     Attributes:
-        moment: With `{}` for the nodes.
-        problem: What goes wrong at that moment.
+        moment: The description of the moment, with `{}` for the nodes.
+        problem: The problem at that moment.
     """
 
     moment: str
@@ -81,7 +81,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         obstacles: The reasons why it has no more nodes, each with the fewest nodes that do not fit.
         during: The placement while its nodes are drained; None without nodes.
-        without_spare: What serves the nodes of which none can be lost after it.
+        without_spare: The sides, device plugins or DRA drivers, that cannot lose a node after the
+            wave.
     """
 
     nodes: tuple[Candidate, ...]
@@ -98,7 +99,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pending: Pods without devices from the beginning, which count for nothing.
         nodes: Not switched yet.
-        parts: Without claims yet.
+        parts: The parts without claims so far.
     """
 
     stage: Stage
@@ -132,7 +133,7 @@ class WaveSearch:
         Args:
             placer: Places the pods.
             policy: The sizes of waves.
-            stops: Whether to give up.
+            stops: A function that returns true to give up the search.
         """
         self.obstacle: Obstacle | None = None
         self._placer = placer
@@ -178,7 +179,7 @@ class WaveSearch:
         )
 
     def check_drain(self, moment: Moment, names: frozenset[str]) -> Obstacle | None:
-        """Return why pods find no devices while nodes are drained."""
+        """Return the obstacle that keeps pods without devices while nodes are drained."""
         return self._drain(moment, names)[1]
 
     def _note(self, met: dict[str, Obstacle]) -> None:
@@ -253,7 +254,7 @@ class WaveSearch:
     def _check(
         self, moment: Moment, placement: Placement, text: str, nodes: tuple[str, ...]
     ) -> Obstacle | None:
-        """Return why a placement is not good enough at a moment."""
+        """Return the obstacle in a placement at a moment; None if the placement is good enough."""
         missing = placement.unplaced - moment.pending
         if missing:
             return Obstacle(
@@ -272,7 +273,7 @@ class WaveSearch:
     def _check_loss(
         self, moment: Moment, stage: Stage, after: Placement, when: tuple[str, tuple[str, ...]]
     ) -> Obstacle | None:
-        """Return why pods find no devices when the largest nodes of a side are lost."""
+        """Return the obstacle to losing a side's largest nodes; None if all pods find devices."""
         number = self._policy.spare_nodes
         for _, lost, missing in self._losses(moment, stage, after, number) if number else ():
             problem = (
@@ -300,7 +301,7 @@ class WaveSearch:
 
 
 def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[Part]) -> Stage:
-    """Return the stage at which nodes are switched, and parts have claims."""
+    """Return the stage with additional switched nodes, and additional parts with claims."""
     return msgspec.structs.replace(
         stage,
         switched=stage.switched | nodes,
@@ -328,15 +329,15 @@ def _largest(fitting: int, too_many: int, fits: Callable[[int], bool]) -> int:
 
 
 def _share(parts: int, size: int, nodes: int) -> int:
-    """Return how many parts a wave should opt in.
+    """Return the number of parts that a wave should opt in.
 
     The last wave should have none: pods that are not opted in fit no switched node, so as long as there
     are such pods the last nodes of their system cannot be drained together.
 
     Args:
-        parts: That are not opted in.
+        parts: The number of parts that are not opted in.
         size: Nodes of this wave, and of each wave after it but the last.
-        nodes: That are not switched, those of this wave among them.
+        nodes: The number of nodes that are not switched, those of this wave among them.
 
     >>> [_share(12, 14, nodes) for nodes in (40, 26, 14, 12)]
     [6, 12, 12, 12]

@@ -108,7 +108,7 @@ def _check_unswitched(node: PlannedNode, view: ClusterView) -> Check:
 
 
 def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
-    """Yield what would stop a drain."""
+    """Yield the checks that would stop a drain."""
     reference = f"Node//{node}"
     for budget, pod in view.evidence.blocking_budgets(node):
         name = f"PodDisruptionBudget {budget.namespace}/{budget.name}"
@@ -127,7 +127,7 @@ def _check_drain(node: str, view: ClusterView) -> Iterator[Check]:
 
 
 def _check_environment(plan: Plan, wave: Wave, view: ClusterView) -> Iterator[Check]:
-    """Yield what else in the cluster would keep a wave from what it does."""
+    """Yield the checks of everything else in the cluster that would make a wave fail."""
     for node in wave.nodes:
         reason = plugin_misgiving(node, plan.plugin_label, view.objects)
         if reason and DAEMON_SETS in view.unreadable:

@@ -66,14 +66,14 @@ class PlanQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         profiles: Driver to profile.
-        namespace: Of objects that name none.
-        version: Of the API server; empty when it is not known.
-        gates: As of `has_gate`.
+        namespace: The namespace for objects that name none.
+        version: The API server's version; empty if it is not known.
+        gates: The feature gates for `has_gate`.
         unreadable: Resources that could not be read.
-        confirmation: What a person said of Helm releases.
+        confirmation: The facts about Helm releases that a person confirmed.
         server: The address of the API server; empty when it is not known.
-        plugin_label: As of the plan.
-        form: As `format` of the plan.
+        plugin_label: The label that keeps the device plugin from a node, as in the plan.
+        form: The plan's `format`.
     """
 
     objects: tuple[SourceObject, ...]
@@ -390,9 +390,9 @@ def _namespaces(
     """Return the namespaces to be opted in, and those that are held, each with the first reason.
 
     Args:
-        workloads: Of the cluster.
+        workloads: The cluster's workloads.
         opted_in: Namespaces that take part already.
-        defects: As of `check_shares`.
+        defects: The blockers that `check_shares` yields.
     """
     defect_of = {name: defect for defect in defects for name in defect.objects}
     names: dict[str, list[AssessedWorkload]] = {}

@@ -89,8 +89,8 @@ def view_cluster(
     """Return the view of a cluster.
 
     Args:
-        objects: Of the cluster.
-        namespace: Of objects that name none.
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
         unreadable: Resources that could not be read.
     """
     by_key = {}
@@ -126,7 +126,7 @@ def check_cluster(plan: Plan, view: ClusterView) -> Iterator[Check]:
 
 
 def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
-    """Return whether a wave of a plan is what was planned."""
+    """Return whether the cluster is as a wave of the plan should leave it."""
     checks = [
         *check_cluster(plan, view),
         *(check_switched(node, view) for node in wave.nodes),
@@ -142,7 +142,7 @@ def check_node(name: str, expected: int, resources: Sequence[str], view: Cluster
     """Return whether a node has DRA devices, and no device plugin.
 
     Args:
-        name: Of the node.
+        name: The node's name.
         expected: The least number of devices.
         resources: Resource names of device plugins; one that ends in `*` is a prefix.
         view: The cluster.
@@ -166,7 +166,7 @@ def check_node(name: str, expected: int, resources: Sequence[str], view: Cluster
 
 
 def check_switched(node: PlannedNode, view: ClusterView) -> Check:
-    """Return whether a node's DRA drivers have what its device plugin had."""
+    """Return whether a node's DRA drivers have the devices that its device plugin had."""
     reference = f"Node//{node.name}"
     document = view.find("Node", node.name)
     if document is None:

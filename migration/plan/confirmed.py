@@ -1,4 +1,4 @@
-"""What a person confirmed of a cluster's Helm releases, and what a snapshot only proposes. Pure.
+"""The facts about Helm releases that a person confirmed, and proposals from a snapshot. Pure.
 
 A tenant may write a DaemonSet or a Deployment that looks like a release of the DRA driver or like the
 GPU Operator. So an object decides neither where a `helm upgrade` goes nor which labels nodes get.
@@ -47,7 +47,7 @@ class Releases(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         gpu_operator: Version; empty without one. With a proposal it is only assumed.
         driver: The confirmed release; None for a new one.
-        proposals: What nobody confirmed.
+        proposals: The proposals that are not confirmed.
     """
 
     gpu_operator: str
@@ -55,7 +55,7 @@ class Releases(msgspec.Struct, frozen=True, kw_only=True):
     proposals: tuple[Proposal, ...]
 
     def held_steps(self) -> Iterator[Held]:
-        """Yield the preparations that are held, with the commands that show what to confirm."""
+        """Yield the held preparations, with the commands that show the facts to confirm."""
         for subject, what in _WHAT.items():
             proposals = [entry for entry in self.proposals if entry.subject == subject]
             if proposals:

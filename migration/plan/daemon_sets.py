@@ -19,7 +19,7 @@ def daemon_sets_by_node(workloads: Iterable[Workload]) -> Mapping[str, list[Plan
     """Return node to the DaemonSets that have pods there.
 
     Args:
-        workloads: Those with devices.
+        workloads: The workloads with devices.
     """
     daemon_sets: dict[str, list[PlannedDaemonSet]] = {}
     for workload in workloads:
@@ -39,7 +39,7 @@ def daemon_sets_by_node(workloads: Iterable[Workload]) -> Mapping[str, list[Plan
 
 
 def _selector(workload: Workload) -> str:
-    """Return the labels by which kubectl finds the pods; empty where labels do not tell."""
+    """Return the label selector for kubectl; empty if the selector has expressions."""
     document = workload.owner.document if workload.owner is not None else {}
     if list_at(document, "spec", "selector", "matchExpressions"):
         return ""

@@ -12,7 +12,7 @@ from migration.plan.placement import Placement
 
 
 class NodeState(StrEnum):
-    """What hands out the devices of a node."""
+    """The system that hands out the devices of a node."""
 
     PLUGIN = "device plugin"
     DRAINED = "drained"
@@ -46,7 +46,7 @@ def wave_details(moment: Moment, attempt: Attempt, devices: Mapping[str, int]) -
     """Return the details of a wave.
 
     Args:
-        moment: Before it.
+        moment: The moment before the wave.
         devices: Node to the number of its devices.
     """
     names = frozenset(entry.node.name for entry in attempt.nodes)

@@ -20,8 +20,9 @@ class WaitingDaemonSets(NamedTuple):
     """The DaemonSets that require a label, as `namespace/name`.
 
     Attributes:
-        drivers: Those that register with the kubelet.
-        named: Those that do not, by their volumes, and are called so.
+        drivers: The DaemonSets that register with the kubelet.
+        named: The DaemonSets that do not register, judging by their volumes, but have a driver's
+            name.
         others: The rest.
     """
 
@@ -36,7 +37,7 @@ def find_waiting(
     """Return the DaemonSets that require a label of their nodes, by selector or by affinity.
 
     Args:
-        label: As `key=value`.
+        label: The label as `key=value`.
         release_namespace: The namespace of the driver, where a person confirmed its release; empty for
             any.
     """
@@ -58,7 +59,7 @@ def find_waiting(
 
 
 def _registers(daemon_set: Mapping[str, Any]) -> bool:
-    """Return whether pods have the directory of the kubelet in which drivers register."""
+    """Return whether pods mount the kubelet's directory for the registration of drivers."""
     paths = (
         str(mapping_at(volume, "hostPath").get("path", "")).rstrip("/")
         for volume in list_at(daemon_set, "spec", "template", "spec", "volumes")

@@ -1,4 +1,4 @@
-"""What else in a cluster takes part in a migration: plugins that nobody sees, autoscalers, GitOps. Pure.
+"""Other participants in a migration: unknown device plugins, autoscalers, GitOps. Pure.
 
 Sources: argo-cd, resource tracking; fluxcd/kustomize-controller and helm-controller,
 labels of what they apply; Helm 3, annotations of a release; the names of field managers are theirs, too.
@@ -40,11 +40,12 @@ _MARKS: Final = (
     ("annotations", "meta.helm.sh/release-name", "Helm"),
 )
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
-"""What compares a cluster with a repository all the time. Helm does so with each upgrade."""
+"""The managers that compare a cluster with a repository all the time. Helm does so with each
+upgrade."""
 
 
 def manager_of(document: Mapping[str, Any]) -> str:
-    """Return what manages an object: `Argo CD`, `Flux` or `Helm`; empty where nothing is known to."""
+    """Return the manager of an object: `Argo CD`, `Flux` or `Helm`; empty if none is known."""
     for field, key, manager in _MARKS:
         if key in mapping_at(document, "metadata", field):
             return manager
@@ -56,7 +57,7 @@ def manager_of(document: Mapping[str, Any]) -> str:
 
 
 def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
-    """Return `Kind/namespace/name` to what manages it, for the objects that a plan changes."""
+    """Return `Kind/namespace/name` to the manager, for the objects that a plan changes."""
     plugins = {(entry.namespace, entry.name) for entry in plan.plugins}
     namespaces = {name for wave in plan.waves for name in wave.opted_in}
     labelled = {
@@ -103,9 +104,9 @@ def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[Sou
     """Explain why a node's device plugin would stay when it is switched; empty where it leaves.
 
     Args:
-        node: With the labels that it gets.
-        plugin_label: That keeps the plugin away as a person said; empty without one.
-        objects: Of the cluster.
+        node: The node with the labels that it gets.
+        plugin_label: The confirmed label that keeps the plugin away; empty without one.
+        objects: The cluster's objects.
     """
     has_operator = any(label.startswith(OPERATOR_PREFIX) for label in node.labels)
     if node.source != Source.DEVICE_PLUGIN or NVIDIA not in node.devices:
@@ -130,7 +131,7 @@ def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[Sou
 
 
 def with_environment(plan: Plan, objects: Sequence[SourceObject]) -> Plan:
-    """Return a plan with what manages its objects, and with notes on what surrounds its waves."""
+    """Return a plan with the managers of its objects, and with notes on its waves' surroundings."""
     plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
     waves = (
         msgspec.structs.replace(wave, notes=(*wave.notes, *environment_notes(plan, wave, objects)))
@@ -140,12 +141,12 @@ def with_environment(plan: Plan, objects: Sequence[SourceObject]) -> Plan:
 
 
 def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
-    """Yield what a person has to know of a wave's surroundings.
+    """Yield notes for a person on a wave's surroundings.
 
     Args:
-        plan: With what manages its objects.
+        plan: The plan with the managers of its objects.
         wave: One of its waves.
-        objects: Of the cluster.
+        objects: The cluster's objects.
     """
     misgivings = (plugin_misgiving(node, plan.plugin_label, objects) for node in wave.nodes)
     yield from dict.fromkeys(f"a device plugin: {text}" for text in misgivings if text)
@@ -168,7 +169,7 @@ def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -
 
 
 def _autoscaler_notes(plan: Plan, wave: Wave) -> Iterator[str]:
-    """Yield what the autoscalers of the wave's pools do with claims, unless an earlier wave says it."""
+    """Yield notes on the pools' autoscalers and claims, except those of an earlier wave."""
     earlier = (entry for entry in plan.waves if entry.wave < wave.wave)
     earlier_autoscalers = set[Component]().union(*map(_autoscalers, earlier))
     for component in sorted(_autoscalers(wave) - earlier_autoscalers):
@@ -198,7 +199,7 @@ def changes(wave: Wave, reference: str) -> bool:
 
 
 def managed_note(reference: str, manager: str, form: str) -> str:
-    """Return what a person has to know of an object that something else manages."""
+    """Return a note for a person about an object that another system manages."""
     place = reference.replace("//", "/")
     if form == KUSTOMIZE:
         return f"{place} is managed by {manager}: commit its patch of the folder kustomize"

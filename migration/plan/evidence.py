@@ -49,8 +49,9 @@ class Disruptions(msgspec.Struct, frozen=True, kw_only=True):
     """A PodDisruptionBudget with its pods.
 
     Attributes:
-        allowed: How many pods its spec allows to be evicted when all of them are ready.
-        now: As above, as the API server counts at this moment; None where it does not tell.
+        allowed: The number of pods that its spec allows to be evicted when all of them are ready.
+        now: The number of pods that may be evicted at this moment according to the API server; None
+            if it does not report one.
     """
 
     namespace: str
@@ -70,7 +71,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The pods and budgets of a cluster.
 
     Attributes:
-        pods: By node.
+        pods: The pods by node.
     """
 
     pods: Mapping[str, tuple[RunningPod, ...]]
@@ -97,7 +98,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
                 yield budget, pod
 
     def bare_pods(self, node: str) -> list[RunningPod]:
-        """Return the pods that nothing creates again, on which `kubectl drain` stops.
+        """Return the pods without a controller, which stop `kubectl drain`.
 
         Those that run to their end are waited for, and no drain stops at one that has ended.
         """
@@ -108,7 +109,7 @@ def read_evidence(objects: Sequence[SourceObject], namespace: str) -> Evidence:
     """Read the evidence of objects.
 
     Args:
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     pods: dict[str, list[RunningPod]] = {}
     for source in objects:
@@ -209,7 +210,7 @@ def _budgets(
 
 
 def _allowed(spec: Mapping[str, Any], number: int) -> int:
-    """Return how many of a number of ready pods may be evicted."""
+    """Return the number of pods that may be evicted if all pods are ready."""
     if "maxUnavailable" in spec:
         return _amount(spec["maxUnavailable"], number)
     return number - _amount(spec.get("minAvailable", 1), number)

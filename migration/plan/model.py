@@ -43,14 +43,16 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         source: The system that hands out its devices today.
-        devices: How many devices its DRA driver has to publish, by driver.
+        devices: The number of devices that its DRA driver has to publish, by driver.
         resources: Resource name to the amount that its kubelet offers today.
-        uuids: Of the devices, where the legacy system registers them.
-        labels: To be set when it is switched.
+        uuids: The UUIDs of the devices, if the legacy system registers them.
+        labels: The labels to set when the node is switched.
         former_labels: The values that these labels have today; null for a label that is not there.
         pool: The label of the pool that an autoscaler or a cloud grows, as `key=value`; empty without.
-        annotations: That are true while the node is drained, so that no autoscaler removes it.
-        daemon_sets: Those with devices that have pods there, which are deleted when the node has changed.
+        annotations: The annotations to set while the node is drained, so that no autoscaler removes
+            it.
+        daemon_sets: The DaemonSets with devices that have pods there, which are deleted when the
+            node has changed.
     """
 
     name: str
@@ -79,7 +81,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_translated(self) -> bool:
-        """Return whether its new pods have claims."""
+        """Return whether the workload's new pods have claims."""
         return self.outcome != "native"
 
 
@@ -88,12 +90,13 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         pod: `Pod/namespace/name`.
-        node: That it runs on.
+        node: The node that the pod runs on.
         owner: Its controller as `Kind/namespace/name`; empty without one.
-        since: When it began, in RFC 3339; empty where that is not known.
-        backoff_limit: Of its Job; null without one.
-        pod_failure_policy: What the policy of its Job does about an eviction; empty without a rule.
-        reasons: What it would lose, and who says so.
+        since: The time at which the pod began, in RFC 3339; empty if it is not known.
+        backoff_limit: The backoffLimit of its Job; null without one.
+        pod_failure_policy: The action that the policy of its Job takes on an eviction; empty
+            without a rule.
+        reasons: The losses, each with its source.
         waits: A runbook waits for its end. Others are evicted.
     """
 
@@ -108,7 +111,7 @@ class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PartialNamespace(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace of which some workloads get claims with a wave, as `Kind/namespace/name`."""
+    """A namespace with the workloads that get claims with a wave, as `Kind/namespace/name`."""
 
     namespace: str
     workloads: tuple[str, ...]
@@ -125,17 +128,19 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Nodes that are switched together, and then the namespaces that are opted in.
 
     Attributes:
-        namespaces: Those that are opted in as a whole, or of which the rest is.
-        partial_namespaces: Those of which some workloads are.
-        formerly_selective: Of both, those of which an earlier wave has opted in workloads.
-        workloads: Of the namespaces, without those that have claims already.
+        namespaces: The namespaces that are opted in as a whole, or with the rest of their
+            workloads.
+        partial_namespaces: The namespaces that are opted in with some of their workloads.
+        formerly_selective: The namespaces, partial ones included, with workloads that an earlier
+            wave has opted in.
+        workloads: The workloads of the namespaces, without those that have claims already.
         moved_pods: Pods with devices that leave the nodes.
         free_before: Devices without a consumer, of all nodes.
-        free_after: As above, when the wave is done.
-        free_for_keys: Of them, those of device plugins, for pods with device keys.
-        free_for_claims: Of them, those of DRA drivers, for pods with claims.
+        free_after: The devices without a consumer, of all nodes, when the wave is done.
+        free_for_keys: The free devices of device plugins, for pods with device keys.
+        free_for_claims: The free devices of DRA drivers, for pods with claims.
         split: It has fewer nodes than were asked for, since more did not fit.
-        notes: What a person has to know.
+        notes: The notes for a person.
         work: Pods of its nodes that lose something when they are evicted.
     """
 
@@ -202,8 +207,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         subject: `Driver//name` or `Operator//name`, whose preparation is held.
         source: The object that shows it, as `Kind/namespace/name`.
         flag: The flag of `drawbridge plan` that confirms it.
-        value: What the flag would get.
-        namespace: Of the Helm release.
+        value: The proposed value of the flag.
+        namespace: The namespace of the Helm release.
         release: Its name.
     """
 
@@ -219,7 +224,7 @@ class ClusterIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster of a snapshot.
 
     Attributes:
-        uid: Of the namespace kube-system; empty where it is not known.
+        uid: The UID of the namespace kube-system; empty if it is not known.
         server: The address of its API server; empty where it is not known.
     """
 
@@ -233,19 +238,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         gpu_operator: Its version; empty where there is none. While `proposals` has one, it is only
             assumed.
-        driver_release: Of NVIDIA's DRA driver, as a person confirmed it; null for a new one.
+        driver_release: The confirmed release of NVIDIA's DRA driver; null for a new one.
         drivers: DRA driver to the node label that has to choose the nodes of its DaemonSet.
         mapped_classes: DeviceClass to the resource name that it has to map before the first wave.
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
         quota_effects: File below `quotas/` to what its lines allow together.
         held: Nodes and namespaces without a wave, and preparations that nobody confirmed.
-        cluster: That it is for.
+        cluster: The cluster that the plan is for.
         format: `kustomize` if objects are changed by a repository; empty if by kubectl.
-        plugin_label: That keeps the device plugin from a node, as `key=value`; empty without one.
+        plugin_label: The label that keeps the device plugin from a node, as `key=value`; empty
+            without one.
         managed: Object that is changed, as `Kind/namespace/name`, to what manages it.
-        proposals: What a person has to confirm before anything is run.
-        spare_nodes: Of each side, those that may be lost after a wave.
+        proposals: The proposals that a person has to confirm before anything is run.
+        spare_nodes: The number of nodes of each side that may be lost after a wave.
         complete: The search for waves was not interrupted; a plan that is not may not be run.
     """
 

@@ -1,4 +1,4 @@
-"""The parts in which workloads get claims: namespaces, or some workloads of a namespace. Pure.
+"""The parts that get claims together: namespaces, or some workloads of a namespace. Pure.
 
 A part of a namespace is workloads whose pod template gets a label, which is a rollout. So only workloads
 have parts whose controller replaces pods where they are needed: a Job's template cannot change, and a
@@ -20,8 +20,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Workloads that get claims together.
 
     Attributes:
-        workloads: As `Kind/namespace/name`, those whose templates get the label; empty for all that
-            are left of the namespace, whose own label does it.
+        workloads: The workloads whose templates get the label, as `Kind/namespace/name`; empty for
+            all that are left of the namespace, whose own label does it.
     """
 
     namespace: str
@@ -56,8 +56,8 @@ def divide(
 
     Args:
         parts: Whole namespaces.
-        names: To be divided.
-        workloads: Of the cluster.
+        names: The namespaces to divide.
+        workloads: The cluster's workloads.
         selected: Workloads that have claims already.
     """
     divided: list[Part] = []

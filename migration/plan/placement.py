@@ -93,8 +93,8 @@ class FreeDevices(NamedTuple):
     """Devices without a consumer, by the pods that may use them.
 
     Attributes:
-        for_keys: Of device plugins, for pods with device keys.
-        for_claims: Of DRA drivers, for pods with claims.
+        for_keys: The free devices of device plugins, for pods with device keys.
+        for_claims: The free devices of DRA drivers, for pods with claims.
     """
 
     for_keys: int
@@ -105,8 +105,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """The places of pods at a stage.
 
     Attributes:
-        nodes: Of the pods that have one.
-        claims: Of these pods, with their devices.
+        nodes: The nodes of the pods that have one.
+        claims: The claims of these pods, with their devices.
         unplaced: The others.
         free: Devices without a consumer, of nodes that take pods.
         devices: The number of all devices of these nodes.
@@ -147,7 +147,7 @@ class Placer:
         """Prepare the pods of all workloads that can be placed.
 
         Args:
-            cluster: With the inventory of all nodes.
+            cluster: The cluster with the inventory of all nodes.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -199,8 +199,8 @@ class Placer:
         """Place all pods: first those that stay where they are, then the others.
 
         Args:
-            stage: What nodes and namespaces are.
-            before: Where the pods are.
+            stage: The stage of nodes and namespaces.
+            before: The present places of the pods.
         """
         if not self._reuses:
             self._allocator = _Allocator(self._state)
@@ -279,7 +279,7 @@ class Placer:
         return nodes
 
     def _place_key(self, pod: PlannedPod) -> tuple[bytes, str]:
-        """Return all that the nodes depend on which a pod fits."""
+        """Return the key of all properties of a pod that its feasible nodes depend on."""
         return self._shapes[pod.key], (pod.pod.spec.node_selector or {}).get(_STAGE, "")
 
 
@@ -326,7 +326,7 @@ class _Allocator:
                     self.cluster.allocate(claim)
 
     def count(self, stage: Stage) -> tuple[FreeDevices, int, Mapping[str, int]]:
-        """Return of nodes that take pods the free devices, the number of all, and those in use by node."""
+        """Return free devices, all devices, and devices in use by node, without draining nodes."""
         usage, counts, number = self.cluster.usage, Counter[bool](), 0
         in_use = Counter[str]()
         for device in self.devices:
@@ -388,7 +388,7 @@ def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
 
 
 def _at(pod: Pod, node: str) -> Pod:
-    """Return a pod that runs on a node, whatever it demanded when it was scheduled."""
+    """Return a pod fixed to a node, without its scheduling constraints."""
     spec = msgspec.structs.replace(
         pod.spec,
         node_name=node,

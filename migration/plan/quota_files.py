@@ -21,7 +21,7 @@ def quota_documents(quotas: Iterable[ConvertedQuota]) -> dict[str, Mapping[str, 
 
 
 def quota_effects(quotas: Iterable[ConvertedQuota]) -> dict[str, tuple[str, ...]]:
-    """Return file to what each line and the lines that are added for it allow together."""
+    """Return file to the totals that its lines, with the added lines, allow."""
     return {
         file: tuple(f"{effect.line}: {effect.allows}" for effect in quota.effects)
         for _, file, quota in sorted(_named_quotas(quotas), key=lambda entry: entry[1])

@@ -33,8 +33,8 @@ OPERANDS_SINCE: Final = (26, 7)
 
 _PLUGINS: Final = ("k8s-device-plugin", "nvidia-device-plugin", "gpu-device-plugin")
 _DISCOVERY: Final = "feature-discovery"
-"""In the name of the DaemonSet that the plugin's chart starts from the same image, and whose labels pods
-select nodes by: it stays."""
+"""The part of the name of the DaemonSet that the plugin's chart starts from the same image. Pods
+select nodes by its labels: it stays."""
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?:-[0-9A-Za-z.-]{1,20})?")
 UNKNOWN_VERSION: Final = "unknown"
 _MAX_TEXT: Final = 63
@@ -84,9 +84,9 @@ def switch_labels(
     """Return the labels that take a node's devices from its legacy system to DRA drivers.
 
     Args:
-        labels: That the node has.
+        labels: The labels of the node.
         source: The legacy system.
-        drivers: That will publish its devices.
+        drivers: The drivers that will publish its devices.
         operator: Version of NVIDIA's GPU Operator; empty without one.
     """
     names = sorted(drivers)
@@ -101,7 +101,7 @@ def switch_labels(
 def node_notes(
     labels: Mapping[str, str], source: Source, drivers: Iterable[str], operator: str
 ) -> Iterator[str]:
-    """Yield what a person has to know before a node is switched; arguments as of `switch_labels`."""
+    """Yield notes for a person before a node is switched; arguments as in `switch_labels`."""
     if _has_operator(labels, source, drivers, operator) and not _keeps_driver(operator):
         yield (
             f"GPU Operator {operator or 'of an unknown version'}: it may set {DEVICE_PLUGIN} back to true "

@@ -45,11 +45,11 @@ class PlanProgress(Protocol):
 
 
 class Waves(msgspec.Struct, frozen=True, kw_only=True):
-    """The waves, and what has none.
+    """The waves, and the objects without a wave.
 
     Attributes:
         complete: The search was not ended before all nodes and namespaces were tried.
-        details: Of each wave.
+        details: The details of each wave.
     """
 
     waves: tuple[Wave, ...]
@@ -63,7 +63,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         end: The moment after the last wave.
-        obstacle: To the next one; None where all have a wave.
+        obstacle: The obstacle to the next wave; None if everything has a wave.
     """
 
     waves: tuple[tuple[Moment, Attempt], ...]
@@ -80,7 +80,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    """Takes nodes and namespaces from what is left, wave by wave."""
+    """A planner that takes nodes and namespaces from the remaining ones, wave by wave."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Planner:
         """Prepare the planner.
 
         Args:
-            cluster: With the inventory of all nodes.
+            cluster: The cluster with the inventory of all nodes.
             live_nodes: Workload to the nodes of its pods, in the order of their numbers.
             placer: Places the pods.
             policy: The sizes of waves.
@@ -120,8 +120,8 @@ class Planner:
 
         Args:
             candidates: Nodes to be switched.
-            namespaces: To be opted in.
-            start: What is switched and opted in already.
+            namespaces: The namespaces to opt in.
+            start: The nodes and namespaces that are switched and opted in already.
             progress: Follows the search.
         """
         labels = {entry.node.name: entry.node.labels for entry in candidates}
@@ -239,7 +239,7 @@ class Planner:
         )
 
     def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:
-        """Yield the workloads with pods that need what a device plugin offers."""
+        """Yield the workloads with pods that need resources of a device plugin."""
         for workload in self._workloads:
             has_claims = (
                 workload.key.namespace in stage.opted_in or workload.key.reference in stage.selected
@@ -314,7 +314,7 @@ class Planner:
 def _partial_namespaces(
     parts: Iterable[Part], whole: Collection[str]
 ) -> Iterator[PartialNamespace]:
-    """Yield the namespaces of which a wave moves workloads, and not all that are left."""
+    """Yield the namespaces that a wave moves a part of, with the moved workloads."""
     chosen = [part for part in parts if part.namespace not in whole]
     for namespace, members in groupby(chosen, key=lambda part: part.namespace):
         workloads = tuple(name for part in members for name in part.workloads)
@@ -322,7 +322,7 @@ def _partial_namespaces(
 
 
 def _held_objects(begin: Moment, search: _Search, *, in_vain: frozenset[str]) -> Iterator[Held]:
-    """Yield what has no wave: what did not fit, and nodes that would be switched in vain."""
+    """Yield the objects without a wave: infeasible ones, and nodes switched in vain."""
     obstacle = search.obstacle
     reason, fix = (obstacle.reason, obstacle.fix) if obstacle is not None else ("", _MOVE_FIRST)
     because = f": {reason}" if reason else ""

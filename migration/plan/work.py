@@ -29,8 +29,8 @@ def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list
     Pods of DaemonSets and of files stay where they are, and are not among them.
 
     Args:
-        objects: Of the cluster.
-        namespace: Of objects that name none.
+        objects: The cluster's objects.
+        namespace: The namespace for objects that name none.
     """
     owners = {
         (source.kind, source.namespace or namespace, source.name): source.document
@@ -52,7 +52,7 @@ def read_work(objects: Sequence[SourceObject], namespace: str) -> dict[str, list
 
 
 def describe_work(work: PlannedWork) -> str:
-    """Return what a pod is, since when it runs, and what it would lose."""
+    """Return the description of a pod: its owner, its start, and the losses of an eviction."""
     limit = f", backoffLimit {work.backoff_limit}" if work.backoff_limit is not None else ""
     policy = f", podFailurePolicy {work.pod_failure_policy}" if work.pod_failure_policy else ""
     owner = f"of {work.owner}" if work.owner else "of nothing that creates it again"
@@ -108,7 +108,7 @@ def _controller(pod: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _disruption_action(job: Mapping[str, Any]) -> str:
-    """Return what a Job's podFailurePolicy does about an evicted pod; empty where it says nothing.
+    """Return the action of a Job's podFailurePolicy on an evicted pod; empty if it has none.
 
     A rule about exit codes may match first, since an evicted container ends with one, too.
     """

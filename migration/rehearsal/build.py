@@ -32,7 +32,7 @@ _SYSTEM: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SYSTEM_PRIORITIES: Final = ("system-cluster-critical", "system-node-critical")
 _DRIVERS: Final = "kube-system"
 _REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
-"""Of the kubelet: a DaemonSet that mounts it is a driver's."""
+"""The kubelet's registry: a DaemonSet that mounts it is a driver's."""
 """The namespace of what stands for drivers."""
 
 
@@ -43,13 +43,13 @@ def build_rehearsal(
     options: TranslationOptions,
     namespace: str,
 ) -> RehearsalInput:
-    """Return what a rehearsal of a plan needs of its cluster.
+    """Return the parts of a cluster that a rehearsal of its plan needs.
 
     Args:
         plan: The plan of the cluster.
         objects: The cluster.
         profiles: Driver to profile.
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     cluster = assess_cluster(
         objects, profiles, options, namespace=namespace, version=plan.kubernetes_version
@@ -114,7 +114,7 @@ def _node_of(pod: SourceObject) -> str:
 def _objects(
     plan: Plan, objects: Iterable[SourceObject], cluster: AssessedCluster, namespace: str
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield namespaces, then what is kept, then what the charts of drivers would bring."""
+    """Yield namespaces, then the objects to keep, then the objects of drivers' charts."""
     used = {entry.key.namespace for entry in cluster.workloads}
     if plan.driver_release is not None:
         used.add(plan.driver_release.namespace)

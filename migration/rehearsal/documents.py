@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 IMAGE: Final = "registry.internal/app:1"
-"""Of containers without one; nobody pulls it."""
+"""The image of containers without one; no kubelet pulls it."""
 SELECTOR: Final = "rehearsed-workload"
 """The label by which a workload finds its pods, since a snapshot may lack what the cluster had."""
 ENDS_LABEL: Final = ("ends", "cordoned")
-"""Of pods of Jobs: their work ends soon after their node is cordoned."""
+"""The label of pods of Jobs: their work ends soon after their node is cordoned."""
 _POD_FIELDS: Final = (
     "affinity",
     "nodeSelector",
@@ -43,7 +43,7 @@ _ROOM: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods
 
 
 def plain(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object as it would be created: without status, owners, finalizers and who wrote it."""
+    """Return an object as it would be created: without status, owners, finalizers and managers."""
     metadata = document.get("metadata") or {}
     fields = {
         field: metadata[field]
@@ -82,7 +82,7 @@ def workload(document: Mapping[str, Any], known_priorities: frozenset[str]) -> d
     """Return a workload whose pods ask for the same, in the same places.
 
     Args:
-        document: Of one of `KINDS`.
+        document: The document of one of `KINDS`.
         known_priorities: PriorityClasses of the cluster.
     """
     kind = str(document["kind"])
@@ -116,7 +116,7 @@ def workload(document: Mapping[str, Any], known_priorities: frozenset[str]) -> d
 def pod_template(
     template: Mapping[str, Any], known_priorities: frozenset[str], kind: str
 ) -> dict[str, Any]:
-    """Return a pod template with what decides about devices and places."""
+    """Return a pod template with the fields that decide about devices and places."""
     spec = template.get("spec") or {}
     fields = {field: spec[field] for field in _POD_FIELDS if spec.get(field) is not None}
     if fields.get("priorityClassName") not in known_priorities:

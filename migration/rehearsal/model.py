@@ -1,4 +1,4 @@
-"""What a rehearsal gets, and what it answers, as values; both are files between two processes."""
+"""The input and the answer of a rehearsal, as values; both are files between two processes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ class RehearsedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         document: The Node.
         slices: ResourceSlices that its drivers publish today.
-        labels: With which its wave gives it to DRA; empty for a node without a wave.
+        labels: The labels by which its wave gives it to DRA; empty for a node without a wave.
         resources: Resource name to the amount that its device plugin offers until then.
         later_slices: ResourceSlices that its DRA driver publishes from then on.
     """
@@ -28,15 +28,15 @@ class RehearsalInput(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A cluster that is rehearsed.
 
     Attributes:
-        objects: To be created before workloads, in this order.
-        nodes: With devices.
-        workloads: To be created when the nodes are there.
+        objects: The objects to create before workloads, in this order.
+        nodes: The nodes with devices.
+        workloads: The workloads to create when the nodes are there.
         places: `Kind/namespace/name` of a workload to the nodes of its pods.
         waves: Numbers of the waves of the plan.
-        uid: Of the cluster that the plan is for; empty where it is not known.
+        uid: The UID of the cluster that the plan is for; empty if it is not known.
         server: Address of its API server; empty where it is not known.
-        left_out: What is not rehearsed, and why, in sentences.
-        settings: Of Drawbridge's processes, from the settings file.
+        left_out: The parts that are not rehearsed, with the reasons, in sentences.
+        settings: The settings of Drawbridge's processes, from the settings file.
         binaries: A folder with the programs; empty for those that are built.
     """
 
@@ -57,7 +57,7 @@ class ScriptRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         script: Path below the plan's folder.
-        seconds: How long it took.
+        seconds: The duration in seconds.
         status: Its exit status.
         output: Its last lines, where it failed.
     """
@@ -69,13 +69,13 @@ class ScriptRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RehearsalFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What broke a rule, as the checker tells it.
+    """A violation of a rule, as the checker reports it.
 
     Attributes:
         rule: `killed`, `size`, `quota`, `idle` or `left`.
         at: Second of the rehearsal.
         object: `namespace/name`, or a name.
-        message: What was found, and what would be right.
+        message: The observation, and the expected state.
     """
 
     rule: str
@@ -88,15 +88,15 @@ class RehearsalAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """The document of `drawbridge rehearse`.
 
     Attributes:
-        waves: Of the plan.
-        waves_done: Of them, those whose scripts all succeeded.
+        waves: The number of the plan's waves.
+        waves_done: The number of waves whose scripts all succeeded.
         nodes: Simulated.
-        pods: That ran at the beginning.
-        waiting_pods: That had no node at the beginning.
-        seconds: Of the waves.
-        scripts: In the order in which they ran.
-        findings: What broke a rule, in the order in which it happened.
-        not_rehearsed: What was left out, and commands that were only printed.
+        pods: The number of pods that ran at the beginning.
+        waiting_pods: The number of pods without a node at the beginning.
+        seconds: The duration of the waves, in seconds.
+        scripts: The scripts in the order in which they ran.
+        findings: The violations of rules, in the order in which they happened.
+        not_rehearsed: The parts that were left out, and the commands that were only printed.
     """
 
     waves: int

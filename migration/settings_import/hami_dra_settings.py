@@ -1,4 +1,4 @@
-"""The settings of HAMi-DRA, HAMi's own converter of pods, of which only the listed vendors are in force.
+"""The settings of HAMi-DRA, HAMi's own converter of pods, for the listed vendors only.
 
 Source: Project-HAMi/HAMi-DRA 052848d, charts/hami-dra/values.yaml and
 charts/hami-dra/templates/webhook/device-config.yaml.

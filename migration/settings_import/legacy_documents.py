@@ -1,4 +1,4 @@
-"""The documents in which HAMi and Koordinator keep their settings: ConfigMaps and values of charts."""
+"""The documents that hold the settings of HAMi and Koordinator: ConfigMaps and values of charts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -13,14 +13,15 @@ DEVICE_CONFIG: Final = "device-config.yaml"
 NODE_CONFIG: Final = "config.json"
 SCHEDULER_KIND: Final = "KubeSchedulerConfiguration"
 MAX_BYTES: Final = 128 * 1024
-"""Of a text; whoever writes a ConfigMap anywhere may say that it is one of these."""
+"""The maximum length of a text, in bytes; anyone who writes a ConfigMap anywhere may say that it is
+one of these."""
 
 
 class LegacyDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document of settings.
 
     Attributes:
-        source: Where it is, such as `ConfigMap kube-system/hami-scheduler-device`.
+        source: The origin of the document, such as `ConfigMap kube-system/hami-scheduler-device`.
         name: The key in the ConfigMap; empty for the values of a chart.
         values: The parsed text.
     """

@@ -1,4 +1,4 @@
-"""The settings of HAMi and Koordinator, as settings of ours; what has no target is named.
+"""The settings of HAMi and Koordinator, as settings of ours; those without a target are named.
 
 Sources: those of each reader; koordinator-sh/koordinator a7a1b76, config/manager/scheduler-config.yaml and
 pkg/scheduler/apis/config/v1/types.go; koordinator-sh/charts a1963c5, versions/v1.8.0/values.yaml.
@@ -44,7 +44,7 @@ class ImportedSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         translation: The section `translation` of a settings file.
         sources: The documents that had settings.
-        notes: What has no target, in the order of the documents.
+        notes: The notes on settings without a target, in the order of the documents.
     """
 
     translation: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Values that readers of legacy settings yield, and what they share."""
+"""Values that readers of legacy settings yield, and functions that they share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -19,7 +19,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """A setting of ours, and where it comes from.
 
     Attributes:
-        path: In the section `translation`, such as ("hami", "defaultCores").
+        path: The path in the section `translation`, such as ("hami", "defaultCores").
     """
 
     path: tuple[str, ...]
@@ -86,7 +86,7 @@ def read_names(
 
     Args:
         names: Field to the name that a vocabulary has.
-        place: Of the section, before the field.
+        place: The place of the section, before the field.
     """
     for field, own_name in names.items():
         name = values.get(field)

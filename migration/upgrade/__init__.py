@@ -1,1 +1,1 @@
-"""What an upgrade of Kubernetes or of Drawbridge would break."""
+"""The checks before an upgrade of Kubernetes or of Drawbridge."""

@@ -1,4 +1,4 @@
-"""What an upgrade of Kubernetes or of Drawbridge would break. Pure."""
+"""The checks before an upgrade of Kubernetes or of Drawbridge. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -31,13 +31,13 @@ class UpgradeQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster before an upgrade.
 
     Attributes:
-        objects: Of the cluster, and manifests.
-        facts: What only a running cluster tells.
+        objects: The cluster's objects, and manifests.
+        facts: The facts that only a running cluster has.
         profiles: Driver to profile, of this version of Drawbridge.
         kubernetes: Version of the API server; empty where it is not known.
         target: Version of Kubernetes after the upgrade; None if Kubernetes stays as it is.
-        client_version: Of this version of Drawbridge.
-        namespace: Of objects that name none.
+        client_version: The version of this Drawbridge.
+        namespace: The namespace for objects that name none.
     """
 
     objects: Sequence[SourceObject]
@@ -50,7 +50,7 @@ class UpgradeQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_upgrade(question: UpgradeQuestion) -> UpgradeAnswer:
-    """Return what the upgrade would break, errors first."""
+    """Return the findings about the upgrade, errors first."""
     current = parse_version(question.kubernetes)
     target = question.target or current
     findings = sorted(

@@ -1,4 +1,4 @@
-"""What a version of Kubernetes takes from the objects of a cluster: fields, and API versions. Pure.
+"""The fields and API versions that a version of Kubernetes no longer serves. Pure.
 
 Source: pkg/features/kube_features.go of Kubernetes 1.37.1, which keeps the history of each gate, and the
 generated lifecycles of k8s.io/api v0.37.1, resource.
@@ -76,15 +76,16 @@ def check_kubernetes(
     requested_apis: Mapping[tuple[str, str], Version],
     namespace: str,
 ) -> Iterator[UpgradeFinding]:
-    """Yield what a version of Kubernetes would break.
+    """Yield the findings about a version of Kubernetes.
 
     Args:
-        objects: Of the cluster, and manifests.
+        objects: The cluster's objects, and manifests.
         target: The version.
-        gates: Those that are set as the cluster has them, whatever the version's default is.
+        gates: The gates that are set as the cluster has them, independent of the version's
+            defaults.
         requested_apis: (apiVersion, resource) of deprecated APIs that the API server was asked for, to
             the version that does not serve them.
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     yield from _check_support(objects, target, namespace)
     yield from _check_gates(objects, target, gates, namespace)
@@ -195,12 +196,12 @@ def default_gate(gate: str, version: Version) -> bool | None:
 
 
 def find_defect(gate: str, version: Version | None) -> str:
-    """Return what kube-scheduler does wrong with a gate; empty where nothing is known, or no version."""
+    """Return kube-scheduler's defect with a gate; empty if none is known, or the version is not."""
     return DEFECTS.get((gate, version[1]), "") if version is not None else ""
 
 
 def describe_defect(gate: str, version: Version | None) -> str:
-    """Return the sentence about what kube-scheduler does wrong with a gate; empty as of `find_defect`."""
+    """Return the sentence on kube-scheduler's defect with a gate; empty as in `find_defect`."""
     defect = find_defect(gate, version)
     if version is None or not defect:
         return ""
@@ -326,7 +327,7 @@ def shows_gate(gate: str, source: SourceObject) -> bool:
 def _check_apis(
     objects: Iterable[SourceObject], target: Version, namespace: str
 ) -> Iterator[UpgradeFinding]:
-    """Yield a finding for each API version in which objects are written."""
+    """Yield a finding for each API version that objects are written in."""
     users: dict[tuple[str, str], list[str]] = {}
     for source in objects:
         users.setdefault((source.api_version, source.kind), []).append(reference(source, namespace))
@@ -390,12 +391,12 @@ def parse_requested_apis(metrics: str) -> Mapping[tuple[str, str], Version]:
 def gates_after(
     gates: Mapping[str, bool], current: Version | None, target: Version
 ) -> Mapping[str, bool]:
-    """Return the gates that a cluster has after an upgrade, whatever their defaults are.
+    """Return the gates of a cluster after an upgrade, independent of their defaults.
 
     Those that differ from the defaults of the present version were set by somebody, and stay so.
 
     Args:
-        gates: As the API server tells them now.
+        gates: The gates that the API server reports now.
         current: Its version.
         target: Its version after the upgrade.
     """

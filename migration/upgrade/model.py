@@ -63,8 +63,8 @@ class UpgradeAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The document of `drawbridge check-upgrade -o json`.
 
     Attributes:
-        kubernetes_version: Of the cluster; empty where it is not known.
-        target_version: Of Kubernetes after the upgrade.
+        kubernetes_version: The cluster's version; empty if it is not known.
+        target_version: The version of Kubernetes after the upgrade.
         client_version: The version of Drawbridge to which is upgraded: that of this command.
     """
 
@@ -93,10 +93,10 @@ class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a cluster that no snapshot has.
 
     Attributes:
-        metrics: Of the API server; empty where they may not be read.
+        metrics: The metrics of the API server; empty if they may not be read.
         settings_problem: Why its settings make no sense to this version; empty where they do.
         kept_versions: Content hash to a version of a profile that it keeps.
-        unreadable: What the user may not read.
+        unreadable: The resources that the user may not read.
     """
 
     metrics: str = ""

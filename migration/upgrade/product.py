@@ -1,4 +1,4 @@
-"""What another version of Drawbridge means for the translations of a cluster. Pure."""
+"""The effect of another version of Drawbridge on the translations of a cluster. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -38,13 +38,13 @@ def check_product(
     kept_versions: Mapping[str, Profile],
     namespace: str,
 ) -> Iterator[UpgradeFinding]:
-    """Yield what this version of Drawbridge means for what another one has translated.
+    """Yield the findings of this version of Drawbridge about translations by another one.
 
     Args:
-        objects: Of the cluster, and manifests.
+        objects: The cluster's objects, and manifests.
         profiles: Driver to profile, of this version.
         kept_versions: Content hash to a version of a profile that the cluster keeps.
-        namespace: Of objects that name none.
+        namespace: The namespace for objects that name none.
     """
     translations = list(_translations(objects, namespace))
     versions: dict[str, list[_Translation]] = {}
@@ -82,7 +82,7 @@ def check_product(
 def _differing(
     code: UpgradeCode, message: str, concerned: Iterable[_Translation]
 ) -> Iterator[UpgradeFinding]:
-    """Yield what becomes of manifests, of pods that wait, and of pods that have their claims."""
+    """Yield the effects on manifests, on pods that wait, and on pods that have their claims."""
     groups: dict[tuple[bool, bool], list[str]] = {}
     for translation in concerned:
         groups.setdefault((translation.is_pod, translation.waits), []).append(translation.object)

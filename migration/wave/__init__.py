@@ -1,1 +1,1 @@
-"""How far a cluster is in its plan, and which step is next."""
+"""The progress of a cluster in its plan, and the next step."""

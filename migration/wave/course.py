@@ -1,4 +1,4 @@
-"""Which steps come next in a plan, forwards and backwards, from a recorded position. Pure.
+"""The next steps in a plan, forwards and backwards, from a recorded position. Pure.
 
 A step that has begun is repeated, since nobody knows whether it has ended; every step may be.
 """
@@ -20,9 +20,9 @@ class WaveSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a wave.
 
     Attributes:
-        forward: Those that switch it, with the checks before and after.
-        backward: Those that take it back.
-        nodes: How many nodes it switches.
+        forward: The steps that switch the wave, with the checks before and after.
+        backward: The steps that take it back.
+        nodes: The number of nodes that it switches.
         workloads: `Kind/namespace/name` of those whose pods change.
     """
 
@@ -39,7 +39,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waves(self) -> int:
-        """Return how many waves there are."""
+        """Return the number of waves."""
         return len(self.parts) - 1
 
 
@@ -48,11 +48,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         wave: 0 for the preparation.
-        direction: Whether the wave is switched or taken back.
+        direction: The direction: the wave is switched or taken back.
         number: The step's place among those of the wave in this direction, from 1.
-        steps: How many these are.
+        steps: The number of steps in that direction.
         reached: The furthest step that has begun in the direction `next`, with this one.
-        step: What is done.
+        step: The step itself.
     """
 
     wave: int
@@ -64,7 +64,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no step."""
+    """The reason for having no step."""
 
     message: str
 
@@ -111,7 +111,7 @@ def back_tasks(course: Course, record: WaveRecord | None) -> tuple[Task, ...] | 
 
 
 def taken_back(part: WaveSteps, reached: int) -> tuple[Step, ...]:
-    """Return the steps that take back what a wave has done.
+    """Return the steps that undo the begun steps of a wave.
 
     A node that was not drained yet is only uncordoned, and namespaces that were not opted in stay as
     they are.
@@ -236,7 +236,7 @@ def _resumed(steps: Sequence[Step], record: WaveRecord) -> int:
 
 
 def _find_mismatch(course: Course, record: WaveRecord) -> Refusal | None:
-    """Return why a record cannot be a position in a plan; None if it can."""
+    """Return the refusal for a record that cannot be a position in a plan; None if it can."""
     message = f"the record is at step {record.number} of wave {record.wave}, {record.step}, and the plan has no such step"
     if record.wave > course.waves:
         return Refusal(message=message)

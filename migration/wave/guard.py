@@ -1,4 +1,4 @@
-"""Who may go on with a recorded migration, and with which plan. Pure."""
+"""The check that a person may go on with a recorded migration and their plan. Pure."""
 
 from clusterstate.wave_record import WaveRecord, describe_progress, describe_state
 from migration.wave.course import Refusal
@@ -7,11 +7,11 @@ from migration.wave.course import Refusal
 def find_refusal(
     record: WaveRecord, *, digest: str, who: str, takes_over: bool, replaces: bool
 ) -> Refusal | None:
-    """Return why a person may not go on; None if they may.
+    """Return the refusal to go on as this person with this plan; None if they may.
 
     Args:
         record: The position of the cluster.
-        digest: Of the plan that the person has.
+        digest: The digest of the person's plan.
         who: The person.
         takes_over: They go on in place of another one.
         replaces: They go on with a plan in place of another one.

@@ -14,10 +14,10 @@ from migration.wave.course import Course, Refusal, Task, back_tasks, next_tasks
 
 
 class WaveReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where a cluster stands in a plan.
+    """The position of a cluster in a plan.
 
     Attributes:
-        progress: In one line; empty before the first step.
+        progress: The progress in one line; empty before the first step.
         record: The position; null before the first step.
         same_plan: The plan that was named is that of the position; null without either.
         next: The steps of the next `drawbridge wave next`, as `script step`.
@@ -39,7 +39,7 @@ def report_wave(record: WaveRecord | None, course: Course | None, digest: str) -
     Args:
         record: The position; None before the first step.
         course: The steps of the plan that was named; None without one.
-        digest: Of its files.
+        digest: The digest of the plan's files.
     """
     is_same = None if record is None or course is None else record.digest == digest
     report = WaveReport(

@@ -1,4 +1,4 @@
-"""The steps of a wave, in the order in which a plan's scripts have them."""
+"""The steps of a wave, in the order of a plan's scripts."""
 
 from enum import StrEnum
 from typing import Final
@@ -7,7 +7,7 @@ import msgspec
 
 
 class StepKind(StrEnum):
-    """What a step does; a script that has no steps is one itself."""
+    """The kind of a step; a script that has no steps is one itself."""
 
     PREPARE = "prepare"
     PREFLIGHT = "preflight"
@@ -32,7 +32,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         script: The path of its script, below the plan's folder.
-        kind: What it does.
+        kind: The kind of the step.
         node: Its node; empty for a step of the whole wave.
     """
 
@@ -42,12 +42,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return its name, as the script's flag `--step` takes it."""
+        """Return the step's name, as the script's flag `--step` takes it."""
         return step_name(self.kind, self.node)
 
     @property
     def is_whole_script(self) -> bool:
-        """Return whether it is all that its script does."""
+        """Return whether the step is all that its script does."""
         return self.kind in _WHOLE_SCRIPTS
 
 
