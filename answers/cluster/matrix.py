@@ -61,8 +61,8 @@ class PolicyFindingDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The path in the policy; empty if the finding is about devices.
-        count: The number of pairs of kinds, or of devices, in the number of pools that it holds
-            for.
+        count: The number of places that the finding holds for: pairs of kinds or devices, in each
+            pool.
     """
 
     severity: str

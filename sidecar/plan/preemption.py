@@ -97,7 +97,7 @@ def fits_with(
         for nominated_pod in map(snapshot.pods.get, added_uids)
         if nominated_pod is not None
     ]
-    # The most important pod chooses first: the budget may not suffice for all of them.
+    # The most important pod chooses first, since it gets devices before the others.
     for nominated_pod in by_importance(nominated_pods):
         usage = with_nominated(usage, nominated_pod, node, snapshot, budget)
     try:
