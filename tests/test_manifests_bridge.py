@@ -106,6 +106,23 @@ def test_one_account_has_all_rights() -> None:
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == subject["name"]
 
 
+def test_the_account_has_a_place_of_its_own_at_the_api_server() -> None:
+    """Neither its claims nor its Lease wait for other service accounts, nor the Lease for the claims."""
+    (level,) = of_kind("PriorityLevelConfiguration")
+    lease, everything = sorted(
+        of_kind("FlowSchema"), key=lambda schema: schema["spec"]["matchingPrecedence"]
+    )
+    account = {"name": "drawbridge-bridge", "namespace": NAMESPACE}
+
+    for schema in (lease, everything):
+        (rule,) = schema["spec"]["rules"]
+        assert [{"kind": "ServiceAccount", "serviceAccount": account}] == rule["subjects"]
+    assert lease["spec"]["priorityLevelConfiguration"] == {"name": "leader-election"}
+    assert lease["spec"]["rules"][0]["resourceRules"][0]["resources"] == ["leases"]
+    assert everything["spec"]["priorityLevelConfiguration"] == {"name": level["metadata"]["name"]}
+    assert everything["spec"]["distinguisherMethod"] == {"type": "ByNamespace"}
+
+
 def test_both_containers_are_hardened_as_the_webhook_is() -> None:
     (deployment,) = of_kind("Deployment")
     (webhook,) = (

@@ -292,7 +292,7 @@ def _bridge() -> str:
     """Return the bridge, whose sidecar gets the settings of the chart in its own ConfigMap."""
     documents = [
         document
-        for name in ("account", "accountpolicy", "configuration", "bridge")
+        for name in ("account", "accountpolicy", "flowcontrol", "configuration", "bridge")
         for document in _documents(f"bridge/{name}")
     ]
     (configuration,) = (document for document in documents if document["kind"] == "ConfigMap")
