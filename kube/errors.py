@@ -73,7 +73,7 @@ class UnsupportedSelector(CelError):
 
 
 class SelectorTooCostly(UnsupportedSelector):
-    """An expression may cost more than we evaluate; the message says what is costly."""
+    """An expression may cost more than the limit of this engine; the message says why."""
 
 
 class SelectorFailed(CelError):

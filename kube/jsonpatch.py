@@ -53,7 +53,7 @@ def apply(document: Any, operations: Iterable[Operation]) -> Any:
     """Apply operations to a document in place, and return it.
 
     Args:
-        document: As parsed from JSON: dicts, lists, texts, numbers.
+        document: The document as parsed from JSON: dicts, lists, texts, numbers.
         operations: Their values are copied, so that later operations do not change them.
 
     Raises:

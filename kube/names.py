@@ -15,34 +15,36 @@ DISTRIBUTION: Final = "drawbridge-dra"
 """The installed Python distribution, whose version is that of every process."""
 
 REQUEST_ANNOTATION: Final = f"{GROUP}/request"
-"""On a translated pod: its original keys and the facts from which its claims are derived."""
+"""The annotation of a translated pod with its original keys and the facts from which its claims are
+derived."""
 
 SIGNATURE_ANNOTATION: Final = f"{GROUP}/signature"
-"""On a translated pod: proof that the webhook has checked the translation."""
+"""The annotation of a translated pod that proves that the webhook has checked the translation."""
 
 TRANSLATE_LABEL: Final = f"{GROUP}/translate"
-"""On a pod or namespace: "false" opts out of translation; on a namespace "true" opts in, and
-`TRANSLATE_SELECTED` leaves it to the pods, of which those with "true" are translated."""
+"""The label of pods and namespaces for translation: "false" opts out; on a namespace "true" opts
+in, and `TRANSLATE_SELECTED` leaves it to the pods, so that those with "true" are translated."""
 
 TRANSLATE_SELECTED: Final = "selected"
 """Value of the label above on a namespace that moves in parts."""
 
 ENFORCEMENT_LABEL: Final = f"{GROUP}/enforcement"
-"""On a namespace: "deny", "warn" or "off", how its invalid objects are handled."""
+"""The label of namespaces with the handling of their invalid objects: "deny", "warn" or "off"."""
 
 MANAGED_LABEL: Final = f"{GROUP}/managed"
-"""On a ResourceClaimTemplate or a report of policies that the controller created; only those are
-garbage-collected."""
+"""The label of ResourceClaimTemplates and reports of policies that the controller created; only
+those are garbage-collected."""
 
 IN_USE_TAINT: Final = f"{GROUP}/in-use"
-"""Of devices that containers of a claim may still use which the API server no longer has; set by the
-node driver."""
+"""The taint of devices that containers may still use for a claim that the API server no longer has;
+set by the node driver."""
 
 STRATEGY_ANNOTATION: Final = f"{GROUP}/strategy"
-"""On a pod or DeviceClass: the strategy that chooses nodes and devices."""
+"""The annotation of pods and DeviceClasses with the strategy that chooses nodes and devices."""
 
 ROTATE_ANNOTATION: Final = f"{GROUP}/rotate"
-"""On the Secret of the certificate authority, or of the signing keys: any value requests one rotation."""
+"""The annotation that requests one rotation, with any value, on the Secret of the certificate
+authority or of the signing keys."""
 
 SIGNING_SECRET: Final = f"{NAME}-signing"
 """The Secret with the keys of signatures."""
@@ -81,7 +83,8 @@ BRIDGE_LEASE: Final = BRIDGE_ACCOUNT
 """The Lease of the bridge, in `NAMESPACE`; its holder is the one process that allocates."""
 
 FIELD_MANAGER_PREFIX: Final = f"{NAME}/"
-"""Before the identity of the Lease's holder: the field manager of the bridge's writes to claims."""
+"""The prefix of the field manager of the bridge's writes to claims, before the identity of the
+Lease's holder."""
 
 FENCE: Final = f"{NAME}-fence"
 """The ValidatingAdmissionPolicy that lets one account allocate the devices of an owned driver."""

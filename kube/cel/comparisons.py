@@ -24,7 +24,7 @@ _EQUALITIES: Final = frozenset({"_==_", "_!=_"})
 _CONNECTIVES: Final = frozenset({"_&&_", "_||_", "!_", "_?_:_"})
 _DRIVER: Final = "device.driver"
 _MAX_CLASS_CHARACTERS: Final = 1024
-"""Of all expressions of a class together, which take some milliseconds to check."""
+"""The characters of all expressions of a class together; checking them takes some milliseconds."""
 
 
 class ComparedLiteral(msgspec.Struct, frozen=True, order=True):

@@ -68,9 +68,9 @@ class CompiledExpression:
             as with a computed domain or a loop over one.
         capacities: The capacities that it reads; None as above.
         cost: An upper bound of the cost of one evaluation, as upstream counts it.
-        charge: What one evaluation takes of this engine, in units of cost.
-        calls_python: Whether an evaluation calls functions whose bodies are Python, which leaks memory;
-            besides, where it compares a version it calls one.
+        charge: The work of one evaluation in this engine, in units of cost.
+        calls_python: True if an evaluation calls functions whose bodies are Python, which leaks
+            memory; besides, where it compares a version it calls one.
     """
 
     def __init__(
@@ -131,10 +131,10 @@ class Selector(Protocol):
 
     Attributes:
         expression: Its text.
-        attributes: See `CompiledExpression`.
-        capacities: See `CompiledExpression`.
-        cost: See `CompiledExpression`.
-        charge: See `CompiledExpression`.
+        attributes: The attributes of its `CompiledExpression`.
+        capacities: The capacities of its `CompiledExpression`.
+        cost: The cost of its `CompiledExpression`.
+        charge: The charge of its `CompiledExpression`.
     """
 
     expression: str
@@ -197,7 +197,7 @@ class LocalSelector(CompiledExpression):
         return verdicts
 
     def _view(self, device: NamedDevice) -> DeviceView:
-        """Return what the expression reads of a device: most devices have many more attributes."""
+        """Return the parts of a device that the expression reads, usually few of its attributes."""
         if self.attributes is None and self.capacities is None:
             return device.view
         driver = device.driver

@@ -1,4 +1,4 @@
-"""Static estimates, computed before an evaluation runs: what it costs upstream, and what it takes here.
+"""Static estimates, computed before an evaluation runs: its cost upstream, and its charge here.
 
 **Cost** is an upper bound of the cost that upstream counts during the evaluation, where it stops at a
 million. It decides what is evaluated at all. This engine counts only iterations, so strings that double
@@ -73,11 +73,11 @@ def estimate_cost(tree: RewrittenExpression) -> int:
 
 
 class Charge(NamedTuple):
-    """What an evaluation takes of this engine.
+    """The work of an evaluation in this engine.
 
     Attributes:
-        units: In units of cost.
-        calls_python: Whether it may call functions whose bodies are Python.
+        units: The amount in units of cost.
+        calls_python: True if it may call functions whose bodies are Python.
     """
 
     units: int
@@ -85,7 +85,7 @@ class Charge(NamedTuple):
 
 
 def estimate_charge(tree: RewrittenExpression) -> Charge:
-    """Return what an evaluation of an expression takes of this engine."""
+    """Return the work of an expression's evaluation in this engine."""
     variables = len(tree.variables) + len(tree.device_fields)
     estimator = _Estimator(is_charge=True)
     work = estimator.estimate(tree.expr, _known_estimates(tree)).cost
@@ -119,16 +119,16 @@ _VARIABLE_ESTIMATES: Final = {
 
 
 def _estimate_value(cost: int, size: int) -> _Estimate:
-    """Return the estimate of a string, or of a list of which only the size is known."""
+    """Return the estimate of a string, or of a list with a known size and unknown items."""
     size = min(size, _CAP)
     return _Estimate(min(cost, _CAP), size, size, size)
 
 
 class _Estimator:
-    """One walk through an expression, for what it costs upstream or for what it takes here.
+    """One walk through an expression, for its cost upstream or its charge here.
 
     Attributes:
-        calls_python: Whether a call was seen of a function whose body is Python.
+        calls_python: True if a function whose body is Python is called.
     """
 
     def __init__(self, *, is_charge: bool) -> None:
@@ -209,7 +209,7 @@ class _Estimator:
                 return _estimate_value(cost + size // 10, size)
 
     def _estimate_python(self, function: str) -> int:
-        """Return what it takes to call a function's body, if that is Python."""
+        """Return the charge of a call of a function's body, if that is Python."""
         if function not in IMPLEMENTED:
             return 0
         self.calls_python = True

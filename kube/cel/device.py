@@ -36,7 +36,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         driver: The driver's name.
-        allow_multiple_allocations: Whether the device can be shared.
+        allow_multiple_allocations: True if the device can be shared.
         attributes: Domain to identifier to value; versions are protobuf messages.
         capacity: Domain to identifier to amount, a protobuf message.
         versions: Domain and identifier of each attribute that is or contains a version.
@@ -58,7 +58,7 @@ class NamedDevice:
 
     Attributes:
         driver: The driver's name.
-        device: As published.
+        device: The device as published.
     """
 
     __slots__ = ("_view", "device", "driver")

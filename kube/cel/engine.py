@@ -21,13 +21,13 @@ SIMPLE_CHARGE: Final = 10_000
 
 
 class Names(msgspec.Struct, frozen=True):
-    """The names that an expression reads, and what it costs.
+    """The names that an expression reads, and its cost.
 
     Attributes:
-        attributes: As (domain, identifier); None if it may read any.
-        capacities: Likewise.
+        attributes: Pairs of domain and identifier; None if it may read any.
+        capacities: Pairs of domain and identifier; None if it may read any.
         cost: An upper bound of the cost of one evaluation, as upstream counts it.
-        charge: What one evaluation takes of this engine, in the same unit of 20 ns.
+        charge: The work of one evaluation in this engine, in the same unit of 20 ns.
     """
 
     attributes: frozenset[tuple[str, str]] | None

@@ -147,7 +147,7 @@ extensions:
 
 @cache
 def checking_environment(environment: Environment) -> Any:
-    """Return the environment in which expressions are parsed and type-checked."""
+    """Return the environment that parses and type-checks expressions."""
     attribute = "any" if environment is Environment.NEW else "dyn"
     # Upstream compares numbers of different types; the engine declares equal types only.
     excluded_names = "".join(f"\n    - name: {name}" for name in _COMPARISONS)
@@ -178,7 +178,7 @@ def checking_environment(environment: Environment) -> Any:
 
 @cache
 def evaluation_environment() -> Any:
-    """Return the environment in which checked and rewritten trees are evaluated."""
+    """Return the environment that evaluates checked and rewritten trees."""
     return cel.NewEnv(
         descriptor_pool=POOL,
         config=cel.NewEnvConfigFromYaml(f"name: evaluate{_EXTENSIONS}"),

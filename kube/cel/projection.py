@@ -19,13 +19,13 @@ _WELL_FORMED: Final = 1024
 
 
 class DeviceProjection(msgspec.Struct, frozen=True, array_like=True):
-    """A device without its name, and without what the expression cannot read.
+    """A device without its name, and without the fields that the expression cannot read.
 
     Attributes:
         driver: The driver's name.
-        is_shareable: Whether the device allows multiple allocations.
-        attributes: By name, as published.
-        capacity: By name, as published.
+        is_shareable: True if the device allows multiple allocations.
+        attributes: The attributes by name, as published.
+        capacity: The capacities by name, as published.
     """
 
     driver: str
@@ -63,10 +63,11 @@ def encode_projection(
 
     Args:
         driver: The driver's name.
-        device: As published.
+        device: The device as published.
         attributes: Domain and identifier of those that the expression reads, in a fixed order; None if
             it may read any.
-        capacities: Likewise.
+        capacities: Domain and identifier of the capacities that the expression reads, in a fixed
+            order; None if it may read any.
     """
     values, amounts = _readable(driver, device, attributes, capacities)
     if values is device.attributes:
@@ -100,7 +101,7 @@ def decode_projection(data: bytes) -> DeviceProjection:
 
 
 def attribute_fault(device: Device) -> frozenset[Any]:
-    """Return what makes every expression fail, whatever it reads.
+    """Return the attributes that make every expression fail, even one that does not read them.
 
     That is all attributes where one of them is malformed; else nothing.
     """
@@ -135,7 +136,7 @@ def _readable(
     attributes: Iterable[tuple[str, str]] | None,
     capacities: Iterable[tuple[str, str]] | None,
 ) -> tuple[Mapping[str, DeviceAttribute], Mapping[str, DeviceCapacity]]:
-    """Return what an expression can read; where that is everything, what the device has itself."""
+    """Return the attributes and capacities that an expression can read, unchanged if it reads all."""
     values: Mapping[str, DeviceAttribute] = device.attributes or {}
     amounts: Mapping[str, DeviceCapacity] = device.capacity or {}
     if attributes is not None and not attribute_fault(device):

@@ -70,7 +70,7 @@ class RewrittenExpression(msgspec.Struct, frozen=True, kw_only=True):
         variables: The variables, by their name in the tree.
         constants: Values of the engine, by their name in the tree.
         device_fields: The scalar fields of `device` that the tree reads, and `device` itself.
-        has_dynamic_equality: Whether an equality depends on the run-time types of attributes.
+        has_dynamic_equality: True if an equality depends on the run-time types of attributes.
     """
 
     expr: Node
@@ -85,7 +85,7 @@ def rewrite(checked_tree: Any, *, strict: bool) -> RewrittenExpression:
 
     Args:
         checked_tree: A `cel.expr.CheckedExpr`.
-        strict: Whether an equality of dynamic types raises an error if only one side is a version.
+        strict: True if an equality of dynamic types raises an error if only one side is a version.
 
     Raises:
         InvalidSelector: It reads a field of a quantity or a version.

@@ -1,8 +1,8 @@
-"""The circumstances of evaluations: for whom, at whose cost, by which engine, and whether anybody waits.
+"""The circumstances of an evaluation: its tenant, its budget, its engine, and its need.
 
-Who writes a selector chooses what it costs. So every evaluation is charged to the meter of the answer
-that needs it, where it is made, and ends once nobody waits for the answer or its budget is spent. Then
-there is no answer, which is not a negative one: nobody may remember it.
+The author of a selector decides its cost. So every evaluation is charged to the meter of the answer
+that needs it, and ends once no caller waits for the answer or its budget is spent. The outcome is then
+unknown, not negative, and must not be cached.
 
 A scope is in force for a thread or task, like a decimal context: the callers are pure functions of the
 expression and the device, whoever computes them.
@@ -36,7 +36,7 @@ class BudgetSpent(AnswerInterrupted):
 
 
 class AnswersPending(AnswerInterrupted):
-    """Expressions have to be evaluated elsewhere first, of which the engine has taken note.
+    """Expressions have to be evaluated elsewhere first; the engine has noted them.
 
     Attributes:
         has_room: It is worth while to name further devices at once.
@@ -75,8 +75,8 @@ class Meter:
 
         Args:
             limit: Steps; None for as many as it takes.
-            is_over: Whether the answer took too much time, whatever its steps are. Without it, as in
-                the command line, an answer is the same on every machine.
+            is_over: Returns whether the answer took too much time, regardless of its steps. Without
+                it, as in the command line, an answer is the same on every machine.
             parent: Counts the same steps, with a limit of its own.
         """
         self.steps = 0
@@ -133,7 +133,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         tenant: The namespace for which evaluations are made, and which is charged for what they make
             this process keep; empty for what administrators write.
         meter: Is charged for evaluations.
-        is_wanted: Whether somebody waits for the answer.
+        is_wanted: Returns whether the answer is still needed.
         question: Identifies the unfinished question of which all verdicts are kept; None if there is none.
     """
 

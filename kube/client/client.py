@@ -61,7 +61,7 @@ TIMEOUT_S: Final = 30.0
 
 
 ANSWER_S: Final = 0.5
-"""For the answer to a call that the API server gave up."""
+"""The time for the answer to a call that the API server gave up."""
 
 
 class PatchType(StrEnum):
@@ -290,8 +290,8 @@ class Client:
             resource: The resource to watch.
             resource_version: The start: the version of a list, an event or a bookmark.
             namespace: A namespace; empty for all.
-            label_selector: In the API's syntax.
-            field_selector: In the API's syntax.
+            label_selector: A label selector in the API's syntax.
+            field_selector: A field selector in the API's syntax.
             timeout_s: The time after which the server ends the watch.
             idle_s: The time without data after which the connection counts as broken; the API
                 server sends a bookmark about every minute.
@@ -376,9 +376,9 @@ class Client:
             namespace: Its namespace; empty for cluster-scoped objects.
             subresource: Such as `status`.
             field_manager: The owner of the patched fields.
-            force: With APPLY, take over fields of other owners.
-            timeout_s: After which the API server gives up, too; None for the client's own timeout
-                alone. A write that timed out may have been made, or be made later.
+            force: Takes over fields of other owners with APPLY.
+            timeout_s: The time after which the API server gives up, too; None for the client's own
+                timeout alone. A write that timed out may have been made, or be made later.
 
         Raises:
             NotFound: The object does not exist, and the patch is not an APPLY.

@@ -19,7 +19,7 @@ from kube.client.connection import (
 from kube.errors import ConfigError
 
 MAX_TOKEN_AGE_S: Final = 60.0
-"""How long credentials of a kubeconfig are used before they are reloaded."""
+"""The time after which credentials of a kubeconfig are reloaded."""
 
 
 KUBECONFIG_ERRORS: Final = (

@@ -12,18 +12,18 @@ from typing import Final, Self
 import msgspec
 
 AGREEMENT: Final = timedelta(seconds=5)
-"""By which clocks may differ and count as equal, so that time does not jump with each answer."""
+"""The difference below which clocks count as equal, so that time does not jump with each answer."""
 RESOLUTION: Final = timedelta(seconds=1)
-"""Of a Date header."""
+"""The resolution of a Date header."""
 
 
 class ServerTime(msgspec.Struct, frozen=True, kw_only=True):
     """The API server's clock at an answer.
 
     Attributes:
-        date: In whole seconds, with a time zone.
-        sent_s: When the request was sent, in monotonic seconds.
-        received_s: When the answer came.
+        date: The time in whole seconds, with a time zone.
+        sent_s: The time when the request was sent, in monotonic seconds.
+        received_s: The time when the answer came, in monotonic seconds.
     """
 
     date: datetime
@@ -45,8 +45,8 @@ def correct_time(wall: datetime, server_time: ServerTime | None, now_s: float) -
     """Return the wall clock, or the nearest time that the API server's clock may have now.
 
     Args:
-        wall: With a time zone.
-        server_time: Of the last answer that told it; None for none.
+        wall: The time of the wall clock, with a time zone.
+        server_time: The clock of the last answer that had one; None if none had.
         now_s: Monotonic seconds.
     """
     if server_time is None:

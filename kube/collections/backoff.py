@@ -18,7 +18,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Return the delay after a number of consecutive failures.
 
         Args:
-            failures: At least 1.
+            failures: The number of failures, at least 1.
             jitter: The fraction of the delay to wait, from 0 to 1; random where many clients wait
                 for the same event.
 

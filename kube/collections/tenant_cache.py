@@ -1,4 +1,4 @@
-"""A cache of which every tenant has a share: what one makes a process keep evicts nothing of another.
+"""A cache with a share for every tenant: one tenant's entries evict nothing of another's.
 
 For answers to strangers, who choose how many there are and how large. A full cache evicts from the tenant
 that has most. An entry that several tenants use is dropped when the last of them loses it.
@@ -16,12 +16,12 @@ V = TypeVar("V")
 
 
 class CacheEntry(Generic[V]):
-    """A value, its size, and who uses it.
+    """A value, its size, and its users.
 
     Attributes:
         value: The value.
         size: Bytes that it holds, roughly.
-        tenants: Those that use it, each of which it is counted for.
+        tenants: The tenants that use it; it is counted for each of them.
         pins: Unfinished questions that need it.
         used: Grows with each use of any entry.
     """
@@ -104,7 +104,7 @@ class TenantCache(Generic[K, V]):
         Args:
             tenant: Whom it is counted for.
             size: Bytes that it holds, roughly.
-            question: As in `get`.
+            question: The same as in `get`.
         """
         entry = CacheEntry(value)
         entry.used = next(self._uses)
@@ -117,7 +117,7 @@ class TenantCache(Generic[K, V]):
         return entry
 
     def grow(self, entry: CacheEntry[V], size: int) -> None:
-        """Count what an entry holds in addition; the cache may evict others for it, or the entry itself."""
+        """Count additional bytes of an entry; this may evict others, or the entry itself."""
         entry.size += size
         if not entry.tenants:
             return  # It was dropped, and is still in use.

@@ -30,7 +30,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         document: The number of its document in the file, from 0.
-        path: Of the object in its document; not empty for an item of a List.
+        path: The object's path in its document; not empty for an item of a List.
     """
 
     document: int
@@ -40,7 +40,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the text, and what replaces it."""
+    """A part of the text, and its replacement."""
 
     start: int
     end: int

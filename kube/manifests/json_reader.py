@@ -1,4 +1,4 @@
-"""Read JSON documents, with the line on which each object begins."""
+"""Read JSON documents, with the line number of each object."""
 
 import json
 import re

@@ -9,7 +9,8 @@ from typing import Any, Final
 import yaml
 
 MAX_BYTES: Final = 2**20
-"""As much as a ConfigMap holds. The library reads some tens of kilobytes in a second."""
+"""The largest size of a document, that of a ConfigMap. The library reads some tens of kilobytes in
+a second."""
 MAX_MERGED: Final = 10_000
 """Entries that merge keys (`<<`) may copy: a few lines of them could ask for billions."""
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -41,7 +42,7 @@ def load_yaml(text: str | bytes, max_bytes: int = MAX_BYTES) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with a bound on what merge keys copy."""
+    """The safe loader, with a bound on the nodes that merge keys copy."""
 
     _merged = 0
 

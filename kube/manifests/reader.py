@@ -55,7 +55,7 @@ def read_views(
     returned as a document, so that the caller can report the error.
 
     Args:
-        paths: As for `read_paths`.
+        paths: The paths, as in `read_paths`.
         kinds: The view of each (apiVersion, kind). Other kinds in a JSON List are skipped.
 
     Raises:

@@ -27,7 +27,7 @@ class Controller(Generic[K]):
     """Reconciles the keys of a queue, each by one worker at a time.
 
     Attributes:
-        name: For logs and metrics.
+        name: The name in logs and metrics.
         queue: Handlers of subscriptions add keys to it.
     """
 
@@ -44,7 +44,8 @@ class Controller(Generic[K]):
         """Begin with an empty queue; nothing is reconciled before `run`.
 
         Args:
-            reconcile: What it raises is logged, and the key is reconciled again after a pause.
+            reconcile: The reconcile function; an exception that it raises is logged, and the key is
+                reconciled again after a pause.
             subscriptions: Have to be synced before the first key is reconciled.
             backoff: The pauses after failures in a row of one key.
             workers: Keys that are reconciled at a time.

@@ -59,13 +59,13 @@ class EventResult(StrEnum):
 
 
 class EventRecorderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The rate at which events are written.
+    """The rate limit of event writes.
 
     Attributes:
         per_second: Writes at most.
         max_queued: Further events are dropped.
-        attempts: Of one write, while the API server is in trouble.
-        backoff: Between these.
+        attempts: The number of attempts of one write, while the API server is in trouble.
+        backoff: The pauses between these attempts.
     """
 
     per_second: float = 20.0
@@ -135,7 +135,7 @@ class EventRecorder:
         """Queue an event, unless the queue is full.
 
         Args:
-            is_current: Whether the event still holds, asked before it is written.
+            is_current: Returns whether the event still holds, called before it is written.
             on_result: Called with the outcome.
         """
         queued_event = _Queued(event, is_current, on_result)
@@ -237,7 +237,7 @@ class EventRecorder:
 
 
 class NewEventRecorder:
-    """Records each event once, for what is looked at again and again."""
+    """Records each event once, for objects that are evaluated again and again."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""The pace at which informers call the API server."""
+"""The pace of informers' calls to the API server."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ class InformerSettings(msgspec.Struct, frozen=True, kw_only=True):
         healthy_s: A watch that lasted this long ends a series of failures.
         watch_s: The shortest and longest time that the server is asked to hold a watch; random
             between the two, so that informers do not return all at once.
-        idle_s: Of silence, after which a watch counts as dead.
+        idle_s: The time of silence after which a watch counts as dead.
         page_size: Objects per page of a list.
     """
 

@@ -57,10 +57,11 @@ class Informer:
     """One list and watch, and the stores of the projections that are subscribed to.
 
     Attributes:
-        resource: What is followed.
+        resource: The resource that is followed.
         synced: Set when the first list is complete.
         failures: Calls that failed since the last healthy watch.
-        availability: Whether the API server has the resource, and shows it to us.
+        availability: The state of the resource at the API server: whether it has it, and shows it
+            to us.
         is_listing: Objects are being dropped that a list did not have, whose last state is not known.
     """
 
@@ -98,12 +99,12 @@ class Informer:
         self.is_listing = False
 
     def __len__(self) -> int:
-        """Return how many objects some projection keeps."""
+        """Return the number of objects that some projection keeps."""
         return len(self._versions)
 
     @property
     def decode_errors(self) -> int:
-        """Return how often a projection could not decode an object."""
+        """Return the number of failed attempts to decode an object for a projection."""
         return sum(store.decode_errors for store in self._stores.values())
 
     def store(self, projection: Projection[T]) -> Store[T]:
@@ -188,7 +189,7 @@ class Informer:
         self._progress = asyncio.Event()
 
     def _is_outdated(self, key: Key, version: str) -> bool:
-        """Return whether a version of an object is older than what a write returned."""
+        """Return whether a version of an object is older than the result of a write."""
         written_version = self._written.get(key)
         if written_version is None:
             return False
@@ -198,7 +199,7 @@ class Informer:
         return True
 
     async def _list(self) -> None:
-        """Bring the store to the state of one list, page by page, and drop what is not in it."""
+        """Bring the store to the state of one list, page by page, and drop other objects."""
         # This list reads from a quorum, so it knows every write that has returned by now.
         self._written.clear()
         self._is_outdated_list = False
@@ -320,7 +321,7 @@ class Subscription(Generic[T]):
     """A consumer's view of an informer, through a projection.
 
     Attributes:
-        resource: What is followed.
+        resource: The resource that is followed.
         store: A live, read-only view of (namespace, name) to value; all changes of one event are
             made without an await in between.
         synced: Set when the first list is complete.
@@ -350,12 +351,12 @@ class Subscription(Generic[T]):
         return self._informer.has_seen(versions)
 
     async def wait_change(self) -> None:
-        """Return once something has changed, whatever it is."""
+        """Return after the next change of any object."""
         await self._informer.wait_change()
 
     @property
     def decode_errors(self) -> int:
-        """Return how many objects could not be decoded; they are not in the store."""
+        """Return the number of objects that could not be decoded; they are not in the store."""
         return self._store.decode_errors
 
     @property
@@ -426,13 +427,13 @@ class InformerFactory:
         """Subscribe to the objects of a resource, seen through a projection.
 
         Args:
-            projection: From an object's JSON to what is kept, None to keep nothing. It may raise
-                msgspec.DecodeError, and must not block. Where it raises RecursionError it is called
-                again, with the object without what is nested too deeply. Equal projections share a
-                store.
+            projection: A function from an object's JSON to the value to keep, None to keep nothing.
+                It may raise msgspec.DecodeError, and must not block. Where it raises RecursionError
+                it is called again, with the object without what is nested too deeply. Equal
+                projections share a store.
             namespace: Empty for all.
-            label_selector: As the API takes it.
-            field_selector: As the API takes it.
+            label_selector: A label selector in the API's syntax.
+            field_selector: A field selector in the API's syntax.
             handlers: Called in order for each change, after all stores have changed; they must not
                 block, and what they raise ends `run`.
 

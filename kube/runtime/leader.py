@@ -48,14 +48,15 @@ class LeaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The Lease, our identity, and the times of the election.
 
     Attributes:
-        namespace: Of the Lease.
-        name: Of the Lease.
+        namespace: The Lease's namespace.
+        name: The Lease's name.
         identity: Ours; no two processes may share it (host name and a random part).
         lease_s: Whole seconds after which others may take a Lease that is not renewed.
-        renew_deadline_s: How long a holder works on without a renewal; below `lease_s`.
-        retry_s: Between two attempts; below `renew_deadline_s`.
-        ends_with_lease: Who has lost the Lease never stands again. For those whose writes are fenced
-            by their identity: a late write from before would pass the fence.
+        renew_deadline_s: The time that a holder works on without a renewal; below `lease_s`.
+        retry_s: The time between two attempts; below `renew_deadline_s`.
+        ends_with_lease: True if a process that has lost the Lease never stands again. For processes
+            whose writes are fenced by their identity: a late write from before would pass the
+            fence.
     """
 
     namespace: str
@@ -111,9 +112,9 @@ def next_step(lease: Lease | None, identity: str, unchanged_s: float, lease_s: i
     """Return the next step about a Lease.
 
     Args:
-        lease: As just read; None when there is none.
+        lease: The Lease as just read; None if there is none.
         identity: Ours.
-        unchanged_s: How long we have watched this very version of it.
+        unchanged_s: The time for which we have watched this very version of it.
         lease_s: The duration to assume where the Lease names none.
     """
     if lease is None or not lease.spec.holder_identity:
@@ -143,9 +144,9 @@ def pause_s(retry_s: float, remaining_s: float, jitter: float) -> float:
     candidates do not all come at once when a holder dies.
 
     Args:
-        retry_s: Between two attempts.
-        remaining_s: Until the Lease runs out; 0 if it has.
-        jitter: From 0 to 1.
+        retry_s: The time between two attempts.
+        remaining_s: The time until the Lease runs out; 0 if it has.
+        jitter: A random number from 0 to 1.
     """
     pause = remaining_s if 0 < remaining_s < retry_s else retry_s
     return pause + 0.2 * jitter * min(pause, retry_s)
@@ -155,7 +156,7 @@ def lease_document(lease: Lease | None, settings: LeaderSettings, wall_s: float)
     """Return the spec that makes a Lease ours, or keeps it so.
 
     Args:
-        lease: As it is; None when there is none.
+        lease: The Lease as it is; None if there is none.
         settings: Identity and duration.
         wall_s: Now, in seconds since 1970.
     """
@@ -196,8 +197,8 @@ class Leader:
     """One candidate; `run` does its work while it holds the Lease.
 
     Attributes:
-        leading: Whether the work may run now.
-        is_successor: Whether no write of the holder before can be under way.
+        leading: True while the work may run.
+        is_successor: True if no write of the holder before can be under way.
         found_notes: The annotations of the Lease when it was taken.
     """
 
@@ -212,7 +213,7 @@ class Leader:
         drain: Callable[[], Awaitable[bool]] = _nothing_to_drain,
         notes: Callable[[], Mapping[str, str | None]] = _no_notes,
     ) -> None:
-        """Remember who stands for what; nothing is asked before `run`.
+        """Store the client, the Lease and the candidate's functions; no call is made before `run`.
 
         Args:
             client: An open client.
@@ -273,7 +274,7 @@ class Leader:
             )
 
     def _remaining_s(self) -> float:
-        """Return how long the holder that was seen last may not be replaced; 0 without one."""
+        """Return the time for which the last observed holder may not be replaced; 0 without one."""
         return max(0.0, self._expires_at - self._clock())
 
     async def _led(self, lead: Callable[[], Awaitable[object]], renewed_at: float) -> bool:
@@ -308,7 +309,7 @@ class Leader:
                 renewed_at = began
 
     async def _attempt(self, timeout_s: float) -> Step | None:
-        """Read the Lease, judge it and write it; None when that failed, whatever the reason."""
+        """Read the Lease, decide and write it; None if that failed for any reason."""
         try:
             async with asyncio.timeout(timeout_s):
                 lease = await self._read()

@@ -17,7 +17,7 @@ T = TypeVar("T")
 Key = tuple[str, str]
 """Namespace and name; the namespace of a cluster-scoped object is empty."""
 Projection = Callable[[bytes], T | None]
-"""From an object's JSON to what is kept of it, None to keep nothing."""
+"""A function from an object's JSON to the value to keep, None to keep nothing."""
 Handler = Callable[[Key, T | None, T | None], None]
 """Called with key, old and new value: None for what was not there, or is not any more."""
 
@@ -30,7 +30,7 @@ class Store(Generic[T]):
     Attributes:
         objects: Key to projected value.
         decode_errors: Objects that the projection could not decode.
-        handlers: Those of all subscriptions to the projection.
+        handlers: The handlers of all subscriptions to the projection.
     """
 
     def __init__(self, resource: Resource, projection: Projection[T]) -> None:
@@ -55,7 +55,7 @@ class Store(Generic[T]):
             return None
 
     def replace(self, key: Key, new: T | None) -> "Change[T] | None":
-        """Store a value, or remove it; return what the handlers have to be called with."""
+        """Store a value, or remove it; return the change for the handlers."""
         old = self.objects.get(key)
         if old is None and new is None:
             return None
@@ -67,7 +67,7 @@ class Store(Generic[T]):
 
 
 class Change(NamedTuple, Generic[T]):
-    """A value that was stored or removed, and whom to call for it."""
+    """A value that was stored or removed, and the handlers to call for it."""
 
     handlers: Sequence[Handler[T]]
     key: Key

@@ -15,15 +15,15 @@ class WorkQueue(Generic[K]):
     """A queue for several workers; belongs to one event loop.
 
     Attributes:
-        added: How many keys were added, without those that waited already.
-        retried: How many were added again after a failure.
+        added: The number of keys that were added, without those that waited already.
+        retried: The number of keys that were added again after a failure.
     """
 
     def __init__(self, pause_s: Callable[[int], float]) -> None:
         """Begin empty.
 
         Args:
-            pause_s: From the number of failures in a row, at least 1, to seconds.
+            pause_s: A function from the number of failures in a row, at least 1, to seconds.
         """
         self._pause_s = pause_s
         self._ready: asyncio.Queue[K] = asyncio.Queue()
@@ -35,12 +35,12 @@ class WorkQueue(Generic[K]):
         self.retried = 0
 
     def __len__(self) -> int:
-        """Return how many keys wait."""
+        """Return the number of waiting keys."""
         return len(self._waiting)
 
     @property
     def active(self) -> int:
-        """Return how many keys are processed."""
+        """Return the number of keys that are processed."""
         return len(self._active)
 
     def add(self, key: K) -> None:
