@@ -16,11 +16,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 BACKDATED: Final = timedelta(hours=1)
-"""How long before its creation a certificate becomes valid, for clients whose clock is behind."""
+"""The time between a certificate's start of validity and its creation, for clients with slow
+clocks."""
 
 
 class CertificateError(Exception):
-    """A text is not a valid certificate or key; the message says what is wrong."""
+    """A text is not a valid certificate or key; the message says why."""
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,12 +97,12 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_pem(self) -> bytes:
-        """The private key as PEM; whoever has it can impersonate the webhook."""
+        """The private key as PEM. Its holder can impersonate the webhook."""
         return encode_key(self.key)
 
     @property
     def not_after(self) -> datetime:
-        """Return the time at which the certificate expires."""
+        """Return the expiry time of the certificate."""
         return self.certificate.not_valid_after_utc
 
 

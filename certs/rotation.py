@@ -43,7 +43,7 @@ class Authorities(msgspec.Struct, frozen=True, kw_only=True):
             was lost, or has expired.
         successor: The next signer; already trusted.
         trusted: Every certificate that a serving certificate may chain to, oldest first.
-        signing_since: When the signer began to sign.
+        signing_since: The time at which the signer began to sign.
     """
 
     signer: Authority | None = None
@@ -63,7 +63,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         renew_at: The fraction of an authority's lifetime, from 0 to 1, after which it gets a
             successor.
-        propagation: How long a successor is trusted before it signs.
+        propagation: The time that a successor is trusted before it signs.
         urgent_propagation: The same if there is no other signer.
         certificate_lifetime: The longest lifetime of a serving certificate, plus the time that a
             replica may lag behind.
@@ -80,11 +80,11 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         now: The time, with a time zone.
-        published_since: Since when the CA bundle of every webhook configuration holds all trusted
-            certificates; None if one does not. No earlier than this process first observed it, so
-            that a new leader waits again.
+        published_since: The time since which the CA bundle of every webhook configuration holds all
+            trusted certificates; None if one does not. No earlier than this process first observed
+            it, so that a new leader waits again.
         published: The certificates in those CA bundles, in case the stored bundle is lost.
-        rotation_requested: Whether an administrator has requested a new authority.
+        rotation_requested: True if an administrator has requested a new authority.
         serving_authority: The authority of the serving certificate in use; None if it is not known.
     """
 
@@ -96,7 +96,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needed(self) -> tuple[x509.Certificate, ...]:
-        """The authority by which API servers believe the serving certificate now, if there is one."""
+        """The authority of the serving certificate, if API servers trust it already."""
         authority = self.serving_authority
         return () if authority is None or authority not in self.published else (authority,)
 
@@ -130,7 +130,7 @@ def apply_action(
     """Return the authorities after an action.
 
     Args:
-        action: What `next_action` returned for the same authorities and observation.
+        action: The result of `next_action` for the same authorities and observation.
         authorities: The current state.
         observation: The state of the cluster.
         create_authority: Creates a new authority.
@@ -215,7 +215,7 @@ def _demote_unknown_signer(
 def _repair_bundle(
     authorities: Authorities, observation: Observation, _timing: Timing
 ) -> Action | None:
-    """Trust every signer and who signed what is served, and record since when the current one signs."""
+    """Trust each signer and the serving certificate's issuer; record when the signer began."""
     needed = _valid(observation.needed, observation.now)
     is_complete = {*_signing_certificates(authorities), *needed} <= set(authorities.trusted)
     is_dated = authorities.signer is None or authorities.signing_since is not None
@@ -266,7 +266,7 @@ DECISIONS: Final[Sequence[Decision]] = (
     _publish_successor,
     _drop_superseded,
 )
-"""In order of precedence."""
+"""The decisions in order of precedence."""
 
 
 def _signing_certificates(authorities: Authorities) -> tuple[x509.Certificate, ...]:

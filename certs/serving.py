@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from certs.authority import BACKDATED, Authority, CertificateError, encode_key, key_usage
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2; TLS 1.3 has no weak ciphers."""
+"""The ciphers for TLS 1.2; TLS 1.3 has no weak ciphers."""
 MAX_COMMON_NAME: Final = 64
 
 
@@ -71,7 +71,7 @@ class ServingCertificate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def renewal_time(self, fraction: float) -> datetime:
-        """Return the time at which a fraction of the lifetime, from 0 to 1, has passed."""
+        """Return the time when a fraction of the lifetime, from 0 to 1, has passed."""
         begin = self.not_before + BACKDATED
         return begin + (self.not_after - begin) * fraction
 
@@ -179,7 +179,7 @@ class Listener:
         """Reject new connections of clients without a certificate of these authorities.
 
         Args:
-            client_authorities: As PEM.
+            client_authorities: The certificates of the authorities as PEM.
 
         Raises:
             CertificateError: OpenSSL rejects them; the previous ones stay in use.
