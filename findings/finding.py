@@ -65,7 +65,8 @@ class Code(StrEnum):
     UNSUPPORTED_AS_PUBLISHED = "unsupportedAsPublished"
     """The driver could serve this if it published other devices or other attributes."""
     MEMORY_AMOUNT_REQUIRED = "memoryAmountRequired"
-    """In vgpu-mode mig or mps the memory has to be an amount, since a percentage has no known size."""
+    """The memory must be an amount in vgpu-mode mig or mps, since a percentage has no known size.
+    """
     MEMORY_SIZES_UNKNOWN = "memorySizesUnknown"
     """A percentage of memory needs the published sizes of the devices, which are unknown."""
     TOO_MANY_DEVICES = "tooManyDevices"
@@ -220,9 +221,11 @@ class Code(StrEnum):
     PASSED_THROUGH = "passedThrough"
     """A DeviceClass maps the keys, so Kubernetes allocates natively; nothing was changed."""
     NOT_OPTED_IN = "notOptedIn"
-    """In mode OptIn only the pods of labelled namespaces are translated, and this namespace is not one."""
+    """The pod's namespace is not labelled, and mode OptIn translates only pods of labelled
+    namespaces."""
     SHADOW_MODE = "shadowMode"
-    """In mode Shadow nothing is changed or rejected; the finding says what would be."""
+    """Nothing is changed or rejected in mode Shadow; the finding reports the answer of another
+    mode."""
     OPTED_OUT = "optedOut"
     """A label of the pod or of its namespace disables translation."""
     ALREADY_CONVERTED = "alreadyConverted"
