@@ -1,4 +1,4 @@
-"""Rules about objects of DRA and pods with claims: what is wrong, why, and what would be right.
+"""Rules about DRA objects and pods with claims: the fault, its cause and a fix.
 
 `rules.engine.judge` is the one entrance, for the webhook and for `drawbridge check`;
 `rules.engine.registry.RULES` is the one table, of which the docs and the policies inside the API

@@ -1,1 +1,1 @@
-"""What a rule is, and what it sees: the cluster, its inventory, and the evidence of both."""
+"""The interface of a rule and its input: the cluster, its inventory, and the evidence of both."""

@@ -132,7 +132,7 @@ def _has_two_owners(drivers: Collection[str], context: Context) -> bool:
 def _selected_drivers(
     chain: SelectorChain, drivers: Iterable[str], context: Context
 ) -> frozenset[str]:
-    """Return the drivers of which selectors select a device, until drivers of two owners are among them.
+    """Return the drivers whose devices the selectors select; stop at drivers of two owners.
 
     Raises:
         AnswerInterrupted: It is not known yet whether there are.

@@ -39,7 +39,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         current_cluster: The cluster with its allocations, without policies, which kube-scheduler
             ignores; None to skip checks of what fits now.
         clusters_by_scheduler: The same with policies, by name of a scheduler that evaluates them.
-        support: What the cluster's schedulers evaluate; None if that is unknown, as of files.
+        support: The features that the cluster's schedulers evaluate; None if unknown, as with
+            files.
         allocated_claims: ResourceClaims that have an allocation.
         extended_resources: Name of an extended resource to the name of the class that maps it.
         high_water_mark: The largest inventory ever seen.

@@ -153,7 +153,7 @@ class Inventory:
             self._index(pool)
 
     def _index(self, pool: PoolId) -> None:
-        """Index a pool again, and drop what is cached about it."""
+        """Index a pool again, and drop cached values about it."""
         self._all = None
         self._devices_of.pop(pool.driver, None)
         self._incomplete.discard(pool)

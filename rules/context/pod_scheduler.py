@@ -31,7 +31,7 @@ class PodDrivers(msgspec.Struct, frozen=True, kw_only=True):
     """The drivers of a pod's open claims.
 
     Attributes:
-        drivers: Of all claims that are known.
+        drivers: The drivers of all known claims.
         missing: Paths and names of claims and templates that are not known.
     """
 

@@ -34,7 +34,7 @@ VIEWS: Final[Mapping[tuple[str, str], type[ApiStruct]]] = {
 """Kinds that are validated as they are; pods and workloads are validated as pods. What is wrong with a
 DeviceTranslationProfile is in `translation.profiles.object_checks`."""
 MAX_FINDINGS: Final = 100
-"""Of one object; more are most likely one mistake repeated."""
+"""The largest number of findings of one object; more are most likely one mistake repeated."""
 _ERRORS_FIRST: Final = tuple(Severity)
 MAX_TEXT: Final = 1024
 """Characters. Names in foreign objects may be as long as a request body."""

@@ -18,9 +18,9 @@ from allocator.model.requests import PendingClaims
 from allocator.model.selectors import SelectorChain, selector_chain
 
 BUDGET: Final = Budget(steps=5_000)
-"""Of the search on one node."""
+"""The budget of the search on one node."""
 MAX_STEPS: Final = 40_000
-"""Of all searches for one verdict; less than a quarter of a second."""
+"""The steps of all searches for one verdict; less than a quarter of a second."""
 _MIN_SEARCH_STEPS: Final = 40
 """Steps that a search costs at least."""
 MAX_CLASSES: Final = 256
@@ -31,7 +31,7 @@ MAX_EXPLAINED: Final = 4
 MAX_TEXT: Final = 400
 """Bytes of all reasons in one message."""
 _MAX_GROUP: Final = 360
-"""Of them for nodes with the same reasons, beside the counts of nodes."""
+"""The bytes of the reasons for nodes with the same reasons, beside the counts of nodes."""
 
 
 class Feasibility(Enum):

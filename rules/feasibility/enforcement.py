@@ -25,7 +25,7 @@ class EnforcementSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The configured enforcement of verdicts about the inventory.
 
     Attributes:
-        cluster: For namespaces without the label.
+        cluster: The enforcement for namespaces without the label.
         drivers: Name of a driver to the strictest enforcement of verdicts about its devices.
     """
 

@@ -73,7 +73,7 @@ class IdleCluster:
 
         Args:
             slices: Published slices of all generations, without taints of DeviceTaintRules.
-            classes: By name; call `forget_answers` after a change of the mapping.
+            classes: The DeviceClasses by name; call `forget_answers` after a change of the mapping.
         """
         features: Features = replace(rules.features, device_taints=False)
         self.rules = replace(rules, features=features)
@@ -194,7 +194,7 @@ class IdleCluster:
         return self.memoize(("stock", device_class), lambda: self._class_stock(device_class))
 
     def unusable_pools(self, claims: Claims) -> tuple[UnusablePool, ...]:
-        """Return pools with devices for the only request of a claim, none of which can be used."""
+        """Return the pools whose devices for the only request of a claim are all unusable."""
         (request,) = self.ask(claims).requests[0][0]
         selectors = selector_chain(request.expressions)
         causes = (self._explain_unusable(pool, selectors) for pool in sorted(self._pools))
@@ -316,7 +316,7 @@ class Signature(NamedTuple):
     """A short key for claims, which may be as long as a request body.
 
     Attributes:
-        hash: Of all that an answer depends on, names in messages included.
+        hash: A hash of everything that an answer depends on, including names in messages.
         size: Bytes of the claims as JSON.
     """
 

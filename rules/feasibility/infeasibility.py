@@ -53,7 +53,7 @@ class Infeasibility(msgspec.Struct, frozen=True, kw_only=True):
         claim: Index of the infeasible claim; None for several claims together.
         path: Path of the cause below the claim's `devices`; empty for several claims.
         message: The cause in short.
-        details: What rules out the devices of nodes, aggregated.
+        details: The reasons that rule out the devices of nodes, aggregated.
         drivers: Drivers of the devices in question.
         classes: Names of the DeviceClasses in question.
         doubt: Why the verdict may be wrong whatever the inventory; empty if it is not.
@@ -189,7 +189,7 @@ class _Diagnosis:
         return _Option(claim, path, alone, self._idle_cluster.ask((alone,)).requests[0][0][0])
 
     def _option_reason(self, option: _Option) -> Infeasibility | None:
-        """Return the reason why a request is infeasible; None where it needs what no device publishes."""
+        """Return the reason why a request is infeasible; None if no device has its capacities."""
         devices = [device for node in self._devices_of(option) for device in node]
         if not devices:
             return self._unusable_pools_reason(option)

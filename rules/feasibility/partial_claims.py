@@ -1,4 +1,4 @@
-"""Claims with a part of what another claim requests, to find out which part is infeasible."""
+"""Claims with a part of another claim's requests, to find out which part is infeasible."""
 
 from collections.abc import Sequence
 

@@ -28,7 +28,7 @@ class Remedy(Enum):
 
 
 class UnusablePool(NamedTuple):
-    """A pool with selected devices, none of which can be used.
+    """A pool whose selected devices are all unusable.
 
     Attributes:
         devices: Number of selected devices.
@@ -127,7 +127,7 @@ def _gate_cause(slices: Iterable[ResourceSlice], features: Features) -> tuple[st
 
 
 def _mixed_cause(selecting: Iterable[ResourceSlice]) -> tuple[str, Remedy] | None:
-    """Return a slice with devices and counters, of which the scheduler reads only the counters."""
+    """Return the cause for devices beside counters: the scheduler reads only the counters."""
     for slice_ in selecting:
         if slice_.spec.shared_counters:
             name = slice_.metadata.name

@@ -23,7 +23,7 @@ class PublishedNames(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         attributes: Pairs of domain and identifier.
-        capacities: As above.
+        capacities: Pairs of domain and identifier, as in `attributes`.
     """
 
     attributes: frozenset[tuple[str, str]] = frozenset()

@@ -24,12 +24,13 @@ from kube.api.resource import (
 )
 
 MAX_CONFIGS: Final = 32
-"""Of one claim (DeviceConfigMaxSize)."""
+"""The largest number of configurations of one claim (DeviceConfigMaxSize)."""
 MAX_AMOUNTS: Final = 64
-"""Of one request. A device has at most 32 capacities, so a request for more is infeasible."""
+"""The largest number of amounts of one request. A device has at most 32 capacities, so a request
+for more is infeasible."""
 MAX_CHARACTERS: Final = 10 * 1024
-"""Of expressions that are evaluated in one object: the longest allowed expression. Compiling so much
-takes up to a tenth of a second."""
+"""The characters of all expressions that are evaluated in one object: the longest allowed
+expression. Compiling so much takes up to a tenth of a second."""
 _EXPRESSION_OVERHEAD: Final = 32
 """Cost of an expression beside its characters, in characters."""
 
@@ -81,8 +82,8 @@ def referenced_alternatives(
     """Return the alternatives that a constraint or configuration applies to.
 
     Args:
-        names: Of its `requests`; without names it applies to all. The name of a request includes all
-            of its alternatives.
+        names: The names in its `requests`; without names it applies to all. The name of a request
+            includes all of its alternatives.
     """
     alternatives = tuple(list_alternatives(claim))
     if not names:

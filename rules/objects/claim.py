@@ -213,7 +213,7 @@ def find_invalid_constraints(claim: Claim, path: FieldPath, _context: Context) -
 def find_conflicting_attributes(
     claim: Claim, path: FieldPath, _context: Context
 ) -> Iterator[Finding]:
-    """Yield constraints with two attributes, of which the scheduler ignores one."""
+    """Yield constraints with two attributes; the scheduler ignores one of them."""
     for index, constraint in enumerate(claim.view.constraints or ()):
         if constraint.match_attribute and constraint.distinct_attribute:
             yield error(

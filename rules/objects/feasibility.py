@@ -1,4 +1,4 @@
-"""Verdicts of the allocator about claims: what is infeasible, and what does not fit now.
+"""Verdicts of the allocator about claims: infeasible ones, and those that do not fit now.
 
 `rules.context.evidence` turns an infeasibility into a warning where the inventory is no evidence.
 """
@@ -237,7 +237,7 @@ def _does_not_fit_now(
 
     Args:
         whole: The path for findings about all claims together.
-        cluster: As the scheduler of the claims sees it.
+        cluster: The view that the claims' scheduler has of the cluster.
     """
     idle_cluster = context.idle_cluster
     claims = tuple(entry.claim for entry in entries)

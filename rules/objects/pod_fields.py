@@ -15,7 +15,7 @@ from rules.model.naming import suggest_name
 from rules.model.recorded_pods import FIELDS, POD, POD_TEMPLATE, VERSION
 
 MAX_FINDINGS: Final = 32
-"""Of one pod."""
+"""The largest number of findings of one pod."""
 MAX_KEYS: Final = 3
 """Device keys in a message."""
 

@@ -74,7 +74,7 @@ def find_invalid_fields(slice_: Slice, path: FieldPath, context: Context) -> Ite
 
 
 def _mixed_finding(path: FieldPath, *, is_accepted: bool) -> Finding:
-    """Return the finding on devices beside counters, of which nobody uses the devices from 1.35 on.
+    """Return the finding on devices beside counters: from 1.35 on, no component uses the devices.
 
     Source: ValidateResourceSlice of Kubernetes 1.34.4 has them in one slice, that of 1.35.4 rejects it.
     """

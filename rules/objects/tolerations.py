@@ -12,7 +12,8 @@ from rules.context.rule import Claim, cel_for_all_alternatives
 from rules.model.requests import list_alternatives
 
 MAX_TOLERATIONS: Final = 16
-"""Of one request (DeviceTolerationsMaxLength); documented, but the API server does not check it."""
+"""The largest number of tolerations of one request (DeviceTolerationsMaxLength); documented, but
+the API server does not check it."""
 _OPERATORS: Final = ("", "Equal", "Exists")
 _EFFECTS: Final = ("", "NoSchedule", "NoExecute", "None")
 

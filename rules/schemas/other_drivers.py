@@ -88,7 +88,7 @@ NETWORK_CONFIG: Final = Fields(
         ),
     }
 )
-"""Of dra.net; it has neither apiVersion nor kind."""
+"""The configuration of dra.net; it has neither apiVersion nor kind."""
 
 _SRIOV: Final = "sriovnetwork.k8snetworkplumbingwg.io"
 _CNI: Final = "cni.networking.x-k8s.io/v1alpha1"
@@ -139,7 +139,7 @@ OTHER_DRIVERS: Final[Mapping[str, Kinds]] = {
 
 
 def find_doubts(driver: str, parameters: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what the releases of a driver that are known would reject; none for unknown drivers."""
+    """Yield parameters that known releases of a driver would reject; none for unknown drivers."""
     if driver == DRANET:
         yield from validate_value(NETWORK_CONFIG, parameters)
     elif driver in OTHER_DRIVERS:
