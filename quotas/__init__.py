@@ -1,1 +1,1 @@
-"""Kubernetes' quotas as values: the pods that a quota counts, and what claims and pods use of it. Pure."""
+"""Kubernetes' quotas as values: the pods that count, and the usage of claims and pods. Pure."""

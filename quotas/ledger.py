@@ -86,7 +86,7 @@ class _Excess(NamedTuple):
 
 
 class _Account(msgspec.Struct, kw_only=True):
-    """A ResourceQuota, and what is used of it; `used` grows."""
+    """A ResourceQuota and its usage; `used` grows."""
 
     name: str
     quota: Quota
@@ -104,7 +104,7 @@ class _Account(msgspec.Struct, kw_only=True):
         return _Excess(self.name, tuple(excesses)) if excesses else None
 
     def charge(self, usage: Usage) -> None:
-        """Add an amount to what is used."""
+        """Add an amount to the usage."""
         for resource, amount in usage.items():
             self.used[resource] = self.used.get(resource, ZERO) + amount
 
@@ -114,7 +114,7 @@ class _PodRequest(NamedTuple):
 
     Attributes:
         own: Its extended resources.
-        claims: For each claim that is made for it the path in the pod, and what it counts.
+        claims: The path in the pod and the usage of each claim that is created for it.
     """
 
     own: Usage
@@ -122,7 +122,7 @@ class _PodRequest(NamedTuple):
 
 
 class QuotaLedger:
-    """The ResourceQuotas of all namespaces, and what is used of them."""
+    """The ResourceQuotas of all namespaces and their usage."""
 
     def __init__(
         self,
@@ -132,13 +132,13 @@ class QuotaLedger:
         state: ClusterObjects,
         counts_extended: bool = True,
     ) -> None:
-        """Begin with what objects of the cluster use.
+        """Begin with the usage of the cluster's objects.
 
         Args:
             quotas: Each with its namespace.
             before: The cluster without the manifests.
             state: The cluster with the manifests.
-            counts_extended: As of `claim_usage`.
+            counts_extended: True if claims count as extended resources, as from Kubernetes 1.35 on.
         """
         self._before, self._state = before, state
         self._counts_extended = counts_extended
@@ -188,14 +188,14 @@ class QuotaLedger:
     def charge_pods(
         self, namespace: str, pod: Pod, path: FieldPath, number: int = 1
     ) -> tuple[Finding, ...]:
-        """Return the findings about pods; charge what can be created of them.
+        """Charge the pods that can be created, and return findings about the rest.
 
         An error means that not even one pod would be created. A pod whose claims would not be
         created waits for them, which is a warning.
 
         Args:
-            path: Of the pod in its object.
-            number: Of equal pods.
+            path: The pod's path in its object.
+            number: The number of equal pods.
         """
         accounts = self._accounts.get(namespace, ())
         if not accounts or not number or self._exists(namespace, pod):

@@ -37,8 +37,9 @@ def claim_usage(
     """Return the usage of a claim; for alternatives the largest number of each class.
 
     Args:
-        classes: By name; a class may map an extended resource, which counts as well.
-        counts_extended: Whether claims count as extended resources, as from Kubernetes 1.35 on.
+        classes: The DeviceClasses by name; a class may map an extended resource, which counts as
+            well.
+        counts_extended: True if claims count as extended resources, as from Kubernetes 1.35 on.
     """
     devices: Counter[str] = Counter()
     for request in claim.requests or ():
@@ -76,7 +77,7 @@ def _number(request: ExactDeviceRequest | DeviceSubRequest) -> int:
 
 
 def pod_usage(pod: Pod) -> Usage:
-    """Return the extended resources that a pod counts, whoever offers them.
+    """Return the extended resources that a pod counts, from device plugins and from classes.
 
     Init containers run before the others, so the largest of them counts, beside the sidecars that
     are started already.
