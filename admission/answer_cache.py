@@ -98,7 +98,7 @@ class _ReadTemplates(Mapping[TemplateName, TemplateSummary]):
     """Templates that note which of them are read.
 
     Attributes:
-        was_read: What was returned for each name.
+        was_read: The template returned for each name.
     """
 
     def __init__(self, templates: Mapping[TemplateName, TemplateSummary]) -> None:

@@ -77,7 +77,7 @@ def fence_patch(drivers: Collection[str]) -> Document:
 
 
 def part_patch(document: Document) -> Document:
-    """Return the merge patch after which a stored part has what its document says, and excludes no write.
+    """Return the merge patch that restores a part of the fence and removes its exclusions.
 
     Args:
         document: One of `fence_documents`.
@@ -97,16 +97,16 @@ def is_fence_of(policy: Document, drivers: Collection[str]) -> bool:
     """Return whether a stored policy is the first one, for exactly these drivers.
 
     Args:
-        policy: As the API server returns it, with defaults.
+        policy: The policy as the API server returns it, with defaults.
     """
     return _has(policy.get("spec"), fence_patch(drivers)["spec"])
 
 
 def is_part_current(part: Document, document: Document) -> bool:
-    """Return whether a stored part of the fence has what its document says, and excludes no write.
+    """Return whether a stored part of the fence equals its document and excludes no write.
 
     Args:
-        part: As the API server returns it, with defaults.
+        part: The part as the API server returns it, with defaults.
         document: One of `fence_documents`.
     """
     return _has(part.get("spec"), part_patch(document)["spec"])

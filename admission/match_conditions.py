@@ -55,15 +55,15 @@ from translation.model.intents import Vocabulary
 
 KEYS_BEGIN: Final = 'key.contains("/") && ('
 KEYS_END: Final = ' || key == "/")'
-"""What is between these two in an expression is about the names of keys, and about nothing else. No
-resource is named "/". The keys follow the profiles of the cluster: controllers/certificates writes them,
-and a policy keeps it from changing anything else of an expression."""
+"""The end of the part of an expression that lists the names of keys, which `KEYS_BEGIN` starts. No
+resource is named "/". The keys follow the profiles of the cluster: controllers/certificates writes
+them, and a policy keeps it from changing anything else of an expression."""
 KEY_PATTERN: Final = r'"[A-Za-z0-9._-]+/[A-Za-z0-9._/-]*"'
 """A literal that a condition compares keys with, as a regular expression."""
 KEYS_PATTERN: Final = (
     rf"^key in \[({KEY_PATTERN}(, {KEY_PATTERN})*)?\]( \|\| key\.startsWith\({KEY_PATTERN}\))*$"
 )
-"""What may be between them."""
+"""The expression between `KEYS_BEGIN` and `KEYS_END`."""
 
 
 def differ_in_keys_only(expression: str, other: str) -> bool:
@@ -227,7 +227,7 @@ def _has_device_keys(
 
     Args:
         pods: The possible paths of a pod or pod template.
-        prefixes: Of further keys.
+        prefixes: The prefixes of further keys.
     """
     all_vocabularies = tuple(vocabularies)
     keys = sorted({key for vocabulary in all_vocabularies for key in vocabulary.keys})

@@ -1,4 +1,4 @@
-"""Whether a DeviceClass that maps a resource name gives what the name means, and nothing else.
+"""Decides whether a DeviceClass that maps a resource name gives exactly the devices that it means.
 
 Kubernetes serves a mapped name with any device of its class (KEP-5004). The mapping is exact where a claim of
 the translation would have no more than the class: no selector, amount or configuration. A class of another name
@@ -73,8 +73,8 @@ def evaluate_mappings(
     """Return the verdict on each resource name that a class maps and a vocabulary translates.
 
     Args:
-        classes: By name.
-        snapshot: With the mapped names.
+        classes: The DeviceClasses by name.
+        snapshot: The snapshot with the mapped names.
         devices: All that are published; empty where none is known.
 
     Raises:
@@ -134,11 +134,11 @@ class MappableNames:
         options: TranslationOptions,
         devices: Sequence[PublishedDevice],
     ) -> None:
-        """Keep what decides.
+        """Remember the classes, names and devices that decide.
 
         Args:
-            classes: By name.
-            snapshot: With the names that are mapped.
+            classes: The DeviceClasses by name.
+            snapshot: The snapshot with the mapped names.
             devices: All that are, or will be, published.
         """
         self._classes = classes
@@ -188,7 +188,7 @@ def find_fault(
     options: TranslationOptions,
     devices: Sequence[PublishedDevice] = (),
 ) -> WideMapping | None:
-    """Return why a class would not serve a resource name exactly; None where it would.
+    """Return the reason that a class does not serve a resource name exactly; None if it does.
 
     A name that nothing here translates, and a driver without a profile, are not judged: only the author
     of the class knows what they mean.
@@ -227,7 +227,7 @@ def find_fault(
 
 
 class _Served(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource name, and what a class gives for it of one driver.
+    """A resource name, and the devices of one driver that a class gives for it.
 
     Attributes:
         devices: Published devices of the driver that the class selects.
@@ -242,7 +242,7 @@ class _Served(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _reasons(served: _Served, claims: Iterable[Claim]) -> Iterator[str]:
-    """Yield what a claim of the translation has beyond the class."""
+    """Yield the parts of a translated claim that the class lacks."""
     for claim in claims:
         spec = claim.spec["spec"]["devices"]
         if spec.get("config") and not served.configured:
@@ -368,7 +368,7 @@ def _drivers(
 def _select(
     device_class: DeviceClass, devices: Sequence[PublishedDevice]
 ) -> Sequence[PublishedDevice]:
-    """Return the devices of a class; one on which a selector fails is given to nobody."""
+    """Return the devices of a class; a device that makes a selector fail is never allocated."""
     verdicts = _chain(_texts(device_class)).verdicts(devices)
     return [device for device, verdict in zip(devices, verdicts, strict=True) if verdict is True]
 

@@ -54,7 +54,7 @@ def _requests(target: Target) -> object:
 
 
 def validate_object(target: Target, context: Context, claims: Sequence[Claim] = ()) -> Answer:
-    """Answer the creation or update of an object of DRA, or of what uses claims.
+    """Answer the creation or update of a DRA object, or of an object that uses claims.
 
     Args:
         claims: The translated claims of its pod, whose templates may not exist yet.
@@ -71,7 +71,7 @@ def validate_profile(
     """Answer the creation or update of a DeviceTranslationProfile.
 
     Args:
-        shipped_drivers: Those with a profile in the package.
+        shipped_drivers: The drivers with a profile in the package.
     """
     return _answer(profile_findings(document, snapshot, options, shipped_drivers))
 
@@ -85,7 +85,7 @@ def profile_findings(
     """Return the faults of a DeviceTranslationProfile, and the names that it will not serve here.
 
     Args:
-        shipped_drivers: Those with a profile in the package.
+        shipped_drivers: The drivers with a profile in the package.
     """
     profile, findings = check_spec(document.metadata.name, document.spec)
     if profile is None or has_errors(findings):
@@ -97,7 +97,7 @@ def answer_timeout(target: Target, context: Context, claims: Sequence[Claim] = (
     """Answer the review of an object whose validation against the inventory timed out.
 
     Args:
-        context: Without an inventory.
+        context: The context without an inventory.
         claims: The translated claims of its pod, whose templates may not exist yet.
     """
     timeout = _busy_finding(target, "feasibility was not evaluated")
@@ -135,7 +135,7 @@ def _validate(target: Target, context: Context, claims: Sequence[Claim]) -> tupl
 
 
 def with_templates(context: Context, namespace: str, claims: Iterable[Claim]) -> Context:
-    """Return a context in which the templates of claims exist."""
+    """Return a context that includes the templates of claims."""
     templates = {
         (namespace, claim.template): convert(claim.spec, ResourceClaimTemplateSpec).spec.devices
         for claim in claims

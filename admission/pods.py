@@ -423,7 +423,7 @@ def _restore_signature(pod: Pod, old: Pod) -> tuple[Operation, ...]:
     own review, in which it was taken away.
 
     Args:
-        pod: With a record, so that it has annotations.
+        pod: A pod with a record, and so with annotations.
     """
     signature = old.annotations.get(SIGNATURE_ANNOTATION)
     if pod.annotations.get(SIGNATURE_ANNOTATION) == signature:

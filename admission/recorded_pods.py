@@ -40,7 +40,7 @@ ANNOTATION_PATH: Final = FieldPath.of("metadata", "annotations").key(REQUEST_ANN
 def read_record(
     pod: Pod, snapshot: TranslationSnapshot
 ) -> tuple[TranslationRecord | None, Derivation]:
-    """Return the pod's record and what derives from it; None and the reasons if it is invalid."""
+    """Return the pod's record and its derivation; None and the reasons if it is invalid."""
     try:
         record = decode_record(pod.annotations[REQUEST_ANNOTATION])
     except RecordError as fault:
@@ -247,7 +247,7 @@ def check_profiles(record: TranslationRecord, current: TranslationRecord) -> Ite
 
 
 def restored_view(pod: Pod, record: TranslationRecord, claims: Sequence[Claim]) -> Pod:
-    """Return a translated pod as it was before; what `restore_pod` is for documents."""
+    """Return a translated pod as it was before; the counterpart of `restore_pod` for typed pods."""
     templates = {claim.template for claim in claims}
     entries = pod.spec.resource_claims or ()
     recorded_limits = {container.name: container.limits for container in record.containers}
@@ -272,7 +272,7 @@ def restored_document(
     Args:
         document: The pod as it was parsed; not changed.
         pod: The typed view of the same document.
-        snapshot: With the profiles that the record names.
+        snapshot: The snapshot with the profiles that the record names.
     """
     if REQUEST_ANNOTATION not in pod.annotations:
         return None

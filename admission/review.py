@@ -46,9 +46,8 @@ from translation.pipeline.patch import CONTAINER_FIELDS
 
 MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250
-"""Above 4096 runes in total, the API server cuts each warning to 256 runes.
-
-Source: k8s.io/apiserver/pkg/server/filters/with_warnings.go, `truncateItemRunes`."""
+"""The longest warning, in characters. Above 4096 runes in total, the API server cuts each warning
+to 256 runes. Source: k8s.io/apiserver/pkg/server/filters/with_warnings.go, `truncateItemRunes`."""
 MAX_WARNINGS_LENGTH: Final = 1900
 """Characters of an answer's warnings that are passed on whole. The pod's other review, other webhooks
 and the API server warn in the same reply, and share its 4096 runes."""
@@ -289,7 +288,7 @@ def _encode(operations: Sequence[Operation]) -> str:
 
 
 def warnings(request: AdmissionRequest, findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Return the admission warnings, within what the API server passes on.
+    """Return the admission warnings, within the limits of the API server.
 
     Controllers in kube-system get none: nobody reads them, and the owner of what they create was
     validated when it was applied.

@@ -27,7 +27,7 @@ MAX_NAMED: Final = 4
 
 
 class Bridge(NamedTuple):
-    """What pods get that the bridge schedules.
+    """The scheduler and taint of pods that the bridge schedules.
 
     Attributes:
         scheduler: Its schedulerName.

@@ -1,4 +1,4 @@
-"""The answers of mode Shadow: nothing is changed or rejected, and dry runs say what would be. Pure."""
+"""The answers of mode Shadow: nothing is changed or rejected; dry runs report the effect. Pure."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def shadow_answer(answer: Answer, *, dry_run: bool) -> Answer:
     """Return an answer that leaves the object alone.
 
     Args:
-        answer: What another mode would answer.
+        answer: The answer of another mode.
         dry_run: Somebody asks what would happen, so they are told.
     """
     findings = tuple(_as_warnings(answer)) if dry_run else ()

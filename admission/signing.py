@@ -31,10 +31,10 @@ class Signing(msgspec.Struct, frozen=True, kw_only=True):
     """The keys and the time to sign with.
 
     Attributes:
-        now: With a time zone.
-        propagation: How old a key has to be, where there are several.
-        exempt_namespaces: Those for whose pods nothing is signed: API servers never send them, but
-            other clients may ask for a signature.
+        now: The time, with a time zone.
+        propagation: The minimum age of a key for signing, if there are several.
+        exempt_namespaces: The namespaces for whose pods nothing is signed: API servers never send
+            them, but other clients may ask for a signature.
     """
 
     keys: Keys
@@ -47,7 +47,7 @@ class UnsignedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to the creation of a pod, before its signature is settled.
 
     Attributes:
-        content: What is to be signed; None where nothing is.
+        content: The content to sign; None if nothing is signed.
         present: The signature that the pod brings along.
     """
 
@@ -59,7 +59,7 @@ class UnsignedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def unsigned_answer(
     answer: Answer, patched_pod: Mapping[str, Any], namespace: str
 ) -> UnsignedAnswer:
-    """Return an answer with what `sign_answer` needs of the pod.
+    """Return an answer with the parts of the pod that `sign_answer` needs.
 
     Args:
         patched_pod: The pod after the operations of the answer.

@@ -72,8 +72,8 @@ def exempt_namespaces(namespace: str = NAMESPACE, others: Iterable[str] = ()) ->
     So a cluster, and the webhook itself, can start while the webhook is down.
 
     Args:
-        namespace: Where the webhook is installed.
-        others: That an operator names.
+        namespace: The namespace in which the webhook is installed.
+        others: Further namespaces that an operator names.
     """
     return tuple(dict.fromkeys((KUBE_SYSTEM, namespace, *others)))
 
@@ -90,8 +90,8 @@ def configuration(
     without the fields does not change them.
 
     Args:
-        namespace: Where the webhook is installed.
-        mode: Whose pods are translated.
+        namespace: The namespace in which the webhook is installed.
+        mode: The mode, which decides the pods that are translated.
         exempt: Namespaces that an operator exempts.
     """
     all_vocabularies = tuple(vocabularies)

@@ -1,4 +1,4 @@
-"""The answer to a review of a workload: its pods' findings, reported to whoever applies it; pure.
+"""The answer to a review of a workload: its pods' findings, reported when it is applied; pure.
 
 The pods of its template go through the pipeline of pods, and what rejects them rejects the workload,
 so that the reason is not only in the events of a ReplicaSet. There are two differences, because the
@@ -50,7 +50,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         pod: The typed view of the same.
         kind_name: Its kind; empty where that is not known.
         kind: The row of a kind of another project.
-        embedded: Where its pod is; None for built-in kinds.
+        embedded: The place of its pod; None for built-in kinds.
     """
 
     metadata: ObjectMeta
@@ -68,7 +68,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_claims(self) -> bool:
-        """Return whether its template may have claims, so that rules apply to it."""
+        """Return whether the template may have claims, so that rules apply to it."""
         return self.kind is None or self.kind.has_claims
 
     def locate(self, finding: Finding) -> Finding:
