@@ -39,4 +39,4 @@ AUTOSCALERS: Final[Mapping[ClaimUnawareComponent, str]] = {
 """Component that may add nodes to its name in messages."""
 
 KUEUE_CONFIGURATION: Final = ObjectName(CONFIG_MAPS, "kueue-system", "kueue-manager-config")
-"""Where Kueue's manifests and its chart keep its configuration."""
+"""The ConfigMap in which Kueue's manifests and its chart keep its configuration."""

@@ -30,6 +30,6 @@ class ChangeFeed:
         self._changes = {kind: dict(objects) for kind, objects in changes.items()}
 
     def take(self) -> Changes:
-        """Return the changes, of which there are none from then on."""
+        """Return the pending changes and forget them."""
         changes, self._changes = self._changes, {}
         return changes

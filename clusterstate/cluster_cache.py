@@ -44,7 +44,7 @@ class ClusterCache:
 
     Attributes:
         version: Grows with every batch that changes something.
-        cluster: For queries; another object after some changes.
+        cluster: The cluster for queries; another object after some changes.
         classes: All classes by name; replaced when one changes.
         extended_resources: Name of an extended resource to name of the class that maps it.
     """
@@ -63,14 +63,14 @@ class ClusterCache:
 
         Args:
             features: Gates of the cluster's scheduler.
-            uniform_config_drivers: See `AllocatorOptions`.
-            consumer_limits: See `AllocatorOptions`.
-            tombstones: What is remembered of devices in use that are no longer published.
+            uniform_config_drivers: The drivers of `AllocatorOptions.uniform_config_drivers`.
+            consumer_limits: The limits of `AllocatorOptions.consumer_limits`.
+            tombstones: The remembered devices in use that are no longer published.
             max_part: Slices that change, and nodes that are laid out, with one batch; more only for a
                 pool that is all of the part. Further changes wait for the next batches. None applies
                 all of them, as is cheapest.
-            max_nodes: Of pools that more nodes see, changes wait for another view; see `awaits_build`.
-                None for no such pools.
+            max_nodes: The largest number of nodes that see a pool; changes of larger pools wait for
+                another view, see `awaits_build`. None for any number.
         """
         self.version = 0
         self.classes: Mapping[str, DeviceClass] = {}
@@ -145,12 +145,12 @@ class ClusterCache:
 
     @property
     def tombstones(self) -> Tombstones:
-        """What is remembered of devices in use that are no longer published."""
+        """The remembered devices in use that are no longer published."""
         return self._tombstones.tombstones
 
     @property
     def is_behind(self) -> bool:
-        """Whether changes of slices and nodes wait for the next batch, which may be empty."""
+        """True if changes of slices and nodes wait for the next batch, which may be empty."""
         return len(self._waiting) > 0
 
     @property
@@ -230,7 +230,7 @@ class ClusterCache:
             self.cluster.replace_node(name, self._objects[Kind.NODE].get(("", name)))
 
     def _count_nodes(self, unit: Unit) -> int:
-        """Return how many nodes are laid out for pools: all, if a slice of them names none."""
+        """Return the number of nodes laid out for pools: all nodes, if one slice names none."""
         slices = self._objects[Kind.SLICE]
         names = {
             slice_.spec.node_name
@@ -258,7 +258,7 @@ class ClusterCache:
             self.cluster.replace_slices([(old, new) for _, old, new in changes])
 
     def _show_tombstones(self) -> None:
-        """Have policies count what is remembered; called before a device vanishes from its slice."""
+        """Have policies count remembered devices; called before one leaves its slice."""
         if self.cluster.options.tombstones is not self.tombstones:
             self.cluster.replace_tombstones(self.tombstones)
 

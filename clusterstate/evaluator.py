@@ -48,7 +48,7 @@ IDLE_FACTOR: Final = 9.0
 MAX_CPU_S: Final = 0.5
 """CPU time of a review on the thread, each time that its rules are evaluated."""
 RESET_PAUSE_S: Final = 30.0
-"""After a bug, before everything is applied again."""
+"""The pause after a bug, before everything is applied again."""
 
 log = get_logger()
 
@@ -109,7 +109,7 @@ def _empty_cache(settings: ValidationSettings) -> RuleCache:
 
 
 class RuleEvaluator:
-    """The cluster as rules read it, and the thread on which they run.
+    """The cluster as rules read it, and the thread that runs them.
 
     Attributes:
         changed: Set when an object that rules read has changed, and at first.
@@ -125,10 +125,10 @@ class RuleEvaluator:
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Subscribe to what rules read.
+        """Subscribe to the objects that rules read.
 
         Args:
-            namespace: Of the high-water mark.
+            namespace: The namespace of the high-water mark.
             engine: Evaluates the expressions of strangers; None evaluates them on the thread.
             clock: Monotonic seconds.
             cpu_clock: CPU seconds of a thread.
@@ -209,7 +209,7 @@ class RuleEvaluator:
 
     @property
     def knows_ownership(self) -> bool:
-        """Return whether it is known which drivers the bridge owns, and the cache is complete."""
+        """Return whether the drivers that the bridge owns are known, and the cache is complete."""
         return self._ready.is_set() and not unsynced_resources([self._kinds[Kind.OWNERSHIP]])
 
     async def wait_ready(self) -> None:
@@ -361,10 +361,10 @@ class RuleEvaluator:
         *,
         charges_demand: bool = False,
     ) -> T:
-        """Evaluate something in turn, and again when the worker has answered what it needs.
+        """Evaluate something in turn, and again once the worker has answered its questions.
 
         Args:
-            charges_demand: See `WorkerEngine.deferring`.
+            charges_demand: Passed to `WorkerEngine.deferring`.
 
         Raises:
             TimeoutError: It takes too much CPU time, or the worker has no answer.

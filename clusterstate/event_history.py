@@ -18,19 +18,19 @@ from kube.collections.backoff import Backoff
 
 REASON: Final = "DevicesMissing"
 MAX_EVENTS: Final = 16
-"""Of one pod that are remembered; an older one is recorded as if it were new."""
+"""The number of remembered events of one pod; an older one is recorded as if it were new."""
 
 
 class HistorySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The times at which pods are explained and get an event, in seconds.
+    """The intervals of evaluations and events of pending pods, in seconds.
 
     Attributes:
-        action: Of the events.
-        initial_delay: Before the first evaluation of a pod.
-        reevaluation_period: Between evaluations of one pod.
-        reminder_interval: After which an event that is still true counts one more.
-        numbers_event_interval: Before an event in which only numbers have changed.
-        backoff: Between different events of one pod.
+        action: The action of the events.
+        initial_delay: The time before the first evaluation of a pod.
+        reevaluation_period: The time between evaluations of one pod.
+        reminder_interval: The time after which an event that is still true counts one more.
+        numbers_event_interval: The time before an event in which only numbers have changed.
+        backoff: The time between different events of one pod.
     """
 
     action: str
@@ -54,10 +54,11 @@ class _WaitingPod:
     Attributes:
         is_new: It was not evaluated yet.
         evaluated_version: The version of the cluster that it was last evaluated against.
-        reevaluate_at_s: When it is evaluated again even if nothing changes; infinite for never.
-        explanation: That its last event says; None before the first.
-        reasons: Of the last evaluation.
-        changes: How many of its events said something else than the one before.
+        reevaluate_at_s: The time of the next evaluation even if nothing changes; infinite for
+            never.
+        explanation: The explanation in its last event; None before the first.
+        reasons: The reasons of the last evaluation.
+        changes: The number of its events that differ from the one before.
         events: Identity of an event to what was recorded, of the latest ones.
     """
 
@@ -79,7 +80,8 @@ class EventHistory:
     """Waiting pods, their events, and when to evaluate them again.
 
     Attributes:
-        suppressed: How many explanations became no event, since they said nothing new or came too soon.
+        suppressed: The number of explanations that became no event, since they said nothing new or
+            came too soon.
     """
 
     def __init__(self, settings: HistorySettings) -> None:
@@ -89,7 +91,7 @@ class EventHistory:
         self._waiting: dict[Name, _WaitingPod] = {}
 
     def __len__(self) -> int:
-        """Return how many pods wait."""
+        """Return the number of pending pods."""
         return len(self._waiting)
 
     def pod(self, name: Name) -> Pod | None:
@@ -129,7 +131,7 @@ class EventHistory:
         return [name for _, name in sorted(due)]
 
     def next_due_s(self, version: int) -> float:
-        """Return the time at which the next pod is due; infinite when none is unless something changes."""
+        """Return the next pod's due time; infinite if none is due unless something changes."""
         due = (self._due_at(waiting, version) for waiting in self._waiting.values())
         return min(due, default=float("inf"))
 
@@ -146,7 +148,7 @@ class EventHistory:
 
         Args:
             explanation: None when the pod does not wait for devices.
-            version: Of the cluster that it was evaluated against.
+            version: The version of the cluster that it was evaluated against.
         """
         waiting = self._waiting.get(name)
         if waiting is None:
@@ -166,7 +168,7 @@ class EventHistory:
         return self._event(waiting, explanation, now_s)
 
     def _pause_s(self, waiting: _WaitingPod, explanation: Explanation) -> float:
-        """Return how long after its last event a pod gets one with this explanation."""
+        """Return the time between a pod's last event and an event with this explanation."""
         last = waiting.explanation
         if last is None:
             return 0.0
@@ -178,14 +180,14 @@ class EventHistory:
         return pause_s
 
     def forget_events(self, name: Name) -> None:
-        """Forget a pod's events, of which one was not written; its next explanation becomes one."""
+        """Forget a pod's events, one of them not written; its next explanation becomes an event."""
         waiting = self._waiting.get(name)
         if waiting is not None:
             waiting.explanation, waiting.evaluated_version = None, -1
             waiting.events.clear()
 
     def pods_by_reason(self) -> Mapping[str, int]:
-        """Return how many waiting pods meet each reason."""
+        """Return the number of pending pods with each reason."""
         counts: dict[str, int] = {}
         for waiting in self._waiting.values():
             for reason in waiting.reasons:

@@ -1,4 +1,4 @@
-"""The ConfigMap of the high-water mark: what it says, and what is written to it.
+"""The ConfigMap of the high-water mark: its format, and the writes to it.
 
 It holds two texts. `seen` is the largest inventory ever seen: the controller raises it. `declared` is
 for administrators: what there could be beside that, such as nodes that an autoscaler keeps at zero or
@@ -31,17 +31,18 @@ DECLARED: Final = "declared"
 MAX_CLASSES: Final = 1000
 """The classes that are written, so that the object stays well below the 1 MiB of a ConfigMap."""
 MAX_DECLARED_BYTES: Final = 64 * 1024
-"""Of the declaration, hundreds of classes; the YAML of a whole ConfigMap would take half a minute."""
+"""The largest size of the declaration, enough for hundreds of classes; the YAML of a whole
+ConfigMap would take half a minute."""
 UNREADABLE: Final = "a declaration that cannot be read"
-"""What may add nodes, in messages, where the declaration cannot be read."""
+"""The cause for additional nodes that messages name if the declaration cannot be read."""
 
 
 class HighWaterMarks(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the ConfigMap.
 
     Attributes:
-        seen: By the controller.
-        declared: By administrators.
+        seen: The largest inventory ever seen, which the controller writes.
+        declared: The inventory that administrators declare.
         problem: Why their text cannot be read; empty where it can.
     """
 

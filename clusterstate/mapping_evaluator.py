@@ -1,4 +1,4 @@
-"""Which DeviceClasses give only what the resource names mean that they map, by the published devices.
+"""The DeviceClasses that map resource names exactly, judged by the published devices.
 
 Evaluated on the thread of the rules whenever classes, slices or profiles change. No review waits for it:
 until it is known, the text of a class decides.
@@ -20,9 +20,9 @@ from kube.logs import get_logger
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
 PAUSE_S: Final = 2.0
-"""Between two evaluations, however often slices change."""
+"""The time between two evaluations, however often slices change."""
 RETRY_S: Final = 30.0
-"""After one that failed."""
+"""The time before the next attempt after a failed one."""
 
 log = get_logger()
 
@@ -38,7 +38,7 @@ class MappingEvaluator:
         *,
         pause_s: float = PAUSE_S,
     ) -> None:
-        """Watch what a verdict depends on.
+        """Watch the objects that a verdict depends on.
 
         Args:
             pause_s: Seconds between two evaluations.

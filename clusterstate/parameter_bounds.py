@@ -16,9 +16,9 @@ from kube.api.resource import (
 )
 
 MAX_PARAMETER_VALUES: Final = 1000
-"""Of all opaque parameters of a claim."""
+"""The largest number of values in all opaque parameters of a claim."""
 DROPPED_PARAMETERS: Final[dict[str, Any]] = {}
-"""In place of parameters that were not kept, as this very object; nobody may change it."""
+"""The mark of dropped parameters, compared by identity and never modified."""
 
 _Configuration = TypeVar("_Configuration", DeviceClaimConfiguration, DeviceAllocationConfiguration)
 

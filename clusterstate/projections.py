@@ -62,7 +62,7 @@ def _dated_identity(metadata: ObjectMeta) -> ObjectMeta:
 
 
 def project_node(raw: bytes) -> Node:
-    """Project a Node to what decides which pods and devices it takes, without its heartbeats."""
+    """Project a Node to the facts that decide its pods and devices, without its heartbeats."""
     node = decode(raw, Node)
     return Node(
         metadata=ObjectMeta(

@@ -42,7 +42,8 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         autoscalers: Names of components that may add nodes.
         high_water_mark: The largest inventory ever seen.
         enforcement: Configured enforcement of verdicts about the inventory.
-        accepts_mixed_slices: As of `Context`.
+        accepts_mixed_slices: True if the API server accepts slices with devices and sharedCounters,
+            as 1.34 does.
     """
 
     namespaces: Mapping[str, Mapping[str, str]] = {}
@@ -68,7 +69,7 @@ class RuleCache:
         Args:
             features: Gates of the cluster's scheduler.
             uniform_config_drivers: Drivers that reject contradicting sharing configurations.
-            support: What the cluster's schedulers evaluate; None if that is unknown.
+            support: The features that the cluster's schedulers evaluate; None if unknown.
             bridge_scheduler: schedulerName of the bridge.
         """
         self._features = features

@@ -28,9 +28,10 @@ class SchedulerCaches:
     """Two views of one cluster, with and without policies. Not for several threads at once.
 
     Attributes:
-        without_policies: As kube-scheduler sees the cluster.
-        support: What the schedulers evaluate, with the drivers that the bridge owns.
-        consumer_limits: See `AllocatorOptions`; kube-scheduler ignores them, too.
+        without_policies: The cluster as kube-scheduler sees it.
+        support: The features that the schedulers evaluate, with the drivers that the bridge owns.
+        consumer_limits: The limits of `AllocatorOptions.consumer_limits`; kube-scheduler ignores
+            them, too.
         version: Grows with every batch that changes something.
     """
 
@@ -39,7 +40,8 @@ class SchedulerCaches:
 
         Args:
             features: Gates of the cluster's schedulers.
-            support: What the schedulers evaluate by configuration; owned drivers are those of the changes.
+            support: The features that the schedulers evaluate by configuration; owned drivers are
+                those of the changes.
         """
         self.version = 0
         self.without_policies = ClusterCache(features)

@@ -1,4 +1,4 @@
-"""Settings of what the cluster's state is used for: translation and validation.
+"""Settings for the uses of the cluster's state: translation and validation.
 
 Webhook, controllers and command line share them, so that they cannot disagree.
 """
@@ -22,9 +22,9 @@ class ValidationSettings(Section, frozen=True, kw_only=True):
     """Settings of the validation of DRA objects and of the objects that use them."""
 
     enforcement: Enforcement = "deny"
-    """What is done about what the inventory can never give: `deny`, `warn` or `off`. A namespace
-    overrides it with its label. `deny`: a claim that waits for ever is found too late, and a verdict
-    denies only where the inventory is proof."""
+    """The enforcement of verdicts that the inventory can never satisfy a claim: `deny`, `warn` or
+    `off`. A namespace overrides it with its label. `deny`: a claim that waits for ever is found too
+    late, and a verdict denies only if the inventory is proof."""
 
     drivers: Mapping[str, Enforcement] = {}
     """Driver to what is done at most about verdicts on its devices, for those whose slices are no

@@ -93,13 +93,13 @@ class SnapshotCache:
         features: Features | None = None,
         options: TranslationOptions | None = None,
     ) -> None:
-        """Subscribe to what a translation reads.
+        """Subscribe to the objects that a translation reads.
 
         Args:
             claim_aware: Components that see claims in this cluster, so that nothing looks for them.
             inventory: The ConfigMap of the high-water mark, and of the feature gates.
             features: The gates by the settings, for those that nobody has found out.
-            options: Of the translation, by which mapped resource names are judged.
+            options: The translation options for the validation of mapped resource names.
         """
         self._options = options or TranslationOptions()
         self._by_text: dict[MappingKey, WideMapping | None] = {}

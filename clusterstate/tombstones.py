@@ -24,16 +24,16 @@ Slices = tuple[ResourceSlice, ...]
 
 
 class TombstoneIndex:
-    """The slices by pool, and what is remembered of devices that they no longer have.
+    """The slices by pool, and the remembered devices that they no longer have.
 
     Attributes:
-        tombstones: Of devices in use, after `forget_unused`; a value that is replaced.
+        tombstones: The remembered devices in use, after `forget_unused`; a value that is replaced.
     """
 
     def __init__(
         self, tombstones: Tombstones, slices: Mapping[Name, ResourceSlice] = MappingProxyType({})
     ) -> None:
-        """Begin with what is remembered from before.
+        """Begin with the devices remembered from before.
 
         Args:
             slices: All slices, by name.
@@ -164,7 +164,7 @@ def _unpublished(slices: Slices, slices_now: Slices) -> dict[DeviceId, Published
     """Return the devices in slices of a pool that it does not publish now, as of the newest generation.
 
     Args:
-        slices: Where to look; of equal generations the last slice counts.
+        slices: The slices to search; of equal generations the last slice counts.
     """
     if len(slices) == 1 and slices is slices_now:
         return {}

@@ -24,16 +24,16 @@ from translation.reading.workload_profiles import ProfileSummary, summarize_prof
 
 
 def project_quota(raw: bytes) -> Quota | None:
-    """Project a ResourceQuota to what it counts; None where that is nothing."""
+    """Project a ResourceQuota to the resources it counts; None if there are none."""
     quota = quota_of(decode(raw, ResourceQuota))
     return quota if quota.names else None
 
 
 def foreign_quota_summaries(api_version: str, kind: str) -> Projection[ForeignQuotaSummary]:
-    """Return the projection of another scheduler's quota to what it counts; None where that is no device.
+    """Return the projection of another scheduler's quota to its devices; None if it has none.
 
     Args:
-        api_version: Of the objects, which lists do not name; likewise `kind`.
+        api_version: The objects' apiVersion, which lists do not name; likewise `kind`.
     """
 
     def project(raw: bytes) -> ForeignQuotaSummary | None:
@@ -46,7 +46,7 @@ def foreign_quota_summaries(api_version: str, kind: str) -> Projection[ForeignQu
 
 
 def project_limit_range(raw: bytes) -> LimitRangeSummary | None:
-    """Project a LimitRange to what it bounds and sets; None where that is nothing."""
+    """Project a LimitRange to its bounds and defaults; None if it has none."""
     return limit_range_summary(decode(raw, LimitRange))
 
 
@@ -57,7 +57,7 @@ def project_template_digest(raw: bytes) -> TemplateSummary:
 
 
 def slice_summaries(profiles: Callable[[], Mapping[str, Profile]]) -> Projection[SliceSummary]:
-    """Return the projection of a ResourceSlice to what a translation reads of it.
+    """Return the projection of a ResourceSlice to the fields that a translation reads.
 
     Args:
         profiles: Returns driver to the profile in force.

@@ -60,7 +60,7 @@ class WaitingChanges:
 
         Args:
             name: Its name.
-            pools: Those that it is in now, and was in when it was applied last.
+            pools: The pools that it is in now, and was in when it was applied last.
         """
         for pool in pools:
             self._pools.setdefault(name, {})[pool] = None
@@ -80,7 +80,7 @@ class WaitingChanges:
         max_size: int | None = None,
         max_nodes: int | None = None,
     ) -> Part:
-        """Return what is applied next, and have it wait no more.
+        """Return the next part to apply, and remove it from the waiting changes.
 
         Args:
             count_nodes: Returns how many nodes are laid out for pools.

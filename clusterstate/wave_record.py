@@ -1,4 +1,4 @@
-"""How far a migration is, as the ConfigMap of `drawbridge wave` has it. Pure.
+"""The progress of a migration, as the ConfigMap of `drawbridge wave` stores it. Pure.
 
 Whoever may write the ConfigMap can write anything, so it holds a position in a plan and no more: what
 is run comes from the files of the plan.
@@ -23,14 +23,14 @@ Text = Annotated[str, msgspec.Meta(max_length=512)]
 
 
 class Direction(StrEnum):
-    """Whether a wave is being switched or taken back."""
+    """The direction of a wave: being switched, or taken back."""
 
     NEXT = "next"
     BACK = "back"
 
 
 class StepState(StrEnum):
-    """Whether a step has ended; one that was killed has begun for ever."""
+    """The state of a step: begun or ended. A step that was killed stays begun."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -40,22 +40,23 @@ class WaveRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The position of a cluster in a plan.
 
     Attributes:
-        digest: Of the files of the plan.
-        direction: Of the steps below.
+        digest: The digest of the plan's files.
+        direction: The direction of the steps below.
         wave: The number of the wave; 0 for the preparation.
         step: The name of the step.
         node: Its node; empty for a step of the whole wave.
         number: The step's place among those of the wave in this direction, from 1.
-        steps: How many these are.
+        steps: The number of the wave's steps in this direction.
         reached: The furthest step of the wave that has begun in the direction `next`.
-        state: Whether the step has ended.
-        who: Who has begun it: the user as the API server knows them, and their account and machine.
+        state: The state of the step.
+        who: The user that has begun it, as the API server knows them, and their account and
+            machine.
         when: The time of the last change, in RFC 3339.
-        waves: How many waves the plan has.
-        nodes: That are switched.
-        nodes_total: Of all waves.
-        workloads: Whose pods have changed.
-        workloads_total: Of all waves.
+        waves: The number of waves in the plan.
+        nodes: The number of nodes that are switched.
+        nodes_total: The number of nodes in all waves.
+        workloads: The number of workloads whose pods have changed.
+        workloads_total: The number of workloads in all waves.
     """
 
     digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
@@ -99,19 +100,19 @@ def parse_record(data: Mapping[str, str]) -> WaveRecord:
 
 
 def record_data(record: WaveRecord) -> dict[str, str]:
-    """Return the `data` of the ConfigMap, in which every value is a string."""
+    """Return the `data` of the ConfigMap; every value is a string."""
     return {key: str(value) for key, value in msgspec.to_builtins(record).items()}
 
 
 def describe_progress(record: WaveRecord) -> str:
-    """Return how far a migration is, in one line."""
+    """Return the progress of a migration, in one line."""
     switched = f"{record.nodes} of {record.nodes_total} nodes"
     changed = f"{record.workloads} of {record.workloads_total} workloads"
     return f"wave {record.wave} of {record.waves}, {switched}, {changed}"
 
 
 def describe_state(record: WaveRecord) -> str:
-    """Return what was done last, by whom and when."""
+    """Return the last step, its author and its time."""
     back = record.direction is Direction.BACK
     if record.is_finished and back:
         done = f"wave {record.wave} was taken back"

@@ -9,7 +9,7 @@ from process.serving.metrics import SECONDS
 
 
 class ObserverMetrics:
-    """Shows how many pods wait, and what it costs to explain them."""
+    """Shows the number of pending pods, and the cost of explaining them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._pending = Gauge(

@@ -50,7 +50,7 @@ INVENTORY: Final = (Kind.NODE, Kind.SLICE, Kind.CLASS)
 
 MAX_PAUSE_S: Final = 30.0
 BATCH_INTERVAL_S: Final = 0.1
-"""Between two batches of changes at least."""
+"""The minimum time between two batches of changes."""
 MAX_STEPS: Final = 300_000
 """Steps of one explanation, evaluations of selectors included: a second or two."""
 NOT_EVALUATED: Final = Explanation(
@@ -61,7 +61,7 @@ NOT_EVALUATED: Final = Explanation(
 ALL_PODS: Final = "pods"
 """The one key of the queue: pods that are equal are evaluated together."""
 RESET_BACKOFF: Final = Backoff(initial_s=1.0, max_s=60.0)
-"""After a bug, before everything is evaluated again."""
+"""The pause after a bug, before everything is evaluated again."""
 
 log = get_logger()
 
@@ -95,7 +95,7 @@ class Observer:
         engine: WorkerEngine | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Subscribe to waiting pods, and to what decides about devices.
+        """Subscribe to pending pods, and to the objects that decide about devices.
 
         Args:
             engine: Evaluates the expressions of strangers; None evaluates them on a thread.

@@ -1,4 +1,4 @@
-"""The pods that the observer follows, and what the scheduler says of them."""
+"""The pods that the observer follows, and their conditions as the scheduler reports them."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -30,5 +30,5 @@ def _containers(pod: Pod) -> Iterator[Container]:
 
 
 def _requests_extended_resource(container: Container) -> bool:
-    """Return whether a container requests what only a class or a device plugin provides."""
+    """Return whether a container requests a resource of a class or a device plugin."""
     return any("/" in name for name in (*container.requests, *container.limits))

@@ -13,7 +13,7 @@ from process.model.durations import PositiveDuration
 from process.model.settings import Fraction, ProcessSettings, Rate, ServerSettings
 
 ACTION: Final = "Observe"
-"""Of the events about pending pods."""
+"""The action of the events about pending pods."""
 
 
 class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
@@ -24,31 +24,32 @@ class ObserverSettings(ServerSettings, frozen=True, kw_only=True):
     publish a pool slice by slice."""
 
     reevaluation_period: PositiveDuration = PositiveDuration(10)
-    """Between evaluations of one pod, where anything in the cluster changed meanwhile."""
+    """The time between evaluations of one pod, if anything in the cluster changed meanwhile."""
 
     initial_event_interval: PositiveDuration = PositiveDuration(60)
-    """Before a pod gets a second, different explanation; then twice as long each time, up to
-    `maxEventInterval`. A busy cluster has a new answer every few seconds."""
+    """The time before a pod gets a second, different explanation; then twice as long each time, up
+    to `maxEventInterval`. A busy cluster has a new answer every few seconds."""
 
     max_event_interval: PositiveDuration = PositiveDuration(1800)
-    """Between later explanations. Events live for an hour."""
+    """The longest time between different explanations. Events live for an hour."""
 
     numbers_event_interval: PositiveDuration = PositiveDuration(900)
-    """Before an explanation in which only numbers have changed."""
+    """The time before an explanation in which only numbers have changed."""
 
     reminder_interval: PositiveDuration = PositiveDuration(2700)
-    """After which the event of a pod that still waits for the same counts one more. API servers
-    forget an event after an hour without that."""
+    """The time after which the event of a pod that is still pending for the same reason counts one
+    more. API servers delete an event after an hour without that."""
 
     cpu_fraction: Fraction = 0.2
-    """Of one core, for evaluating pods again. Each evaluation is followed by a pause, so that a
-    cluster with many pending pods is answered later and not at a higher price."""
+    """The fraction of one core for evaluating pods again. Each evaluation is followed by a pause,
+    so that a cluster with many pending pods is answered later and not at a higher price."""
 
     new_pod_cpu_fraction: Fraction = 0.5
-    """Of one core, for pods that were never evaluated: somebody has just made them."""
+    """The fraction of one core for pods that were never evaluated, since their users wait for an
+    answer."""
 
     events_per_second: Rate = 20.0
-    """At most; the others wait."""
+    """The maximum number of events per second; the others wait."""
 
     policy_aware_schedulers: tuple[str, ...] = ()
     """Names of schedulers that evaluate DeviceCompatibilityPolicies; their pods may wait because of

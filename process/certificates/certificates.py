@@ -174,7 +174,7 @@ def bundled_certificates(webhooks: Iterable[RegisteredWebhook]) -> Iterator[x509
 
 
 class CertificateSettings(Section, frozen=True, kw_only=True):
-    """The certificate authority, the serving certificate, and who has to trust it."""
+    """The certificate authority, the serving certificate, and the objects that have to trust it."""
 
     directory: str | None = None
     """A folder with tls.crt, tls.key and ca.crt, such as a mounted Secret of cert-manager's, to serve
@@ -217,8 +217,9 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
     are seen."""
 
     resync_period: PositiveDuration = PositiveDuration(60)
-    """Between looks at the wall clock, at the Secrets and at mounted certificates, since a timer
-    sleeps when its machine does. Nothing is lost by it: what is replaced stays trusted for longer."""
+    """The time between checks of the wall clock, of the Secrets and of mounted certificates, since
+    a timer sleeps when its machine does. Nothing is lost by it: a replaced authority stays trusted
+    for longer."""
 
     serving_duration: PositiveDuration = PositiveDuration(7 * DAY_S)
     """Life of the serving certificate. Short, since nothing revokes."""
@@ -253,7 +254,7 @@ class CertificateSettings(Section, frozen=True, kw_only=True):
         """Return the DNS names and addresses of the serving certificate.
 
         Args:
-            namespace: Of the Service.
+            namespace: The Service's namespace.
         """
         first = f"{self.service}.{namespace}.svc"
         short = (self.service, f"{self.service}.{namespace}")

@@ -60,7 +60,7 @@ class SigningKeyCache:
     Attributes:
         keys: Empty before the first.
         changed: Called when other keys are known.
-        subscription: To the Secret.
+        subscription: The subscription to the Secret.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SigningKeyCache:
         """Subscribe to the Secret.
 
         Args:
-            namespace: Of the Secret.
+            namespace: The Secret's namespace.
         """
         self.keys: Keys = ()
         self.changed: Callable[[], None] = lambda: None

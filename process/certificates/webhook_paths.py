@@ -44,7 +44,7 @@ class PathKey(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The fixed part of the path that it opens, such as `/mutate`.
-        created: With a time zone.
+        created: The time of creation, with a time zone.
         key: 32 hexadecimal digits.
     """
 
@@ -63,7 +63,7 @@ class PathKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PathKeys = Sequence[PathKey]
-"""Those of each path from oldest to newest."""
+"""The keys of each path from oldest to newest."""
 
 
 def encode_path_keys(keys: PathKeys) -> bytes:
@@ -126,7 +126,7 @@ class PathKeyCache:
 
     Attributes:
         keys: Empty before the first.
-        subscription: To the Secret.
+        subscription: The subscription to the Secret.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class PathKeyCache:
         """Subscribe to the Secret.
 
         Args:
-            namespace: Of the Secret.
+            namespace: The Secret's namespace.
         """
         self.keys: PathKeys = ()
         self._has_keys = asyncio.Event()

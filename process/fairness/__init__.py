@@ -1,1 +1,1 @@
-"""Whose turn it is: namespaces that wait for the same thing."""
+"""Turns of namespaces that wait for the same thing."""

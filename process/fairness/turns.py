@@ -28,10 +28,10 @@ class Rests:
         self._until_s: OrderedDict[str, float] = OrderedDict()
 
     def add(self, tenant: str, took_s: float, now_s: float) -> None:
-        """Have a tenant rest for what it took.
+        """Have a tenant rest after a turn, in proportion to its time.
 
         Args:
-            now_s: By a monotonic clock, as in all methods.
+            now_s: The time by a monotonic clock, as in all methods.
         """
         self._until_s[tenant] = max(self._until_s.get(tenant, now_s), now_s) + REST * took_s
         self._until_s.move_to_end(tenant)
@@ -39,12 +39,12 @@ class Rests:
             self._until_s.popitem(last=False)
 
     def left_s(self, tenant: str, now_s: float) -> float:
-        """Return how long a tenant rests from now on; 0 if it does not."""
+        """Return the time that a tenant rests from now on; 0 if it does not."""
         return max(0.0, self._until_s.get(tenant, now_s) - now_s)
 
 
 class FairQueue(Generic[T]):
-    """Items of tenants, each of which takes a turn. Not for several threads."""
+    """Items of tenants, which take turns. Not for several threads."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin empty.
@@ -101,7 +101,7 @@ class FairQueue(Generic[T]):
         return tenant, item
 
     def charge(self, tenant: str, took_s: float) -> None:
-        """Have a tenant rest for what its turn took."""
+        """Have a tenant rest after its turn."""
         self._rests.add(tenant, took_s, self._clock())
 
     def discard(self, tenant: str, item: T) -> None:

@@ -1,1 +1,1 @@
-"""What every process shares as values: settings and durations."""
+"""The values that all processes share: settings and durations."""

@@ -31,7 +31,7 @@ class Duration(float):
 
 
 class PositiveDuration(Duration):
-    """A duration of which zero makes no sense."""
+    """A duration above zero."""
 
 
 def parse_duration(text: object) -> Duration:

@@ -50,17 +50,17 @@ class ProcessSettings(Section, frozen=True, kw_only=True):
     """Settings of every process."""
 
     namespace: Name = NAMESPACE
-    """Where everything of Drawbridge is installed."""
+    """The namespace in which all of Drawbridge is installed."""
 
     client_timeout: PositiveDuration = PositiveDuration(15)
-    """For each call to the API server except watches."""
+    """The timeout of each call to the API server except watches."""
 
     log_level: LogLevel = "info"
     """`debug` adds a line for each pod that is left alone."""
 
 
 class ServerSettings(Section, frozen=True, kw_only=True):
-    """The addresses on which a process listens."""
+    """The addresses that a process listens on."""
 
     bind_address: str = ""
     """An address to listen on; empty listens on all, IPv4 and IPv6, since a pod has one network."""
@@ -87,7 +87,7 @@ def parse_settings(
 
     Args:
         text: YAML or JSON; empty leaves everything at its default.
-        source: What to call it in errors.
+        source: The name of the source in errors.
         environment: Variable to value; an empty value sets nothing.
         kind: The settings of the process.
         variables: Environment variable to the field that it sets, such as `webhook.port`. Lists are

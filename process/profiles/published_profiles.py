@@ -25,7 +25,7 @@ class _ConfigMap(ApiStruct, frozen=True, kw_only=True):
 
 
 def project_published(raw: bytes) -> PublishedProfiles:
-    """Project the ConfigMap to the profiles in it; what makes no sense is left out."""
+    """Project the ConfigMap to its profiles; invalid ones are left out."""
     return decode_published(decode(raw, _ConfigMap).data or {})
 
 
@@ -33,10 +33,10 @@ class ProfileCache:
     """The profiles in force, kept up to date.
 
     Attributes:
-        published: Those of the cluster.
+        published: The profiles that the cluster publishes.
         profiles: Driver to profile, of the cluster and of files; the same object while nothing
             changes.
-        subscription: To the ConfigMap.
+        subscription: The subscription to the ConfigMap.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ProfileCache:
 
         Args:
             files: Driver to profile, of the package and of files.
-            namespace: Of the ConfigMap.
+            namespace: The ConfigMap's namespace.
             config_map: Its name.
         """
         self._files = files

@@ -59,8 +59,8 @@ class HamiSettings(Section, frozen=True, kw_only=True):
     """MiB that 1 of `nvidia.com/gpumem` stands for. HAMi's memoryFactor."""
 
     core_policy: CorePolicy = CorePolicy.DEFAULT
-    """Where HAMi-core limits cores: `default` (on a shared GPU), `force` or `disable`. HAMi's
-    gpuCorePolicy; containers get it as GPU_CORE_UTILIZATION_POLICY."""
+    """The policy of HAMi-core for core limits: `default` (on a shared GPU), `force` or `disable`.
+    HAMi's gpuCorePolicy; containers get it as GPU_CORE_UTILIZATION_POLICY."""
 
     def defaults(self) -> HamiDefaults:
         """Return the same, as the translation takes it."""
@@ -155,11 +155,12 @@ class TranslationSettings(Section, frozen=True, kw_only=True):
     webhook has them already then, as the plugin runs first."""
 
     claim_aware_components: tuple[ClaimUnawareComponent, ...] = ()
-    """Which of `clusterAutoscaler`, `karpenter` and `kueue` see claims in this cluster; nothing looks
-    for them then, and nobody is warned. Empty: as installed, none of them does."""
+    """The components of `clusterAutoscaler`, `karpenter` and `kueue` that see claims in this
+    cluster; they are neither searched for nor warned about. Empty: none of them does, as installed
+    by default."""
 
     exclusivity: Exclusivity = Exclusivity.POLICIES
-    """Which shares become whole devices: `always`, `policies` (HAMi's `mutex`, Koordinator's
+    """The shares that become whole devices: `always`, `policies` (HAMi's `mutex`, Koordinator's
     `DeviceLevel`) or `never`. `policies`: their users say that they want a device of their own; all
     cores with a part of the memory could mean only that."""
 

@@ -33,7 +33,8 @@ from process.running.startup import start_collecting
 
 DEFAULT_CONFIG: Final = Path("/etc/drawbridge/settings.yaml")
 SWITCH_INTERVAL_S: Final = 0.001
-"""How long the event loop waits for the interpreter while a thread computes: an answer takes it several times."""
+"""The time that the event loop waits for the interpreter while a thread computes: an answer takes
+it several times."""
 """Read where it exists and nothing names another file: manifests/base mounts ConfigMap
 `drawbridge-settings` there, if there is one."""
 
@@ -45,7 +46,7 @@ class Process(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     Attributes:
         kubeconfig: None for the pod's service account, else kubectl's files.
-        identity: Of this process; no two share it.
+        identity: The identity of this process; no two share it.
     """
 
     settings: S
@@ -77,7 +78,7 @@ class Command(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     """A process as a command.
 
     Attributes:
-        package: As in `python -m <package>`.
+        package: The package, as in `python -m <package>`.
         kind: Its settings.
         section: The settings section with its bindAddress, probePort and metricsPort.
         variables: Environment variable to the field that it sets.

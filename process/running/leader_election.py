@@ -1,4 +1,4 @@
-"""Processes of which one replica works: it leads, and the others wait for its Lease."""
+"""Processes with one working replica: it leads, and the others wait for its Lease."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ class LeaderElectionSettings(Section, frozen=True, kw_only=True):
     when the next one starts."""
 
     retry_period: PositiveDuration = PositiveDuration(2)
-    """Between attempts to renew or to become leader."""
+    """The time between attempts to renew the Lease or to become leader."""
 
     def __post_init__(self) -> None:
         """Refuse times that let two lead at once."""
@@ -51,11 +51,12 @@ class ReconcileSettings(ServerSettings, frozen=True, kw_only=True):
     """The addresses of a process, and the backoff of its leader after a failed write."""
 
     initial_backoff: PositiveDuration = PositiveDuration(0.2)
-    """Before the second attempt at something that the API server refused; then twice as long each
-    time, up to `maxBackoff`."""
+    """The time before the second attempt at a call that the API server refused; then twice as long
+    each time, up to `maxBackoff`."""
 
     max_backoff: PositiveDuration = PositiveDuration(60)
-    """Between later attempts. Also how soon the end of a lasting fault is noticed."""
+    """The longest time between attempts, and so the delay until the end of a lasting fault is
+    noticed."""
 
     def backoff(self) -> Backoff:
         """Return the pauses between attempts at something that the API server refused."""
@@ -83,11 +84,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work of a leader.
 
     Attributes:
-        controllers: To be run, and shown by the readiness probe.
-        loops: To be run beside them.
+        controllers: The controllers to run, and to show by the readiness probe.
+        loops: The loops to run beside them.
         collectors: Metrics that only a leader has.
-        drain: See `Leader`; called when controllers and loops have ended.
-        notes: See `Leader`.
+        drain: The function that `Leader` calls when controllers and loops have ended.
+        notes: The notes that `Leader` keeps.
     """
 
     controllers: Sequence[Controller[Any]] = ()
@@ -115,10 +116,10 @@ async def run_while_leading(
     Args:
         begin: Returns new work, each time that this process becomes the leader.
         lease: Name of the Lease, in the namespace of the settings.
-        server: Where probes and metrics are served.
-        loops: To be run all the time.
+        server: The addresses of probes and metrics.
+        loops: The loops to run all the time, leading or not.
         checks: Further checks of readiness.
-        ends_with_lease: See `LeaderSettings`.
+        ends_with_lease: The same as in `LeaderSettings`.
 
     Raises:
         LeaseLost: It was, and `ends_with_lease`; perhaps in an ExceptionGroup.

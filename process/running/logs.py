@@ -20,7 +20,7 @@ log = get_logger()
 
 
 class LibraryLines(logging.Handler):
-    """Passes on what libraries log, each as a line of ours without a traceback.
+    """Passes on log records of libraries, each as one JSON line without a traceback.
 
     A TLS handshake that fails is one, and whoever reaches the port can make it fail.
     """
@@ -57,7 +57,7 @@ def log_to(stream: TextIO, level: LogLevel) -> None:
 
 
 def _json(value: object, **_: object) -> str:
-    """Encode a line; what a terminal or an editor would obey is escaped beyond what JSON requires."""
+    """Encode a line; escape characters that terminals or editors obey, beyond JSON's rules."""
     text = msgspec.json.encode(value, enc_hook=str).decode()
     return text if text.isprintable() else "".join(map(_escape, text))
 

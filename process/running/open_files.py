@@ -1,4 +1,4 @@
-"""The limit of open files: raised to what is allowed, and compared with what is needed."""
+"""The limit of open files: raised to the allowed maximum, and compared with the need."""
 
 import resource
 from typing import Final
@@ -8,7 +8,8 @@ from kube.errors import ConfigError
 MAX_OPEN_FILES: Final = 65_536
 """Nothing here needs more, and some libraries close every number up to the limit."""
 RESERVE: Final = 128
-"""For everything but connections of clients: files, the API server, the event loop."""
+"""The number of files for everything but connections of clients: files, the API server, the event
+loop."""
 
 
 def raise_open_file_limit() -> int:
@@ -28,8 +29,8 @@ def check_open_file_limit(connections: int, setting: str) -> None:
     """Raise the limit, and check that connections fit.
 
     Args:
-        connections: As many as clients may have open.
-        setting: What sets them, for the error.
+        connections: The number of connections that clients may have open.
+        setting: The setting that sets the number, for the error.
 
     Raises:
         ConfigError: The limit is too low for them.

@@ -9,7 +9,7 @@ import sys
 
 
 def start_collecting() -> None:
-    """Collect garbage from now on, among what is made from now on."""
+    """Collect garbage from now on, among objects created from now on."""
     gc.freeze()
     gc.enable()
 

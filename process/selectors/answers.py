@@ -1,4 +1,4 @@
-"""The answers of the worker, as far as they are kept: what expressions read, and their verdicts.
+"""The cached answers of the worker: the names that expressions read, and their verdicts.
 
 Decisions read them on threads while the event loop adds to them.
 """
@@ -27,7 +27,8 @@ EXPRESSION_BYTES: Final = 1024
 BLAME_S: Final = 3600.0
 """Seconds after which an expression is tried again that was stopped."""
 _DIGESTS: Final = 128
-"""Of expressions that were asked about last, each of them once for every pool."""
+"""The number of cached digests of expressions that were asked about last, each of them once for
+every pool."""
 MAX_STOPPED: Final = 4096
 MAX_STOPPED_BYTES: Final = 2**20
 
@@ -42,12 +43,12 @@ def digest(expression: str, environment: Environment) -> Key:
 
 
 class ExpressionAnswers:
-    """What is known about one expression.
+    """The answers about one expression.
 
     Attributes:
-        names: What it reads, or why it does not compile.
-        attributes: Those of `names`, in a fixed order.
-        capacities: Likewise.
+        names: The names that it reads, or the reason why it does not compile.
+        attributes: The attributes of `names`, in a fixed order.
+        capacities: The capacities of `names`, in a fixed order.
         verdicts: Projection to verdict.
     """
 
@@ -82,16 +83,16 @@ class AnswerStore:
         self._forgiven_s: list[float] = []
 
     def find(self, key: Key, tenant: str, question: str | None) -> ExpressionAnswers | None:
-        """Return what is known about an expression; None if that is nothing.
+        """Return the answers about an expression; None if there are none.
 
         Args:
-            tenant: For whom it is asked.
+            tenant: The tenant that asks.
             question: An unfinished question that needs it.
         """
         return self._answers.get(key, tenant=tenant, question=question)
 
     def stop_reason(self, key: Key) -> SelectorTooCostly | None:
-        """Return why an expression is not evaluated; None if it is."""
+        """Return the reason why an expression is not evaluated; None if it is."""
         reason = self._stopped.get(key)
         if reason is None or self._clock() >= reason[1]:
             return None
@@ -133,7 +134,7 @@ class AnswerStore:
         return has_forgiven
 
     def release(self, question: str) -> None:
-        """Keep what a question needed no longer than the rest."""
+        """Keep the answers that a question needed no longer than the rest."""
         self._answers.unpin(question)
 
 

@@ -1,4 +1,4 @@
-"""The engine of one attempt: it knows the answers that are kept, and takes note of what has to be asked."""
+"""The engine of one attempt: it reads cached answers, and collects the questions without one."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +22,7 @@ STEPS_PER_CALL: Final = 30
 
 
 class Demand:
-    """What has to be asked of the worker before an attempt can be decided.
+    """The questions that the worker must answer before an attempt can be decided.
 
     Attributes:
         questions: Expression and environment to the projections of devices; none to compile it only.
@@ -35,7 +35,7 @@ class Demand:
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes further projections."""
+        """True if it takes further projections."""
         return self._bytes < MAX_NAMED_BYTES
 
     def add(
@@ -52,10 +52,10 @@ class Demand:
 
 
 class DeferringEngine:
-    """A `SelectorEngine` for one attempt, which takes note of what is not known.
+    """A `SelectorEngine` for one attempt, which collects the questions without a cached answer.
 
     Attributes:
-        demand: What has to be answered before the attempt is made again.
+        demand: The questions to answer before the attempt is made again.
     """
 
     def __init__(self, store: AnswerStore, *, charges_demand: bool = False) -> None:
@@ -69,7 +69,7 @@ class DeferringEngine:
         self.demand = Demand()
 
     def compile(self, expression: str, environment: Environment) -> Names:
-        """Return what is known of a selector; see `SelectorEngine`."""
+        """Return the names that a selector reads; see `SelectorEngine`."""
         answers = self._find(expression, environment)
         if isinstance(answers.names, Fault):
             raise answers.names.error()
@@ -114,7 +114,7 @@ class DeferringEngine:
             meter.charge(STEPS_PER_CALL + steps)
 
     def _find(self, expression: str, environment: Environment) -> ExpressionAnswers:
-        """Return what is known about an expression.
+        """Return the answers about an expression.
 
         Raises:
             SelectorTooCostly: It was stopped.

@@ -1,12 +1,12 @@
-"""The engine that keeps a worker process: what decisions need of it is asked for beside them.
+"""The engine with a worker process, which answers questions beside the decisions that need them.
 
-A decision never waits for the worker: it ends with `AnswersPending`, its author has the questions answered
-(`WorkerEngine.answer`) and makes the decision again. Meanwhile others are made. Threads of which nobody
-waits for the turn have them answered in place.
+A decision never waits for the worker. It ends with `AnswersPending`; its caller has the questions answered
+(`WorkerEngine.answer`) and makes the decision again, and other decisions are made meanwhile. A thread
+that blocks no other turn waits for the answers in place (`BlockingEngine`).
 
 The worker answers one tenant after the other, each for a share of time (`process.fairness.turns`). An expression
 that takes more than a second of CPU on one device is stopped, and not tried again for an hour. A tenant
-whose expressions end the worker again and again has to wait for a minute, and no other has.
+whose expressions end the worker again and again is blocked for a minute; other tenants are not.
 """
 
 import asyncio
@@ -48,11 +48,13 @@ MAX_LOSSES: Final = 6
 MAX_FAILURES: Final = 30
 """The same where no expression is to blame, of all tenants together."""
 NOBODY: Final = "\0"
-"""In place of the tenant then; no namespace is called so."""
+"""The tenant that failures without a guilty expression are counted for; no namespace has this name.
+"""
 WINDOW_S: Final = 60.0
 MAX_TENANTS: Final = 4096
 RETRY_PERIOD_S: Final = 600.0
-"""Between two times that answers are forgotten since stopped expressions may be tried again."""
+"""The time between two removals of answers about stopped expressions, which may then be tried
+again."""
 _GREETING: Final = Question("true", Environment.STORED)
 
 T = TypeVar("T")
@@ -61,7 +63,7 @@ log = get_logger()
 
 
 class Answered(NamedTuple):
-    """What became of a demand.
+    """The outcome of a demand.
 
     Attributes:
         is_complete: Everything was answered. Otherwise there was no worker for it, or no time.
@@ -77,7 +79,7 @@ class BlockingEngine:
         """Begin; `WorkerEngine.blocking` is the public way.
 
         Args:
-            loop: On which the engine runs; never that of the thread that asks.
+            loop: The event loop that runs the engine; never that of the thread that asks.
         """
         self._engine = engine
         self._loop = loop
@@ -164,7 +166,7 @@ class _Request:
         self._left.popleft()
 
     def finish(self, *, is_complete: bool) -> None:
-        """Tell who waits."""
+        """Pass the outcome to the waiting caller."""
         if not self.answered.done():
             self.answered.set_result(Answered(is_complete))
 
@@ -187,7 +189,7 @@ class WorkerEngine:
 
         Args:
             count_stopped: Called with each worker that is lost.
-            cpu_limit_s: See `CPU_S`.
+            cpu_limit_s: The limit of CPU time on one device, by default `CPU_S`.
             clock: Monotonic seconds.
         """
         self._command = command
@@ -213,7 +215,7 @@ class WorkerEngine:
         return BlockingEngine(self, asyncio.get_running_loop())
 
     def release(self, question: str) -> None:
-        """Keep what a question needed no longer than the rest."""
+        """Keep the answers that a question needed no longer than the rest."""
         self._store.release(question)
 
     def submit(
@@ -287,7 +289,7 @@ class WorkerEngine:
 
         Args:
             forget: Drops what was kept of answers, on the event loop.
-            period_s: Between two times.
+            period_s: The time between two removals.
         """
         while True:
             await asyncio.sleep(period_s)

@@ -27,10 +27,11 @@ MAX_PROJECTION_BYTES: Final = 256 * 1024
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """An expression, and the devices on which it is to be evaluated.
+    """An expression, and the devices to evaluate it on.
 
     Attributes:
-        projections: As `kube.cel.projection` encodes them; none to compile the expression only.
+        projections: The devices as `kube.cel.projection` encodes them; none to compile the
+            expression only.
         share_s: CPU seconds after which the answer ends with the evaluation that is under way.
     """
 

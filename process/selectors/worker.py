@@ -37,7 +37,7 @@ WORN_KIB: Final = 112 * 2**10
 """Resident memory with which a worker ends after an evaluation: some functions leak, and whose turn it is then
 is no fault of an expression."""
 MAX_CPU_S: Final = 2
-"""Of one question; the process that asks waits for less."""
+"""The CPU seconds of one question; the process that asks waits for less."""
 TELL_S: Final = 0.005
 """CPU time between two answers, so that one evaluation that takes long is known by its silence."""
 NICE: Final = 5
@@ -104,7 +104,7 @@ def serve(questions: BinaryIO, output: BinaryIO) -> None:
 
 
 def limit_process() -> None:
-    """Bound what this process may take; the soft limit of CPU time moves with each question."""
+    """Bound the resources of this process; the soft limit of CPU time moves with each question."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
     os.nice(NICE)

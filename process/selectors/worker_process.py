@@ -33,11 +33,11 @@ MAX_SILENCE_S: Final = 20.0
 
 
 class WorkerLost(Exception):
-    """The worker did not answer, and what it was asked may be why; the message says how."""
+    """The worker died or stalled, possibly because of the expression that it was evaluating."""
 
 
 class WorkerFailed(Exception):
-    """The worker did not answer, whatever it was asked; the message says why."""
+    """The worker did not answer, for a reason unrelated to the question; the message says why."""
 
 
 class WorkerProcess:
@@ -72,7 +72,7 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone."""
+        """True if the process is gone."""
         return self._process.returncode is not None
 
     async def ask(self, question: Question, limit_s: float) -> AsyncIterator[Answer]:
@@ -127,7 +127,7 @@ class WorkerProcess:
         return decode_answer(await self._answers.readexactly(size))
 
     async def _ending(self) -> WorkerLost | WorkerFailed:
-        """Return why it ended by itself, or what it answered is no answer."""
+        """Describe why the worker exited, or that its reply was malformed."""
         try:
             async with asyncio.timeout(ENDING_S):
                 status = await self._process.wait()

@@ -1,4 +1,4 @@
-"""The HTTP protocol of every port, of which strangers learn nothing.
+"""The HTTP protocol of every port, which discloses nothing to unknown clients.
 
 aiohttp answers by itself what never reaches a handler: malformed HTTP, a path or method without a route,
 an unknown `Expect`. Its answers name aiohttp and its version, and quote the request. Here all of them are
@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from kube.logs import get_logger
 
 ANONYMOUS: Final = {hdrs.SERVER: ""}
-"""Without this header aiohttp would name itself and its version."""
+"""An empty Server header, without which aiohttp would name itself and its version."""
 
 log = get_logger()
 
@@ -34,7 +34,7 @@ class AnonymousProtocol(web.RequestHandler):
         Args:
             server: Has the handler of requests.
             count_malformed: Called where what arrives is not HTTP.
-            options: Of `web.RequestHandler`.
+            options: The options of `web.RequestHandler`.
         """
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._count_malformed = count_malformed
@@ -42,7 +42,7 @@ class AnonymousProtocol(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send a response; an exception of aiohttp is an empty 404, whatever it says."""
+        """Send a response; an exception of aiohttp becomes an empty 404, even if it has a text."""
         if isinstance(resp, web.HTTPException):
             resp = bare_response(HTTPStatus.NOT_FOUND)
         resp.headers.setdefault(hdrs.SERVER, "")
@@ -55,7 +55,7 @@ class AnonymousProtocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002  It quotes the request.
     ) -> web.StreamResponse:
-        """Return an empty response; what is wrong is counted or logged, and never quoted.
+        """Return an empty response; the fault is counted or logged, and never quoted.
 
         Raises:
             ConnectionError: A part of another response was sent already.
@@ -79,9 +79,9 @@ def anonymous_protocols(
     """Return a factory of protocols, one for each connection.
 
     Args:
-        server: Of a runner that was set up.
+        server: The server of a runner that was set up.
         count_malformed: Called where what arrives is not HTTP.
-        options: Of `web.RequestHandler`.
+        options: The options of `web.RequestHandler`.
 
     Raises:
         RuntimeError: The runner was not set up.

@@ -21,7 +21,7 @@ def bounded_server(
     Args:
         handle: Answers a request.
         max_body_bytes: Reading a larger body raises HTTPRequestEntityTooLarge.
-        options: Of `web.RequestHandler`.
+        options: The options of `web.RequestHandler`.
     """
     bounded_request = partial(
         web.BaseRequest, loop=asyncio.get_running_loop(), client_max_size=max_body_bytes

@@ -19,10 +19,11 @@ from kube.logs import get_logger
 
 BACKLOG: Final = 1024
 ACCEPT_RETRY_S: Final = 0.5
-"""Before the next attempt where the system returned no connection, such as without descriptors."""
+"""The time before the next attempt if the system returned no connection, such as without
+descriptors."""
 CHECK_INTERVAL_S: Final = 1.0
-"""Between checks for incomplete headers. Also how long a new connection cannot be evicted, so that a
-client which opens connections without end cannot evict those just accepted."""
+"""The time between checks for incomplete headers. Also the time that a new connection cannot be
+evicted, so that a client which opens connections without end cannot evict those just accepted."""
 TLS_SHUTDOWN_S: Final = 1.0
 """The longest wait for the end of TLS."""
 
@@ -45,14 +46,14 @@ class CloseReason(StrEnum):
 
 
 class Connection(asyncio.Protocol):
-    """One connection, from its acceptance to its end; it passes on what it receives.
+    """One connection, from its acceptance to its end; it passes on the received data.
 
     Attributes:
         handler: Receives it.
         address: The client's.
         is_used: There was a valid request on it.
-        active_at: When it was accepted or last answered, by the clock of the event loop.
-        header_since: When the header began that is not complete; the first begins with the
+        active_at: The time when it was accepted or last answered, by the clock of the event loop.
+        header_since: The time when the incomplete header began; the first begins with the
             acceptance, and so includes the handshake. None while there is none.
         answering: A request is being answered.
     """
@@ -137,8 +138,10 @@ class Connections:
         """Begin without connections.
 
         Args:
-            max_connections: At a time, including those in their handshake.
-            max_unused_per_address: Of one client, those without a valid request so far.
+            max_connections: The maximum number of connections at a time, including those in their
+                handshake.
+            max_unused_per_address: The maximum number of connections of one client without a valid
+                request so far.
             header_timeout_s: A connection whose next header takes longer is closed.
             count_closed: Called for each that is closed here, or not accepted.
         """
@@ -154,7 +157,7 @@ class Connections:
         self.port = 0
 
     def __len__(self) -> int:
-        """Return how many are open."""
+        """Return the number of open connections."""
         return len(self._open)
 
     async def listen(self, host: str, port: int) -> None:

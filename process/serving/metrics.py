@@ -156,7 +156,7 @@ def leader_gauge(registry: CollectorRegistry, name: str, is_leading: Callable[[]
     """Show whether this process leads, by the name of client-go.
 
     Args:
-        name: Of the Lease.
+        name: The Lease's name.
     """
     gauge = Gauge(
         "leader_election_master_status",

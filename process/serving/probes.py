@@ -24,10 +24,10 @@ Check = Callable[[], str]
 
 METRICS_PATH: Final = "/metrics"
 MAX_CONNECTIONS: Final = 32
-"""Of one port."""
+"""The maximum number of connections of one port."""
 MAX_CONNECTIONS_PER_ADDRESS: Final = 16
 CONNECTION_TIMEOUT_S: Final = 5.0
-"""For everything on one connection; a probe takes milliseconds."""
+"""The time for everything on one connection; a probe takes milliseconds."""
 PORTS: Final = 2
 MIN_PAUSE_S: Final = 0.002
 """Behind an answer; with all connections of a port before it, a probe waits for a tenth of a second."""
