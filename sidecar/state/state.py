@@ -208,8 +208,7 @@ class ClusterState:
     def drivers(self) -> frozenset[str]:
         """Return the drivers whose devices may be given, now.
 
-        Without a fence, others may give devices of owned drivers, too: it is open since somebody
-        rescues the cluster, was never made, lost a part, or does not list the driver.
+        Without a fence, which can be open, incomplete or silent about a driver, others give its devices, too.
         """
         return self._drivers | self._fence_view.fenced(self._owned_drivers)
 
