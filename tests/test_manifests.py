@@ -77,6 +77,7 @@ SERVED_SINCE: Final = {
     "admissionregistration.k8s.io/v1": (1, 30),
     "apiextensions.k8s.io/v1": (1, 16),
     "apps/v1": (1, 9),
+    "flowcontrol.apiserver.k8s.io/v1": (1, 29),
     "networking.k8s.io/v1": (1, 7),
     "policy/v1": (1, 21),
     "rbac.authorization.k8s.io/v1": (1, 8),
