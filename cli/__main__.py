@@ -54,7 +54,7 @@ class _CallError(click.ClickException):
 
 
 class _Group(click.Group):
-    """The commands, imported when they are called, so that none pays for what others need.
+    """The commands, each imported on its call, so that no command pays for the imports of others.
 
     Expected errors, ours and those of the operating system, end in one line; a traceback is a bug.
     """

@@ -12,7 +12,7 @@ Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem
 
 
 class FileName(click.ParamType[str]):
-    """The name of a file or a folder, or `-`; the command that reads it reports what is wrong with it."""
+    """The name of a file or a folder, or `-`; the command that reads it reports its errors."""
 
     name = "file name"
 
@@ -54,7 +54,7 @@ def complete_from(texts: Callable[[], Iterable[str]]) -> Completion:
 
 
 def complete_list_from(texts: Callable[[], Iterable[str]]) -> Completion:
-    """As `complete_from`, for a list with commas, of which the last part is completed."""
+    """Return a completion as `complete_from` does, for the last part of a list with commas."""
     complete_part = complete_from(texts)
 
     def complete(

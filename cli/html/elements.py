@@ -42,7 +42,7 @@ def element(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
     '<td class="wide" data-value="&quot;">&lt;b&gt;</td>'
 
     Args:
-        name: Of the element.
+        name: The element's name.
         children: Text is escaped.
         attributes: `class_` is `class`, other underscores are hyphens. None and False leave an
             attribute out, True gives it no value.
@@ -70,7 +70,7 @@ def join(*children: Child) -> Markup:
 
 
 def raw_text_element(name: str, text: str) -> Markup:
-    """Return a script or a style with a text of our own, in which nothing is escaped.
+    """Return a script or a style with a text of our own, without escaping.
 
     Raises:
         ValueError: The text could end the element.

@@ -37,8 +37,8 @@ class NodeCard(msgspec.Struct, frozen=True, kw_only=True):
     """A node as it is drawn.
 
     Attributes:
-        subtitle: Where its devices are known from; may be empty.
-        value: For the page's filter.
+        subtitle: The source from which its devices are known; may be empty.
+        value: Its value for the page's filter.
     """
 
     name: str
@@ -67,7 +67,7 @@ def cards(nodes: Iterable[NodeCard], ids: Mapping[str, str], owner_of: OwnerOf) 
     """Return nodes as lists of cards.
 
     Args:
-        nodes: In order.
+        nodes: The nodes in their order on the page.
         ids: Node name to its id within the page.
         owner_of: Names the user of a device.
     """
@@ -151,7 +151,7 @@ def _box(number: int, device: Device, owner_of: OwnerOf, colour_of: ColourOf) ->
 
 
 def used_fraction(device: Device, consumer: DeviceConsumer) -> float:
-    """Return how much of a device a claim uses, of the capacity of which it uses most.
+    """Return the fraction of a device that a claim uses, by its most used capacity.
 
     A share that records no amounts counts as an equal part.
     """
@@ -197,7 +197,7 @@ def _key(device: Device, owner_of: OwnerOf) -> tuple[str, str, tuple[tuple[str, 
 
 
 def describe_device(device: Device) -> str:
-    """Return what a device is and how much of it there is, in short."""
+    """Return a short text with a device's attributes and capacity."""
     values = {name.rpartition("/")[2]: value for name, value in device.attributes.items()}
     facts = [f"{name} {values[name]}" for name in _FACTS if name in values]
     return ", ".join([*facts, *filter(None, (_amounts(device.capacity),))])

@@ -24,7 +24,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """A choice that filters the entries of a page.
 
     Attributes:
-        label: What is chosen.
+        label: The name of the choice.
         values: The values that an entry may have; `entry` marks it with one.
     """
 
@@ -112,7 +112,7 @@ def row(name: Child, *cells: Child, value: str | None = None) -> Markup:
     Args:
         name: The first cell, which names the row.
         cells: The others.
-        value: For the page's filter.
+        value: The row's value for the page's filter.
     """
     return element(
         "tr",

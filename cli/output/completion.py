@@ -1,4 +1,4 @@
-"""What completes the last argument of a call, as kubectl asks its plugins for it.
+"""Completion of the last argument of a call, as kubectl asks its plugins for it.
 
 Source: k8s.io/kubectl v0.37.1, pkg/cmd/plugin/plugin_completion.go; spf13/cobra, completions.go
 (ShellCompDirective).
@@ -21,7 +21,7 @@ def completion_for_kubectl(group: click.Group, arguments: Sequence[str]) -> str:
 
     Args:
         group: The commands.
-        arguments: Those of the call; the last one is incomplete.
+        arguments: The arguments of the call; the last one is incomplete.
     """
     # Completion is needed by few calls.
     from click.shell_completion import ShellComplete  # noqa: PLC0415

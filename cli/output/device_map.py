@@ -1,4 +1,4 @@
-"""The devices of nodes as rows of symbols: what is in use, and what was just allocated."""
+"""The devices of nodes as rows of symbols: those in use, and those that were just allocated."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum

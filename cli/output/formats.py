@@ -60,11 +60,11 @@ def text_or_document(text: str = "to read", **more: str) -> Callable[[Any], Any]
 
 
 def format_document(output: str, document: bytes, kind: Report | None = None) -> str:
-    """Return an answer as `-o json` or `-o yaml` prints it, with what it is and in which version.
+    """Return an answer as `-o json` or `-o yaml` prints it, with its kind and version.
 
     Args:
-        document: JSON, an object.
-        kind: None where the document says it.
+        document: A JSON object.
+        kind: The answer's kind; None where the document says it.
     """
     head = {"apiVersion": API_VERSION, **({} if kind is None else {"kind": kind.value})}
     value = {**head, **msgspec.json.decode(document)}

@@ -53,7 +53,7 @@ class Command(click.Command):
                 formatter.write(f"  {text}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments; an option of kubectl that is not there gets a hint at what to do."""
+        """Parse arguments, with a hint for an option of kubectl that is not supported."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -77,7 +77,7 @@ _KUBECTL_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def program_name() -> str:
-    """Return the name by which this process was called: `drawbridge`, or `kubectl drawbridge` by kubectl."""
+    """Return this process's name as called: `drawbridge`, or `kubectl drawbridge` by kubectl."""
     program = PurePath(sys.argv[0]).name
     return f"kubectl {NAME}" if program == PLUGIN else NAME
 

@@ -40,7 +40,7 @@ class Paragraph(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         place: File and line, or the node; shown behind the title.
-        style: Of the place.
+        style: The style of the place.
     """
 
     title: str

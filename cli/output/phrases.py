@@ -75,7 +75,7 @@ def requests(spec: Spec) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each request of a ResourceClaim's spec.
 
     Args:
-        spec: With `devices`.
+        spec: A claim's spec, with `devices`.
     """
     devices = spec["devices"]
     for request in devices["requests"]:

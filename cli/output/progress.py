@@ -44,9 +44,10 @@ class LongRun:
         """Prepare a run.
 
         Args:
-            verb: What was done with the objects that are counted: `checked`.
+            verb: The participle for the counted objects, such as `checked`.
             total: The number of objects; None where it is not known.
-            is_divisible: Its part is an answer as well; else the first ^C ends the process.
+            is_divisible: True if a part of it is an answer as well; else the first ^C ends the
+                process.
         """
         self._verb = verb
         self._total = total
@@ -104,7 +105,7 @@ class LongRun:
             self._show(now)
 
     def _seconds_left(self, now: float) -> float:
-        """Return how long the rest will take; forever where it is not known how much that is."""
+        """Return the seconds that the rest will take; infinity where its amount is not known."""
         if self._total is None:
             return math.inf
         return (now - self._started_at) * (self._total - self._done_count) / self._done_count

@@ -1,4 +1,4 @@
-"""A simulation as text: what is placed where, what is not and why, and a map of the devices."""
+"""A simulation as text: placements, failures with reasons, and a map of the devices."""
 
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ _NAMES: Final = 3
 
 
 def explain_no_nodes(unread: Collection[str]) -> str:
-    """Return why no nodes are known.
+    """Return the reason that no nodes are known.
 
     Args:
         unread: Resources that the user may not list.
@@ -54,10 +54,10 @@ def format_answer(
     """Return the whole answer, wrapped at `width` columns where words can be broken.
 
     Args:
-        cluster: After the simulation.
+        cluster: The cluster after the simulation.
         before: The usage before it.
         closest_fits: The number of failures whose closest fit was computed.
-        no_nodes: As `explain_no_nodes` returns it.
+        no_nodes: The text that `explain_no_nodes` returns.
     """
     wide = max(width, NARROWEST)
     last = textwrap.wrap(_counts(answer), wide)
@@ -87,7 +87,7 @@ def format_placements(
 
 
 def not_modelled(width: int) -> list[str]:
-    """Return lines with what the simulation leaves out."""
+    """Return lines with the parts of scheduling that the simulation leaves out."""
     words = f"Not modelled: {', '.join(NOT_MODELLED)}."
     return textwrap.wrap(words, max(width, NARROWEST), break_on_hyphens=False)
 

@@ -1,4 +1,4 @@
-"""A translation as text: what each object requested, what it becomes, who serves it, warnings."""
+"""A translation as text: each object's requests, its result, their server, and warnings."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence

@@ -35,7 +35,7 @@ class ClusterDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster, and the settings with which it would be translated.
 
     Attributes:
-        version: Of the API server; empty when it is not known.
+        version: The API server's version; empty when it is not known.
         unreadable: Resources that could not be read.
         profiles: Driver to profile.
         gates: Feature gates that the settings name, which the cluster has so.
@@ -137,9 +137,9 @@ def read_documents(
     """Read the cluster that the flags name.
 
     Args:
-        flags: As they were given.
-        start_progress: As of `with_documents`.
-        kinds: To be read from a live cluster.
+        flags: The flags as they were given.
+        start_progress: The argument of `with_documents`.
+        kinds: The kinds to be read from a live cluster.
 
     Raises:
         click.UsageError: The flags name no cluster, or contradict each other.
@@ -194,7 +194,7 @@ async def _read_live(
 
 
 def print_unreadable(state: LiveSnapshot) -> None:
-    """Name on standard error what the user may not list, many resources in one line."""
+    """Print on standard error the resources that the user may not list, many in one line."""
     missing = state.unreadable
     if len(missing) > _MOST_NOTES:
         names = ", ".join(entry.resource for entry in missing)
@@ -227,7 +227,7 @@ def _of_cluster(
 def _of_files(
     paths: Sequence[str], profiles: Mapping[str, Profile], options: TranslationOptions
 ) -> ClusterDocuments:
-    """Return the objects of files, and what a snapshot tells of its cluster."""
+    """Return the objects of files, and the facts that a snapshot records about its cluster."""
     objects = read_paths(paths)
     origin = find_origin(objects)
     missing = unread_kinds(origin, objects, [("", kind) for kind in KINDS])

@@ -22,7 +22,7 @@ _Command = Callable[..., Any]
 
 
 class ClusterTranslation(NamedTuple):
-    """How a cluster's pods are translated."""
+    """The options and profiles for the translation of a cluster's pods."""
 
     options: TranslationOptions
     in_force: InForce
@@ -37,11 +37,11 @@ class SettingsFlags(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None
 
     def read(self, objects: Iterable[InputObject], *, is_live: bool) -> ClusterTranslation:
-        """Return the options and profiles by which the cluster's pods are translated.
+        """Return the options and profiles for the translation of the cluster's pods.
 
         Args:
-            objects: Of the cluster, profiles among them.
-            is_live: Without a file, the settings are those of the kubeconfig's cluster.
+            objects: The cluster's objects, profiles among them.
+            is_live: True to use the settings of the kubeconfig's cluster if no file is given.
 
         Raises:
             DrawbridgeError: A file or the cluster cannot be read, or the settings make no sense.

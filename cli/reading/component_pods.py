@@ -1,4 +1,4 @@
-"""Why the pods of a component are not ready, in the words of kubelet and scheduler. Read-only."""
+"""The reasons why pods are not ready, in the words of kubelet and scheduler. Read-only."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _USUAL: Final = {"ContainerCreating", "PodInitializing"}
 MAX_MESSAGE: Final = 240
 """Characters of a message of kubelet or of the scheduler."""
 MAX_TROUBLES: Final = 3
-"""Of a component; its pods mostly have the same."""
+"""The largest number of reasons named for a component; its pods mostly have the same."""
 
 
 class _Waiting(ApiStruct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ async def read_component_pods(client: Client, namespace: str, labels: str) -> li
 
 
 def troubles_of(pods: Iterable[ComponentPod]) -> tuple[str, ...]:
-    """Return why pods are not ready, as printable sentences, the most frequent first.
+    """Return the reasons why pods are not ready, as printable sentences, the most frequent first.
 
     >>> back_off = _Waiting(reason="ImagePullBackOff", message="Back-off pulling image")
     >>> container = _ContainerStatus(name="webhook", state=_ContainerState(waiting=back_off))

@@ -1,6 +1,6 @@
-"""Drawbridge itself in a running cluster: what is deployed, and what it has written. Read-only.
+"""Drawbridge itself in a running cluster: its deployed parts and the objects it wrote. Read-only.
 
-No Secret is read. What the user may not read is named.
+No Secret is read. Resources that the user may not read are named.
 """
 
 from collections.abc import Iterable, Mapping
@@ -103,11 +103,13 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         component: Its label `app.kubernetes.io/component`.
-        desired: The replicas that it is to have.
-        ready: Those that are.
-        updated: Those of its present template; 0 while its controller has not seen it.
-        images: Of its containers.
-        troubles: Why its pods are not ready, in sentences; empty where they may not be read.
+        desired: The number of replicas that it is to have.
+        ready: The number of replicas that are ready.
+        updated: The number of replicas of its present template; 0 while its controller has not
+            seen it.
+        images: The images of its containers.
+        troubles: The reasons why its pods are not ready, in sentences; empty where they may not
+            be read.
     """
 
     component: str
@@ -122,7 +124,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all replicas of its present template."""
+        """True if it has all replicas of its present template."""
         return self.ready >= self.desired and self.updated >= self.desired
 
 
@@ -141,25 +143,26 @@ class TranslatedPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster tells about Drawbridge.
+    """The facts that a cluster tells about Drawbridge.
 
     Attributes:
-        namespace: Where it is installed, or would be.
+        namespace: The namespace in which it is installed, or would be.
         kubernetes: Version of the API server.
-        read_at: By the clock of the API server; None if it does not tell.
+        read_at: The time of reading by the API server's clock; None if it does not tell.
         gates: Upstream name of a feature gate to whether it is on; empty if nobody may know.
         components: Its Deployments and DaemonSets, of all namespaces.
         configurations: Kind to the stored webhook configuration; None if it does not exist.
         leases: Name to the Lease of a component that stands for leader.
-        settings: Of its processes.
+        settings: The settings of its processes.
         opted: Namespace to its label `drawbridge.internal/translate`.
-        pods: See `TranslatedPods`.
+        pods: The live pods that carry a translation record.
         slices: All ResourceSlices.
         wide_mappings: DeviceClasses that map a resource name, and give other devices than it means.
         owned: Drivers that the bridge owns.
-        not_serving: Why it allocates nothing, as it reports; None if it does, or reports nothing.
+        not_serving: The condition by which the bridge reports the reason for allocating nothing;
+            None if it allocates, or reports nothing.
         migration: The data of the ConfigMap of `drawbridge wave`; None without one.
-        unreadable: What the user may not read.
+        unreadable: The resources that the user may not read.
     """
 
     namespace: str = NAMESPACE
@@ -183,7 +186,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Reader:
-    """Reads objects, and remembers what may not be read."""
+    """A reader of objects, which remembers the resources that may not be read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -219,11 +222,11 @@ class _Reader:
 
 
 async def read_installation(client: Client, namespace: str | None = None) -> Installation:
-    """Read what a cluster tells about Drawbridge.
+    """Read the facts that a cluster tells about Drawbridge.
 
     Args:
-        client: Of the cluster.
-        namespace: Where it is installed; None to find out.
+        client: The cluster's client.
+        namespace: The namespace in which it is installed; None to find out.
 
     Raises:
         ConfigError: The settings of the cluster make no sense.
@@ -303,7 +306,7 @@ def _component(kind: str, workload: _Workload) -> Component:
 
 
 async def _with_troubles(client: Client, component: Component) -> Component:
-    """Return a component with what its pods say, if some of them are missing."""
+    """Return a component with the reasons why pods are not ready, if some of them are missing."""
     if component.is_whole or not component.component:
         return component
     labels = f"{_OURS},{COMPONENT_LABEL}={component.component}"
@@ -369,7 +372,7 @@ async def _translated_pods(reader: _Reader) -> TranslatedPods:
 
 
 def _missing_claims(pod: Pod) -> list[str]:
-    """Return the templates of which a pod has no claim yet."""
+    """Return the names of the claim templates without a claim for the pod yet."""
     statuses = (pod.status.resource_claim_statuses or ()) if pod.status is not None else ()
     claim_names = {status.name for status in statuses}
     return [

@@ -47,7 +47,7 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
         return f"{group}{self.resource.version}"
 
     def object(self, raw: bytes) -> SourceObject:
-        """Return one item as an object, of which Python functions may follow every level."""
+        """Return one item as an object whose every level Python functions may follow."""
         head = {"apiVersion": self.api_version, "kind": self.kind}
         document = head | decode(prune(raw), dict[str, Any])
         return SourceObject(document=document, source=_SOURCE, line=0)
@@ -107,7 +107,7 @@ async def cluster_state(
     """Return the objects that a translation may depend on, and the kinds that are forbidden.
 
     Args:
-        namespaces: Those of the manifests; no other is read.
+        namespaces: The namespaces of the manifests; no other is read.
 
     Raises:
         KubeError: The API server does not answer.
@@ -203,8 +203,8 @@ async def live_settings(
     """Return the settings of the cluster's processes with the feature gates that these found out.
 
     Args:
-        client: Of the cluster.
-        namespace: Where Drawbridge is installed.
+        client: The cluster's client.
+        namespace: The namespace in which Drawbridge is installed.
 
     Raises:
         ConfigError: The settings make no sense.

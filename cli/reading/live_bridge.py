@@ -21,7 +21,7 @@ _FENCE_PARTS: Final = (
     ("ValidatingAdmissionPolicy", VALIDATING_ADMISSION_POLICIES, HOLDER_FENCE),
     ("ValidatingAdmissionPolicyBinding", VALIDATING_ADMISSION_POLICY_BINDINGS, HOLDER_FENCE),
 )
-"""What belongs to the fence besides its first policy."""
+"""The parts of the fence besides its first policy: kind, resource and name."""
 
 
 async def read_bridge(kubeconfig: str | None, context: str | None) -> BridgeObjects:

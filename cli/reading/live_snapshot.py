@@ -21,10 +21,10 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects of a cluster, without what `redact` leaves out.
+    """The objects of a cluster, without the fields that `redact` leaves out.
 
     Attributes:
-        version: Of the API server, such as `v1.37.1`.
+        version: The API server's version, such as `v1.37.1`.
         server: The address of the API server.
         read_at: The API server's time in RFC 3339; empty where it does not tell.
         context: The name of the kubeconfig's context; empty without one.
@@ -44,7 +44,7 @@ async def read_snapshot(
     """List kinds, page by page.
 
     Args:
-        kinds: Of `KINDS`.
+        kinds: The kinds to list, all of them in `KINDS`.
         progress: Called after each page with the number of objects so far.
 
     Raises:

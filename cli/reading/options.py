@@ -1,4 +1,4 @@
-"""The flags of commands, and what they name: objects, the state of a cluster, profiles. Reads files."""
+"""The flags of commands, with the objects, cluster states and profiles they name. Reads files."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Scope(Enum):
 
     @property
     def kinds(self) -> Kinds:
-        """(apiVersion, kind) of what is read, to its view."""
+        """The kinds to read, as a mapping from (apiVersion, kind) to the kind's view."""
         return KINDS if self is Scope.TRANSLATION else STATE_KINDS
 
 
@@ -355,7 +355,7 @@ def _file_name(path: str) -> str:
 
 
 class _ReadState(NamedTuple):
-    """The namespace of objects that name none, the state of the cluster, what is forbidden, its version."""
+    """The state of a cluster: its objects, its version, unread kinds, and the default namespace."""
 
     namespace: str
     objects: list[InputObject] | None = None

@@ -22,13 +22,14 @@ KIND: Final = "TestSuite"
 class Expectation(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """The expected outcome of manifests; what is left out is not looked at.
+    """The expected outcome of manifests; fields that are left out are not checked.
 
     Attributes:
         check: `accepted` (no error, no warning), `warned` (a warning, no error) or `rejected`.
         codes: Codes of findings that there have to be.
         absent_codes: Codes of findings that there must not be.
-        placed: Whether all pods and claims find devices.
+        placed: True if all pods and claims are expected to find devices, false if some are
+            expected to find none.
         nodes: Object to the node on which it is placed; null where it must not be placed.
         becomes: Object to `translated`, `unchanged` or `rejected`.
         classes: Object to the DeviceClasses of its claims, in any order.
@@ -51,7 +52,7 @@ class Expectation(
 class SuiteTest(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Manifests and what is expected of them.
+    """Manifests and their expected outcome.
 
     Attributes:
         snapshot: Files with the state of a cluster, in place of the suite's.
@@ -88,10 +89,10 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A suite and where it is.
+    """A suite and its place.
 
     Attributes:
-        folder: To which its paths are relative.
+        folder: The folder to which its paths are relative.
     """
 
     path: str
@@ -187,7 +188,7 @@ def _paths(suite: Suite) -> Iterator[str]:
 
 
 def _check_test(test: SuiteTest, place: str) -> None:
-    """Check what its types do not say.
+    """Check the conditions on a test that its types do not express.
 
     Raises:
         ConfigError: It makes no sense.

@@ -1,4 +1,7 @@
-"""What only a running cluster tells before an upgrade: metrics, settings, kept profiles. Read-only."""
+"""Facts that only a running cluster tells before an upgrade: metrics, settings, kept profiles.
+
+Read-only.
+"""
 
 import msgspec
 

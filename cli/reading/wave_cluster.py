@@ -42,12 +42,12 @@ class StoredRecord(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """Which cluster answers, and to whom.
+    """The cluster that answers, and the user to which it answers.
 
     Attributes:
-        uid: Of the namespace kube-system.
-        context: Of the kubeconfig.
-        user: As the API server knows them; empty where it does not say.
+        uid: The uid of the namespace kube-system.
+        context: The kubeconfig's context.
+        user: The user's name as the API server knows it; empty where it does not say.
     """
 
     uid: str
@@ -56,10 +56,10 @@ class ClusterView(NamedTuple):
 
 
 class RecordStore(Protocol):
-    """Where the position of a migration is kept."""
+    """The store of a migration's position."""
 
     def read(self) -> StoredRecord | None:
-        """Return what is stored; None for nothing."""
+        """Return the stored record; None without one."""
         ...
 
     def write(self, data: Mapping[str, str], version: str) -> str:
@@ -114,7 +114,7 @@ class ClusterRecord:
             self._loop.close()
 
     def identify(self) -> ClusterView:
-        """Return which cluster answers.
+        """Return the cluster that answers.
 
         Raises:
             KubeError: It does not answer, or refuses to name its uid.
@@ -122,7 +122,7 @@ class ClusterRecord:
         return self._call(_identify)
 
     def read(self) -> StoredRecord | None:
-        """Return what is stored; None for nothing.
+        """Return the stored record; None without one.
 
         Raises:
             KubeError: The cluster does not answer, or the user may not read it.

@@ -56,7 +56,7 @@ def driver_lines(driver: str, label: str, plan: Plan) -> Iterator[str]:
 
 
 def held_lines(plan: Plan) -> list[str]:
-    """Return a script that only tells what a person has to confirm; nothing where all is confirmed."""
+    """Return a script that only names the facts to be confirmed; nothing if all are confirmed."""
     if not plan.proposals:
         return []
     lines = [
@@ -72,7 +72,7 @@ def held_lines(plan: Plan) -> list[str]:
 
 
 def _values_lines(release: DriverRelease) -> Iterator[str]:
-    """Yield what stops the script until a person has read and saved the values of a release."""
+    """Yield the lines that stop the script until a person has read and saved a release's values."""
     words = ("helm", "get", "values", release.name, f"--namespace={release.namespace}")
     show = command(*words, "--output=yaml")
     yield "# Whoever may write Secrets in its namespace can write its values: read them, and save what you know."

@@ -21,7 +21,7 @@ ROLLED_OUT: Final = {
 """Kinds whose pods `kubectl rollout restart` creates again."""
 _TEMPLATE: Final = "# A new template is a rollout, which creates the pods again."
 _PATH: Final = f".metadata.labels.{TRANSLATE_LABEL.replace('.', chr(92) + '.')}"
-"""Of the label in a namespace or in a template, as a JSONPath of kubectl."""
+"""The path of the label in a namespace or in a template, as a JSONPath of kubectl."""
 
 
 def opt_in_lines(plan: Plan, wave: Wave) -> Iterator[str]:

@@ -20,7 +20,7 @@ _POLL_S: Final = 0.2
 
 
 class StepRunner(Protocol):
-    """What runs a step."""
+    """A runner of steps."""
 
     def run(self, step: Step) -> int:
         """Run a step to its end, and return its exit status."""
@@ -46,12 +46,12 @@ class ScriptRunner:
         """Prepare calls.
 
         Args:
-            folder: Of the plan.
+            folder: The plan's folder.
             kubeconfig: A file in place of those of KUBECONFIG; None for these.
-            context: Of it; empty for one without contexts.
+            context: The kubeconfig's context; empty for a kubeconfig without contexts.
             options: Further flags of `switch.sh` and `rollback.sh`.
-            lock: A file descriptor that its processes inherit; None without one.
-            environment: Of them; None for that of this process.
+            lock: A file descriptor that the scripts' processes inherit; None without one.
+            environment: The environment of these processes; None for that of this process.
         """
         self._folder = folder
         self._locks = () if lock is None else (lock,)

@@ -10,7 +10,7 @@ _SHOWN = 3
 
 
 def format_plan(plan: Plan, width: int) -> str:
-    """Return the waves as a table, and below it what has none."""
+    """Return the waves as a table, and below it the objects without a wave."""
     head = (
         *("WAVE", "NODES", "NAMESPACES", "WORKLOADS", "MOVED PODS"),
         *("FREE FOR KEYS", "FREE FOR CLAIMS"),
@@ -45,7 +45,7 @@ def format_plan(plan: Plan, width: int) -> str:
 
 
 def _held_rows(entries: Iterable[Held]) -> Iterator[Row]:
-    """Yield what has no wave; objects with one reason are named together."""
+    """Yield the objects without a wave; objects with one reason are named together."""
     names_by_reason: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         name = reference_text(entry.object).removesuffix("/")
@@ -69,7 +69,7 @@ def _cells(wave: Wave) -> tuple[object, ...]:
 
 
 def namespace_texts(wave: Wave) -> tuple[str, ...]:
-    """Return the namespaces of a wave, with what of them moves where that is a part."""
+    """Return the namespaces of a wave, with the part that moves where not all of it does."""
     return (
         *(
             f"{name} (the rest)" if name in wave.formerly_selective else name

@@ -267,7 +267,7 @@ def _verify(wave: Wave, last: int, verify: str, residue: str) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return foreign text for a page, in which it is neither markup nor the end of a cell."""
+    """Return foreign text for a page, escaped against markup and against the end of a cell."""
     marks = {"|": "\\|", "<": "&lt;", ">": "&gt;", "`": "'", "[": "\\["}
     return "".join(marks.get(char, char) for char in printable(text))
 
@@ -285,7 +285,7 @@ def folder_files(
         plan: The plan.
         document: The text of `plan.yaml`.
         quotas: File name to text.
-        inputs: As of `scripts`.
+        inputs: Input files below the folder, as for `scripts`.
     """
     return {
         "plan.yaml": document,

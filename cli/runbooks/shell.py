@@ -188,8 +188,9 @@ def head(title: str, path: str = f"../{CLUSTER_SCRIPT}") -> str:
     """Return the first lines of a script.
 
     Args:
-        title: What it does, in a sentence.
-        path: From its folder to the part that scripts share; empty for one that runs no command.
+        title: A sentence that says what it does.
+        path: The path from its folder to the part that scripts share; empty for a script that
+            runs no command.
     """
     text = _FIRST_LINES.format(title=title) + _HEAD
     return f'{text}# shellcheck source=/dev/null\n. "$here/{path}"\n' if path else text

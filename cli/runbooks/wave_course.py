@@ -39,7 +39,7 @@ def task_groups(tasks: Sequence[Task]) -> Iterator[tuple[Task, ...]]:
 
 
 def group_title(group: Sequence[Task], waves: int) -> str:
-    """Return what a person confirms, in one line."""
+    """Return the title of the steps that a person confirms together, in one line."""
     first = group[0]
     title = _TITLES[first.step.kind].format(node=first.step.node)
     if first.wave == 0:

@@ -42,7 +42,7 @@ def part_lines(parts: Iterable[Part]) -> Iterator[str]:
 
 
 def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
-    """Return what switches a wave.
+    """Return the parts of the script that switches a wave.
 
     Args:
         plan: The plan.
@@ -76,7 +76,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
 
 
 def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
-    """Return what takes a wave back."""
+    """Return the parts of the script that takes a wave back."""
     path = f"wave-{wave.wave}/rollback.sh"
     # A pod that is created again by hand has claims, so it runs on a node that is drained next.
     namespaces = [*opt_out_lines(plan, wave), *recreation_lines(wave)]
@@ -139,8 +139,8 @@ def _node_parts(
     """Yield the steps for one node.
 
     Args:
-        path: Of the script.
-        node: That is drained.
+        path: The script's path.
+        node: The node that is drained.
         wait: The commands that cordon it, and wait for its work.
         drain: The commands that drain and label it, and wait for its devices.
         waiting: Pods of the node that have to end first, as planned.

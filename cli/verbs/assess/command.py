@@ -1,4 +1,4 @@
-"""`drawbridge assess`: what of a cluster would become claims, and what blocks it."""
+"""`drawbridge assess`: the parts of a cluster that would become claims, and their blockers."""
 
 import shutil
 import sys
@@ -157,7 +157,7 @@ def assess(documents: ClusterDocuments, output: str, *, reports_residue: bool, q
 def _assess(
     assessor: Callable[..., _Answer], documents: ClusterDocuments, **arguments: Any
 ) -> _Answer:
-    """Return what a function of `migration.assessment.assess` returns about a cluster."""
+    """Return the answer of a function of `migration.assessment.assess` about a cluster."""
     return assessor(
         documents.objects,
         documents.profiles,
@@ -181,7 +181,7 @@ def build_document(
 
     Args:
         assessment: The assessment.
-        residue: What is left of legacy systems; None where it was not asked for.
+        residue: The remains of legacy systems; None where they were not asked for.
     """
     capacity = assessment.capacity
     return AssessmentDocument(

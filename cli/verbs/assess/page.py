@@ -56,7 +56,7 @@ def format_assess_page(
     Args:
         details: The assessment, its devices and placements.
         profiles: Driver to profile.
-        residue: What is left of legacy systems; None where it was not asked for.
+        residue: The remains of legacy systems; None where they were not asked for.
         context: The kubeconfig's context of the cluster; empty where it is not known.
         taken_at: The time of its state in RFC 3339; empty where it is not known.
     """
@@ -228,7 +228,7 @@ def _workloads(
 def _today_and_after(
     workload: AssessedWorkload, profiles: Mapping[str, Profile]
 ) -> tuple[Child, Child]:
-    """Return what a workload requests, and what that becomes."""
+    """Return the requests of a workload, and their translation."""
     if workload.result is None:
         return lines(sorted(workload.keys)), "-"
     texts: dict[str, list[str]] = {}
@@ -250,7 +250,7 @@ def _losses(workload: AssessedWorkload) -> Iterator[Child]:
 def _placement(
     workload: AssessedWorkload, details: DetailedAssessment, ids: Mapping[str, str]
 ) -> Child:
-    """Return where the first pod would go, and, folded, why not elsewhere."""
+    """Return the placement of the first pod, and, folded, the reasons against other nodes."""
     capacity = details.assessment.capacity
     unplaced = capacity.unplaced.get(workload.key.reference, 0)
     shortage = badge(f"{count_text(unplaced, 'pod')} without devices", "bad") if unplaced else None

@@ -29,7 +29,10 @@ NATIVE_COSTS: Final = (
     "; ".join(statement.sentence for statement in NATIVE_STATEMENTS)
     + "; translation.native: translate gives them claims of a translation"
 )
-"""What pods lose that Kubernetes serves by a mapped resource name, beside pods with claims of their own."""
+"""The losses of pods that Kubernetes serves by a mapped resource name.
+
+They are compared with pods with claims of their own.
+"""
 QUOTAS_STEP: Final = (
     "`drawbridge quota convert` prints them, the runbooks of `drawbridge plan` apply them, and the "
     "outcomes are as if they were applied (--quotas as-they-are: as they are)"
@@ -117,14 +120,14 @@ def _outcomes(assessment: Assessment) -> Iterator[Row]:
 
 
 def next_step(assessment: Assessment) -> str:
-    """Return what to do after an assessment; empty where there is nothing to move."""
+    """Return the next step after an assessment; empty where there is nothing to move."""
     if not assessment.workloads:
         return ""
     return _NEXT_BLOCKED if assessment.blockers else _NEXT
 
 
 def _readers(assessment: Assessment) -> Iterator[Row]:
-    """Yield who else counts device keys, those that count the same keys in one row."""
+    """Yield the other systems that count device keys, those with the same keys in one row."""
     names_by_keys: dict[tuple[str, ...], list[str]] = {}
     for reader, keys in assessment.readers.items():
         names_by_keys.setdefault(tuple(keys), []).append(reader)

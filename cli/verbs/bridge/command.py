@@ -1,4 +1,4 @@
-"""`drawbridge bridge`: give drivers to the bridge, take them back, show who allocates."""
+"""`drawbridge bridge`: give drivers to the bridge, take them back, show their allocators."""
 
 import asyncio
 import re
@@ -133,7 +133,7 @@ def bridge(
 
 
 def _note_strategies(plan: BridgePlan) -> None:
-    """Say on standard error what the strategies of the bridge do not see."""
+    """Print on standard error the facts that the strategies of the bridge do not see."""
     if plan.added:
         print_line(f"note: of the strategies of the bridge, {IGNORES_CPU}; FirstFit is the default")
 
@@ -196,7 +196,7 @@ def _print(answer: msgspec.Struct, lines: Iterator[str], output: str) -> None:
 
 
 def _plan_lines(plan: BridgePlan, *, is_applied: bool) -> Iterator[str]:
-    """Yield a shell script; what is not a command is a comment."""
+    """Yield the lines of a shell script; all lines but the commands are comments."""
     yield f"# The bridge {'owns' if is_applied else 'will own'}: {', '.join(plan.drivers) or 'no driver'}"
     if not plan.steps:
         yield "# Nothing has to be changed."

@@ -1,4 +1,4 @@
-"""`drawbridge check`: what a cluster would reject or warn about, before anything is applied."""
+"""`drawbridge check`: the rejections and warnings of a cluster, before anything is applied."""
 
 import sys
 from difflib import get_close_matches

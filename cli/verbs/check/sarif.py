@@ -22,7 +22,7 @@ SCHEMA: Final = (
 """The JSON Schema of the format, by which editors and code hosts recognise it."""
 MAX_RESULTS: Final = 25_000
 FINDINGS_PAGE: Final = "docs/findings.html"
-"""Below the folder of a version on the site."""
+"""The page's path below the folder of a version on the site."""
 _LEVELS: Final[Mapping[Severity, str]] = {
     Severity.ERROR: "error",
     Severity.WARNING: "warning",
@@ -35,7 +35,7 @@ def log(report: CheckReport, version: str) -> Mapping[str, Any]:
     """Return the log of the findings that are to be shown.
 
     Args:
-        version: Of Drawbridge.
+        version: Drawbridge's version.
     """
     codes = list(dict.fromkeys(entry.finding.code for entry in report.shown))
     return {

@@ -1,4 +1,4 @@
-"""`drawbridge check-upgrade`: what an upgrade of Kubernetes or of Drawbridge would break."""
+"""`drawbridge check-upgrade`: the breaking changes of an upgrade of Kubernetes or of Drawbridge."""
 
 import asyncio
 import shutil
@@ -138,7 +138,7 @@ def check_upgrade(
 
 
 def _settings_problem(path: str | None) -> str:
-    """Return why a settings file makes no sense to this version; empty where it does."""
+    """Return the reason why this version rejects a settings file; empty if it accepts it."""
     if path is None or not Path(path).is_file():
         return ""
     try:

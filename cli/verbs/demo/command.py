@@ -34,8 +34,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One example of the demo.
 
     Attributes:
-        file: Below examples/.
-        in_full: The manifest is shown before and after.
+        file: A path below examples/.
+        in_full: True to show the manifest before and after.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""`drawbridge inventory`: the devices of a cluster, what is free, and the DeviceClasses for them."""
+"""`drawbridge inventory`: the devices of a cluster, free capacity, and their DeviceClasses."""
 
 import shutil
 import sys
@@ -180,7 +180,7 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
 
 
 def _duplicates(duplicates: Iterable[DuplicateResource]) -> Iterator[str]:
-    """Yield an entry for nodes on which a resource is offered twice in the same way."""
+    """Yield an entry for nodes that offer a resource twice in the same way."""
     alike: dict[tuple[str, str, tuple[str, ...], str], list[DuplicateResource]] = {}
     for duplicate in duplicates:
         amounts = (

@@ -1,4 +1,4 @@
-"""The page of `drawbridge inventory`: devices with their users, free capacity, and what is wrong with them."""
+"""The page of `drawbridge inventory`: devices, their users, free capacity, and problems."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,7 +23,7 @@ def format_inventory_page(inventory: Inventory) -> str:
     """Return the page.
 
     Args:
-        inventory: With devices and idle nodes.
+        inventory: An inventory with devices and idle nodes.
     """
     return build_page(
         "Devices of a cluster",

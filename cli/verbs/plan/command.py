@@ -204,7 +204,7 @@ def _checked_label(text: str) -> str:
 
 
 def _inputs(documents: ClusterDocuments) -> Mapping[str, bytes]:
-    """Return path below the plan's folder to content, for what says how the cluster is translated."""
+    """Return path below the plan's folder to content, for the settings and the profiles."""
     inputs: dict[str, bytes] = {}
     if documents.settings is not None:
         inputs[runbooks.SETTINGS] = documents.settings

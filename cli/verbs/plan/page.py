@@ -23,7 +23,7 @@ def format_plan_page(plan: Plan, details: Sequence[WaveDetails]) -> str:
 
     Args:
         plan: The plan.
-        details: Of each of its waves.
+        details: The details of its waves, in the order of the waves.
     """
     version = f"Kubernetes {plan.kubernetes_version}" if plan.kubernetes_version else ""
     waves = list(zip(plan.waves, details, strict=True))

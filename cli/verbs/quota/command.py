@@ -38,7 +38,7 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `drawbridge quota convert -o json`.
 
     Attributes:
-        split: How amounts were given to classes where a key may become devices of several.
+        split: The way of giving amounts to classes where a key may become devices of several.
     """
 
     split: Split

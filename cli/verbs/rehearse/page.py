@@ -1,4 +1,4 @@
-"""The page of `drawbridge rehearse`: how far the plan came, and what it broke on the way."""
+"""The page of `drawbridge rehearse`: the progress of the plan, and the rules that it broke."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -8,7 +8,7 @@ from migration.rehearsal.model import RehearsalAnswer
 
 
 def format_rehearsal(answer: RehearsalAnswer, width: int) -> str:
-    """Return the scripts as a table, and below it what broke a rule and what was not tried."""
+    """Return the scripts as a table, and below it the broken rules and the untried parts."""
     head = ("SCRIPT", "SECONDS", "EXIT STATUS")
     cells = [(run.script, f"{run.seconds:.0f}", run.status) for run in answer.scripts]
     rows = drop_repeated_labels(list(_rows(answer)))

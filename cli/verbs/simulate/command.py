@@ -256,7 +256,7 @@ def _with_rejected(answer: SimulationResult, request: SimulationRequest) -> Simu
 
 
 def _print_notes(request: SimulationRequest, answer: SimulationResult, more: Iterable[str]) -> None:
-    """Print on standard error what is not part of the answer."""
+    """Print on standard error the notes that are not part of the answer."""
     for entry in request.findings:
         if entry.finding.severity is not Severity.INFO:
             print_line(entry.line())

@@ -1,4 +1,4 @@
-"""Whether an installation of Drawbridge is ready, part by part, and what to do next. Pure."""
+"""The readiness of an installation of Drawbridge, part by part, and the next step. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from translation.cluster.snapshot import Mode
 from translation.reading.arbiter import VOCABULARIES
 
 _NEEDED: Final = {"deployments", "mutatingwebhookconfigurations"}
-"""Without these nobody knows whether anything is installed."""
+"""Resources without which nobody knows whether anything is installed."""
 MAX_LISTED: Final = 20
 """Names of pods."""
 
@@ -51,9 +51,9 @@ def build_status(installation: Installation, *, client_version: str, now: dateti
     """Return the status of an installation.
 
     Args:
-        installation: What the cluster tells.
-        client_version: Of this command.
-        now: Where the API server does not tell the time.
+        installation: The facts that the cluster tells.
+        client_version: This command's version.
+        now: The present time, used where the API server does not tell it.
     """
     now = installation.read_at or now
     checks = tuple(_checks(installation, client_version, now))
@@ -299,7 +299,7 @@ def _drivers(installation: Installation) -> tuple[DriverStatus, ...]:
 
 
 def _next_step(installation: Installation, checks: Iterable[StatusCheck]) -> str:
-    """Return what to do next: what has failed, what is waited for, then the way to claims."""
+    """Return the next step: for failed checks, else for waiting ones, else on the way to claims."""
     by_state: dict[State, list[StatusCheck]] = {}
     for check in checks:
         by_state.setdefault(check.state, []).append(check)

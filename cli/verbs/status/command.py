@@ -1,4 +1,4 @@
-"""`drawbridge status`: whether Drawbridge itself is ready in a cluster, and what to do next."""
+"""`drawbridge status`: the readiness of Drawbridge itself in a cluster, and the next step."""
 
 import asyncio
 import shutil

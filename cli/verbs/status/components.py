@@ -1,4 +1,4 @@
-"""The components of an installation: their replicas, and who leads. Pure."""
+"""The components of an installation: their replicas and leaders. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -121,7 +121,7 @@ def _is_whole(workloads: Iterable[Component]) -> bool:
 
 
 def _troubles(workloads: Iterable[Component]) -> str:
-    """Return why pods are not ready, as the end of a message; empty where nothing is known."""
+    """Return the reasons why pods are not ready, as the end of a message; empty if unknown."""
     return "".join(f"; {trouble}" for workload in workloads for trouble in workload.troubles)
 
 
@@ -133,7 +133,7 @@ def _look_at(workload: Component) -> str:
 
 
 def _leader(lease: LeaseSpec | None, now: datetime) -> str:
-    """Return who holds a Lease that is not over; empty for nobody."""
+    """Return the holder of a Lease that is not over; empty without one."""
     if lease is None or not lease.holder_identity:
         return ""
     is_free = is_over(lease.renew_time or "", lease.lease_duration_seconds or 0, now)

@@ -22,7 +22,7 @@ SOON: Final = timedelta(days=30)
 
 
 def check_configurations(installation: Installation) -> Iterator[StatusCheck]:
-    """Yield whether each configuration exists and has what API servers need to call the webhook."""
+    """Yield a check per configuration: its presence, and the fields needed to call the webhook."""
     fix = "apply the manifests again; until then pods are admitted as they are written"
     for kind, configuration in installation.configurations.items():
         name = kind.removesuffix("WebhookConfiguration").lower()
@@ -180,10 +180,10 @@ def labelled(installation: Installation, value: str) -> tuple[str, ...]:
 
 
 def authority_ends(ca_bundle: object) -> datetime | None:
-    """Return when the newest authority of a caBundle ends; None where it holds none.
+    """Return the end of validity of a caBundle's newest authority; None where it holds none.
 
     Args:
-        ca_bundle: As in a webhook configuration: PEM in base64.
+        ca_bundle: The caBundle of a webhook configuration: PEM in base64.
     """
     if not isinstance(ca_bundle, str):
         return None

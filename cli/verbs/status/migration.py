@@ -1,4 +1,4 @@
-"""How far a migration is that `drawbridge wave` goes through. Pure."""
+"""The progress of a migration that `drawbridge wave` goes through. Pure."""
 
 from collections.abc import Iterator
 

@@ -26,7 +26,7 @@ class StatusCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One part of an installation.
 
     Attributes:
-        fix: What to do; empty where nothing is to be done.
+        fix: The next thing to do; empty where nothing is to be done.
     """
 
     name: str
@@ -64,7 +64,7 @@ class NamespaceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """The namespaces with a label that says whether their pods are translated.
 
     Attributes:
-        selective: Those of which pods with a label of their own are translated.
+        selective: Namespaces whose pods are translated if they have a label of their own.
     """
 
     opted_in: tuple[str, ...]
@@ -76,12 +76,12 @@ class StatusAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The document of `drawbridge status -o json`.
 
     Attributes:
-        ready: Nothing waits and nothing has failed.
-        mode: By the settings; empty while nothing is installed.
-        client_version: Of this command.
+        ready: True if nothing waits and nothing has failed.
+        mode: The mode by the settings; empty while nothing is installed.
+        client_version: The version of this command.
         feature_gates: Upstream name of a gate to whether it is on; empty where nobody may know.
         next_step: The one thing to do next; empty where all is done.
-        unreadable: What the user may not read.
+        unreadable: The resources that the user may not read.
     """
 
     ready: bool

@@ -22,9 +22,9 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         suite: Name of the suite.
-        file: Of the suite.
-        failures: What was expected, and what there is instead; none if it passed.
-        error: Why it could not be run; empty if it was.
+        file: The file of the suite.
+        failures: The expectations that failed, each with the actual value; none if it passed.
+        error: The reason that it could not be run; empty if it was.
     """
 
     suite: str
@@ -46,7 +46,7 @@ class SuitesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_failures(expect: Expectation, inputs: Inputs, features: Features) -> tuple[str, ...]:
-    """Find the differences from what is expected."""
+    """Return the differences from the expected outcome."""
     failures: list[str] = []
     if expect.check is not None or expect.codes or expect.absent_codes:
         report = build_report(check_objects(inputs, features), check_state(inputs))

@@ -196,7 +196,7 @@ def _translate_in_place(
     *,
     is_dry_run: bool,
 ) -> None:
-    """Rewrite the files of the objects that change, or print what would be rewritten.
+    """Rewrite the files of the objects that change, or print the changes.
 
     Raises:
         DrawbridgeError: A file cannot be edited or written. If it cannot be edited, no file is written.
@@ -246,7 +246,7 @@ def printed_documents(
     """Return the documents of the YAML stream.
 
     Args:
-        findings: Of the results, and of the state of the cluster.
+        findings: The findings of the results, and of the state of the cluster.
     """
     match choice:
         case OnRefusal.FAIL:
@@ -275,7 +275,7 @@ def as_json(results: Sequence[TranslatedObject], findings: Sequence[ObjectFindin
 
 
 def as_diff(results: Sequence[TranslatedObject], namespace: str) -> Iterator[str]:
-    """Yield the lines of what applying the answer would change."""
+    """Yield the lines of the changes that applying the answer would make."""
     for result in results:
         place = namespace_of(result.source, namespace)
         for template in result.templates:

@@ -48,7 +48,7 @@ def edit_file(path: str, text: bytes, results: Sequence[TranslatedObject]) -> Ed
 
     Args:
         text: The content of the file.
-        results: Of all its objects, in order.
+        results: The results of all its objects, in order.
 
     Raises:
         NotEditable: The file is compressed, JSON or not UTF-8, is not the text whose objects were

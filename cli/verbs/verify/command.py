@@ -1,4 +1,4 @@
-"""`drawbridge verify`: whether allocations contradict each other, and whether a wave is what was planned."""
+"""`drawbridge verify`: contradictions of allocations, and a wave's differences from its plan."""
 
 import sys
 import time
@@ -70,14 +70,14 @@ drawbridge verify --live --wave plan/wave-1 --wait 30m
 """
 
 SETTLE_S: Final = 10
-"""For how long a reservation may outlive its pod."""
+"""The seconds for which a reservation may outlive its pod."""
 NEEDED: Final = frozenset({"resourceclaims", "resourceslices", "pods"})
 """Resources without which nothing can be said about allocations."""
 
 
 _NOT_RIGHT: Final = frozenset({State.WAITING, State.FAILED})
 NODE_KINDS: Final = ("Node", "ResourceSlice", "DeviceTranslationProfile")
-"""What a check of one node is about; a large cluster has much more."""
+"""The kinds that a check of one node reads; a large cluster has many more objects."""
 WORK_KINDS: Final = ("Node", "Pod", "Job", "PersistentVolumeClaim", "PersistentVolume")
 FIRST_POLL_S: Final = 0.5
 POLL_S: Final = 5.0
@@ -85,7 +85,7 @@ POLL_S: Final = 5.0
 
 
 class _NothingToCompare(click.ClickException):
-    """The user may not list what the answer depends on, so "nothing is wrong" would be a guess."""
+    """A refusal to guess that "nothing is wrong": the user may not list needed resources."""
 
     exit_code = 2
 
@@ -94,7 +94,7 @@ class Question(NamedTuple):
     """A check of a cluster.
 
     Attributes:
-        kinds: That are read for it from a live cluster.
+        kinds: The kinds that are read for it from a live cluster.
     """
 
     kinds: Collection[str]
@@ -269,7 +269,7 @@ def _wait_until_right(flags: DocumentFlags, question: Question, wait: Duration) 
 
 
 def _waiting_for(checks: Sequence[Check]) -> str:
-    """Return what is waited for: how many checks, and the first of them."""
+    """Return the number of checks that are waited for, and the first of them."""
     wrong = [check for check in checks if check.state in _NOT_RIGHT]
     reference = reference_text(wrong[0].object)
     first = printable(f"{reference}: {wrong[0].message}")

@@ -139,11 +139,11 @@ def wave(
 
 
 class _Call(NamedTuple):
-    """What a person has said.
+    """The choices of a person for a call.
 
     Attributes:
-        takes_over: They go on in place of another one.
-        replaces: They go on with a plan in place of another one.
+        takes_over: True if they go on in place of another person.
+        replaces: True if they go on with a plan in place of another one.
         confirms: Asks whether a step is to be run.
         options: Flags of the plan's scripts.
     """
@@ -189,7 +189,7 @@ def _go_on(call: _Call, home: Path, store: ClusterRecord, lock: int) -> tuple[in
 
 
 def _status(store: ClusterRecord, folder: Path | None) -> WaveReport:
-    """Return where a cluster stands; with a plan also what would come next.
+    """Return a cluster's position in its migration; with a plan also its next steps.
 
     Raises:
         ConfigError: The named folder has no plan, or the ConfigMap is not of this command.
@@ -226,7 +226,7 @@ def _refuse(refusal: Refusal | None) -> None:
 
 
 def _identify(store: ClusterRecord, plan: Plan) -> ClusterView:
-    """Return which cluster answers.
+    """Return the cluster that answers.
 
     Raises:
         ConfigError: It is not that of the plan, or nobody has confirmed what the plan depends on.

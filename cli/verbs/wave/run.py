@@ -17,11 +17,11 @@ from migration.wave.steps import Step
 
 
 class Operator(NamedTuple):
-    """Who goes on, and with which plan.
+    """The person that goes on with a migration, and their plan.
 
     Attributes:
         who: The user, and their account and machine.
-        digest: Of the plan's files.
+        digest: The digest of the plan's files.
         clock: Returns the time in RFC 3339.
         confirms: Asks whether a step is to be run.
     """
@@ -48,12 +48,12 @@ class WaveRun:
         """Prepare a call.
 
         Args:
-            folder: Of the plan.
-            course: Its steps.
-            operator: Who goes on.
-            store: Where the position is kept.
-            runner: What runs steps.
-            version: Of the position that the steps follow; empty without one.
+            folder: The plan's folder.
+            course: The plan's steps.
+            operator: The person that goes on.
+            store: The store of the position.
+            runner: The runner of steps.
+            version: The version of the position that the steps follow; empty without one.
         """
         self._folder = folder
         self._course = course
