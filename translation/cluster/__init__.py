@@ -1,1 +1,1 @@
-"""What the cluster decides about a translation: drivers, schedulers, classes, networks."""
+"""The cluster's part in a translation: drivers, schedulers, classes, networks."""

@@ -1,4 +1,4 @@
-"""What autoscalers, queues, cost monitors and GPU Operator do with claims: one table of statements.
+"""Statements about autoscalers, queues, cost monitors and GPU Operator with claims, in one table.
 
 Warnings of the webhook, `assess`, `plan` and the page docs/neighbours.md take their facts from here. A
 statement is about released versions only. `evidence` says how it is known: read in the source, from a thread
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 READ: Final = "2026-11"
-"""When the sources were read last."""
+"""The date on which the sources were read last."""
 
 
 class Component(StrEnum):
@@ -28,7 +28,7 @@ class Component(StrEnum):
 
 
 class Evidence(StrEnum):
-    """How a statement is known."""
+    """The evidence for a statement."""
 
     SOURCE = "read in its source, not tried"
     DOCUMENT = "from its documents, not tried"
@@ -36,7 +36,7 @@ class Evidence(StrEnum):
 
 
 class Topic(StrEnum):
-    """What a statement is about; commands look statements up by it."""
+    """The topic of a statement; commands look statements up by it."""
 
     SEES_CLAIMS = "sees claims"
     SCALE_FROM_ZERO = "scale from zero"
@@ -191,7 +191,8 @@ NATIVE_COSTS: Final = tuple(
     for statement in STATEMENTS
     if (statement.component, statement.topic) == (component, topic)
 )
-"""What pods lose that Kubernetes serves by a mapped resource name, beside pods with claims of their own."""
+"""The losses of pods that Kubernetes serves by a mapped resource name, beside pods with claims of
+their own."""
 
 
 def statements_about(component: Component, *topics: Topic) -> tuple[Statement, ...]:

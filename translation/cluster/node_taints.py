@@ -23,10 +23,10 @@ class NodeTaints(msgspec.Struct, frozen=True, kw_only=True):
     """The taints that keep pods away from nodes, and whether the API server adds tolerations.
 
     Attributes:
-        is_known: Whether the nodes are known.
+        is_known: True if the nodes are known.
         all_taints: The taints of any node. Likewise `by_driver`, of nodes with devices of a driver.
         by_driver: Driver name to taints, for the drivers whose devices are on nodes by their names.
-        are_tolerations_added: Whether live pods have tolerations of device keys that their
+        are_tolerations_added: True if live pods have tolerations of device keys that their
             templates do not have.
     """
 
@@ -52,7 +52,7 @@ def summarize_taints(
     """Return the taints of nodes, by the drivers of their devices.
 
     Args:
-        is_known: As of `NodeTaints`. Likewise `are_tolerations_added`.
+        is_known: The field of this name in `NodeTaints`. Likewise `are_tolerations_added`.
     """
     taints = {
         node.metadata.name: frozenset(
@@ -111,7 +111,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated_keys(pod: Pod, keys: Iterable[str]) -> Iterator[str]:
-    """Yield the keys, sorted, of which a pod does not tolerate every taint with effect NoSchedule."""
+    """Yield the keys, sorted, with a taint of effect NoSchedule that a pod does not tolerate."""
     tolerations = pod.spec.tolerations or ()
     for key in sorted(keys):
         if not any(

@@ -108,7 +108,7 @@ def _other_kind_conflict(
 def _device_conflict(
     name: str, profile: Profile, profiles: Mapping[str, Profile], options: TranslationOptions
 ) -> KeyConflict | None:
-    """Return which other profile serves a name of devices of any vendor."""
+    """Return the other profile that serves a name of devices of any vendor."""
     first = resource_profile(name, resource_profiles(profiles, options.profiles))
     if first is None or first.driver == profile.driver:
         return None
@@ -126,11 +126,11 @@ def check_profile(
     options: TranslationOptions,
     shipped_drivers: frozenset[str] = frozenset(),
 ) -> Iterator[Finding]:
-    """Yield what a profile will not do in a cluster.
+    """Yield the effects that a profile will not have in a cluster.
 
     Args:
-        snapshot: Of the cluster; this profile need not be in force there yet.
-        shipped_drivers: Those with a profile in the package.
+        snapshot: The cluster's snapshot; this profile need not be in force there yet.
+        shipped_drivers: The drivers with a profile in the package.
     """
     profiles = {**snapshot.profiles, profile.driver: profile}
     for conflict in find_conflicts(profile, profiles, options):

@@ -1,4 +1,4 @@
-"""The driver that serves a vocabulary's keys in a pod, by what the keys request and what exists.
+"""The driver that serves a vocabulary's keys in a pod, by their requests and the known drivers.
 
 One vocabulary has one driver in a pod. The rows of `ROUTES` list the candidates, best first. Of
 those that can serve the request, the first wins whose devices were ever published, else the first
@@ -31,10 +31,10 @@ GPUS: Final = frozenset({nvidia.VOCABULARY.name, HAMI.name, KOORDINATOR.name})
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """The order in which drivers are candidates for one kind of request.
+    """The order of candidate drivers for one kind of request.
 
     Attributes:
-        request: What the keys request, for docs.
+        request: The request that the keys make, for docs.
         order: Vocabularies whose drivers are the candidates, `OWN` for the one that reads the keys.
     """
 
@@ -63,7 +63,7 @@ _GPU_KINDS: Final = frozenset({DeviceKind.GPU, DeviceKind.MIG})
 
 
 class RoutedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, and what decides which drivers serve it.
+    """A pod, and the facts that decide which drivers serve it.
 
     Attributes:
         owned: Vocabulary name to the keys of the pod that it owns.

@@ -93,7 +93,7 @@ class WideMapping(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A resource name that a DeviceClass maps, and serves with other devices than the name means.
 
     Attributes:
-        reason: What the class gives beyond it, for a sentence about the class.
+        reason: The devices that the class gives beyond the name's, for a sentence about the class.
     """
 
     resource: str
@@ -114,7 +114,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             high-water mark says.
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
-        wide_mappings: Of these, the names whose class gives other devices, too; see
+        wide_mappings: The native names whose class gives other devices, too; see
             `admission.native_mappings`.
         class_drivers: DeviceClass name to the drivers that its selectors name; none where they name
             none, so that it may select devices of every driver.
@@ -161,7 +161,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             namespace: Its namespace, whose label decides, or leaves it to the pod.
-            labels: Of the pod.
+            labels: The pod's labels.
         """
         if self.is_selective(namespace):
             return labels.get(TRANSLATE_LABEL) == "true"
@@ -183,10 +183,10 @@ class Mode(StrEnum):
     """The pods that are translated; the value is its name in settings."""
 
     OPT_OUT = "OptOut"
-    """Those of every namespace without the label `drawbridge.internal/translate: "false"`; with `selected`
-    those of its pods that have the label `"true"`, as in every mode."""
+    """The pods of every namespace without the label `drawbridge.internal/translate: "false"`; with
+    `selected` those of its pods that have the label `"true"`, as in every mode."""
     OPT_IN = "OptIn"
-    """Those of namespaces with the label `drawbridge.internal/translate: "true"`."""
+    """The pods of namespaces with the label `drawbridge.internal/translate: "true"`."""
     SHADOW = "Shadow"
     """None: those of OptOut are evaluated, and the result is only reported."""
 
@@ -195,7 +195,7 @@ class NativePolicy(StrEnum):
     """The pods that Kubernetes serves without claims of a translation, where a DeviceClass maps their keys."""
 
     EXACT = "exact"
-    """Those whose classes give what the keys mean, and nothing else."""
+    """The pods whose classes give exactly the devices that the keys mean."""
     MAPPED = "mapped"
     """All of them, even if a class gives other devices than a key means."""
     TRANSLATE = "translate"
@@ -206,7 +206,7 @@ class TolerationPolicy(StrEnum):
     """The pods that get tolerations of the taints that have the names of their removed keys."""
 
     DETECTED = "detected"
-    """Those of manifests, for a cluster whose live pods show that its API server adds them."""
+    """The pods of manifests, for a cluster whose live pods show that its API server adds them."""
     ALWAYS = "always"
     """All of them."""
     NEVER = "never"
@@ -240,7 +240,7 @@ class TranslationOptions(msgspec.Struct, frozen=True, kw_only=True):
         claim_aware_components: Components that are configured to count claims.
         vocabularies: The vocabularies whose keys are translated; the keys of others are unknown.
         renamed_keys: Resource name in pods to the name that it has in its vocabulary.
-        choices: Between what a legacy system reserves and what it limits.
+        choices: The choices between a legacy system's reservations and its limits.
         driver_option: The place where the reader of a finding, or an administrator, chooses another
             driver: a flag of the command line, or a setting of the webhook.
     """

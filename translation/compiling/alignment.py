@@ -57,7 +57,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         aligned: The names in the group's constraint; empty without one.
-        findings: What the request cannot express.
+        findings: The findings on facts that the request cannot express.
     """
 
     kind: DeviceKind
@@ -77,7 +77,7 @@ def compile_aligned_claim(
 
     Args:
         members: One for each kind of the alignment, in its order.
-        sizes: What the pod has derived so far.
+        sizes: The sizes of the objects derived from the pod so far.
         prefix: The readable prefix of the template's name, a DNS label.
     """
     total = sum(member.intent.count for member in members)

@@ -29,7 +29,7 @@ class RequestedDevices(msgspec.Struct, frozen=True, kw_only=True):
 def divide_devices(
     group: Sequence[RequestedDevices], profile: Profile, facts: Mapping[DeviceKind, Facts]
 ) -> Sequence[Sequence[RequestedDevices]]:
-    """Divide what one claim would request among as few claims as Kubernetes needs, in order.
+    """Divide the devices of one claim among as few claims as Kubernetes needs, in order.
 
     A claim that Kubernetes can allocate is not divided, nor is what cannot be: see `check_limits`.
 

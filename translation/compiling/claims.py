@@ -57,7 +57,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         spec: `spec` of the ResourceClaimTemplate, as JSON.
         digest: The full-length digest of the spec.
         size: Bytes of the spec as JSON.
-        uses: In the order of the pod's containers.
+        uses: The uses in the order of the pod's containers.
         drivers: The drivers of its devices, by the profiles.
         sources: Field below `devices` to the path in the pod of the key that requested it.
     """
@@ -83,7 +83,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
                 yield index, alternative["deviceClassName"]
 
     def source(self, field: FieldPath) -> FieldPath | None:
-        """Return the path in the pod of the key that requested a field, or what contains it."""
+        """Return the path in the pod of the key that requested a field or its nearest parent."""
         for length in range(len(field.steps), 0, -1):
             path = self.sources.get(FieldPath(field.steps[:length]))
             if path is not None:
@@ -164,7 +164,7 @@ def build_claim(
 
     Args:
         prefix: The readable prefix of the template's name.
-        drivers: As in `Claim`.
+        drivers: The drivers as in `Claim`.
     """
     spec = claim_spec(devices)
     text = _canonical_json(spec)
@@ -195,9 +195,9 @@ def compile_claims(
 
     Args:
         intents: All of kinds that the profile has, in the order of the pod's containers.
-        containers: By name.
+        containers: The pod's containers by name.
         facts: Device kind to the facts of the driver's published devices.
-        sizes: What the pod has derived so far.
+        sizes: The sizes of the objects derived from the pod so far.
         prefix: The readable prefix of template names, a DNS label.
         merges_init: Init containers that need more share the devices of an app container.
     """
@@ -271,7 +271,7 @@ def compile_claims(
 def _grouped_by_claim(
     requested_devices: Sequence[RequestedDevices], profile: Profile
 ) -> Iterator[tuple[str, list[RequestedDevices]]]:
-    """Yield the label of each claim and what it requests."""
+    """Yield the label of each claim and its requests."""
     if profile.claims is Granularity.POD:
         if requested_devices:
             yield requested_devices[0].intent.kind.value, list(requested_devices)

@@ -1,4 +1,4 @@
-"""The amounts of capacity that one intent requests of a device, and what a driver cannot give."""
+"""The amounts of capacity that one intent requests of a device, and those that a driver lacks."""
 
 from typing import Final
 

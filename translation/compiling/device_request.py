@@ -86,10 +86,10 @@ class RequestCompiler:
         intent: Intent,
         gpu_facts: Facts = UNKNOWN,
     ) -> None:
-        """Keep what decides the request.
+        """Keep the inputs that decide the request.
 
         Args:
-            gpu_facts: Of the driver's whole GPUs, of which MIG devices are parts.
+            gpu_facts: The facts of the driver's whole GPUs, the parents of its MIG devices.
         """
         self._gpu_facts = gpu_facts
         self._profile = profile
@@ -109,7 +109,7 @@ class RequestCompiler:
         )
 
     def request(self, name: str) -> CompiledRequest:
-        """Compile the request; `findings` has what it cannot express."""
+        """Compile the request; `findings` has the facts that it cannot express."""
         sources: dict[FieldPath, FieldPath] = {}
         named_devices = self._selectors.named_devices()
         class_name = named_devices.class_name or self._device.class_name

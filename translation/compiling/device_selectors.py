@@ -83,7 +83,7 @@ class SelectorCompiler:
 
         Args:
             aspect: The aspect of the intent that requests it.
-            tests: What follows the value in an expression.
+            tests: The tests that follow the value in an expression.
             negated: Select the other devices, and those without the attribute.
         """
         if attribute is None:

@@ -14,7 +14,7 @@ from translation.profiles.device_facts import Facts, MemorySize
 from translation.profiles.profile import DeviceProfile
 
 MAX_COMBINATIONS: Final = 64
-"""Of memory sizes that devices of one container may have, where they are not the same."""
+"""The limit on combinations of memory sizes of one container's devices, where they differ."""
 
 _ASSUMED_SIZES: Final = (MemorySize(size=Quantity(2**63 - 1), step=Quantity("1Mi")),)
 
@@ -69,10 +69,10 @@ def _rounded_down(memory: MemorySize, percent: int) -> Quantity:
 
 
 def granted_amounts(sizes: Sequence[MemorySize] | None, amount: Quantity) -> Sequence[Quantity]:
-    """Return what devices of these sizes give for an amount of memory; none of those that are too small.
+    """Return the amounts that devices of these sizes, without too small ones, give for an amount.
 
     Args:
-        sizes: Without any, steps of 1 MiB are assumed.
+        sizes: The devices' memory sizes. Without any, steps of 1 MiB are assumed.
     """
     granted = (_rounded_up(memory, amount) for memory in sizes or _ASSUMED_SIZES)
     return [share for share in granted if share is not None]

@@ -1,4 +1,4 @@
-"""Limits on what the keys of one pod may derive.
+"""Limits on the objects that the keys of one pod may derive.
 
 A record of 30 KB could otherwise derive tens of megabytes: every size of memory is an alternative,
 and every alternative repeats the filters of the pod. The webhook refuses what is beyond, with the
@@ -26,7 +26,7 @@ _FEWER_NAMES: Final = "name fewer devices and models, or use fewer containers wi
 
 
 class DerivedSize:
-    """The size of what a pod has derived so far, counted while it is compiled."""
+    """The size of the objects derived from a pod so far, counted while it is compiled."""
 
     def __init__(self) -> None:
         self._claims = self._bytes = self._alternatives = self._selectors = self._spec_bytes = 0
@@ -38,7 +38,7 @@ class DerivedSize:
             yield _excess(intents[-1], "claims", self._claims, MAX_CLAIMS, _FEWER_CONTAINERS)
 
     def check_request(self, intent: Intent, request: DeviceRequest) -> Iterator[Finding]:
-        """Count a compiled request; yield an error for what there is too much of."""
+        """Count a compiled request; yield an error for each limit that is exceeded."""
         alternatives = request.first_available or ()
         selectors = [
             selector

@@ -1,4 +1,4 @@
-"""The operator's choices where a claim cannot give both what the legacy system reserves and limits.
+"""The operator's choices for behavior of the legacy system that a claim cannot express in full.
 
 They are part of the translation record, since claims derive from it alone.
 """
@@ -19,7 +19,8 @@ class Exclusivity(StrEnum):
     """The requests for which a share becomes a whole device, so that nobody else can use it."""
 
     ALWAYS = "always"
-    """As `policies`, and all cores with a part of the memory, for which HAMi needs an unused GPU."""
+    """The requests of `policies`, and all cores with a part of the memory: HAMi needs an unused
+    GPU."""
     POLICIES = "policies"
     """HAMi's policy `mutex` and Koordinator's exclusivePolicy `DeviceLevel`."""
     NEVER = "never"
@@ -30,8 +31,8 @@ class InitContainers(StrEnum):
     """The devices of an init container that needs more than every app container."""
 
     LARGEST = "largest"
-    """Those of an app container, whose amounts become the larger of both: the pod reserves as much
-    as in the legacy system, and the app container may use more."""
+    """The devices of an app container, whose amounts become the larger of both: the pod reserves as
+    much as in the legacy system, and the app container may use more."""
     SEPARATE = "separate"
     """Its own, for the lifetime of the pod: the pod reserves the sum of both."""
 
@@ -40,7 +41,7 @@ class CorePolicy(StrEnum):
     """HAMi's gpuCorePolicy: when HAMi-core limits the cores of a container."""
 
     DEFAULT = "default"
-    """Where the container shares its GPU."""
+    """Limited where the container shares its GPU."""
     FORCE = "force"
     DISABLE = "disable"
 
@@ -62,7 +63,7 @@ class HamiDefaults(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """The settings of HAMi that decide what its keys mean. Defaults are those of its chart.
+    """The settings of HAMi that decide the meaning of its keys. Defaults are those of its chart.
 
     Attributes:
         count: GPUs of a container that has other keys only; 0 for none.

@@ -1,4 +1,4 @@
-"""Device keys of other systems, which no vocabulary translates: whose they are and what to do.
+"""Device keys of other systems, translated by no vocabulary: their owners and the advice on them.
 
 Source: the documentation and code of the device plugins and schedulers that are named here.
 """
@@ -15,7 +15,7 @@ class DeviceFamily(msgspec.Struct, frozen=True, kw_only=True):
         owner: The system that reads the keys.
         resources: Resource names; one that ends in `*` is a prefix.
         annotations: Pod annotations; one that ends in `*` is a prefix.
-        advice: How to continue with such a pod.
+        advice: The way to continue with such a pod.
     """
 
     owner: str
@@ -200,4 +200,5 @@ FAMILIES: Final[tuple[DeviceFamily, ...]] = (
         "the keys in docs/vocabularies.md",
     ),
 )
-"""In order of precedence: the first family with a pattern that matches a key has it."""
+"""The families in order of precedence: a key belongs to the first with a pattern that matches
+it."""

@@ -26,8 +26,8 @@ def reused_intents(
     """Return index of an init container's intent to the index of the intent that it reuses.
 
     Args:
-        intents: In the order of the pod's containers.
-        containers: By name.
+        intents: The intents in the order of the pod's containers.
+        containers: The pod's containers by name.
     """
     findings: list[Finding] = []
     init, reusable = _init_and_app_indexes(intents, containers)
@@ -82,14 +82,14 @@ def check_sidecars(
 def merge_init_intents(
     intents: Sequence[Intent], containers: Mapping[str, LegacyContainer]
 ) -> tuple[Sequence[Intent], tuple[Finding, ...]]:
-    """Return the intents with those of app containers raised to what init containers need.
+    """Return the intents, with those of app containers raised to the needs of init containers.
 
     An init container's intent for more whole devices than the app container's becomes two: one that
     reuses the app container's devices, and one for the others.
 
     Args:
-        intents: In the order of the pod's containers.
-        containers: By name.
+        intents: The intents in the order of the pod's containers.
+        containers: The pod's containers by name.
     """
     merged_intents = list(intents)
     findings: list[Finding] = []

@@ -68,13 +68,13 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         containers: All containers, init containers first.
-        annotations: Those that vocabularies or preflight checks read; likewise labels and
+        annotations: The annotations that vocabularies or preflight checks read; likewise labels and
             node_selector.
         scopes: The quota scopes that match the pod.
         choices: The operator's; those that make no difference to the pod have their defaults.
         recorded_drivers: Vocabulary name to the driver of the pod's translation record, which stays
             its driver as long as it is a candidate.
-        is_scheduled: Whether a scheduler has bound the pod, as a pod read from a cluster shows.
+        is_scheduled: True if a scheduler has bound the pod, as a pod read from a cluster shows.
     """
 
     containers: tuple[LegacyContainer, ...]
@@ -108,7 +108,7 @@ class DeviceKind(StrEnum):
     NPU = "npu"
     HCU = "hcu"
     DEVICE = "device"
-    """Of any vendor; the resource name says which."""
+    """A device of any vendor; the resource name determines the vendor."""
 
 
 class Scope(StrEnum):
@@ -239,8 +239,8 @@ class Translation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a vocabulary's translation of a pod.
 
     Attributes:
-        intents: In the order of the pod's containers.
-        variables: To add where the container does not set them itself.
+        intents: The intents in the order of the pod's containers.
+        variables: The variables to add where the container does not set them itself.
         alignment: The intents to allocate together; None without any.
         findings: Errors reject the pod.
     """

@@ -18,17 +18,17 @@ class Place(StrEnum):
     """The place of a name in a pod; the value is its name in the documentation."""
 
     LIMIT = "resource"
-    """In the limits and requests of a container."""
+    """A key in the limits and requests of a container."""
     FOREIGN = "resource of another vendor"
     """Read only beside names of this vocabulary."""
     ANNOTATION = "annotation"
-    """Of the pod."""
+    """An annotation of the pod."""
     LABEL = "label"
-    """Of the pod, or of its namespace."""
+    """A label of the pod, or of its namespace."""
     VARIABLE = "variable"
-    """Of a container's environment."""
+    """A variable in a container's environment."""
     NODE_LABEL = "node selector"
-    """Of the pod."""
+    """A node label that the pod selects."""
 
 
 class KeyOutcome(StrEnum):

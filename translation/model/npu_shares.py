@@ -20,10 +20,10 @@ _SOFT: Final = "huawei.com/vnpu-mode: hami-core"
 
 
 class NpuShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What each of several NPUs gives.
+    """The amounts that each of several NPUs gives.
 
     Attributes:
-        memory: In MiB; None for all of it.
+        memory: The memory in MiB; None for all of it.
         cores_percent: None for all of them.
     """
 
@@ -79,7 +79,7 @@ def read_share(reader: ShareReader) -> NpuShare | None:
 def _check(
     reader: ShareReader, amounts: AmountReader, count: int, memory: int | None, cores: int | None
 ) -> None:
-    """Add an error for what HAMi refuses."""
+    """Add an error for each request that HAMi refuses."""
     chip, key = reader.chip, reader.key
     if chip is not None and chip.super_pod and count > 1 and count % 2:
         amounts.fail(

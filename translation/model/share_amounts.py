@@ -25,7 +25,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     """The unit of an amount of memory.
 
     Attributes:
-        name: As in a message, "MiB".
+        name: The unit's name in messages, such as "MiB".
         size: Bytes.
     """
 
@@ -96,8 +96,8 @@ def with_pod_findings(
     Annotations have no effect on a pod without intents.
 
     Args:
-        pod_findings: About annotations.
-        findings: About containers.
+        pod_findings: The findings about annotations.
+        findings: The findings about containers.
     """
     return [*pod_findings, *findings] if intents or has_errors(findings) else findings
 

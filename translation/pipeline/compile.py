@@ -1,4 +1,4 @@
-"""The third step of a translation: the claims for what a pod requests."""
+"""The third step of a translation: the claims for a pod's requests."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The first step of a translation: which vocabularies own the keys of a pod, and what they request."""
+"""The first step of a translation: the vocabularies that own a pod's keys, and their requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

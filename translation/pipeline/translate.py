@@ -67,7 +67,8 @@ def translate(
 
     Args:
         namespace: The pod's namespace; at admission the pod's own field may be empty.
-        passes_through: Whether a pod stays as it is if Kubernetes itself can allocate its devices.
+        passes_through: True if a pod stays as it is when Kubernetes itself can allocate its
+            devices.
     """
     reading = read_pod(
         legacy,

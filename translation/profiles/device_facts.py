@@ -56,7 +56,8 @@ class Facts(_Part, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         sizes: Distinct memory sizes, ascending; None when no device is known.
         shared: Some device allows multiple allocations; None when no device is known.
-        default_is_part: On some device a claim without an amount of memory gets only part of it.
+        default_is_part: True if on some device a claim without an amount of memory gets only part
+            of it.
         replicas: Distinct numbers of replicas that devices publish, ascending; empty when they
             publish none, None when no device is known.
         per_root: Distinct numbers of devices under one PCIe root, that of most nodes first. Where
@@ -177,7 +178,7 @@ def facts_by_driver(
 def _mixed(
     pools: Mapping[tuple[str, str], Sequence[SliceSummary]],
 ) -> frozenset[tuple[str, DeviceKind]]:
-    """Return the drivers and kinds of which some pool, that is a node, has several memory sizes."""
+    """Return the drivers and kinds with several memory sizes in some pool, that is on a node."""
     mixed: set[tuple[str, DeviceKind]] = set()
     for (driver, _), parts in pools.items():
         sizes: dict[DeviceKind, set[Quantity]] = {}

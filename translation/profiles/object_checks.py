@@ -258,14 +258,14 @@ CHECKS: Final[tuple[Callable[[NamedProfile], Iterator[Finding]], ...]] = (
     check_advice,
     check_size,
 )
-"""In the order of findings."""
+"""The checks in the order of findings."""
 
 
 def check_spec(name: str, spec: Mapping[str, Any]) -> tuple[Profile | None, tuple[Finding, ...]]:
-    """Return the profile in the spec of an object, and what is wrong with it.
+    """Return the profile in the spec of an object, and the findings about it.
 
     Args:
-        name: Of the object; empty where it is not known.
+        name: The object's name; empty if it is not known.
     """
     try:
         profile = profile_of(spec)

@@ -35,7 +35,7 @@ class ProfileObject(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         created: Its creation time; empty for one in a manifest, which is younger than all others.
         profile: Its profile; None where the spec is none.
-        findings: On the object by itself.
+        findings: The findings on the object by itself.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         version: The content hash of its version in force: of an earlier one where the present one is
             not accepted; empty where there is none.
         message: Why not; empty where it is accepted.
-        fix: What to do then.
+        fix: The remedy, as an instruction; empty where it is accepted.
     """
 
     reason: AcceptedReason
@@ -112,14 +112,14 @@ def plan_profiles(
     used_versions: Collection[Version] = (),
     retained: Collection[str] = (),
 ) -> ProfilePlan:
-    """Return which profiles are in force, and which versions are kept.
+    """Return the profiles in force, and the versions that are kept.
 
     Args:
         objects: All of the cluster.
         known_versions: Content hash to further versions that are kept once live pods name them: those
             of the package and of files, since the next version of the package may have others.
-        before: What is published now.
-        used_versions: Those that live pods name.
+        before: The profiles that are published now.
+        used_versions: The versions that live pods name.
         retained: Content hashes to keep although no pod names them, since a process may still use
             them.
     """
@@ -172,7 +172,7 @@ def _judge(
 
     Args:
         in_force: Name of an object to its profile.
-        versions: Those to keep, by content hash.
+        versions: The versions to keep, by content hash.
     """
     profile = object_.profile
     fault = next((finding for finding in object_.findings if finding.is_error), None)

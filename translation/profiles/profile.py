@@ -26,7 +26,7 @@ _PARSER_ERRORS = (
     TypeError,
     AttributeError,
 )
-"""What text that is not a profile makes its parsers raise."""
+"""The exceptions that parsers of a profile raise for text that is not a profile."""
 
 
 class Granularity(StrEnum):
@@ -43,7 +43,7 @@ class Sharing(StrEnum):
 
     ALWAYS = "always"
     PUBLISHED = "published"
-    """As published in allowMultipleAllocations; never, while no device is known."""
+    """The value published in allowMultipleAllocations; never, while no device is known."""
     NEVER = "never"
 
 
@@ -153,10 +153,10 @@ class NamedDevices(_Part, frozen=True, kw_only=True):
             equal the requested number.
         connected: Number of devices to the attribute that is equal on so many connected ones. They
             are preferred; where a driver publishes none, any are accepted.
-        variables: What the device plugin sets in containers and the driver does not; a finding says
-            so.
+        variables: The variables that the device plugin sets in containers and the driver does not;
+            a finding lists them.
         rejected: Why no device can be given for the name; a pod that requests it is denied.
-        advice: What to write instead, beside `rejected`.
+        advice: The name or request to write instead, beside `rejected`.
     """
 
     class_name: str | None = msgspec.field(default=None, name="class")
@@ -187,7 +187,7 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         where: Attribute to its value on devices of this kind, which distinguishes kinds in slices.
         lacks: Attributes that devices of this kind do not have; devices with one of them, such as
             partitions, are of another kind.
-        sharing: Whether several claims may be allocated a device.
+        sharing: The devices' capability to be allocated to several claims.
         unique: The attribute that is different on each device. A request for several shareable
             devices needs it to get distinct ones.
         attributes: Names to filter by.
@@ -200,8 +200,9 @@ class DeviceProfile(_Part, frozen=True, kw_only=True):
         tflops: The capacity that represents the device's compute in TFLOPS; unset where there is none.
         bandwidth: The capacity of a NIC in bits per second; unset where there is none.
         network: The configuration that names the network of a NIC; unset where there is none.
-        class_config: What the driver needs in the configuration of the class, in a few words; unset
-            where it needs none. A finding tells it where the class has no configuration.
+        class_config: The content, in a few words, that the driver needs in the configuration of the
+            class; unset where it needs none. A finding shows it where the class has no
+            configuration.
     """
 
     class_name: str = msgspec.field(name="class")
@@ -324,7 +325,7 @@ def canonical_content(profile: Profile) -> bytes:
 
 
 def content_hash(content: bytes) -> str:
-    """Return the hash of a canonical content, by which pods name a version of a profile."""
+    """Return the hash of a canonical content; pods name a version of a profile by it."""
     return sha256(content).hexdigest()[:HASH_LENGTH]
 
 

@@ -52,7 +52,7 @@ class PublishedProfiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_published(data: Mapping[str, str]) -> PublishedProfiles:
-    """Decode the data of the ConfigMap; what makes no sense is ignored."""
+    """Decode the data of the ConfigMap; entries that are not valid are ignored."""
     faults: list[str] = []
     versions: dict[str, Profile] = {}
     for key, text in sorted(data.items()):

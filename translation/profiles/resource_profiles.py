@@ -14,7 +14,7 @@ from translation.profiles.profile import DeviceProfile, Profile
 from translation.vocabularies.resources import NAME as RESOURCES
 
 _SEPARATOR = " "
-"""Between vocabulary and driver in the name of a provider; neither contains one."""
+"""The separator of vocabulary and driver in a provider's name; neither contains one."""
 
 
 @keep_latest
@@ -63,7 +63,7 @@ def served_keys(keys: frozenset[str], vocabulary: str, profile: Profile) -> froz
 
 
 def has_devices_of(device: DeviceProfile, intent: Intent) -> bool:
-    """Return whether a kind of device is what an intent means by a resource name of any vendor."""
+    """Return True if an intent's resource name, of any vendor, stands for a kind of device."""
     resource = intent.filter.resource
     return (
         intent.kind is not DeviceKind.DEVICE
@@ -96,7 +96,7 @@ def resource_providers(
     The first has the name of the vocabulary, as any provider has.
 
     Args:
-        serving: In the order of precedence.
+        serving: The serving profiles in the order of precedence.
     """
     used: dict[str, Profile] = {}
     providers = tuple(serving)

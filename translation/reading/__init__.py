@@ -1,1 +1,1 @@
-"""What is requested: reads pods, workloads and quotas through the vocabularies."""
+"""The requests of pods, workloads and quotas, read through the vocabularies."""

@@ -79,7 +79,7 @@ VOCABULARIES: Final[Mapping[str, Vocabulary]] = {
         multus.VOCABULARY,
     )
 }
-"""By name, in the order of precedence for keys that several handle."""
+"""The vocabularies by name, in the order of precedence for keys that several handle."""
 _REQUESTED_BY_ANNOTATIONS: Final = tuple(
     vocabulary.name for vocabulary in VOCABULARIES.values() if vocabulary.requesting
 )
@@ -214,7 +214,7 @@ def owners(
     Args:
         default_gpu_owner: The owner of `nvidia.com/gpu` where nothing in the pod decides it:
             "nvidia", "hami" or "koordinator".
-        vocabularies: Those that are chosen, extended by the resource names in profiles.
+        vocabularies: The chosen vocabularies, extended by the resource names in profiles.
     """
     keys = {key for container in pod.containers for key in container.limits}
     uses_hami = (

@@ -86,14 +86,14 @@ def find_resource_names(spec: object, group: str) -> frozenset[str]:
     """Return the resource names in the spec of another scheduler's quota, those of devices among them.
 
     Args:
-        group: Of its API.
+        group: The object's API group.
     """
     names = {name for name, _ in _resource_names(spec)}
     return frozenset(names | _words_of_scheduler(group, spec).keys())
 
 
 def _resource_names(spec: object) -> Iterator[tuple[str, FieldPath]]:
-    """Yield what may be a resource name, with its place."""
+    """Yield each possible resource name, with its place."""
     for path, text in _texts(FieldPath.of("spec"), spec):
         for name in _NAME.findall(text.removeprefix(_REQUESTS)[:MAX_TEXT]):
             yield name, path

@@ -60,7 +60,7 @@ _RESOURCES: Final = FieldPath.of("spec", "containers", 0, "resources")
 
 
 class _Template(NamedTuple):
-    """A pod template, or the resources of a container, reduced to what requests devices."""
+    """A pod template, or a container's resources, reduced to the fields that request devices."""
 
     path: FieldPath
     pod: Pod

@@ -51,7 +51,7 @@ ForeignQuotas = Mapping[str, tuple[ForeignQuotaSummary, ...]]
 
 
 def summarize_foreign_quota(quota: ForeignQuotaObject) -> ForeignQuotaSummary | None:
-    """Return what translations read of a quota; None where it counts no resource that a device may have."""
+    """Return the quota as translations read it; None if it counts no possible device resource."""
     kind = BY_TYPE.get((quota.api_version, quota.kind))
     if kind is None or not kind.limits_namespace:
         return None

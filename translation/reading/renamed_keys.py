@@ -1,4 +1,4 @@
-"""Resource names that a cluster renamed: what a pod writes, and the name that a vocabulary reads.
+"""Resource names that a cluster renamed: the name in a pod, and the name that a vocabulary reads.
 
 A pod and its record keep the names that were written, so quotas, patches and the way back see those;
 a vocabulary gets its own names, and findings about them point at what was written.

@@ -50,7 +50,7 @@ def check_untranslated_keys(
 def _translated_families(
     pod: Pod, vocabularies: Mapping[str, Vocabulary]
 ) -> frozenset[DeviceFamily | None]:
-    """Return the families of which a pod has keys that are translated."""
+    """Return the families with keys of a pod that are translated."""
     resources = (
         key
         for _, container in containers(pod)
@@ -71,8 +71,8 @@ def find_untranslated_keys(
     """Return the keys of each device family that are not translated, with their first paths.
 
     Args:
-        vocabularies: As for `check_untranslated_keys`.
-        extended_resources: As for `check_untranslated_keys`.
+        vocabularies: The vocabularies that `check_untranslated_keys` takes.
+        extended_resources: The extended resources that `check_untranslated_keys` takes.
     """
     paths: dict[DeviceFamily, dict[str, FieldPath]] = {}
     for path, key, family in _untranslated_keys(pod, vocabularies, frozenset(extended_resources)):

@@ -24,7 +24,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a WorkloadProfile that translations read.
 
     Attributes:
-        annotations: Those that its fields stand for.
+        annotations: The annotations that the profile's fields stand for.
         unread: Fields that have no annotation.
     """
 
@@ -65,7 +65,7 @@ class ExpandedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         added: The annotations that the pod itself does not have.
-        findings: About fields of the profile that are not read.
+        findings: The findings about fields of the profile that are not read.
     """
 
     pod: LegacyPod
@@ -92,7 +92,7 @@ def expand_profile(
     """Return the pod with the annotations of the profile that it names, if that is known.
 
     Args:
-        profiles: By namespace and name.
+        profiles: The profiles by namespace and name.
     """
     name = pod.annotations.get(PROFILE)
     summary = profiles.get((namespace, name)) if name is not None else None

@@ -39,7 +39,7 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
 
     Args:
         pod: The path of the pod in the object.
-        claims: For each entry of the pod's claims the translated claim; None for other entries.
+        claims: The translated claim for each entry of the pod's claims; None for other entries.
     """
     entry = finding.path.relative_to(pod.join(_CLAIMS))
     if entry is None:
@@ -61,7 +61,8 @@ def source_path(claims: Sequence[Claim], field: FieldPath | None = None) -> Fiel
     """Return the path of the key that requested a field; all containers where there are several.
 
     Args:
-        field: Below the `devices` of the only claim; None for the claims as a whole.
+        field: The field's path below the `devices` of the only claim; None for the claims as a
+            whole.
     """
     if field is not None and len(claims) == 1:
         path = claims[0].source(field)

@@ -37,7 +37,7 @@ class RecordError(ValueError):
 
 
 class RecordVersionError(RecordError):
-    """The record of another translation version, whatever else it holds."""
+    """The record of another translation version, regardless of its other content."""
 
 
 class _Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -77,9 +77,10 @@ class TranslationRecord(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """The content of the annotation.
 
     Attributes:
-        profiles: In the order that decides which vocabulary owns a key that several handle.
-        containers: Those with device keys, in the order of the pod; all of them where a vocabulary
-            gives its devices to the whole pod.
+        profiles: The profiles in the order that decides which vocabulary owns a key that several
+            handle.
+        containers: The containers with device keys, in the order of the pod; all containers where a
+            vocabulary gives its devices to the whole pod.
         annotations: The pod annotations that its vocabularies depend on.
         choices: The operator's choices that made a difference.
     """

@@ -1,4 +1,4 @@
-"""The signature of a translated pod: proof that the webhook has checked what its record claims. Pure.
+"""The signature of a translated pod: proof that the webhook has checked its record's claims. Pure.
 
 Anybody who may create pods can write a translation record, also where the webhook is not called. So
 templates are created only for pods that carry a keyed hash (HMAC, RFC 2104, with SHA-256) of what the
@@ -24,14 +24,16 @@ import msgspec
 
 VERSION: Final = "v1"
 MAX_AGE: Final = timedelta(days=1)
-"""Between signing and the creation of the pod, by two clocks; a later copy is worth nothing."""
+"""The longest time between signing and the pod's creation, by two clocks; a later copy is
+invalid."""
 FRESH_FOR: Final = timedelta(hours=1)
 """A younger signature need not be replaced when the same pod is reviewed again."""
 MAX_NAME: Final = 253
-"""Of a claim or template; pods with longer names are rejected by the API server."""
+"""The maximum length of a claim's or template's name; the API server rejects pods with longer
+ones."""
 SECRET_BYTES: Final = 32
 MAX_KEYS: Final = 64
-"""That a Secret holds, whatever the settings say."""
+"""The largest number of keys that a Secret holds, regardless of the settings."""
 
 _SIGNATURE: Final = re.compile(r"v1\.([0-9a-f]{8})\.([0-9]{1,11})\.([A-Za-z0-9_-]{43})")
 
@@ -45,7 +47,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: Eight hexadecimal digits, in every signature of the key.
-        created: With a time zone.
+        created: The time of creation, with a time zone.
         secret: 32 random bytes.
     """
 
@@ -59,7 +61,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Keys = Sequence[SigningKey]
-"""From oldest to newest."""
+"""The keys from oldest to newest."""
 
 
 class SignedContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +116,7 @@ def sign(content: SignedContent, key: SigningKey, now: datetime) -> str | None:
     """Return the signature; None for content that the API server will reject.
 
     Args:
-        now: With a time zone; kept in whole seconds.
+        now: The present time, with a time zone; kept in whole seconds.
     """
     if any(len(name) > MAX_NAME for pair in content.templates.items() for name in pair):
         return None
@@ -130,7 +132,7 @@ def verify(
     Args:
         signature: Untrusted text; None for none.
         keys: All keys that may have signed.
-        creation_time: When the pod was created, by the API server.
+        creation_time: The time at which the API server created the pod.
     """
     if signature is None:
         return SignatureStatus.MISSING
@@ -179,9 +181,9 @@ class KeyTiming(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         renew_after: The age at which the newest key gets a successor.
-        propagation: How long a key is known to those who verify before it signs.
-        max_keys: How many keys are kept. One more stays while a pod that was signed with it can still
-            be created; those beyond `MAX_KEYS` never do.
+        propagation: The time for which verifiers know a key before it signs.
+        max_keys: The number of keys that are kept. One more stays while a pod that was signed with
+            it can still be created; those beyond `MAX_KEYS` never do.
     """
 
     renew_after: timedelta

@@ -88,7 +88,7 @@ class _Share(msgspec.Struct, frozen=True, kw_only=True):
     """The amounts of one container.
 
     Attributes:
-        memory: In the unit of the cluster.
+        memory: The memory in the unit of the cluster.
     """
 
     container: LegacyContainer
@@ -129,7 +129,7 @@ def translate(pod: LegacyPod) -> Translation:
 
 
 def _pod_share(shares: Sequence[_Share], choices: Choices, findings: list[Finding]) -> Intent:
-    """Return the intent for what the containers request together, on one GPU."""
+    """Return the intent for the containers' requests together, on one GPU."""
     # That of an init container would be held for the pod's lifetime.
     first, *others = sorted(shares, key=_runs_first)
     path = first.container.limit_path(MEMORY)
@@ -209,7 +209,7 @@ def _total(shares: Sequence[_Share], choices: Choices) -> tuple[int, int]:
     """Return the memory and cores that the pod needs at a time.
 
     Args:
-        shares: In the order of the containers, init containers first.
+        shares: The shares in the order of the containers, init containers first.
     """
     if choices.init_containers is InitContainers.SEPARATE:
         return sum(share.memory for share in shares), sum(share.cores for share in shares)

@@ -31,7 +31,7 @@ from translation.model.keys import KeyOutcome, Table, annotation
 
 NAME: Final = "multus"
 ATTACHMENTS: Final = f"{GROUP}/network-attachments"
-"""In a translation record only: the networks that become claims. Pods do not have it."""
+"""The networks that become claims; in a translation record only. Pods do not have this key."""
 
 TABLE: Final[Table] = (
     annotation(

@@ -60,8 +60,8 @@ PREFIXES: Final = (
     "openshift.io/",
 )
 RESOURCES: Final = f"{GROUP}/network-resources"
-"""In a translation record only: the networks of a pod whose definitions name a resource of its keys.
-Pods do not have it."""
+"""The networks of a pod whose definitions name a resource of its keys; in a translation record
+only. Pods do not have this key."""
 DEFAULT_NETWORK: Final = "v1.multus-cni.io/default-network"
 VARIABLE_PREFIX: Final = "PCIDEVICE_"
 
@@ -119,7 +119,7 @@ def translate(pod: LegacyPod) -> Translation:
 
 
 def address_variable(key: str) -> str:
-    """Return the variable in which the device plugin lists PCI addresses.
+    """Return the name of the variable for the PCI addresses that the device plugin lists.
 
     >>> address_variable("intel.com/intel_sriov_netdevice")
     'PCIDEVICE_INTEL_COM_INTEL_SRIOV_NETDEVICE'
@@ -221,7 +221,7 @@ def _intents(
 
     Args:
         network: The only network of the pod, if there is only one.
-        networks: Of the resource, of which the devices of earlier containers have taken theirs.
+        networks: The resource's networks that devices of earlier containers have not taken.
     """
     own = networks[:count]
     del networks[:count]

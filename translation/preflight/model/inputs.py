@@ -21,7 +21,8 @@ class PodInput(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         namespace: The pod's namespace; at admission the pod's own field may be empty.
-        passes_through: Whether a pod stays as it is if Kubernetes itself can allocate its devices.
+        passes_through: True if a pod stays as it is when Kubernetes itself can allocate its
+            devices.
         network_findings: The findings about networks that do not become claims.
     """
 

@@ -1,4 +1,4 @@
-"""Implicit names of DeviceClasses, by which a pod would evade quotas."""
+"""Implicit names of DeviceClasses, a way for a pod to evade quotas."""
 
 from collections.abc import Iterator, Mapping
 
@@ -73,7 +73,7 @@ def check_implicit_names(
 def _is_reviewed(
     namespace: str, snapshot: TranslationSnapshot, options: TranslationOptions
 ) -> bool:
-    """Return whether the webhook is called for the pods of a namespace, whatever labels they have."""
+    """Return True if the webhook is called for all pods of a namespace, with any labels."""
     labels = snapshot.namespaces.get(namespace, {})
     is_opted_out = any(labels.get(label) == value for label, value in OPT_OUT_LABELS.items())
     is_opted_in = options.mode is not Mode.OPT_IN or snapshot.is_taking_part(namespace)

@@ -6,7 +6,7 @@ from translation.preflight.model.inputs import PodInput, Stop
 
 
 def stop_in_exempt_namespaces(inputs: PodInput) -> Stop | None:
-    """Stop at a pod of a namespace that the settings exempt, whatever its labels say."""
+    """Stop at a pod of a namespace that the settings exempt, regardless of its labels."""
     if inputs.namespace not in inputs.options.exempt_namespaces:
         return None
     finding = info(

@@ -1,4 +1,4 @@
-"""Mirror pods are not translated: the kubelet runs the static pod whatever its mirror says."""
+"""Mirror pods are not translated: the kubelet runs the static pod regardless of its mirror."""
 
 from findings.field_path import FieldPath
 from findings.finding import Code, info

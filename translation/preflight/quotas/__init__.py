@@ -1,1 +1,1 @@
-"""What ResourceQuotas on device keys count, and what they leave uncounted. Pure."""
+"""The requests that ResourceQuotas on device keys count, and those left uncounted. Pure."""

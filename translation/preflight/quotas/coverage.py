@@ -1,4 +1,4 @@
-"""What quotas on resource names count, and the drivers whose devices names and DeviceClasses stand for.
+"""The usage that quotas on names count, and the drivers behind resource names and DeviceClasses.
 
 A ResourceQuota that counts one key of a driver concerns every pod that gets devices of this driver:
 
@@ -24,7 +24,8 @@ class ClassDrivers(NamedTuple):
     """The drivers whose devices a DeviceClass may select.
 
     Attributes:
-        known: Those that its selectors or a profile name, and those that ever published devices of it.
+        known: The drivers that its selectors or a profile name, and those that ever published
+            devices of it.
         may_be_others: Its selectors name none, so it may select devices of every driver.
     """
 

@@ -1,4 +1,4 @@
-"""What a quota on a resource name counts: devices, or amounts of devices such as memory.
+"""The dimensions of a quota on a resource name: devices, or amounts of devices such as memory.
 
 A ResourceQuota counts the devices that claims request of a DeviceClass, and nothing in Kubernetes counts amounts
 that claims consume. So a line on devices has a counterpart for claims, and a line on an amount has none.

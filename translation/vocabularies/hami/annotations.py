@@ -1,4 +1,4 @@
-"""HAMi's annotations: which cards, in which mode, and how exclusively.
+"""HAMi's annotations: the cards, their mode, and their exclusivity.
 
 Source: Project-HAMi/HAMi v2.10, pkg/device/devices.go (CheckType, CheckUUID) and
 pkg/device/nvidia/device.go.

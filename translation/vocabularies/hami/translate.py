@@ -76,8 +76,8 @@ class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
     """The integer amounts of one container; None where a key is absent.
 
     Attributes:
-        memory_mib: In MiB, whatever the key counts.
-        defaults: For keys that are absent.
+        memory_mib: The memory in MiB, regardless of the key's unit.
+        defaults: The defaults for keys that are absent.
     """
 
     defaults: HamiDefaults

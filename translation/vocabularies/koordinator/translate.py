@@ -416,7 +416,7 @@ def _illegal_combination(amounts: Mapping[str, int], totals: _Totals) -> Finding
 
 
 class _PercentKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of which 100 percent are one device."""
+    """A key whose value of 100 percent is one device."""
 
     kind: DeviceKind
     key: str
@@ -434,7 +434,7 @@ def _percent_intent(
     exclusivity: Exclusivity,
     findings: list[Finding],
 ) -> Intent | None:
-    """Return the intent for devices of which each is 100 percent; None without any.
+    """Return the intent for devices of 100 percent each; None without any.
 
     Source: DefaultDeviceHandler. The strategies have no effect on an amount above 100 percent.
     """
