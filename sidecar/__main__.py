@@ -162,7 +162,7 @@ def begin(
 
 
 class Leadership:
-    """The parts of one leadership, and what it does while it lasts.
+    """The parts of one leadership, and its work while it lasts.
 
     Attributes:
         informers: The watches of the cluster.
@@ -211,7 +211,7 @@ class Leadership:
         return self._parts.session.service is self.service
 
     def problem(self) -> str:
-        """Return why no call can be answered."""
+        """Return the reason that no call can be answered."""
         if not self._has_waited.is_set():
             return WAITING_FOR_WRITES
         return self.state.check() or self.gates.problem()
@@ -277,7 +277,7 @@ def build_state(parts: Parts, informers: InformerFactory) -> ClusterState:
 
 
 def build_binder(parts: Parts, state: ClusterState, writer: LeaderWriter) -> Binder:
-    """Return what brings promises into the API."""
+    """Return the binder, which brings promises into the API."""
     settings = parts.process.settings.sidecar
     return Binder(
         state,

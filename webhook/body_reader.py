@@ -20,7 +20,7 @@ class BodyReader:
 
         Args:
             max_reading: Bodies that arrive at a time.
-            timeout_s: Until a body is complete.
+            timeout_s: The time in which a body must be complete.
             small_timeout_s: The same for one of less than `SMALL_BODY_BYTES`.
         """
         self._max_reading = max_reading
@@ -29,7 +29,7 @@ class BodyReader:
         self._reading: dict[asyncio.Timeout, None] = {}
 
     def __len__(self) -> int:
-        """Return how many bodies are arriving."""
+        """Return the number of bodies that are arriving."""
         return len(self._reading)
 
     async def read(self, request: web.BaseRequest, *, until_s: float) -> None:

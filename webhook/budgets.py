@@ -36,7 +36,7 @@ class ReviewBudgets:
         """Start with full buckets.
 
         Args:
-            fraction: Of a core, that each may use in the long run.
+            fraction: The fraction of a core that each may use in the long run.
             burst_s: Seconds that each may use at once.
             clock: Monotonic seconds.
         """
@@ -48,7 +48,7 @@ class ReviewBudgets:
         self._buckets: OrderedDict[Key, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many users and namespaces are remembered."""
+        """Return the number of users and namespaces that are remembered."""
         return len(self._buckets)
 
     def allows(self, request: AdmissionRequest) -> bool:
@@ -60,7 +60,7 @@ class ReviewBudgets:
         )
 
     def charge(self, request: AdmissionRequest, took_s: float) -> None:
-        """Charge what a review took, in seconds."""
+        """Charge the duration of a review, in seconds."""
         now_s, buckets = self._clock(), self._buckets
         self._all = self._charged(self._all, 2 * self._fraction, took_s, now_s)
         for key in _keys(request):

@@ -26,8 +26,8 @@ from process.certificates.certificates import (
 )
 
 GRACE_PERIOD_S: Final = 30.0
-"""For so long a replica that was trusted stays ready after the caBundle has changed: the controller
-repairs it within a second, and open connections keep working meanwhile."""
+"""The time for which a replica that was trusted stays ready after the caBundle has changed: the
+controller repairs it within a second, and open connections keep working meanwhile."""
 MAX_AGE_S: Final = 300.0
 """A configuration that was last read longer ago is unknown. Twice the longest silence of a watch."""
 
@@ -89,7 +89,7 @@ def trusts(webhooks: tuple[RegisteredWebhook, ...], authority: bytes) -> bool:
     """Return whether every webhook's caBundle has a certificate of the authority's name and key.
 
     Args:
-        authority: As PEM. One that was issued again for the same key is as good.
+        authority: The authority as PEM. One that was issued again for the same key is as good.
     """
     identities = set[tuple[bytes, bytes]]()
     with suppress(CertificateError):

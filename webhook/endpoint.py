@@ -25,16 +25,16 @@ from webhook.reviews import DEADLINE_S, UID, drop_large_review
 from webhook.settings import WebhookSettings
 
 PLACE_WAIT_S: Final = 1.0
-"""How long a review waits for a place, before it is turned away."""
+"""The longest wait of a review for a place, before it is turned away."""
 MARGIN_S: Final = 1.0
 """So much before the caller's timeout comes the answer: an API server that has waited in vain quotes the
 address of the webhook, and fails the request of the user."""
 ROUNDED_UP_S: Final = 1.0
-"""By so much the timeout in a URL may exceed the time that the API server really waits."""
+"""The largest excess of the timeout in a URL over the time that the API server really waits."""
 MIN_ANSWER_S: Final = 0.01
 """There is always so much time for an answer; what takes longer is turned away."""
 LINGERING_S: Final = 1.0
-"""For how long the rest of a rejected body is read and dropped."""
+"""The time for which the rest of a rejected body is read and dropped."""
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
 """Answers a review; it may raise web.HTTPException."""
@@ -69,9 +69,9 @@ class Endpoint:
 
         Args:
             handlers: Fixed part of a path to the handler of POSTs.
-            find_path: Which of these a requested path stands for.
+            find_path: Returns the fixed part in `handlers` for a requested path.
             chance: Uniform from 0 to 1.
-            is_outdated: Of which connections the next answer is the last.
+            is_outdated: Returns True for a connection whose next answer is its last.
         """
         self._settings = settings
         self._handlers = handlers
@@ -171,14 +171,14 @@ class Endpoint:
             await asyncio.sleep(left_s)
 
     async def stop(self) -> None:
-        """Close what is left; running reviews get `shutdownGracePeriod`."""
+        """Close the remaining connections; running reviews get `shutdownGracePeriod`."""
         await self._connections.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     @property
     def reading(self) -> int:
-        """Return how many bodies are arriving."""
+        """Return the number of bodies that are arriving."""
         return len(self._bodies)
 
     @property
@@ -287,7 +287,7 @@ class Endpoint:
         return not self._client_names.isdisjoint(peer_names(certificate))
 
     def _announced_size(self, request: web.BaseRequest) -> int:
-        """Return how many bytes of the body may be read."""
+        """Return the number of the body's bytes that may be read."""
         max_bytes = self._settings.max_body_bytes
         announced_size = request.content_length
         return max_bytes if announced_size is None else min(announced_size, max_bytes)
@@ -334,14 +334,14 @@ def _rejection(error: web.HTTPException) -> web.Response:
 
 @lru_cache(maxsize=64)
 def answer_within_s(query: str) -> float:
-    """Return how many seconds there are for an answer: those that the caller waits at least, without a margin.
+    """Return the seconds for an answer: the caller's shortest wait, without a margin.
 
     The API server rounds the time that is left up to whole seconds: `timeout=1s` may mean 20 ms. A small
     review is answered even then, since it takes less than `MIN_ANSWER_S`.
 
     Args:
-        query: Of the URL. The API server writes `timeout=5s`; without it the timeout is that of our
-            configurations.
+        query: The query of the URL. The API server writes `timeout=5s`; without it the timeout is
+            that of our configurations.
 
     Source: k8s.io/apiserver v0.37.1, admission/plugin/webhook/mutating/dispatcher.go:288, and
     k8s.io/client-go v0.37.1, rest/request.go, Request.URL.

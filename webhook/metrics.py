@@ -109,7 +109,7 @@ class WebhookMetrics:
         """Count the answer that another mode would have given.
 
         Args:
-            kind: As for `count_review`.
+            kind: The kind that `count_review` takes.
         """
         self._shadow_reviews.labels(kind, operation, answer.decision.value).inc()
 
@@ -117,7 +117,7 @@ class WebhookMetrics:
         """Count one answer.
 
         Args:
-            kind: Of the object; one of a few, since it becomes a label.
+            kind: The object's kind; a value from a small set, since it becomes a label.
         """
         self._by_decision(kind, operation, answer.decision).inc()
         for finding in answer.findings:

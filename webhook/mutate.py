@@ -30,7 +30,7 @@ class PodReview(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         document: The pod as parsed, without what distinguishes it from other replicas; None where the
             operation needs no answer.
-        old: Before the update; None on creation.
+        old: The pod before the update; None on creation.
     """
 
     request: AdmissionRequest
@@ -83,7 +83,7 @@ def answer_pod_review(
     A dry run is answered alike.
 
     Args:
-        cache: Of answers to creations.
+        cache: The cache of answers to creations.
 
     Raises:
         ReviewError: The object under review is not a pod.

@@ -1,4 +1,4 @@
-"""The reviews in flight: so many at a time, and so many bytes. Who finds no place waits for a moment.
+"""The reviews in flight, limited by number and bytes. A review without a place waits for a moment.
 
 A review that is turned away at once fails the request of a user, although most reviews take milliseconds.
 """
@@ -14,7 +14,7 @@ class _Waiting(NamedTuple):
 
 
 class Places:
-    """Places for reviews, given in the order in which they were asked for.
+    """Places for reviews, given in the order of their requests.
 
     Attributes:
         taken: Number of places that are taken.
@@ -37,8 +37,8 @@ class Places:
         """Take a place; return False where there is none in time.
 
         Args:
-            size: Of the review.
-            until_s: How long it waits for one, by the clock of the event loop.
+            size: The review's size in bytes.
+            until_s: The end of the wait for a place, by the clock of the event loop.
         """
         if not self._waiting and self._has_room(size):
             self._fill(size)

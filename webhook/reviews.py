@@ -43,7 +43,7 @@ MAX_SMALL_CPU_S: Final = 0.025
 OVER_BUDGET: Final = "reviews of this user or namespace took too much time"
 BUSY: Final = "the webhook is busy"
 DEADLINE_S: Final = web.RequestKey("deadline_s", float)
-"""When a request has to have its answer, by the clock of the event loop."""
+"""The time by which a request has to have its answer, by the clock of the event loop."""
 _NAMESPACE: Final = re.compile(rb'"namespace":"([a-z0-9-]{1,63})"')
 _HEAD_BYTES: Final = 4096
 _IS_LARGE: Final = web.RequestKey("is_large", bool)
@@ -111,7 +111,7 @@ class ReviewRunner:
         self._turns = Turns()
 
     async def decode(self, http_request: web.BaseRequest, decode: Callable[[bytes], R]) -> R:
-        """Decode the review in a request, and charge what it took.
+        """Decode the review in a request, and charge the time taken.
 
         Args:
             http_request: The request; its body was received by `body_reader`.
@@ -152,7 +152,7 @@ class ReviewRunner:
         *arguments: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Call a function for the answer to a review, and charge what it took.
+        """Call a function for the answer to a review, and charge the time taken.
 
         Args:
             function: The function; it raises ReviewError where the object under review is not what it
@@ -200,7 +200,7 @@ class ReviewRunner:
         return http_request[_IS_LARGE]
 
     def charge(self, request: AdmissionRequest, took_s: float) -> None:
-        """Charge user and namespace of a review what was done for it elsewhere."""
+        """Charge a review's user and namespace for work done elsewhere."""
         self._budgets.charge(request, took_s)
 
     def _compute_here(
@@ -260,7 +260,7 @@ def _peek_namespace(body: bytes) -> str:
 def _time_call(
     clock: Callable[[], float], function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
 ) -> tuple[T | ReviewError, float]:
-    """Return the result of a function or the fault of the review, and what it took."""
+    """Return the result of a function or the fault of the review, and the time taken."""
     began_s = clock()
     try:
         result: T | ReviewError = function(*arguments, **keywords)
@@ -283,9 +283,9 @@ def finish_review(
     """Count, log and return an answer; in mode Shadow, one that changes and rejects nothing.
 
     Args:
-        kind: Of the object, for metrics.
-        event: What was reviewed, for the log.
-        shadows: Whether the answer is only reported.
+        kind: The object's kind, for metrics.
+        event: The object and operation under review, for the log.
+        shadows: True if the answer is only reported.
     """
     given_answer = answer
     if shadows:
@@ -343,7 +343,7 @@ class ReviewResponse(web.Response):
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Send what `prepare` has not sent."""
+        """Send the part of the answer that `prepare` has not sent."""
         if not self._was_sent:
             await super().write_eof(data)
 

@@ -88,8 +88,8 @@ class RoutingReviewHandler:
 
         Args:
             snapshot: Returns the present state, with the profiles by which pods are translated.
-            bridge: What pods get that the bridge schedules.
-            retries_s: See `RETRIES_S`.
+            bridge: The additions to pods that the bridge schedules.
+            retries_s: The delays in `RETRIES_S`.
         """
         self._evaluator = evaluator
         self._snapshot = snapshot

@@ -27,7 +27,7 @@ class SelfCheck:
 
         Args:
             certificate: Returns the one of new connections, None before the first.
-            host: Where the endpoint listens; empty for everywhere.
+            host: The address on which the endpoint listens; empty for all addresses.
             name: The server name that the API server verifies.
         """
         self._endpoint = endpoint

@@ -30,9 +30,9 @@ from process.certificates.certificates import (
 )
 
 FIRST_RETRY_S: Final = 0.2
-"""Between attempts to get the first certificate."""
+"""The delay between attempts to get the first certificate."""
 URGENT_RETRY_S: Final = 1.0
-"""Between attempts to replace a certificate that is not valid."""
+"""The delay between attempts to replace a certificate that is not valid."""
 
 log = get_logger()
 
@@ -111,9 +111,9 @@ class CertificateWatcher:
 
         Args:
             now: The wall clock, with a time zone.
-            resync_s: Between checks of the source and of the file.
-            client_authority_file: With the authorities of client certificates, as PEM; None accepts
-                clients without one.
+            resync_s: The period between checks of the source and of the file.
+            client_authority_file: The file with the authorities of client certificates, as PEM;
+                None accepts clients without one.
         """
         self._source = source
         self._now = now
@@ -136,7 +136,7 @@ class CertificateWatcher:
         return self.listener.certificate if self.listener is not None else None
 
     def not_after(self) -> Mapping[str, datetime]:
-        """Return the times at which the certificate and the last authority of clients expire, for metrics."""
+        """Return the expiry times of the certificate and the last client authority, for metrics."""
         certificate = self.certificate()
         serving = {} if certificate is None else {"serving": certificate.not_after}
         times = [authority.not_valid_after_utc for authority in self._client_authorities]
@@ -167,7 +167,7 @@ class CertificateWatcher:
                 log.warning("certificate.renewal_failed", error=problem)
 
     def _pause_s(self) -> float:
-        """Return how long to wait; not for long while the certificate is not valid, or soon expires."""
+        """Return the time to wait; not long while the certificate is not valid, or soon expires."""
         certificate = self.certificate()
         if certificate is None or self.check():
             return min(URGENT_RETRY_S, self._resync_s)
@@ -175,7 +175,7 @@ class CertificateWatcher:
         return min(self._resync_s, max(URGENT_RETRY_S, left_s / 2))
 
     async def _renew(self) -> str:
-        """Replace what is newer in its source; return what prevented it."""
+        """Replace each file whose source is newer; return the error that prevented it."""
         problems = (self._renew_client_authorities(), await self._renew_certificate())
         return "; ".join(problem for problem in problems if problem)
 

@@ -45,11 +45,11 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     manifests, since a parsed body takes several times its size."""
 
     user_cpu_fraction: Fraction = 0.25
-    """Of a core, that the reviews of one user, or of one namespace, may use in the long run, evaluations
-    of selectors included. While all reviews together take twice as much, further pods are denied with
-    code 429, for the client to try again a second later, and other objects are admitted without
-    validation. An honest pod takes a millisecond. Accounts of kube-system count by namespace only,
-    since they create pods for everybody."""
+    """The fraction of a core that the reviews of one user, or of one namespace, may use in the long
+    run, evaluations of selectors included. While all reviews together take twice as much, further
+    pods are denied with code 429, for the client to try again a second later, and other objects are
+    admitted without validation. An honest pod takes a millisecond. Accounts of kube-system count by
+    namespace only, since they create pods for everybody."""
 
     user_cpu_burst: PositiveDuration = PositiveDuration(2)
     """Seconds of CPU that a user or namespace may use at once: a rollout of a thousand pods."""
@@ -61,8 +61,8 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     buffers, so all of them a quarter of the memory limit in the manifests."""
 
     max_unused_connections_per_address: Positive = 128
-    """Of `maxConnections`, those of one client without a valid request so far. An API server needs one
-    for each review that finds none idle."""
+    """The part of `maxConnections` for one client's connections without a valid request so far. An
+    API server needs one for each review that finds none idle."""
 
     request_header_timeout: PositiveDuration = PositiveDuration(10)
     """A connection on which no review began so long after it was opened, or after a request began on
@@ -74,8 +74,9 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     the server must not close first, since a POST that races with it is lost."""
 
     requests_per_connection: Positive = 1000
-    """On average; then a connection is closed, so that new replicas get their part of the load. The
-    number is random, so that connections of one age do not end together."""
+    """The average number of requests on a connection before it is closed, so that new replicas get
+    their part of the load. The number is random, so that connections of one age do not end
+    together."""
 
     client_ca_file: str | None = None
     """A file with the authorities of clients, as PEM. A client without a certificate of one of them is
@@ -85,13 +86,13 @@ class WebhookSettings(ServerSettings, frozen=True, kw_only=True):
     configured to."""
 
     client_names: tuple[Name, ...] = ("kube-apiserver",)
-    """With `clientCaFile`: the clients that are answered, by common name or DNS name of the certificate;
-    others get status 403. The authority of API servers' client certificates often signs those of
-    kubelets and people as well."""
+    """The clients that are answered with `clientCaFile`, by common name or DNS name of the
+    certificate; others get status 403. The authority of API servers' client certificates often
+    signs those of kubelets and people as well."""
 
     drain: Duration = Duration(10)
-    """After SIGTERM the endpoint is unready and keeps answering until no review came for so long:
-    clients learn of that at a time of their own. "0s" for local runs."""
+    """The time without a review for which the endpoint, after SIGTERM, is unready and keeps
+    answering: clients learn of that at a time of their own. "0s" for local runs."""
 
     max_drain: Duration = Duration(25)
     """It keeps answering no longer than that."""

@@ -272,7 +272,7 @@ class ObjectReview(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         target: None where the operation needs no answer.
-        old: Before the update; None on creation.
+        old: The object before the update; None on creation.
     """
 
     request: AdmissionRequest
@@ -326,7 +326,7 @@ class ObjectReviewHandler:
         """Answer with an evaluator.
 
         Args:
-            shipped_drivers: Those with a profile in the package.
+            shipped_drivers: The drivers with a profile in the package.
             snapshot: Returns the present state, with the profiles by which pods are translated.
         """
         self._evaluator = evaluator

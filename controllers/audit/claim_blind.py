@@ -44,7 +44,7 @@ log = get_logger()
 
 
 class ClaimBlindObject(NamedTuple):
-    """An object, and what is said about it."""
+    """An object, and the finding about it."""
 
     kind: str
     namespace: str
@@ -60,7 +60,7 @@ async def list_claim_blind_objects(
     Kinds that may not be listed, or do not exist, are left out.
 
     Args:
-        unsearched_kinds: Those of the audits before; changed by this one.
+        unsearched_kinds: The kinds that previous audits could not search; changed by this one.
 
     Raises:
         KubeError: The API server does not answer.

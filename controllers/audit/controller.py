@@ -88,7 +88,7 @@ class AuditController:
     """Validates stored objects and raises the high-water mark; the leader runs it.
 
     Attributes:
-        controllers: To be run.
+        controllers: The controllers to be run.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AuditController:
             reports: Gets the findings about objects after each audit.
             drivers_of: Resource name to the drivers that serve it according to their profiles.
             profiles: Returns driver to the profile in force.
-            options: Of the translation.
+            options: The translation's options.
             clock: Monotonic seconds.
         """
         self._client = client

@@ -38,7 +38,7 @@ log = get_logger()
 
 
 class ReportState(StrEnum):
-    """What became of a report; the value is that of the label in metrics."""
+    """The outcome of a report; the value is that of the label in metrics."""
 
     CURRENT = "current"
     """It is stored as the audit wants it."""
@@ -217,7 +217,7 @@ class PolicyReportWriter:
         state: ReportState,
         fault: KubeError,
     ) -> Mapping[str, ReportState]:
-        """Log what keeps all reports of a kind from being written, once, and return their states."""
+        """Log the fault that prevents all reports of a kind, once; return their states."""
         if self._failed_kinds.get(kind.kind) is not state:
             log.warning("reports.not_written", kind=kind.kind, state=state.value, error=str(fault))
         self._failed_kinds[kind.kind] = state
@@ -226,7 +226,7 @@ class PolicyReportWriter:
     def _log_once(
         self, kind: ReportKind, namespace: str, state: ReportState, fault: KubeError
     ) -> None:
-        """Log what a report has become, unless it was that after the last audit, too."""
+        """Log a report's new state, unless it was the same after the last audit."""
         if self._states.get((kind.kind, namespace)) is not state:
             log.warning(
                 "report.not_written",

@@ -103,8 +103,8 @@ def build_reports(findings: Iterable[ReportedFinding], now: Timestamp) -> dict[s
     """Return namespace to its report, sorted; the report about cluster-scoped objects has no namespace.
 
     Args:
-        findings: Of one audit.
-        now: When they were found.
+        findings: The findings of one audit.
+        now: The time of the findings.
     """
     by_namespace: dict[str, list[ReportedFinding]] = {}
     for reported in findings:
@@ -129,7 +129,7 @@ def keep_timestamps(report: PolicyReport, stored_report: PolicyReport | None) ->
 
 
 def is_current(report: PolicyReport, stored_report: PolicyReport | None) -> bool:
-    """Return whether a stored report says what it should."""
+    """Return True if a stored report has the content that it should have."""
     return stored_report is not None and (report.scope, report.summary, report.results) == (
         stored_report.scope,
         stored_report.summary,
@@ -220,5 +220,5 @@ def _omission(number: int, now: Timestamp) -> ReportResult:
 
 
 def _timeless(result: ReportResult) -> bytes:
-    """Return what identifies a result, whenever it was found."""
+    """Return the identity of a result, independent of its time."""
     return msgspec.json.encode(msgspec.structs.replace(result, timestamp=None), order="sorted")

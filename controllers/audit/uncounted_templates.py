@@ -24,7 +24,7 @@ def summarize_templates(
     profiles: Mapping[str, Profile],
     once_published: Mapping[str, frozenset[str]],
 ) -> TranslationSnapshot:
-    """Return the stored templates, and what tells whose devices they give; without quotas.
+    """Return the stored templates, and the facts that decide their devices' drivers; no quotas.
 
     Args:
         profiles: Driver to profile.
@@ -52,7 +52,7 @@ async def list_evaded_quotas(
     """Return the stored quotas that templates of their namespace evade; none if they may not be listed.
 
     Args:
-        snapshot: As of `summarize_templates`.
+        snapshot: The snapshot from `summarize_templates`.
 
     Raises:
         KubeError: The API server does not answer.

@@ -21,7 +21,7 @@ from translation.model.intents import Vocabulary
 from translation.reading.untranslated_keys import find_untranslated_keys, may_have_device_keys
 
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
-"""As the template controller has it, so that one informer serves both."""
+"""The template controller's selector, so that one informer serves both."""
 MAX_KEYS: Final = 8
 """Keys of a pod, and of a family in a log line."""
 KIND: Final = "Pod"

@@ -1,4 +1,4 @@
-"""`python -m controllers.certificates`: certificates, and what changes in the webhook configurations.
+"""`python -m controllers.certificates`: certificates, and drift of the webhook configurations.
 
 It has an account of its own, reads no pods and evaluates nothing that others wrote, since who takes
 it over can pass for the webhook. Of the profiles of the cluster it reads what the controllers publish.
@@ -106,7 +106,7 @@ def build_configuration_watch(
     recorder: EventRecorder,
     profiles: ProfileCache,
 ) -> ConfigurationWatch:
-    """Return the comparison of the webhook configurations with what the profiles need."""
+    """Return the comparison of the webhook configurations with the needs of the profiles."""
     settings, options = lasting.process.settings, lasting.options
     watch = ConfigurationWatch(
         informers,

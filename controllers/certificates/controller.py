@@ -84,7 +84,7 @@ class CertificateController:
     """Keeps certificates, caBundles and rules; the leader runs it.
 
     Attributes:
-        controllers: To be run.
+        controllers: The controllers to be run.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class CertificateController:
 
         Args:
             now: The wall clock, with a time zone.
-            check_endpoint: Whether a webhook answers.
+            check_endpoint: Returns True if a webhook answers.
             conditions: Returns the match conditions of the webhooks; none while they are not known.
             clock: Monotonic seconds.
         """
@@ -168,11 +168,11 @@ class CertificateController:
         }
 
     def clock_skew(self) -> timedelta:
-        """Return the seconds by which this clock was last ahead of the API server's."""
+        """Return the lead of this clock over the API server's, as last measured."""
         return self._clock_skew
 
     def trusted_count(self) -> int:
-        """Return how many authorities are trusted; more than one during a rotation."""
+        """Return the number of trusted authorities; more than one during a rotation."""
         return len(self._authorities.trusted)
 
     def path_keys(self) -> PathKeys:
@@ -255,14 +255,14 @@ class CertificateController:
             self._authorities = _foreign_authorities(secret)
 
     def _server_now(self) -> datetime:
-        """Return the time by which stored times are judged, which does not jump with this clock."""
+        """Return the time for judging stored times, which does not jump with this clock."""
         return self._client.correct(self._now())
 
     def _is_clock_wrong(self, wall: datetime) -> bool:
         """Return whether our and the API server's clock differ by more than the backdating.
 
         Args:
-            wall: What is decided with afterwards, since the clock may be set meanwhile.
+            wall: The wall-clock time of the later decisions, since the clock may be set meanwhile.
         """
         server_time = self._client.server_time
         self._clock_skew = wall - server_time if server_time is not None else timedelta()
@@ -272,7 +272,7 @@ class CertificateController:
         return is_wrong
 
     async def _rotate(self, secret: Secret | None, now: datetime) -> Authorities:
-        """Take the steps that are due, and return what the Secret holds then."""
+        """Take the steps that are due, and return the authorities in the Secret after them."""
         authorities, problems = decode_authorities({} if secret is None else secret.values())
         requested = secret is not None and secret.is_rotation_requested
         actions: list[Action] = []
@@ -328,7 +328,7 @@ class CertificateController:
         log.info("certificate.issued", not_after=certificate.not_after.isoformat())
 
     async def _read_serving_certificate(self) -> Secret | None:
-        """Return the Secret with the serving certificate, and note what can be read of it."""
+        """Return the Secret with the serving certificate, and note its readable content."""
         secret = None
         with suppress(NotFound):
             secret = await self._client.get(

@@ -49,7 +49,7 @@ class ConfigurationWatch:
     """Compares the webhook configurations with those that this version would apply.
 
     Attributes:
-        controllers: To be run.
+        controllers: The controllers to be run.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class ConfigurationWatch:
         """Subscribe to the configurations.
 
         Args:
-            name: Of both configurations.
-            mode: Whose pods are translated.
+            name: The name of both configurations.
+            mode: The mode that selects the pods to translate.
             exempt: Namespaces that an operator exempts.
-            namespace: Where Drawbridge is installed.
+            namespace: The namespace in which Drawbridge is installed.
             vocabularies: Returns those in force, whose keys are in the matchConditions.
-            grace_s: For how long a difference has to last.
+            grace_s: The time for which a difference has to last.
             clock: Monotonic seconds.
         """
         self._recorder = recorder

@@ -25,9 +25,9 @@ class CertificateAuthorityCollector(Collector):
         """Show a rotation.
 
         Args:
-            trusted_count: How many authorities are trusted.
-            is_current: Whether every caBundle holds exactly these.
-            clock_skew: How far the clock is ahead of the API server's.
+            trusted_count: Returns the number of trusted authorities.
+            is_current: Returns True if every caBundle holds exactly these.
+            clock_skew: Returns the time by which the clock is ahead of the API server's.
             configurations: Kind of webhook configuration to whether it is as it has to be.
         """
         self._trusted = trusted_count

@@ -81,7 +81,7 @@ def ca_bundle_patch(
     damaged.
 
     Args:
-        ca_bundle: As PEM.
+        ca_bundle: The bundle as PEM.
     """
     encoded_bundle = b64encode(ca_bundle).decode()
     operations: list[Mapping[str, Any]] = []

@@ -34,11 +34,11 @@ from process.certificates.webhook_paths import PathKey, PathKeys, split_path
 PATHS: Final = tuple(dict.fromkeys(WEBHOOK_PATHS.values()))
 """The fixed parts of the paths that have keys."""
 SETTLED: Final = 2
-"""How many keys a path has while it is not rotated: the present one and its successor."""
+"""The number of a path's keys while it is not rotated: the present one and its successor."""
 
 
 class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about the use of keys.
+    """The known facts about the use of keys.
 
     Attributes:
         named: Path to the keys that the webhook configurations name.
@@ -57,7 +57,7 @@ class Rotation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         now: The time, with a time zone.
         renew_after: The age at which the newest key of a path gets a successor; None for never.
-        requested: Whether an administrator has requested new keys, and no path is being rotated.
+        requested: True if an administrator has requested new keys, and no path is being rotated.
     """
 
     now: datetime
@@ -82,7 +82,7 @@ class KeyHistory:
         now_s: float,
         grace_s: float,
     ) -> KeyUse:
-        """Note the keys of the Secret and of the configurations, and return what follows of their use.
+        """Note the keys of the Secret and of the configurations; return their use by now.
 
         Args:
             keys_in_use: Path to the keys that the configurations name.
@@ -131,7 +131,7 @@ def update_keys(
     """Return the keys that there should be; those of paths that are not ours stay.
 
     Args:
-        old_keys: What the Secret holds; nothing where it was lost.
+        old_keys: The keys in the Secret; none where it was lost.
         create: Returns a new random key.
     """
     foreign_keys = (key for key in old_keys if key.path not in PATHS)
@@ -159,7 +159,7 @@ def _withdraw(keys: PathKeys, use: KeyUse) -> PathKeys:
 
 
 def _missing_count(keys: PathKeys, rotation: Rotation) -> int:
-    """Return how many keys have to be created for a path."""
+    """Return the number of keys to create for a path."""
     if len(keys) < SETTLED:
         return SETTLED - len(keys)
     if rotation.requested:

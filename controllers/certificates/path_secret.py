@@ -73,7 +73,7 @@ class PathSecret:
         """Write the keys that are due.
 
         Args:
-            webhooks: Those of both configurations.
+            webhooks: The webhooks of both configurations.
 
         Raises:
             KubeError: The Secret cannot be read or written.

@@ -21,7 +21,7 @@ def needs_renewal(
     Args:
         signer: The present signer of the cluster.
         names: DNS names and addresses that the certificate must have.
-        renew_fraction: Of the certificate's life, after which it is renewed.
+        renew_fraction: The fraction of the certificate's life after which it is renewed.
     """
     return (
         certificate.authority != signer.certificate_pem
@@ -51,7 +51,7 @@ def seconds_to_check(
     Its life may be shorter than that of the settings, which were others when it was issued.
 
     Args:
-        renew_fraction: Of the certificate's life, after which it is renewed.
+        renew_fraction: The fraction of the certificate's life after which it is renewed.
     """
     if certificate is None:
         return period_s

@@ -19,12 +19,13 @@ class CertificateElectionSettings(LeaderElectionSettings, frozen=True, kw_only=T
 
 
 class CertificateControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
-    """The process; what it keeps is in the section `certificates`, which the webhook reads, too."""
+    """The process; the section `certificates` is for its products, shared with the webhook."""
 
     leader_election: CertificateElectionSettings = CertificateElectionSettings()
 
     endpoint_check_period: PositiveDuration = PositiveDuration(1)
-    """Between calls of the webhook, while its configurations lack rules because it did not answer."""
+    """The period between calls of the webhook, while its configurations lack rules because it did
+    not answer."""
 
     configuration_grace_period: PositiveDuration = PositiveDuration(30)
     """A webhook configuration that is absent or changed for less is not reported: it is an apply, a

@@ -1,4 +1,4 @@
-"""The controller of the signing keys: one Secret, in which they are created and replaced.
+"""The controller of the signing keys: one Secret with keys that it creates and replaces.
 
 The webhook signs translated pods with them, and the controller of templates verifies with them. The
 Secret is watched, so that one that is lost or damaged is written again, with a new key: to delete it
@@ -38,7 +38,7 @@ class SigningKeyController:
     """Keeps the signing keys; the leader runs it.
 
     Attributes:
-        controllers: To be run.
+        controllers: The controllers to be run.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class FeatureGateController:
     """Publishes the feature gates; the leader runs it.
 
     Attributes:
-        controllers: To be run.
+        controllers: The controllers to be run.
     """
 
     def __init__(self, client: Client, informers: InformerFactory, settings: Settings) -> None:
@@ -64,7 +64,7 @@ class FeatureGateController:
         return self._settings.controllers.feature_gate_period
 
     async def _probe(self) -> ResourceClaimTemplate:
-        """Return what the API server would store."""
+        """Return the template that the API server would store."""
         return await self._client.create(
             RESOURCE_CLAIM_TEMPLATES,
             probe_document(self._settings.namespace),

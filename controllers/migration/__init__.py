@@ -1,1 +1,1 @@
-"""How far the waves of a migration are, as metrics."""
+"""The progress of a migration's waves, as metrics."""

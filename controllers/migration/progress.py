@@ -1,4 +1,4 @@
-"""How far `drawbridge wave` is in a plan, from the ConfigMap with its position."""
+"""The progress of `drawbridge wave` in a plan, from the ConfigMap with its position."""
 
 from collections.abc import Mapping
 

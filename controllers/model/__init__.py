@@ -1,1 +1,1 @@
-"""What all controllers share: their settings."""
+"""The settings that all controllers share."""

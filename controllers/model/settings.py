@@ -13,7 +13,7 @@ from process.running.leader_election import LeaderElectionSettings, ReconcileSet
 
 
 class ReportFormat(StrEnum):
-    """The API in which the audit reports its findings; the value is its name in settings."""
+    """The API of the audit's reports; the value is its name in settings."""
 
     NONE = "None"
     """No reports; findings are in events, metrics and the log."""
@@ -41,29 +41,31 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     milliseconds anyway."""
 
     template_collect_period: PositiveDuration = PositiveDuration(60)
-    """Between looks for such templates. A look costs one list of each workload kind, and only where
-    a template is due."""
+    """The period between looks for such templates. A look costs one list of each workload kind, and
+    only where a template is due."""
 
     policy_sync_period: PositiveDuration = PositiveDuration(1)
-    """Between reconciliations of DeviceCompatibilityPolicies; a change is handled at once when none
-    was for so long, else together with what else comes in that time. Longer where one takes long, so
-    that no churn of ResourceSlices costs more than a tenth of a core."""
+    """The period between reconciliations of DeviceCompatibilityPolicies; a change is handled at
+    once when none was for so long, else together with other changes in that time. Longer where one
+    takes long, so that no churn of ResourceSlices costs more than a tenth of a core."""
 
     policy_counts_period: PositiveDuration = PositiveDuration(30)
-    """Between writes of a policy's status in which only numbers change, as when nodes come and go."""
+    """The period between writes of a policy's status in which only numbers change, as when nodes
+    come and go."""
 
     profile_unused_period: PositiveDuration = PositiveDuration(600)
     """A version of a DeviceTranslationProfile that is not in force, and that no live pod has named for so
     long, is not kept any longer. Long enough for pods that are being created."""
 
     inventory_update_period: PositiveDuration = PositiveDuration(5)
-    """Between looks at whether the inventory is larger than ever before."""
+    """The period between looks at whether the inventory is larger than ever before."""
 
     feature_gate_period: PositiveDuration = PositiveDuration(600)
-    """Between dry runs that tell which feature gates the API server has on."""
+    """The period between dry runs that tell which feature gates the API server has on."""
 
     audit_period: PositiveDuration = PositiveDuration(600)
-    """Between audits of all stored objects, for those that a rule would refuse by now."""
+    """The period between audits of all stored objects, for those that a rule would refuse by
+    now."""
 
     max_audit_events: Positive = 50
     """Events that one audit writes at most; the others follow with the next."""

@@ -26,7 +26,7 @@ MAX_LISTED: Final = 5
 
 
 class ConditionType(StrEnum):
-    """The type of a condition; the text under each is what True means."""
+    """The type of a condition; the text under each is the meaning of status True."""
 
     VALID = "Valid"
     """No finding is an error."""
@@ -67,7 +67,7 @@ class ConditionState(msgspec.Struct, frozen=True):
 
         Args:
             before: The stored status.
-            generation: Of the policy.
+            generation: The policy's generation.
             now: RFC 3339, in whole seconds.
         """
         known_conditions = (before.conditions if before is not None else None) or ()
@@ -96,7 +96,7 @@ def valid_condition(findings: Sequence[PolicyFinding], inspection: str) -> Condi
     """Return whether no finding is an error.
 
     Args:
-        inspection: Which pools were inspected, in words; empty if none has devices.
+        inspection: The inspected pools, in words; empty if none has devices.
     """
     own = [finding for finding in findings if finding.code not in _SYMMETRY]
     errors = [finding for finding in own if finding.severity is Severity.ERROR]
@@ -109,10 +109,10 @@ def valid_condition(findings: Sequence[PolicyFinding], inspection: str) -> Condi
 
 
 def symmetric_condition(findings: Sequence[PolicyFinding], inspection: str) -> ConditionState:
-    """Return whether published devices agree on which of them go together.
+    """Return the Symmetric condition: agreement of published devices on those that go together.
 
     Args:
-        inspection: As for `valid_condition`.
+        inspection: The pools that `valid_condition` takes.
     """
     own = [finding for finding in findings if finding.code in _SYMMETRY]
     type_ = ConditionType.SYMMETRIC
@@ -157,11 +157,11 @@ def enforced_condition(
     enforcement: PolicyEnforcement,
     conflicts: Conflicts | None,
 ) -> ConditionState:
-    """Return whether allocations that violate a policy are prevented, and what would change it.
+    """Return the Enforced condition: prevention of violating allocations, or the change for it.
 
     Args:
         in_force: Name of the policy in force.
-        enforcement: Of the policy, if it is in force.
+        enforcement: The policy's enforcement, if it is in force.
     """
     type_ = ConditionType.ENFORCED
     if in_force != policy.name:

@@ -55,12 +55,13 @@ from kube.runtime.informers import InformerFactory
 from process.running.leader_election import Work
 
 MAX_TURN_S: Final = 0.01
-"""After which other tasks of the event loop get their turn; a Lease has to be renewed meanwhile."""
+"""The time after which other tasks of the event loop get their turn; a Lease has to be renewed
+meanwhile."""
 IDLE_FACTOR: Final = 9.0
 """Work on slices is followed by a pause of so many times the CPU time that it took."""
 MAX_PAUSE_S: Final = 30.0
 MAX_CONFLICT_EVENTS: Final = 100
-"""Of one version of one policy."""
+"""The largest number of conflict events about one version of one policy."""
 
 Key = tuple[str, str]
 T = TypeVar("T")
@@ -120,12 +121,12 @@ class _PolicyState:
     """One policy as the controller knows it.
 
     Attributes:
-        report: Of its present spec.
+        report: The report of the policy's present spec.
         stored: Its status as far as known, which may be newer than the watch's.
         version: The resourceVersion of that status, where we wrote it.
-        written_s: When the status was last written, by the monotonic clock.
+        written_s: The time of the status's last write, by the monotonic clock.
         in_force: Name and uid of the policy in force for the driver.
-        changed_pools: Of its driver, to be inspected again.
+        changed_pools: The pools of its driver, to be inspected again.
         is_outdated: Something that the status depends on has changed.
         recorded: Uids of claims and pods that had an event, and notes of events about the policy.
     """
@@ -160,8 +161,8 @@ class PolicyController:
     """Keeps the status of policies; the leader runs it.
 
     Attributes:
-        controllers: To be run; its keys are names of policies.
-        inspected: How many pools were inspected.
+        controllers: The controllers to be run; their keys are names of policies.
+        inspected: The number of pools that were inspected.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class PolicyController:
         """Subscribe to policies, slices and claims.
 
         Args:
-            validation: What drivers and schedulers of the cluster do.
+            validation: The behavior of the cluster's drivers and schedulers.
             now: The wall clock, for conditions.
             clock: Monotonic seconds.
         """
@@ -290,7 +291,7 @@ class PolicyController:
                 self._controller.queue.add(name)
 
     def _queue_pools(self, pools: frozenset[PoolId]) -> None:
-        """Queue the policies of these pools' drivers, together with what comes in a pause."""
+        """Queue the policies of these pools' drivers, together with further changes in a pause."""
         for name, state in self._states.items():
             changed_pools = {pool for pool in pools if pool.driver == state.policy.spec.driver}
             if changed_pools:

@@ -25,13 +25,15 @@ class EventReason(StrEnum):
     """The reason of an event."""
 
     POLICY_INVALID = "PolicyInvalid"
-    """About the policy: it is not valid."""
+    """The policy is not valid; an event about the policy."""
     POLICY_NOT_ENFORCED = "PolicyNotEnforced"
-    """About the policy: no scheduler enforces it, although it says so."""
+    """No scheduler enforces the policy, although it says so; an event about the policy."""
     DEVICE_INCOMPATIBLE = "DeviceIncompatible"
-    """About a claim or a pod: the policy keeps its device apart from another one in use."""
+    """The policy keeps the device apart from another one in use; an event about a claim or a
+    pod."""
     CONFLICTING_SHARING_CONFIG = "ConflictingSharingConfig"
-    """About a claim or a pod: another claim shares its device with a contradicting configuration."""
+    """Another claim shares the device with a contradicting configuration; an event about a claim or
+    a pod."""
 
 
 def policy_events(
@@ -61,7 +63,7 @@ def conflict_events(
 
     Args:
         conflicts: Devices in use that violate the policy.
-        enforcement: Of the policy.
+        enforcement: The policy's enforcement.
         objects_of: The claim and the pods that it is reserved for; none if it is gone.
         recorded_pods: Uids of objects that had their event before.
     """

@@ -103,7 +103,7 @@ class PolicyReport:
 
     Attributes:
         policy: Compiled; another text of it is another report.
-        parts: Of the pools that were inspected.
+        parts: The parts of the report on the pools that were inspected.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class PolicyReport:
         Args:
             policy: The policy.
             uniform_config_drivers: Drivers that reject contradicting sharing configurations.
-            support: What the cluster's schedulers evaluate.
+            support: The features that the cluster's schedulers evaluate.
         """
         self._uniform_config_drivers = uniform_config_drivers
         self._support = support
@@ -176,7 +176,7 @@ class PolicyReport:
         """Return the status.
 
         Args:
-            before: As stored: a condition keeps its time while its status is the same.
+            before: The status as stored: a condition keeps its time while its status is the same.
             in_force: The policy in force for the driver, perhaps this one.
             now: RFC 3339, in whole seconds.
         """
@@ -218,7 +218,7 @@ class PolicyReport:
         return f"{count_text(complete, 'pool')} of {self.policy.driver} inspected{left_out}"
 
     def _count_kinds(self) -> tuple[Mapping[_Key, int], Matrix]:
-        """Return how many devices each kind has, and the table of kinds."""
+        """Return the number of devices of each kind, and the table of kinds."""
         counts: Counter[_Key] = Counter()
         firsts: dict[_Key, DeviceId] = {}
         for part in self.parts.values():

@@ -50,7 +50,7 @@ PUBLISH: Final = ""
 """The key under which all objects are judged together; the others are names of objects."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 STATUS_PAUSE_S: Final = 5.0
-"""Before a status follows classes and slices, which come and go with nodes."""
+"""The pause before a status follows classes and slices, which come and go with nodes."""
 
 Key = tuple[str, str]
 log = get_logger()
@@ -80,7 +80,7 @@ class ProfileController:
     """Publishes the profiles of the cluster and keeps their status; the leader runs it.
 
     Attributes:
-        controllers: To be run.
+        controllers: The controllers to be run.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ProfileController:
 
         Args:
             files: Driver to profile, of the package and of files.
-            shipped: Of the package only.
+            shipped: The profiles of the package only.
             now: The wall clock, for conditions.
             clock: Monotonic seconds.
         """
@@ -202,7 +202,7 @@ class ProfileController:
         return None
 
     async def _publish(self) -> float | None:
-        """Store what is in force and what is kept; return when an unused version is due."""
+        """Store the profiles in force and kept; return the time until an unused version is due."""
         stored_profiles = self._stored.store.get((self._settings.namespace, self._config_map))
         before = stored_profiles.published if stored_profiles is not None else PublishedProfiles()
         # What was stored is known as long as this process leads, even if somebody deletes it.

@@ -1,4 +1,4 @@
-"""The events about a DeviceTranslationProfile: what its conditions say, when they come to say it. Pure."""
+"""The events about a DeviceTranslationProfile: new statements of its conditions. Pure."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -31,10 +31,10 @@ class EventReason(StrEnum):
 def profile_events(
     document: DeviceTranslationProfile, status: DeviceTranslationProfileStatus
 ) -> Iterator[Event]:
-    """Yield the events about what a new status says otherwise than the stored one.
+    """Yield the events about the differences of a new status from the stored one.
 
     Args:
-        document: As stored, with the status before.
+        document: The profile as stored, with the status before.
     """
     before = _conditions(document.status)
     for type_, condition in _conditions(status).items():

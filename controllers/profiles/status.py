@@ -31,7 +31,7 @@ MAX_LISTED: Final = 5
 
 
 class ConditionType(StrEnum):
-    """The type of a condition; the text under each is what True means."""
+    """The type of a condition; the text under each is the meaning of status True."""
 
     ACCEPTED = "Accepted"
     """The present spec is in force."""
@@ -62,7 +62,7 @@ class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
         classes: Names of DeviceClasses.
         slices: The number of ResourceSlices of the driver.
         devices: Kind to the number of published devices.
-        replaces: What the profile is used instead of: `shipped`, `file`, or empty.
+        replaces: The profile that this one replaces: `shipped`, `file`, or empty.
         kept_versions: Versions of the driver's profile that are kept.
     """
 
@@ -93,7 +93,7 @@ def build_status(
     """Return the status of a profile.
 
     Args:
-        document: As stored: a condition keeps its time while its status is the same.
+        document: The profile as stored: a condition keeps its time while its status is the same.
         now: RFC 3339, in whole seconds.
     """
     profile = facts.profiles.get(document.metadata.name) if verdict.version else None

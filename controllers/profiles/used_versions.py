@@ -16,7 +16,8 @@ from translation.profiles.published import is_hash
 from translation.record.record import MAX_BYTES
 
 MAX_PROFILES: Final = 32
-"""Of one pod; a pod has one for each vocabulary that owns keys of it."""
+"""The largest number of profiles of one pod; it has one for each vocabulary that owns keys of
+it."""
 
 
 class _UsedProfile(msgspec.Struct, frozen=True, kw_only=True):

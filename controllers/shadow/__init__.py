@@ -1,1 +1,1 @@
-"""Mode Shadow: one event per workload about what would become of its pods."""
+"""Mode Shadow: one event per workload about the would-be effect on its pods."""

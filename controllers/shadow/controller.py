@@ -51,7 +51,7 @@ class ShadowController:
     """Records an event about each workload that another mode would translate or reject.
 
     Attributes:
-        controllers: To be run; the leader runs them.
+        controllers: The controllers to be run; the leader runs them.
     """
 
     def __init__(

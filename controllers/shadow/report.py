@@ -24,7 +24,7 @@ from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.model.intents import Vocabulary
 
 ACTION: Final = "Evaluate"
-"""Of events."""
+"""The action in events."""
 POD_KIND: Final = ("v1", "Pod")
 
 
@@ -59,7 +59,7 @@ class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_texts(vocabularies: Iterable[Vocabulary]) -> tuple[bytes, ...]:
-    """Return texts of which the JSON of every object with device keys has at least one."""
+    """Return texts; the JSON of every object with device keys has at least one of them."""
     texts = {IMPLICIT_PREFIX}
     for vocabulary in vocabularies:
         texts |= {*vocabulary.keys, *vocabulary.key_prefixes, *vocabulary.requesting}
@@ -75,7 +75,7 @@ def stored_object(raw: bytes, kind: tuple[str, str], texts: Iterable[bytes]) -> 
 
     Args:
         kind: Its apiVersion and kind.
-        texts: As of `key_texts`, so that most objects need not be decoded.
+        texts: The result of `key_texts`, so that most objects need not be decoded.
     """
     if not any(text in raw for text in texts):
         return None
@@ -178,7 +178,7 @@ def shadow_event(workload: StoredObject, answer: Answer) -> Event | None:
 
 
 def _summary(answer: Answer) -> tuple[Reason | None, str]:
-    """Return the reason of the event and what would be; None and nothing where nothing would."""
+    """Return the event's reason and text; None and no text where there is no event."""
     words = describe_shadowed(answer)
     if words:
         return Reason.WOULD_BE_TRANSLATED if answer.allowed else Reason.WOULD_BE_REJECTED, words

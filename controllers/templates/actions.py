@@ -33,11 +33,12 @@ Key = tuple[str, str]
 """Namespace and name."""
 
 POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
-"""On claims that kube-controller-manager generated from a template."""
+"""The annotation on claims that kube-controller-manager generated from a template."""
 ACTION: Final = "Translate"
-"""Of events."""
+"""The action in events."""
 MAX_CLAIM_DELETIONS: Final = 2
-"""Of one claim of a pod. A claim that differs a third time is changed by somebody on each creation."""
+"""The largest number of deletions of one claim of a pod. A claim that differs a third time is
+changed by somebody on each creation."""
 LONG_AGO: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -50,9 +51,9 @@ class TranslatedPod(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         annotation: The request annotation.
         signature: The signature annotation.
-        created: By the clock of the API server.
-        templates: What the pod calls a claim, to the name of its template.
-        claims: What the pod calls a claim, to the name of the claim that was generated for it.
+        created: The time of creation by the clock of the API server.
+        templates: The pod's name of a claim, to the name of its template.
+        claims: The pod's name of a claim, to the name of the claim that was generated for it.
     """
 
     uid: str
@@ -71,7 +72,7 @@ class TemplateState(msgspec.Struct, frozen=True, kw_only=True):
         is_terminating: It was deleted, and a finalizer keeps it.
         is_altered: The API server stored something else than was written, so that its content and
             that of its claims proves nothing.
-        created: By the clock of the API server.
+        created: The time of creation by the clock of the API server.
     """
 
     uid: str
@@ -89,7 +90,7 @@ class GeneratedClaim(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         digest: Comparable with that of the template.
         owner: The pod's uid.
-        created: By the clock of the API server.
+        created: The time of creation by the clock of the API server.
     """
 
     uid: str
@@ -207,13 +208,13 @@ class DeleteTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeleteClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete a claim that is not what the pod requested, unless it was changed since."""
+    """Delete a claim that differs from the pod's request, unless it was changed since."""
 
     key: Key
     uid: str
     resource_version: str
     entry: str
-    """What the pod calls it."""
+    """The pod's name of the claim."""
 
 
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,7 +322,7 @@ def plan_actions(
         key: The pod's.
         template: Returns the template of a key, None where none is known.
         claim: Returns the unallocated claim of a key, likewise.
-        deletions: What the pod calls a claim, to how often it was deleted.
+        deletions: The pod's name of a claim, to the number of its deletions.
     """
     namespace, _ = key
     if derivation.problem is not None:

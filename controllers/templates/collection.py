@@ -13,7 +13,7 @@ class UnusedTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A managed template that no live pod uses.
 
     Attributes:
-        since_s: By a monotonic clock.
+        since_s: The time since which it is unused, by a monotonic clock.
     """
 
     uid: str
@@ -32,7 +32,7 @@ def unused_templates(
 
     Args:
         used: Templates that live pods name.
-        before: What the last call returned; a template that was created again starts over.
+        before: The result of the last call; a template that was created again starts over.
     """
     current: dict[Key, UnusedTemplate] = {}
     for key, template in templates.items():

@@ -54,7 +54,8 @@ from translation.record.signature import SignatureStatus, verify
 WORKERS: Final = 8
 """Pods that are reconciled at a time; a write takes milliseconds, and a rollout brings many."""
 MAX_EVENTS: Final = 16
-"""About one pod; whoever may change its annotations could cause any number."""
+"""The largest number of events about one pod; a user who may change its annotations could cause any
+number."""
 UNKNOWN_KEY_PAUSE_S: Final = 5.0
 """A signature of an unknown key is looked at once more, since a new key may reach the webhook first."""
 LIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -97,7 +98,7 @@ class TemplateController:
     """Creates, repairs and collects templates; the leader runs it.
 
     Attributes:
-        controllers: To be run: one of pods, one of the collection.
+        controllers: The controllers to be run: one of pods, one of the collection.
     """
 
     def __init__(
@@ -117,7 +118,8 @@ class TemplateController:
 
         Args:
             signing_keys: The keys that may have signed pods.
-            further: What has to be known before the first pod, such as the profiles of the cluster.
+            further: The caches to be filled before the first pod, such as the profiles of the
+                cluster.
             count_unsigned: Counts a pod without a valid signature, by the reason.
             clock: Monotonic seconds.
         """

@@ -28,13 +28,13 @@ class DerivationCache:
     def replace_profiles(
         self, profiles: Mapping[str, Profile], versions: Mapping[str, Profile]
     ) -> None:
-        """Derive with other profiles; what could not be derived before may be now."""
+        """Derive with other profiles; failed derivations may succeed by now."""
         self._profiles, self._versions = profiles, versions
         self._derivations.clear()
 
     @property
     def bytes(self) -> int:
-        """Bytes of what is cached, roughly."""
+        """The approximate size of the cache in bytes."""
         return self._derivations.bytes
 
     def derive(self, annotation: str) -> Derivation:

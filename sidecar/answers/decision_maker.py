@@ -47,7 +47,8 @@ WAKE: Final = "wake"
 AWAIT_RELEASE: Final = "await_release"
 DRIFT_CHECK: Final = "drift_check"
 NEW: Final = "_new"
-"""After the kind of a decision about requests that are not among the remembered ones, which takes longer."""
+"""The suffix of a decision's kind for requests that are not among the remembered ones, which takes
+longer."""
 QUICK_S: Final = 0.005
 """Time of a quick decision, with the changes that are applied for it."""
 QUICK_AGAIN: Final = 16
@@ -78,7 +79,7 @@ class Attempt(NamedTuple):
     Attributes:
         pod: The pod; None for a decision about all of them.
         engine: Takes note of what has to be evaluated first; None evaluates everything in place.
-        deadline_s: When nobody waits for the decision any more, by the clock.
+        deadline_s: The time, by the clock, from which nobody waits for the decision any more.
         keeps_verdicts: There was no answer about the pod yet, so that what was evaluated is kept.
     """
 
@@ -102,8 +103,8 @@ class UnderWay(NamedTuple):
     """A decision that has begun.
 
     Attributes:
-        uid: Of the pod that it is about; empty for all.
-        ends_s: When it has to have ended, by the clock.
+        uid: The UID of the decision's pod; empty for all.
+        ends_s: The time, by the clock, by which it has to have ended.
     """
 
     uid: str
@@ -183,7 +184,7 @@ class DecisionMaker:
     async def find_nodes(
         self, pod: Pod, reserved_pods: Sequence[ReservedPod], attempt: Attempt, *, all_nodes: bool
     ) -> Outcome:
-        """Find the nodes for a pod, on what reserved pods leave.
+        """Find the nodes for a pod, on the devices that reserved pods leave.
 
         Args:
             reserved_pods: The pods whose devices are chosen first.
@@ -275,14 +276,14 @@ class DecisionMaker:
         )
 
     async def apply_changes(self) -> None:
-        """Build the view of the devices, or apply what has changed, so that no pod waits for it."""
+        """Build the view of the devices, or apply pending changes, so that no pod waits for it."""
         await self._decide("", lambda _snapshot: None, self.attempt())
 
     async def place(self, reserved_pods: Sequence[ReservedPod], deadline_s: float) -> None:
-        """Choose the devices of reserved pods, each on what those before it leave.
+        """Choose the devices of reserved pods, each from those that earlier ones leave.
 
         Args:
-            deadline_s: When nobody waits any more, by the clock.
+            deadline_s: The time, by the clock, from which nobody waits any more.
         """
         if reserved_pods:
             await self._place_and_decide(
@@ -299,7 +300,7 @@ class DecisionMaker:
         """Make a decision on a thread.
 
         Args:
-            kind: As in metrics; empty for one that is not measured.
+            kind: The kind as in metrics; empty for one that is not measured.
 
         Raises:
             AnswerInterrupted: It was not made, for the reason that the class of the error says.
@@ -321,15 +322,15 @@ class DecisionMaker:
         about: Pod | None,
         attempt: Attempt,
     ) -> T:
-        """Choose the devices of reserved pods, then make a decision on what they leave.
+        """Choose the devices of reserved pods, then make a decision on the remaining ones.
 
         The devices are promised on the event loop, also if the decision fails.
 
         Args:
-            kind: As in metrics, where it has `NEW` behind it if the requests are new.
+            kind: The kind as in metrics, with `NEW` behind it there if the requests are new.
             about: The pod whose requests tell how long the decision takes; None if they do not.
-            attempt: As in `_decide`. Its deadline is also that of the placements: a pod whose devices are
-                not chosen by then gets none.
+            attempt: The attempt that `_decide` takes. Its deadline is also that of the placements:
+                a pod whose devices are not chosen by then gets none.
 
         Raises:
             AnswerInterrupted: As in `_decide`.
@@ -371,7 +372,7 @@ class DecisionMaker:
                 return NO_TIME
 
     def _with_placement(self, placement: Placement) -> Snapshot:
-        """Return the snapshot with what a pod gets; its promise is queued as a change, too."""
+        """Return the snapshot with a pod's devices; its promise is queued as a change, too."""
         promised_claims = {
             claim_name(claim): with_allocation(claim, allocation)
             for claim, allocation in placement.allocations
@@ -379,7 +380,7 @@ class DecisionMaker:
         return self._state.snapshot({Kind.CLAIM: promised_claims})
 
     def _requests(self, pod: Pod) -> int:
-        """Return a hash of what the claims of a pod request, whatever the names of requests."""
+        """Return a hash of the requests in a pod's claims, independent of their names."""
         claims = map(self._state.claims.store.get, claim_names(pod))
         known_claims = [claim for claim in claims if claim is not None]
         return hash(encode_requests(known_claims, self._state.allocator_options))
@@ -439,7 +440,7 @@ class DecisionMaker:
 
     @contextmanager
     def _counted(self, costs: SearchCosts) -> Iterator[None]:
-        """Count what the searches of a decision cost."""
+        """Count the cost of a decision's searches."""
         cached, searched, steps = costs.cached, costs.searched, costs.steps
         try:
             yield

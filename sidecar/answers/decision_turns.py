@@ -1,4 +1,4 @@
-"""Which pods are decided about now, so that those of one namespace delay those of others for a moment only.
+"""The pods to decide about now, such that a namespace delays those of others for a moment only.
 
 The scheduler asks about one pod after the other. A namespace whose decisions took a second rests for four
 while pods of others come; a pod that comes meanwhile is turned away at once, and is named to the scheduler
@@ -18,12 +18,12 @@ from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable
 MIN_REST_S: Final = 0.25
 """Rests that are shorter are not taken: each costs an attempt of the scheduler."""
 OTHERS_S: Final = 2.0
-"""How long pods of other namespaces count as waiting after one was asked about."""
+"""The time for which pods of other namespaces count as waiting after a question about one."""
 LAST_S: Final = 10.0
-"""How long no other pod has been asked about before one is decided about that comes last."""
+"""The time without a question about any other pod before a decision about one that comes last."""
 AGAIN_S: Final = 600.0
-"""How long a process leads before it decides about such a pod: if the decision does not end again, nobody
-schedules until another leads."""
+"""The time for which a process leads before it decides about such a pod: if the decision does not
+end again, nobody schedules until another leads."""
 LATE_S: Final = 2.0
 """Seconds after its end from which the next leader should know of a decision, if this process ends."""
 STUCK_S: Final = 10.0
@@ -32,7 +32,7 @@ MAX_TIMES: Final = 2
 """Decisions about one pod that do not end."""
 MAX_NAMESPACES: Final = 1024
 POLL_S: Final = 0.1
-"""Between two questions of the scheduler for pods whose evaluations are under way."""
+"""The time between two questions of the scheduler for pods whose evaluations are under way."""
 
 RESTING: Final = unfinished(
     "decisions about pods of this namespace took long, and pods of others are waiting; it is tried again"
@@ -114,7 +114,7 @@ class DecisionTurns:
         """Forget the pods of the process before that are gone.
 
         Args:
-            uids: Of all pods that there are.
+            uids: The UIDs of all existing pods.
         """
         for uid in self._undecided.keys() - set(uids):
             del self._undecided[uid]
@@ -127,8 +127,8 @@ class DecisionTurns:
         """Return the pods to try again now, of each namespace one.
 
         Args:
-            pods: Those about which there was no answer, the oldest first.
-            is_pending: Whether a pod of a UID waits for evaluations.
+            pods: The pods without an answer, the oldest first.
+            is_pending: Returns True if a pod of a UID waits for evaluations.
         """
         ready: dict[str, Pod] = {}
         next_s = OTHERS_S
@@ -145,7 +145,7 @@ class DecisionTurns:
         return Ready(tuple(ready.values()), next_s)
 
     def _rest_s(self, namespace: str) -> float:
-        """Return how long a namespace rests; 0 if it does not, or no other waits."""
+        """Return the time for which a namespace rests; 0 if it does not, or no other waits."""
         now_s = self._clock()
         rest_s = self._rests.left_s(namespace, now_s)
         if rest_s < MIN_REST_S:

@@ -18,16 +18,16 @@ class Engine(Protocol):
     def submit(
         self, demand: Demand, *, tenant: str, question: str | None = None
     ) -> asyncio.Future[Answered]:
-        """Have a demand answered; whoever cancels the future gives it up."""
+        """Have a demand answered; a caller that cancels the future gives it up."""
         ...
 
     def release(self, question: str) -> None:
-        """Keep what a question needed no longer than the rest."""
+        """Keep the results for a question no longer than the rest."""
         ...
 
 
 class Evaluations:
-    """What has to be evaluated before pods can be decided about."""
+    """The evaluations that decisions about pods wait for."""
 
     def __init__(self, engine: Engine | None) -> None:
         """Begin without an evaluation.

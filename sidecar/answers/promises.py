@@ -26,10 +26,10 @@ class ReservedPod(NamedTuple):
 
 
 class Promises:
-    """The reservations in force, and what is promised for them.
+    """The reservations in force, and the devices promised for them.
 
     Attributes:
-        reservations: Those in force.
+        reservations: The reservations in force.
         is_promising: Reservations have arrived whose devices are not chosen yet.
     """
 
@@ -47,7 +47,7 @@ class Promises:
         self._rejected: dict[str, Rejection] = {}
 
     def rejection(self, uid: str) -> Rejection | None:
-        """Return why a reserved pod got no devices; None if it got some."""
+        """Return the reason that a reserved pod got no devices; None if it got some."""
         return self._rejected.get(uid)
 
     def has_news(self, request: Request) -> bool:
@@ -66,7 +66,7 @@ class Promises:
 
     @contextmanager
     def begin(self, difference: Difference) -> Iterator[Sequence[ReservedPod]]:
-        """Take back what ended; yield the pods whose devices have to be chosen in the block."""
+        """Take back ended reservations; yield the pods that need devices chosen in the block."""
         self.end(difference)
         reserved_pods = [
             ReservedPod(reservation, pod)
@@ -80,7 +80,7 @@ class Promises:
             self.is_promising = False
 
     def end(self, difference: Difference) -> None:
-        """Take back what ended."""
+        """Take back ended reservations."""
         for reservation in difference.ended:
             self._state.unreserve(reservation.pod_uid)
             self._rejected.pop(reservation.pod_uid, None)

@@ -18,7 +18,7 @@ log = get_logger()
 
 
 class SeenClaims:
-    """The claims that we have seen, compared with what the scheduler has seen."""
+    """The claims that we have seen, compared with those that the scheduler has seen."""
 
     def __init__(
         self,

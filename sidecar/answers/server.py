@@ -1,4 +1,4 @@
-"""The unix socket on which the scheduler plugin calls: decode, answer, encode.
+"""The unix socket for the scheduler plugin's calls: decode, answer, encode.
 
 Only those who may open the socket's file are served: the plugin, in the same pod.
 """
@@ -68,7 +68,7 @@ class SchedulerServer:
         """Begin without a socket.
 
         Args:
-            path: Of the socket; what is there is replaced.
+            path: The socket's path; a file that exists there is replaced.
         """
         self._path = path
         self._session = session
@@ -118,7 +118,7 @@ class SchedulerServer:
         return _response(await service.hello(greeting))
 
     async def _reservations(self, _: web.BaseRequest) -> web.Response:
-        """Answer what is reserved and held, for people; it changes nothing."""
+        """Answer with the reserved and held devices, for people; it changes nothing."""
         service = self._session.service
         if service is None:
             return _response(Answer(message=self._session.problem()), status=503)

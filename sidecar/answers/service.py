@@ -1,4 +1,4 @@
-"""The answers to the scheduler plugin: reservations first, then the decision, then what follows of it.
+"""The answers to the scheduler plugin: reservations first, then the decision, then its effects.
 
 Decisions are made one after the other, long ones on a thread, so that the event loop goes on renewing
 the Lease and reading watches. Whatever changes the devices in use waits for the next decision.
@@ -58,7 +58,7 @@ plans. What happens meanwhile is planned together."""
 MAX_REST_S: Final = 1.0
 
 EVALUATION_WAIT_S: Final = 0.1
-"""How long the scheduler waits for evaluations of a pod's selectors; they go on beside other decisions."""
+"""The scheduler's wait for evaluations of a pod's selectors; they go on beside other decisions."""
 
 log = get_logger()
 
@@ -72,8 +72,8 @@ class Service:
 
     Attributes:
         instance: Random text of this service.
-        greetings: How often a scheduler has said hello.
-        turns: Which pods are decided about.
+        greetings: The number of hellos from schedulers.
+        turns: The turns of pods to be decided about.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Service:
         Args:
             seen_claims: Waits for what the scheduler has seen.
             engine: Evaluates selectors; None evaluates them here.
-            undecided: See `DecisionTurns`.
+            undecided: The argument of `DecisionTurns`.
             on_answer: Called with each answer of PreFilter: why the pod is rejected, None if not.
             on_end: Called with the UID of each pod that was bound or deleted.
             clock: Monotonic seconds.
@@ -196,7 +196,7 @@ class Service:
                 return answer
 
     async def _decide_about(self, request: PreFilterRequest, deadline_s: float) -> Outcome:
-        """Find the nodes for a pod; wait for a moment for what has to be evaluated first."""
+        """Find the nodes for a pod; wait for a moment for necessary evaluations first."""
         pod, uid = request.pod, request.pod.metadata.uid
         until_s = min(deadline_s, self._clock() + EVALUATION_WAIT_S)
         while True:
@@ -281,7 +281,7 @@ class Service:
         return self._answer(Verdict.OK)
 
     async def unreserve(self, request: UnreserveRequest) -> VerdictAnswer:
-        """Take back what was promised and written for a pod."""
+        """Take back a pod's promise and the writes for it."""
         await self._accept_in_turn(request)
         reservation = self.reservations.by_pod.get(request.pod_uid)
         if reservation is not None:

@@ -17,9 +17,9 @@ from sidecar.state.device_view import NextView
 from sidecar.state.state import ClusterState
 
 PERIOD_S: Final = 0.02
-"""Between two turns."""
+"""The time between two turns."""
 RETRY_S: Final = 30.0
-"""After a bug."""
+"""The delay after a bug."""
 
 log = get_logger()
 
@@ -35,7 +35,7 @@ class ViewUpdater:
         period_s: float = PERIOD_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with what has changed until now.
+        """Begin with the changes made until now.
 
         Args:
             service: Gives turns.
@@ -80,7 +80,7 @@ class ViewUpdater:
 
 
 async def build(view: NextView) -> None:
-    """Build a view, then apply what has changed meanwhile."""
+    """Build a view, then apply the changes made meanwhile."""
     for _ in range(2):
         await asyncio.to_thread(view.cache.apply, view.feed.take())
     while view.cache.is_behind:

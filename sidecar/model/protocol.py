@@ -54,7 +54,7 @@ class Reservation(Message, frozen=True, kw_only=True):
     """A node that the scheduler reserved for a pod.
 
     Attributes:
-        number: Of this reservation; 1 for the first of a scheduler, then growing.
+        number: The number of this reservation; 1 for the first of a scheduler, then growing.
         node: Its name.
     """
 
@@ -71,11 +71,12 @@ class Request(Message, frozen=True, kw_only=True):
     Attributes:
         scheduler: Random text of this scheduler process.
         instance: `instance` of the last answer to hello.
-        reservations: Those that no answer has acknowledged; in hello, all that are in force.
+        reservations: The reservations that no answer has acknowledged; in hello, all that are in
+            force.
         unreserved: Numbers of reservations that were given up, until an answer came to a request
             that carried them.
-        deadline_millis: How long the plugin waits for the answer; a decision ends with it, and so does
-            the choice of the devices of reserved pods. 0 if it does not say.
+        deadline_millis: The plugin's wait for the answer, in milliseconds; a decision ends with it,
+            and so does the choice of the devices of reserved pods. 0 if the plugin does not say.
     """
 
     scheduler: str = ""
@@ -135,12 +136,12 @@ class PreBindRequest(Request, frozen=True, kw_only=True):
 
 
 class UnreserveRequest(Request, frozen=True, kw_only=True):
-    """POST /v1/unreserve: take back what PreBind wrote for a pod.
+    """POST /v1/unreserve: take back the writes of PreBind for a pod.
 
     Needed after a PreBind only; otherwise `unreserved` of the next request is enough.
 
     Attributes:
-        number: Of the reservation that is given up. A later one of the same pod stays.
+        number: The number of the reservation that is given up. A later one of the same pod stays.
     """
 
     pod_uid: str = msgspec.field(name="podUID")
@@ -149,7 +150,7 @@ class UnreserveRequest(Request, frozen=True, kw_only=True):
 
 
 class PostFilterRequest(Request, frozen=True, kw_only=True):
-    """POST /v1/postfilter: what can be done for a pod that fits on no node?"""
+    """POST /v1/postfilter: the possible help for a pod that fits on no node."""
 
     pod_uid: str = msgspec.field(name="podUID")
     pod_namespace: str = ""
@@ -160,7 +161,7 @@ class WakeRequest(Request, frozen=True, kw_only=True):
     """POST /v1/wake: which pods that were turned away could be placed now?
 
     Attributes:
-        newest_claim_version: As for PreFilter: that of a release, which is waited for.
+        newest_claim_version: The version of a release that is waited for, as for PreFilter.
     """
 
     newest_claim_version: str = ""
@@ -170,9 +171,10 @@ class Answer(Message, frozen=True, kw_only=True):
     """The fields of every answer, also of those with status 409 and 503.
 
     Attributes:
-        instance: Of this sidecar process while it leads. When it changes, the plugin says hello.
+        instance: The identity of this sidecar process while it leads. When it changes, the plugin
+            says hello.
         acknowledged: Highest number of a reservation that has arrived.
-        message: For people: why; without numbers where it becomes the pod's condition.
+        message: The reason, for people; without numbers where it becomes the pod's condition.
     """
 
     instance: str = ""
@@ -189,8 +191,8 @@ class HelloAnswer(Answer, frozen=True, kw_only=True):
             the log.
         wakeups: Grows when other drivers are served, or devices in use were counted anew; the plugin
             then has all pods that wait tried again.
-        drivers: Those whose devices are given. Pods with devices of other drivers neither help nor
-            hinder a pod, so the plugin does not ask what becomes possible without them.
+        drivers: The drivers whose devices are given. Pods with devices of other drivers neither
+            help nor hinder a pod, so the plugin does not ask what becomes possible without them.
     """
 
     leads: bool = False
@@ -215,7 +217,7 @@ class HoldView(Message, frozen=True, kw_only=True):
 
 
 class ReservationsView(Message, frozen=True, kw_only=True):
-    """GET /v1/debug/reservations: what is promised and not yet seen in the API, for people.
+    """GET /v1/debug/reservations: promises that are not yet seen in the API, for people.
 
     Attributes:
         held_back: `driver/pool/device` of devices of pods that were deleted by force.
@@ -235,16 +237,16 @@ class ScoredNode(Message, frozen=True, kw_only=True):
 
 
 class PreFilterAnswer(Answer, frozen=True, kw_only=True):
-    """The nodes on which a pod fits.
+    """The nodes that fit a pod.
 
     Attributes:
         verdict: SKIP, FITS, UNSCHEDULABLE, UNRESOLVABLE or ERROR.
         code: A stable word for the reason; empty with FITS and SKIP.
-        nodes: With FITS, best first.
+        nodes: The nodes with FITS, best first.
         complete: No further node fits. Otherwise, if none of `nodes` passes the other filters, the
             next attempt has to ask for all.
-        unfinished: With UNRESOLVABLE: there is no answer yet. Nobody is evicted, and wake names the pod
-            when it is to be tried again.
+        unfinished: True with UNRESOLVABLE if there is no answer yet. Nobody is evicted, and wake
+            names the pod when it is to be tried again.
     """
 
     verdict: Verdict

@@ -43,10 +43,10 @@ class Code(StrEnum):
     CLAIM_NOT_OWNED = "claimNotOwned"
     """A claim of the name that a template got belongs to another object."""
     DEVICES_HELD_BACK = "devicesHeldBack"
-    """As many devices as a namespace may have are held back of pods of this namespace that were deleted
-    by force: `heldBackPerNamespace`. The pod is tried again once they are fewer."""
+    """This namespace's pods that were deleted by force have as many devices held back as a
+    namespace may have: `heldBackPerNamespace`. The pod is tried again once they are fewer."""
     DEVICES_GONE = "devicesGone"
-    """What was reserved is not free any more when the pod is bound. It is tried again."""
+    """The reserved devices are not free any more when the pod is bound. It is tried again."""
     DRIVER_NOT_OWNED = "driverNotOwned"
     """Only devices of a driver that the bridge does not own are free, or the fence of their driver
     is open. `drawbridge bridge status` says which."""

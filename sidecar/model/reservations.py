@@ -1,4 +1,4 @@
-"""The scheduler's reservations that are in force, whatever order its requests arrive in.
+"""The scheduler's reservations in force, independent of its requests' order of arrival.
 
 Each request carries every reservation that is not acknowledged, so the highest number that arrived
 says which have: a number at or below it that comes again is old news, also if it was given up since.
@@ -31,7 +31,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ended: Given up, or replaced by a newer one of the same pod.
-        begun: In order of their numbers.
+        begun: The reservations that begin, in order of their numbers.
     """
 
     ended: tuple[Reservation, ...] = ()

@@ -24,11 +24,12 @@ class SidecarElectionSettings(LeaderElectionSettings, frozen=True, kw_only=True)
     """The election of the sidecar that works."""
 
     resource_name: Name = BRIDGE_ACCOUNT
-    """Of the Lease, in `namespace`. Leave it: fence, role and `drawbridge bridge` name this one."""
+    """The name of the Lease in `namespace`. Leave it: fence, role and `drawbridge bridge` name this
+    one."""
 
     retry_period: PositiveDuration = PositiveDuration(1)
-    """Between attempts to renew or to become leader. Half of what others take: after an orderly end it
-    is most of the time for which no pod gets devices."""
+    """The period between attempts to renew or to become leader. Half of what others take: after an
+    orderly end it is most of the time for which no pod gets devices."""
 
 
 class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
@@ -43,33 +44,34 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     are not routed, and no other allocator may give them. Empty: that object alone decides who gives what."""
 
     leader_election: SidecarElectionSettings = SidecarElectionSettings()
-    """Which of several replicas works."""
+    """The election of the working replica."""
 
     write_timeout: PositiveDuration = PositiveDuration(5)
-    """Of one write, in the API server, too. A new leader waits for as long and a second before it begins,
-    so that no write of the one before is under way; unless that one said that its last had ended."""
+    """The timeout of one write, in the API server, too. A new leader waits for as long and a second
+    before it begins, so that no write of the one before is under way; unless that one said that its
+    last had ended."""
 
     write_deadline: PositiveDuration = PositiveDuration(20)
-    """For allocating one claim, with all attempts."""
+    """The time for allocating one claim, with all attempts."""
 
     max_writes_in_flight: Positive = 16
     """Further writes wait. More make none faster, and hold up answers. The claims of one namespace get half
     of them at most, and namespaces take turns."""
 
     binding_timeout: PositiveDuration = PositiveDuration(600)
-    """For the binding conditions of devices, as kube-scheduler has it."""
+    """The time for the binding conditions of devices, as kube-scheduler has it."""
 
     drift_check_period: PositiveDuration = PositiveDuration(600)
-    """Between two checks of whether the devices in use are counted correctly. One takes some 10
-    microseconds per claim, in which no pod is answered."""
+    """The period between two checks that the devices in use are counted correctly. One takes some
+    10 microseconds per claim, in which no pod is answered."""
 
     scheduler_timeout: PositiveDuration = PositiveDuration(15)
     """Silence of the scheduler beside this process after which the Lease is given back: it hangs, or has
     ended. The first call may take twenty times as long. Several times the plugin's `heartbeat`."""
 
     held_back_timeout: PositiveDuration = PositiveDuration(300)
-    """For devices of a pod that was deleted by force, whose containers may run on: nobody gets them for
-    so long, unless the driver says earlier that they are free."""
+    """The time for which nobody gets the devices of a pod that was deleted by force, whose
+    containers may run on, unless the driver says earlier that they are free."""
 
     held_back_per_namespace: Positive = 8
     """Devices of one driver that are held back of pods of one namespace, after which other pods of this
@@ -77,10 +79,12 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     driver's devices, and one at least; those of nodes that do not respond are not counted."""
 
     own_claims_timeout: PositiveDuration = PositiveDuration(2)
-    """For seeing the claims of a pod as the scheduler has seen them; then the attempt is repeated."""
+    """The time for seeing the claims of a pod as the scheduler has seen them; then the attempt is
+    repeated."""
 
     other_claims_timeout: PositiveDuration = PositiveDuration(0.5)
-    """For seeing the newest claim that the scheduler has seen; then the answer does without."""
+    """The time for seeing the newest claim that the scheduler has seen; then the answer does
+    without."""
 
     default_strategy: str = registry.DEFAULT
     """The strategy where neither the pod nor a DeviceClass names one."""
@@ -94,10 +98,10 @@ class SidecarSettings(ServerSettings, frozen=True, kw_only=True):
     a co-tenant. Such devices are not given together."""
 
     events_per_second: Rate = 20.0
-    """At most; the others wait."""
+    """The largest number of events per second; the others wait."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse settings that cannot work."""
         features_of(self.feature_gates)
         strategy = registry.find_strategy(self.default_strategy, "defaultStrategy")
         if isinstance(strategy, FieldError):

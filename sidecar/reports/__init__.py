@@ -1,1 +1,1 @@
-"""What the sidecar tells people: metrics, events, status, debug pages."""
+"""The sidecar's information for people: metrics, events, status, debug pages."""

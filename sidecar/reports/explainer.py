@@ -36,15 +36,15 @@ from sidecar.state.state import ClusterState
 
 ACTION: Final = "Scheduling"
 PERIOD_S: Final = 1.0
-"""Between two looks at what is due."""
+"""The time between two looks at due explanations."""
 CPU_FRACTION: Final = 0.1
-"""Of one core; decisions wait for it where cores are short."""
+"""The fraction of one core; decisions wait for it where cores are short."""
 MAX_STEPS: Final = 300_000
 """Steps of one explanation, evaluations of selectors included: a second or two. A pod whose explanation takes
 more gets the words of its condition."""
 MAX_PAUSE_S: Final = 60.0
 RETRY_S: Final = 30.0
-"""After a bug."""
+"""The delay after a bug."""
 MAX_PODS: Final = 16_384
 """Pods that are remembered: the end of a pod without claims is not seen."""
 MAX_IDLE_CHANGES: Final = 10_000
@@ -97,7 +97,7 @@ class Explainer:
         self._view: _View | None = None
 
     def take_answer(self, pod: Pod, rejection: Rejection | None) -> None:
-        """Take the answer about a pod; None where devices are not what it waits for."""
+        """Take the answer about a pod; None where it waits for something other than devices."""
         if rejection is None:
             self.forget(pod.metadata.uid)
             return
@@ -180,7 +180,7 @@ class Explainer:
         await asyncio.sleep(min(spent_s * (1 - CPU_FRACTION) / CPU_FRACTION, MAX_PAUSE_S))
 
     def _current_view(self) -> _View:
-        """Return the view, with the options of now; the first pod that waits is what it is made for."""
+        """Return the view with the present options, made for the first waiting pod."""
         settings = self._state.applied_settings
         if self._view is not None and self._view.settings != settings:
             self.end_view()
@@ -224,7 +224,7 @@ def _in_short(rejection: Rejection) -> Explanation:
 def _group(
     pods: Mapping[Name, Pod], cache: ClusterCache
 ) -> list[tuple[list[Name], PodProjection | None]]:
-    """Return the pods by what their explanation depends on."""
+    """Return the pods grouped by the inputs of their explanation."""
     groups: dict[bytes, tuple[list[Name], PodProjection | None]] = {}
     for name, pod in pods.items():
         projection = project_pod(pod, cache.claims, {}, cache.extended_resources)

@@ -22,13 +22,13 @@ log = get_logger()
 
 
 class GateCheck:
-    """Whether the gates that we allocate by are those of the cluster."""
+    """The comparison of the gates that we allocate by with those of the cluster."""
 
     def __init__(self, features: Features, read_metrics: Callable[[], Awaitable[str]]) -> None:
         """Begin without an answer.
 
         Args:
-            features: That we allocate by.
+            features: The features that we allocate by.
             read_metrics: Returns the metrics of the API server.
         """
         self._features = features
@@ -37,7 +37,7 @@ class GateCheck:
         self._problem = "waiting for the feature gates of the API server"
 
     def problem(self) -> str:
-        """Return which gates differ; empty if none does or nobody may know."""
+        """Return the gates that differ, in words; empty if none does or nobody may know."""
         return self._problem
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes the status of the AllocatorOwnership: who leads, which drivers are served, what is held back."""
+"""Writes the AllocatorOwnership's status: leader, served drivers, devices held back."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class Writer(Protocol):
 
 
 class OwnershipReporter:
-    """Compares what is stored with what is so, once a second, and lets held devices go in time."""
+    """Compares stored and actual status, once a second, and lets held devices go in time."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class OwnershipReporter:
             holder: Identity of this process.
             problem: Returns why no call is answered; empty if calls are.
             now: The wall clock.
-            period_s: Between two reports.
+            period_s: The time between two reports.
         """
         self._backoff = Backoff(initial_s=period_s, max_s=MAX_RETRY_S)
         self._state = state
@@ -74,7 +74,7 @@ class OwnershipReporter:
             await asyncio.sleep(self._backoff.delay_s(self._failures + 1))
 
     async def report(self) -> None:
-        """Let go what was held back for long enough, and write the status if it is another."""
+        """Let go devices that were held back long enough, and write the status if it changed."""
         self._state.held_back.expire()
         ownership = self._state.ownership
         if ownership is None or self._state.check():
@@ -97,7 +97,7 @@ class OwnershipReporter:
             self._state.put_ownership(raw)
 
     async def _refresh(self, name: str) -> None:
-        """Read what somebody else has written, so that the next status is decided on it."""
+        """Read the object after others' writes, so that the next status is decided on it."""
         try:
             self._state.put_ownership(await self._writer.read_ownership(name))
         except KubeError as error:
@@ -118,7 +118,7 @@ class OwnershipReporter:
         )
 
     def _complete_pools(self) -> Mapping[str, bool]:
-        """Return which drivers' pools are complete; all slices are counted when one has changed."""
+        """Return the completeness of pools by driver; a changed slice makes all be counted."""
         if self._pools_version != self._state.slices_version:
             self._pools_version = self._state.slices_version
             self._pools = complete_pools(self._state.slices.values())

@@ -27,9 +27,10 @@ from sidecar.state.state import ClusterState
 
 MAX_CONFLICTS: Final = 10
 CONDITION_PERIOD_S: Final = 5.0
-"""Between two looks at the clock while devices are made ready. Source: dynamicresources.go, PreBind."""
+"""The time between two looks at the clock while devices are made ready. Source:
+dynamicresources.go, PreBind."""
 RETRY_S: Final = 0.25
-"""Before a write that got no answer is repeated."""
+"""The delay before a write that got no answer is repeated."""
 SETTLE_INTERVAL_S: Final = 1.0
 
 log = get_logger()
@@ -51,8 +52,9 @@ class BinderSettings(NamedTuple):
     """The time limits of a binding, in seconds.
 
     Attributes:
-        write_deadline_s: For the writes of one claim.
-        binding_timeout_s: For the binding conditions of all devices, from their allocation.
+        write_deadline_s: The time for the writes of one claim.
+        binding_timeout_s: The time for the binding conditions of all devices, from their
+            allocation.
     """
 
     write_deadline_s: float
@@ -72,7 +74,7 @@ class PodReference(NamedTuple):
 
 
 class Binder:
-    """Writes what was reserved."""
+    """Writes reserved devices to the API."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class Binder:
         """Allocate claims and reserve them for a pod; return why that is not possible.
 
         Args:
-            node: That the pod will be bound to.
+            node: The node that the pod will be bound to.
             claims: Name and UID of each.
         """
         for name, uid in claims:
@@ -193,7 +195,7 @@ class Binder:
         )
 
     async def _make(self, write: ClaimWrite) -> Outcome | None:
-        """Make a write and take its result; return what its failure proves, None if it was made."""
+        """Make a write and take its result; return the outcome proved by its failure, or None."""
         uid = write.claim.metadata.uid
         self._state.change(uid, partial(steps.before, write=write))
         try:
@@ -235,7 +237,7 @@ class Binder:
         return None
 
     async def _refresh(self, name: Name) -> None:
-        """Read a claim, so that the next step is decided on what it has become."""
+        """Read a claim, so that the next step is decided on its present state."""
         try:
             self._state.claims.put(await self._writer.read(name))
         except NotFound:

@@ -39,7 +39,7 @@ class LeaderWriter:
 
         Args:
             identity: Identity in the Lease.
-            timeout_s: Of each write, in the API server, too.
+            timeout_s: The timeout of each write, in the API server, too.
             max_in_flight: The number of writes at a time; half of them for one namespace.
             may_write: Asked before each write; false once a renewal of the Lease is late.
             find_claim: Returns a claim as it is seen, no older than for any write; None once it is gone.

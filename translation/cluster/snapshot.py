@@ -114,7 +114,7 @@ class TranslationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             high-water mark says.
         classes: Names of the DeviceClasses; None when no cluster state is known.
         extended_resources: Resource name to the DeviceClass that maps it.
-        wide_mappings: The native names whose class gives other devices, too; see
+        wide_mappings: The names of these whose class gives other devices, too; see
             `admission.native_mappings`.
         class_drivers: DeviceClass name to the drivers that its selectors name; none where they name
             none, so that it may select devices of every driver.
