@@ -1,4 +1,4 @@
-"""The form of claims in which names do not count, so that equal questions share their answers.
+"""A canonical form of claims without names, so that equal questions share their answers.
 
 A search reads the names of requests only to find the constraints and configurations that are for
 them, and it reads configurations only for drivers that require those of co-tenants to agree
@@ -56,7 +56,7 @@ def canonical_devices(devices: DeviceClaim, drivers: Collection[str]) -> DeviceC
     A claim in which two requests have one name, which the API server rejects, is returned as it is.
 
     Args:
-        devices: Of the claim.
+        devices: The claim's requests, constraints and configurations.
         drivers: Drivers whose configurations count.
     """
     requests = devices.requests or ()

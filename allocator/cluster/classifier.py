@@ -17,7 +17,7 @@ _READS_PER_STEP: Final = 16
 
 
 class Classifier:
-    """Assigns nodes to classes, and tells what is in use and free in these."""
+    """The assignment of nodes to classes, and the use and free devices of these."""
 
     def __init__(self, inventory: Inventory, keys: InternedKeys, options: AllocatorOptions) -> None:
         self._inventory = inventory
@@ -39,10 +39,10 @@ class Classifier:
         beyond the number are read once some are.
 
         Args:
-            number: Of those that are in no class yet; None for all.
+            number: The maximum number of nodes without a class that are assigned; None for all.
 
         Returns:
-            What kept nodes from being assigned, which are in no class then; None if nothing did.
+            The reason for which nodes remained without a class; None if all were assigned.
         """
         interruption: AnswersPending | BudgetSpent | None = None
         for name in tuple(partition.stale):
@@ -147,7 +147,7 @@ class Classifier:
         *,
         in_shared_pools: bool,
     ) -> int:
-        """Return the number of what is free in some pools of a class; 0 if the order of devices may matter."""
+        """Return the number of the free part of a class's pools; 0 if device order may matter."""
         node = next(iter(partition.members[class_key]))
         devices, shared_pools = (
             self._inventory.devices[node],

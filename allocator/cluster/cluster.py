@@ -63,7 +63,7 @@ class Cluster:
     """The inventory and usage of a cluster. Not thread-safe.
 
     Attributes:
-        costs: Of the answers so far.
+        costs: The costs of the answers so far.
     """
 
     def __init__(
@@ -245,9 +245,10 @@ class Cluster:
             strategy: Order of devices and score of nodes.
             budget: Maximum cost of each search.
             limit: Maximum number of nodes; None for all.
-            accepts: Whether the caller wants a node that fits, with the plan of a node of its class, in
-                which requests may have other names.
-            may_use: Whether a node counts on which a search fails; upstream searches no others.
+            accepts: A predicate that is true if the caller wants a node that fits. It gets the node
+                and the plan of a node of its class, in which requests may have other names.
+            may_use: A predicate that is true if a node counts when a search fails on it; upstream
+                searches no others.
             limits: The most that the answer may cost; None for all that is needed.
 
         Raises:
@@ -462,10 +463,11 @@ class Cluster:
         """Return the partition of a projection, up to date for all nodes that are in a class.
 
         Args:
-            limits: How many of the others are assigned to a class; None for all.
+            limits: The maximum number of other nodes that are assigned to a class; None for all.
 
         Returns:
-            The partition, and what kept nodes from being assigned; None if nothing did.
+            The partition, and the reason for which nodes remained without a class; None if all were
+            assigned.
         """
         key = projection.key
         partition = self._partitions.pop(key, None) or Partition(sorted(self._inventory.entries))

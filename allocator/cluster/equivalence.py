@@ -165,7 +165,7 @@ def usage_key(pool: Pool, pool_use: PoolUse, options: AllocatorOptions) -> Hasha
 def _tombstone_key(
     pool: Pool, name: str, places: Mapping[str, int], options: AllocatorOptions
 ) -> Hashable:
-    """Return what policies know about a device in use that is not published."""
+    """Return the key of the tombstone that policies read for an unpublished device in use."""
     if not options.policies or name in places:
         return None
     tombstone = options.tombstones.get(DeviceId(pool.id.driver, pool.id.pool, name))
@@ -338,7 +338,7 @@ _NOTHING: Final[PoolUse] = {}
 def _verdicts_of_chains(
     node: NodeDevices, projection: Projection
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return the verdicts of all chains; what an engine has to evaluate, it hears of at once."""
+    """Return the verdicts of all chains; ask an engine for all missing verdicts at once."""
     verdicts: list[tuple[int, tuple[int, ...]]] = []
     pending: AnswersPending | None = None
     for chain in projection.chains:

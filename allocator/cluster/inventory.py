@@ -24,9 +24,9 @@ class SharedPool(NamedTuple):
     """A pool that several nodes may see.
 
     Attributes:
-        number: One that no other pool gets.
-        nodes: Those that see it.
-        devices_number: That of its `devices_key`; 0 if the key depends on the node.
+        number: A number that no other pool gets.
+        nodes: The nodes that see the pool.
+        devices_number: The number of the pool's `devices_key`; 0 if the key depends on the node.
     """
 
     pool: Pool
@@ -36,7 +36,7 @@ class SharedPool(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a change concerns.
+    """The scope of a change.
 
     Attributes:
         nodes: Nodes that are new or gone, or whose devices or own usage changed.
@@ -202,7 +202,7 @@ class Inventory:
             self._pool_use_numbers.pop(id(pool), None)
 
     def pool_use_number(self, pool: Pool) -> int:
-        """Return the number of the use of a pool, of which the latest is cached; 0 if none is in use."""
+        """Return the number of a pool's use, cached for the latest; 0 if no device is in use."""
         pool_use = self.usage.pools.get(pool.id)
         if not pool_use:
             self._pool_use_numbers.pop(id(pool), None)

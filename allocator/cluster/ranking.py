@@ -27,8 +27,9 @@ class Failure(NamedTuple):
     """The search of a class that failed.
 
     Attributes:
-        error: Its message names the claims and requests of who asked, and a device of the node.
-        names: Those names.
+        error: The failure. Its message names the claims and requests of the caller, and a device of
+            the node.
+        names: The names of the caller's claims and requests.
         node: The node that was searched.
     """
 
@@ -43,7 +44,7 @@ class Failure(NamedTuple):
 
 
 class FailedNode(NamedTuple):
-    """A node on which the search fails, and the failure."""
+    """A node with the failure of its search."""
 
     name: str
     class_key: ClassKey
@@ -51,19 +52,19 @@ class FailedNode(NamedTuple):
 
 
 _Verdict = CachedVerdict | Failure | None
-"""What is known about a class; None for one that is unknown or gone."""
+"""The verdict about a class; None for a class that is unknown or gone."""
 
 _Place = tuple[int, str, ClassKey]
 """The negative score of a class and its first node, by which classes are in order."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that one answer may cost; what is left out is done for the next one.
+    """The most that one answer may cost; the next answer continues with the rest.
 
     Attributes:
         nodes: Nodes whose devices are looked at for a request that was not asked for before.
         searches: Searches of a class.
-        steps: Of all searches together.
+        steps: The steps of all searches together.
     """
 
     nodes: int
@@ -80,7 +81,7 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
         is_known: The verdict about every node is known.
         rejected: Nodes that have devices and that the caller does not accept.
         cut_off: The search of some class was given up, so its nodes may have devices.
-        interruption: What ended the answer before its limits did; None if nothing did.
+        interruption: The reason for which the answer ended before its limits; None if it did not.
     """
 
     nodes: tuple[tuple[str, int], ...]
@@ -166,13 +167,15 @@ class Ranking:
         search: Callable[[ClassKey, str], CachedVerdict | Failure],
         limits: Limits | None,
     ) -> AnswerInterrupted | None:
-        """Search classes whose verdict is unknown; return what ended it early, None if nothing did.
+        """Search classes whose verdict is unknown; return the reason for an early end, or None.
 
         Args:
             names: Class to its nodes, sorted.
-            find: Returns the cached verdict about a class: a search of this answer may have told it.
-            search: Returns the verdict about a class, of which it gets one node.
-            limits: None for all.
+            find: A function that returns the cached verdict about a class; a search of this answer
+                may have cached it.
+            search: A function that returns the verdict about a class; it gets one node of the
+                class.
+            limits: The most that the answer may cost; None for no limits.
         """
         searches = steps = 0
         verdicts: dict[ClassKey, _Verdict] = {}
@@ -197,11 +200,11 @@ class Ranking:
     def failed_node(
         self, names: Mapping[ClassKey, Sequence[str]], may_use: Callable[[str], bool]
     ) -> FailedNode | None:
-        """Return the first node by name that counts and on which the search fails; None if there is none.
+        """Return the first node by name that counts and whose search fails; None if there is none.
 
         Args:
             names: Class to its nodes, sorted.
-            may_use: Whether a node counts.
+            may_use: A predicate that is true if a node counts.
         """
         failed_nodes = [
             FailedNode(name, class_key, failure)
@@ -228,9 +231,10 @@ class Ranking:
         Args:
             names: Class to its nodes, sorted.
             limit: Maximum number of nodes; None for all.
-            accepts: Whether the caller wants a node that fits, with the plan of its class.
+            accepts: A predicate that is true if the caller wants a node that fits; it gets the plan
+                of the node's class.
             has_unassigned: There are nodes that are in no class yet.
-            interruption: As in `RankedNodes`.
+            interruption: The reason for an early end, as in `RankedNodes`.
         """
         is_known = not self._unsearched and not has_unassigned
         nodes: list[tuple[str, int]] = []
@@ -272,7 +276,7 @@ class Ranking:
     def _replace(
         self, verdicts: Mapping[ClassKey, _Verdict], names: Mapping[ClassKey, Collection[str]]
     ) -> None:
-        """Replace what is known about some classes."""
+        """Replace the verdicts about some classes."""
         is_bulk = len(verdicts) > _FEW + len(self._order) // 4
         for class_key, verdict in verdicts.items():
             before = self._places.pop(class_key, None)

@@ -34,10 +34,10 @@ MIN_OUTDATED: Final = 4096
 MAX_VERDICTS: Final = 1 << 16
 
 MAX_VERDICT_BYTES: Final = 48 * 2**20
-"""Of all cached verdicts, since users choose how many claims there are and what is in them."""
+"""The size limit of all cached verdicts, since users choose the number and content of claims."""
 
 VERDICT_BYTES: Final = 1024
-"""Of a verdict, beside what it holds of the claims."""
+"""The size of a verdict without the parts that it holds of the claims."""
 
 MIN_REPLACED: Final = 1024
 """Nodes with other devices after which all verdicts are dropped, or the number of nodes if that is more;
@@ -49,7 +49,7 @@ MAX_KEYS: Final = 1 << 18
 """Interned keys; more than 5,000 nodes in 32 states each have."""
 
 MAX_KEY_BYTES: Final = 64 * 2**20
-"""Of all interned keys; 5,000 nodes of 8 devices that are all different have about 25 MB."""
+"""The size limit of interned keys; 5,000 nodes of 8 devices, all different, have about 25 MB."""
 
 
 class SearchCosts:
@@ -58,7 +58,7 @@ class SearchCosts:
     Attributes:
         cached: Verdicts that were known.
         searched: Searches of a node.
-        steps: Of all searches.
+        steps: Steps of all searches.
     """
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ class Partition:
         """Assign a node to a class; None if the node is gone.
 
         Args:
-            shared_pools: Those that count for the class.
+            shared_pools: The shared pools that count for the class.
         """
         before = self.class_of.pop(name, None)
         if before == class_key:
@@ -261,8 +261,8 @@ def encode_key(
     """Return the key of a question: one value whose hash is computed once, not once per class.
 
     Args:
-        requests: As `canonical_requests.encode_requests` returns them.
-        reads_all_usage: As in the projection.
+        requests: The requests, as encoded by `canonical_requests.encode_requests`.
+        reads_all_usage: The projection's value of the same name.
     """
     search = encode([strategy.name, strategy.weights, budget.steps, reads_all_usage])
     return sha256(search + b"\n" + requests).digest()

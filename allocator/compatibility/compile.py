@@ -48,10 +48,10 @@ class FaultKind(StrEnum):
 
 
 class RuleFault(msgspec.Struct, frozen=True, kw_only=True):
-    """The fault of an expression, whatever the device.
+    """The fault of an expression, independent of the device.
 
     Attributes:
-        path: Of the expression in the policy.
+        path: The path of the expression in the policy.
         kind: INVALID, or NOT_EVALUATED where our CEL engine does not support what upstream's does.
     """
 
@@ -91,7 +91,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The results of a policy on a device; one object for all devices with the same results.
 
     Attributes:
-        number: From 0; devices with the same number get the same verdicts wherever they are.
+        number: The profile's number, from 0; devices with the same number get the same verdicts in
+            every place.
         rules: Names of the rules that apply, in the policy's order.
         groups: Groups that all its rules name; None if none of them names groups.
         accepts: The expressions of its rules, as numbers; all must be true of every other device.
@@ -116,11 +117,12 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A rule, compiled.
 
     Attributes:
-        selectors: Those that compile.
-        groups: None if the rule names none.
+        selectors: The selectors that compile.
+        groups: The groups that the rule names; None if it names none.
         expression: Number of its `compatibleOnlyWith`; None if it has none that compiles.
-        selector_faults: Of selectors that do not compile, so it is unknown whether the rule applies.
-        expression_fault: Of the `compatibleOnlyWith`.
+        selector_faults: The faults of selectors that do not compile, so it is unknown whether the
+            rule applies.
+        expression_fault: The fault of the `compatibleOnlyWith`.
     """
 
     name: str
@@ -140,16 +142,17 @@ class CompiledPolicy:
     """A compiled policy. Immutable but for its cache of results.
 
     Attributes:
-        source: As written.
-        name: Of the policy.
+        source: The policy as written.
+        name: The policy's name.
         driver: The driver of its devices.
-        is_enforced: Whether it rejects; else it only reports what it would reject.
-        isolates: Whether devices without groups are incompatible with devices with groups.
-        is_pool_wide: Whether all devices of a pool are co-located.
-        physical_attributes: (domain, identifier), in order.
-        rules: In the policy's order.
+        is_enforced: True if the policy rejects allocations; else it only reports those it would
+            reject.
+        isolates: True if devices without groups are incompatible with devices with groups.
+        is_pool_wide: True if all devices of a pool are co-located.
+        physical_attributes: The physical attributes as (domain, identifier), in order.
+        rules: The compiled rules, in the policy's order.
         expressions: Distinct `compatibleOnlyWith`, by number.
-        has_groups: Whether any rule names groups.
+        has_groups: True if any rule names groups.
         faults: Expressions that do not compile, in the policy's order.
     """
 
@@ -226,7 +229,7 @@ class CompiledPolicy:
     def _applies(
         self, rule: CompiledRule, device: PublishedDevice
     ) -> tuple[bool, list[UnevaluatedRule]]:
-        """Return whether a rule applies to a device for certain, or what makes that unknown.
+        """Return whether a rule certainly applies to a device, and the reasons for any doubt.
 
         As with "&&", one false selector decides, whatever the others do.
         """

@@ -107,7 +107,7 @@ def find_config_conflicts(
 def _incompatible_sets(
     policy_pool: PolicyPool, inconsistent: Mapping[Site, Sequence[DeviceId]], pool: str
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield incompatible pairs, and larger sets of which only all members together are incompatible."""
+    """Yield incompatible pairs, and larger sets that are incompatible only as a whole."""
     suspects = sorted({device for devices in inconsistent.values() for device in devices})
     pairs: set[tuple[str, str]] = set()
     for device, other in combinations(islice(suspects, MAX_SUSPECTS), 2):

@@ -35,9 +35,9 @@ class PolicyEnforcement(msgspec.Struct, frozen=True, kw_only=True):
     """The answer whether a policy is enforced.
 
     Attributes:
-        message: What enforces it, or why nothing does.
-        effect: What happens meanwhile; empty where it is enforced.
-        fix: What would change it; empty where it is enforced.
+        message: The component that enforces it, or the reason why none does.
+        effect: The present effect of the policy; empty where it is enforced.
+        fix: The step that would have it enforced; empty where it is enforced.
     """
 
     is_enforced: bool

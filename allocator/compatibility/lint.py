@@ -250,7 +250,7 @@ def _is_shareable(device: PublishedDevice) -> bool:
 
 
 def _co_located(kinds: Sequence[_Kind]) -> Iterator[tuple[_Kind, _Kind]]:
-    """Yield the pairs of kinds of which two devices can be co-located."""
+    """Yield the pairs of kinds whose devices can be co-located."""
     for place, kind in enumerate(kinds):
         if len(kind.devices) > 1:
             yield kind, kind
@@ -260,7 +260,7 @@ def _co_located(kinds: Sequence[_Kind]) -> Iterator[tuple[_Kind, _Kind]]:
 
 
 class _Counters:
-    """The counters of an idle pool, and what devices consume of them."""
+    """The counters of an idle pool, and their consumption by devices."""
 
     def __init__(self, pool: Pool) -> None:
         # Without its cache, which would keep all pools of a large cluster.

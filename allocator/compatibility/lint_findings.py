@@ -88,11 +88,11 @@ class PolicyFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One finding.
 
     Attributes:
-        message: About the first example.
+        message: The message about the first example.
         devices: The example: the one or two devices that it is about, else empty.
-        path: In the policy; the root where it is about devices.
-        fix: What to change; empty where the message says it.
-        count: How many pairs of kinds, or devices, in how many pools it holds for.
+        path: The path in the policy; the root for a finding about devices.
+        fix: The change that resolves the finding; empty where the message names it.
+        count: The number of cases: pairs of kinds, or devices, counted in each pool.
     """
 
     severity: Severity
@@ -116,10 +116,10 @@ class PoolFindings(msgspec.Struct, frozen=True, kw_only=True):
     """The findings on a policy that one pool adds; refers to no device object.
 
     Attributes:
-        found: The findings on it.
-        attributes: Those that the policy names and some device of the pool has.
-        texts: What its devices have in these.
-        has_devices: Whether it has devices; a pool that is not complete has none.
+        found: The findings on the pool.
+        attributes: The attributes that the policy names and some device of the pool has.
+        texts: The texts that the pool's devices have in these attributes.
+        has_devices: True if the pool has devices; a pool that is not complete has none.
     """
 
     found: tuple[PoolFinding, ...] = ()

@@ -1,4 +1,4 @@
-"""Findings that the text of a policy proves by itself, whatever devices are published.
+"""Findings that the text of a policy proves by itself, independent of the published devices.
 
 Rules are evaluated on hypothetical devices: one for each combination of the texts that the policy
 compares attributes with, another text, and no attribute. They stand for all devices whose attributes
@@ -73,7 +73,7 @@ class Expression(msgspec.Struct, frozen=True, kw_only=True):
         rule: Index of its rule.
         rule_name: Name of its rule.
         is_selector: It selects the devices of the rule; else it is the `compatibleOnlyWith`.
-        attributes: Those that it names; none where it may read any.
+        attributes: The attributes that the expression names; none where it may read any.
         texts: Attributes that it compares with texts, each with such a text.
         is_decided_by_texts: Hypothetical devices show all that it can say.
     """
@@ -140,9 +140,9 @@ class _Rule(NamedTuple):
     """A rule that hypothetical devices show all of; sets of these devices are bit masks.
 
     Attributes:
-        devices: Those that it selects.
-        accepted: Those that satisfy its `compatibleOnlyWith`.
-        undecided: Those of which our engine cannot tell whether they satisfy it.
+        devices: The devices that the rule selects.
+        accepted: The devices that satisfy the rule's `compatibleOnlyWith`.
+        undecided: The devices for which our engine cannot decide the rule's `compatibleOnlyWith`.
         is_unconditional: It has no `compatibleOnlyWith`.
     """
 
@@ -154,7 +154,7 @@ class _Rule(NamedTuple):
     is_unconditional: bool
 
     def refuses_all(self, devices: int) -> bool:
-        """Return whether it certainly refuses all of some devices."""
+        """Return whether the rule certainly refuses all of the given devices."""
         return not (self.accepted | self.undecided) & devices
 
 
@@ -343,7 +343,7 @@ def _place_name(place: Place) -> str:
 
 
 def _most_similar(name: str, known_names: Iterable[str]) -> str | None:
-    """Return the name of which another is a misspelling; None where none is so similar.
+    """Return the known name that a name misspells; None if no known name is similar enough.
 
     Names that differ in their digits only are meant so.
 

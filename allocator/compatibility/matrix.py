@@ -61,10 +61,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Devices that a policy does not distinguish.
 
     Attributes:
-        name: Of the rules that apply; else of the groups that slices declare; else `undeclared`.
-            Unique in a matrix.
+        name: The names of the rules that apply; else of the groups that slices declare; else
+            `undeclared`. Unique in a matrix.
         groups: Distinct groups of its consumptions, as slices declare them.
-        devices: Sorted.
+        devices: The devices of the kind, sorted.
     """
 
     name: str
@@ -78,8 +78,8 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         policy: Its name; empty for the groups that slices declare.
-        kinds: By name; rows and columns.
-        cells: By row, then column.
+        kinds: The kinds by name, for rows and columns.
+        cells: The relations, by row, then column.
         omitted: Kinds beyond `MAX_KINDS`.
     """
 
@@ -103,8 +103,9 @@ def build_matrix(policy: CompiledPolicy | None, devices: Sequence[PublishedDevic
     """Return the kinds of devices and their relations.
 
     Args:
-        policy: None for the groups that slices declare.
-        devices: Those of other drivers than the policy's, or than the first device's, are left out.
+        policy: The policy; None for the groups that slices declare.
+        devices: The devices; those of other drivers than the policy's, or than the first device's,
+            are left out.
     """
     evaluated_policy = policy or empty_policy(devices[0].id.driver if devices else "")
     kinds = device_kinds(evaluated_policy, devices)

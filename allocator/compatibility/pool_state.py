@@ -147,7 +147,7 @@ class PoolState:
         """Return the users of devices: `used by claim a`; never a name of another namespace.
 
         Args:
-            namespace: Of the claim that is told.
+            namespace: The namespace of the claim to which the result is shown.
             chosen_users: The users of devices that are chosen in this attempt.
         """
         names: list[str] = []
