@@ -53,8 +53,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: `namespace/name`.
         request: `name`, or `parent/name` of an alternative; empty for a constraint.
-        detail: In the imperative: `request 2 devices`.
-        cost: See `allocator.explain.relaxations`.
+        detail: The change in the imperative: `request 2 devices`.
+        cost: The cost of the change, as in `allocator.explain.relaxations`.
     """
 
     claim: str
@@ -68,9 +68,9 @@ class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
     """Claims that fit a node, and the changes that make them fit.
 
     Attributes:
-        changes: By claim; none where the claims fit unchanged.
+        changes: The changes, by claim; empty where the claims fit unchanged.
         claims: All claims of the attempt, in order, changed.
-        node: Which they fit.
+        node: The node that the changed claims fit.
     """
 
     changes: tuple[Change, ...]
@@ -128,9 +128,9 @@ def find_closest_fit(
     has no others.
 
     Args:
-        nodes: In order of preference.
-        claims: Not allocated; allocated together.
-        ask: Resolves claims with the classes and gates of the cluster.
+        nodes: The nodes, in order of preference.
+        claims: The unallocated claims, which are allocated together.
+        ask: A function that resolves claims with the classes and gates of the cluster.
         usage: Devices that are in use; empty for an idle cluster.
         rules: Gates and policies.
         witnesses: Nodes that must not end the attempt; no fit is searched on them.
@@ -358,7 +358,7 @@ def _two(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
 
 
 def _several(trial: _Trial, relaxations: Sequence[Relaxation]) -> ClosestFit | None:
-    """Return changes of which none can be left out, the most expensive kinds left out first."""
+    """Return a minimal set of changes; the most expensive kinds are left out first."""
     applied_options = _all_applied(trial, relaxations)
     if applied_options is None:
         return None
@@ -430,7 +430,7 @@ def _candidates(
 
 
 def _suitable_devices(node: NodeDevices, chains: Iterable[SelectorChain], usage: Usage) -> int:
-    """Return how many devices of the classes no claim has to itself."""
+    """Return the number of devices of the classes that no claim has to itself."""
     free = [
         device
         for device in node.devices

@@ -42,8 +42,9 @@ def rejections_beside(
     """Return the reasons against every further device beside those of a plan.
 
     Args:
-        table: Of the last request.
-        plan: For the same requests, the last perhaps with fewer devices, or none in mode All.
+        table: The candidates of the last request.
+        plan: A plan for the same requests, the last perhaps with fewer devices, or none in mode
+            All.
         suitable: Positions of devices that could be chosen if nothing else were.
     """
     replayed_choices = _replay(attempt, plan)
@@ -104,7 +105,7 @@ def _rejection_beside(
 
 
 def evaluation_failure(error: AttemptFailed) -> RejectionReason:
-    """Return the rejection of a device on which the attempt ends."""
+    """Return the rejection of a device that ends the attempt."""
     return RejectionReason(
         reason=Reason.ATTEMPT_FAILED, subject="cannot be evaluated", remark=str(error)
     )

@@ -66,7 +66,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         groups: Nodes by their reasons, those first that have devices of the requested kind, then the
             largest group first; None where it was not explained.
         closest_fit: The smallest change to its claims with which it would fit now.
-        closest_fit_when_idle: As above, if nothing were allocated.
+        closest_fit_when_idle: The smallest change with which it would fit if nothing were
+            allocated.
     """
 
     title: str
@@ -83,7 +84,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
             nodes where the attempt ended on all of them.
         evaluated: The verdicts on the other nodes, with the claims they are about.
         usage: Devices that were in use then.
-        rules: Those of the scheduler that tried.
+        rules: The rules of the scheduler that tried.
     """
 
     title: str

@@ -74,16 +74,16 @@ def explain_node(
     """Return the reasons why claims do not fit a node; nothing when they do.
 
     Args:
-        node: What the node can be given.
+        node: The devices of the node.
         pending: The claims, allocated together.
         usage: Devices that are in use.
         rules: Gates and policies.
-        steps: Of all searches together. With fewer, a conflict may not be minimal.
+        steps: The budget of all searches together. With fewer steps, a conflict may not be minimal.
 
     Returns:
-        For each request that does not fit even alone: what its devices are rejected for, most
-        devices first, then what is missing (with no devices). Where each fits alone: the same for
-        the last request of a minimal conflict. Unusable pools come last.
+        For each request that does not fit even alone: the reasons against its devices, most devices
+        first, then the shortages (with no devices). Where each fits alone: the same for the last
+        request of a minimal conflict. Unusable pools come last.
     """
     return _Explanation(node, pending, usage, rules, steps).shortages()
 
@@ -205,7 +205,7 @@ class _Explanation:
         ]
 
     def _minimal_conflict(self, items: Items) -> Items:
-        """Return a part that does not fit, of which nothing can be left out within the budget."""
+        """Return a part that does not fit, as small as the budget allows."""
         size = max(len(items) // 2, 1)
         while size:
             start = 0
@@ -219,7 +219,7 @@ class _Explanation:
         return items
 
     def _is_infeasible(self, items: Items) -> bool:
-        """Return whether it is proved that a part of the claims does not fit."""
+        """Return whether a part of the claims provably does not fit."""
         return isinstance(self._outcome(subset_of(self._pending, items)), DoesNotFit)
 
     def _outcome(self, pending: PendingClaims) -> Outcome | None:
@@ -371,7 +371,7 @@ class _Explanation:
         return _whole(Reason.JOINTLY_INFEASIBLE, detail)
 
     def _most_devices(self, case: Case, table: RequestCandidates) -> tuple[int, Plan | None]:
-        """Return how many devices the last request can have beside the others, and how."""
+        """Return the number of devices for the last request beside the others, and a plan."""
         least, most = 0, table.count if table.all_positions is None else 1
         best: Outcome | None = self._outcome(case.part(self._pending, count=0))
         while most - least > 1:
@@ -495,5 +495,5 @@ def _last_table(attempt: Attempt, case: Case) -> RequestCandidates:
 
 
 def _least_devices(requests: Iterable[Sequence[Request]]) -> int:
-    """Return how many devices requests of a claim need at least, those of mode All left out."""
+    """Return the minimum number of devices for requests of a claim, without those of mode All."""
     return sum(min(request.count for request in alternatives) for alternatives in requests)

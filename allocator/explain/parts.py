@@ -52,7 +52,7 @@ def subset_of(
     """Return claims with only some of their requests and constraints.
 
     Args:
-        instead: What replaces all alternatives of a request.
+        instead: The replacements for all alternatives of a request.
     """
     kept_items = frozenset(items)
     claims, requests = [], []

@@ -1,4 +1,4 @@
-"""Relaxations of claims, that is what may be changed so that they fit, and what each costs.
+"""Relaxations of claims: possible changes that make them fit, and the cost of each.
 
 A relaxation is about the count of a request, an amount, a condition of a selector, a taint that is
 not tolerated, or a constraint. Its options go from the least change to the most, so that claims that
@@ -56,7 +56,7 @@ from kube.quantity import Format, Quantity
 
 _MAX_OPTIONS: Final = 48
 MAX_TOLERATIONS: Final = 16
-"""Of one request (API limit)."""
+"""The maximum number of tolerations of one request (API limit)."""
 
 _PARTS: Final = (1, 2, 3, 4, 8)
 """Numbers of equal shares into which the rest of a device may be divided."""
@@ -87,7 +87,7 @@ class Option(NamedTuple):
     """One way to apply a relaxation.
 
     Attributes:
-        detail: In the imperative: `request 2 devices`.
+        detail: The change in the imperative: `request 2 devices`.
     """
 
     cost: int
@@ -99,7 +99,7 @@ class Relaxation(NamedTuple):
     """One thing that can be changed.
 
     Attributes:
-        options: From the least change to the most; never empty.
+        options: The options, from the least change to the most; never empty.
         may_exclude: It may rule out devices that are suitable without it: those without a capacity
             that is now requested, or without room for the default amount.
     """
@@ -358,7 +358,7 @@ class _RequestRelaxations:
 def _with_changed(
     request: DeviceRequest, place: int, change: Callable[[_Exact], _Exact]
 ) -> DeviceRequest:
-    """Return a request in which one alternative is changed, or the only one."""
+    """Return a request with one alternative changed, or the only one."""
     if not request.first_available:
         return replace(request, exactly=change(request.exactly or ExactDeviceRequest()))
     alternatives = tuple(

@@ -1,4 +1,4 @@
-"""The part of a selector that a device does not satisfy, and what the device has there.
+"""The part of a selector that a device does not satisfy, and the device's value there.
 
 A selector is usually a chain of `&&`, of which one part is false: `memory 16Gi (< 40Gi)` says more
 than that the expression is false. Texts come from claims and values from drivers, so both are
@@ -148,8 +148,8 @@ class LowerBound(NamedTuple):
     """The least amount that a condition allows: `...memory.compareTo(quantity("40Gi")) >= 0`.
 
     Attributes:
-        field: What is compared.
-        amount: As it is written.
+        field: The field that is compared.
+        amount: The amount as written.
         start: Index of the amount in the text of the condition.
     """
 

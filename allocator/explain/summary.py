@@ -43,8 +43,8 @@ def summarize(shortages: Iterable[Shortage], devices: int, *, most: int = MAX_SU
     """Return shortages in one line of bounded length.
 
     Args:
-        shortages: As `explain_node` returns them.
-        devices: How many the node has.
+        shortages: The shortages, as returned by `explain_node`.
+        devices: The number of the node's devices.
         most: Bytes of the line.
 
     >>> def shortage(devices, subject):
@@ -90,7 +90,7 @@ class _RequestSummary(msgspec.Struct, frozen=True, kw_only=True):
     counts: _Counts
 
     def text(self, devices: int, omitted_parts: Collection[int] = ()) -> str:
-        """Return it in words, without the reasons of some indices."""
+        """Return the part in words, without the reasons of some indices."""
         counts = [entry for index, entry in enumerate(self.counts) if index not in omitted_parts]
         text = describe_devices(counts, devices)
         return f"{self.name}: {text}" if self.name else text
@@ -142,7 +142,7 @@ def join_within(parts: Sequence[str], most: int, noun: str, *, separator: str = 
 
     Args:
         most: Bytes of the text.
-        noun: What a part is, in the singular.
+        noun: The noun for a part, in the singular.
     """
     text = separator.join(parts)
     if len(text.encode()) <= most:
@@ -160,9 +160,9 @@ class SummaryGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes with the same summary.
 
     Attributes:
-        nodes: By name, sorted.
-        shortages: Of one of them.
-        text: The summary of these.
+        nodes: The names of the nodes, sorted.
+        shortages: The shortages of one of the nodes.
+        text: The summary of the shortages.
     """
 
     nodes: tuple[str, ...]
@@ -174,9 +174,9 @@ class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Reasons why claims fit no node of a cluster.
 
     Attributes:
-        groups: The largest first, then by text.
+        groups: The groups, the largest first, then by text.
         unexplained: Nodes of classes that were not explained.
-        classes: How many classes are explained at most.
+        classes: The maximum number of explained classes.
     """
 
     groups: tuple[SummaryGroup, ...]
@@ -203,8 +203,8 @@ def summarize_cluster(
     """Summarize the reasons why nodes do not fit, one for each class of nodes.
 
     Args:
-        verdicts: Of the cluster for these claims, unchanged since.
-        classes: How many classes are explained at most, the largest first.
+        verdicts: The verdicts of the cluster for these claims, unchanged since.
+        classes: The maximum number of explained classes, the largest first.
         most: Bytes of the summary of one node.
     """
     failed_verdicts = [

@@ -28,9 +28,9 @@ class DeviceStage(msgspec.Struct, frozen=True, kw_only=True):
     """A check that excludes devices of a node.
 
     Attributes:
-        request: As in the claim; `parent/name` of an alternative.
+        request: The request's name in the claim; `parent/name` of an alternative.
         code: The reason.
-        message: What is wrong with the devices.
+        message: The fault of the devices.
         before: Devices that were left when the check came.
         after: Devices that are left.
         devices: `driver/pool/device` of those that it excludes.
@@ -52,7 +52,7 @@ class NodeTrace(msgspec.Struct, frozen=True, kw_only=True):
         example: The one whose devices are named.
         score: 0 to 100, of the strategy.
         order: Its devices in the strategy's order of preference.
-        stages: In order; empty where the devices were not traced.
+        stages: The stages, in order; empty where the devices were not traced.
     """
 
     nodes: tuple[str, ...]
@@ -117,10 +117,10 @@ def trace_placement(
     """Return the trace of one placement.
 
     Args:
-        title: Of the pod or claim.
+        title: The title of the pod or claim.
         excluded: Results of nodes that were rejected before any device was evaluated.
-        evaluated: The others.
-        plan: That of the chosen node, if any.
+        evaluated: The results of the other nodes.
+        plan: The plan of the chosen node, if any.
         usage: Devices that were in use then.
         rules: Gates and policies.
     """
@@ -195,7 +195,7 @@ def _trace_class(
 def _stages(
     request: Request, rejections: Mapping[int, RejectionReason | None], devices: NodeDevices
 ) -> Iterable[DeviceStage]:
-    """Yield the checks that exclude devices, in the order in which devices meet them first."""
+    """Yield the checks that exclude devices, in the order of their first use."""
     excluded_positions: dict[RejectionReason, list[int]] = {}
     for position, rejection in rejections.items():
         if rejection is not None:

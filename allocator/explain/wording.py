@@ -66,7 +66,7 @@ def describe_devices(counts: Iterable[tuple[int, RejectionReason]], devices: int
 
     Args:
         counts: Reasons with their number of devices; 0 for a reason of the request as a whole.
-        devices: How many the node has.
+        devices: The number of the node's devices.
 
     >>> large = RejectionReason(
     ...     reason=Reason.SELECTOR, verb="have", subject="memory", value="80Gi", remark="< 100Gi"

@@ -75,7 +75,8 @@ def device_settings(parameters: Iterable[Mapping[str, Any]]) -> dict[Kind, bytes
     """Return the settings of a shared device in opaque parameters, by their kind.
 
     Args:
-        parameters: For one driver and request, in order; later ones override earlier ones.
+        parameters: The opaque parameters for one driver and request, in order; later ones override
+            earlier ones.
     """
     settings = {}
     for entry in parameters:

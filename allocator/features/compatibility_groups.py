@@ -118,7 +118,7 @@ class GroupConstraint:
     def rejection(
         self, request: Request, position: int, *, further_share: bool
     ) -> RejectionReason | None:
-        """Return the counter set on which a device has no group in common with the others."""
+        """Return the first counter set where a device has no group in common with the others."""
         for number, groups in () if further_share else self._memberships[position]:
             common = self._common[number]
             if not common & groups:

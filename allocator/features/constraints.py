@@ -320,7 +320,7 @@ class _AttributeTable(NamedTuple):
     Attributes:
         columns: Attribute to its values.
         values: The values of all columns, which can be compared with each other.
-        keys: By position, a number that is equal where all columns are.
+        keys: The keys by position: a number that is equal where all columns are.
         shareable: Mask of the devices that allow multiple allocations.
     """
 

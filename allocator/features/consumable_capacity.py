@@ -154,7 +154,7 @@ class CapacityConstraint:
         return tuple([amount.nanos for amount in consumed_amounts.amounts.values()])
 
     def max_shares(self, position: int, amounts: Sequence[int]) -> int:
-        """Return how many shares with such amounts fit; unlimited if they consume nothing.
+        """Return the number of such shares that fit; unlimited if they consume nothing.
 
         Args:
             position: Position of the device.
@@ -193,7 +193,7 @@ class CapacityConstraint:
         return True
 
     def remove(self, request: Request, position: int, *, further_share: bool) -> None:
-        """Release what the latest `add` consumed."""
+        """Release the consumption of the latest `add`."""
         if self._shareable[position]:
             available, needs = self._available[position], self._needs[request][position]
             for index, nanos in needs or ():
@@ -219,7 +219,7 @@ class CapacityConstraint:
     def rejection(
         self, request: Request, position: int, *, further_share: bool
     ) -> RejectionReason | None:
-        """Return the first capacity of which too little is available.
+        """Return the first capacity that is not available in the requested amount.
 
         Raises:
             AttemptFailed: See `consumption`.

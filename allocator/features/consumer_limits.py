@@ -101,11 +101,11 @@ class ConsumerLimits:
             self._left_on_node[number] += 1
 
     def state_key(self) -> Hashable:
-        """Return what is left of every device and of the node."""
+        """Return the number of free consumers of every device and of the node."""
         return tuple(self._left_on_device), tuple(self._left_on_node)
 
     def residual_key(self, remaining: RemainingDemand) -> Hashable:
-        """Return what is left of the devices that remaining requests may get, and of the node."""
+        """Return the number of free consumers of the node, and of the devices that requests may still get."""
         return (
             tuple(
                 [
@@ -135,7 +135,7 @@ class ConsumerLimits:
 
 
 def consumer_count(use: DeviceUse) -> int:
-    """Return how many consumers a device has."""
+    """Return the number of a device's consumers."""
     return int(use.exclusive) + len(use.share_ids)
 
 

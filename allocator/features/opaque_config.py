@@ -25,7 +25,7 @@ def merge_configuration(
     Args:
         pending: All claims of the attempt.
         claim_index: Index of the claim.
-        alternatives: Per top-level request, the index of the chosen alternative.
+        alternatives: The index of the chosen alternative, per top-level request.
     """
     requests = pending.requests[claim_index]
     chosen_requests = [

@@ -167,7 +167,7 @@ class CounterConstraint:
         return True
 
     def remove(self, request: Request, position: int, *, further_share: bool) -> None:
-        """Release what `add` consumed."""
+        """Release the consumption of `add`."""
         if not further_share:
             available = self._available
             for number, nanos in self._consumption[position]:
@@ -246,7 +246,7 @@ class CounterConstraint:
     def rejection(
         self, request: Request, position: int, *, further_share: bool
     ) -> RejectionReason | None:
-        """Return the first counter of which too little is available for a device."""
+        """Return the first counter with too little available for a device."""
         for number, nanos in () if further_share else self._consumption[position]:
             available = self._available[number]
             if available < nanos:

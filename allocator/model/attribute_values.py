@@ -21,8 +21,8 @@ class Column:
 
     Attributes:
         attribute: The fully qualified name.
-        values: By position, a mask of the values of the device; 0 if it has none, None if the
-            attribute cannot be evaluated.
+        values: A mask of the device's values, by position; 0 if it has none, None if the attribute
+            cannot be evaluated.
         positions: Value to a mask of the positions that have it.
         valued: Mask of the positions that have a value.
         failing: Mask of the positions where the attribute cannot be evaluated.

@@ -58,11 +58,11 @@ class Constraint(Protocol):
         ...
 
     def state_key(self) -> Hashable:
-        """Return the state of the attempt on which later answers depend."""
+        """Return the state of the attempt that later answers depend on."""
         ...
 
     def residual_key(self, remaining: RemainingDemand) -> Hashable:
-        """Return the part of the state on which answers about the remaining requests depend.
+        """Return the part of the state that answers about the remaining requests depend on.
 
         Constraints are monotonic: a further choice never turns a later no into a yes. So the rest
         of the search ends alike in two states with equal residual keys.

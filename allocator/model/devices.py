@@ -68,7 +68,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
         devices: Devices in slices that target the node, in search order; empty unless COMPLETE.
         elsewhere: Devices in slices that target other nodes; they count against its counters.
         counter_sets: Name to counter set, of the whole pool.
-        why: What makes it incomplete or invalid, for people; empty if COMPLETE.
+        why: The reason why it is incomplete or invalid, for people; empty if COMPLETE.
         names_no_node: None of the slices that the node sees is for one node, so the nodes that see
             these share the pool, also while it has no devices.
     """

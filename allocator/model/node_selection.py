@@ -54,7 +54,7 @@ def selects_node(place: ResourceSliceSpec | Device, node: str, labels: Mapping[s
 
 
 def index_keys(slice_: ResourceSlice) -> frozenset[IndexKey] | None:
-    """Return keys of which a node needs one for the slice to be relevant; None if it needs none.
+    """Return a slice's index keys, at least one per relevant node; None if a node needs none.
 
     An invalid selector needs none, since it fails the attempt on all nodes.
     """

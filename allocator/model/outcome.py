@@ -130,7 +130,7 @@ class BudgetExhausted(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         steps: Cost of the search.
-        progress: What is known nevertheless, for people.
+        progress: The knowledge gained nevertheless, for people.
     """
 
     steps: int

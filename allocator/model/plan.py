@@ -24,7 +24,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_share(self) -> bool:
-        """Whether the device gets a share id, even if it consumes nothing."""
+        """True if the device gets a share id, even if it consumes nothing."""
         return self.consumed is not None
 
 
@@ -32,8 +32,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The devices that the claims get on one node.
 
     Attributes:
-        choices: Per claim, in order of choice: requests in order, devices in search order.
-        alternatives: Per claim, per top-level request, the index of the chosen alternative.
+        choices: The choices per claim, in order of choice: requests in order, devices in search
+            order.
+        alternatives: The index of the chosen alternative, per claim and top-level request.
         steps: Cost of the search.
     """
 

@@ -217,7 +217,7 @@ def _validate_pool(
     others: Sequence[PublishedSlice],
     features: Features,
 ) -> BuiltPool:
-    """Build a pool of which all slices are known; it may be invalid.
+    """Build a pool from all of its slices; it may be invalid.
 
     Args:
         pool: Identity of the pool.

@@ -76,7 +76,8 @@ class PendingClaims(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         claims: The claims in the pod's order.
-        requests: Per claim, per top-level request, its alternatives (one for `exactly`).
+        requests: The alternatives of each request (one for `exactly`), per claim and top-level
+            request.
     """
 
     claims: tuple[ResourceClaim, ...]

@@ -1,4 +1,4 @@
-"""The features that schedulers evaluate, on which the verdict on a pod may depend.
+"""The features that schedulers evaluate and that may decide the verdict on a pod.
 
 kube-scheduler knows neither DeviceCompatibilityPolicies nor the limits of owned drivers. The bridge knows
 both from the first driver on that it owns, and so do schedulers that an administrator names. Webhook,
@@ -35,7 +35,7 @@ class SchedulerSupport(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether a scheduler evaluates policies, and limits of owned drivers.
 
         Args:
-            scheduler: As pods name it; empty for the default.
+            scheduler: The scheduler's name in pods; empty for the default.
 
         >>> SchedulerSupport(owned_drivers=frozenset(["gpu.nvidia.com"])).evaluates_policies("drawbridge-scheduler")
         True

@@ -87,9 +87,9 @@ class SelectorFailure(msgspec.Struct, frozen=True):
 
 
 class SelectorChain:
-    """Selectors in order, all of which must be true.
+    """Selectors in order; all must be true.
 
-    Verdicts are shared by all chains with the same texts, whichever class or claim they are from.
+    Verdicts are shared by all chains with the same texts, regardless of the class or claim.
 
     Attributes:
         fields: All fields that they read, sorted; None if they may read any.
@@ -110,7 +110,7 @@ class SelectorChain:
 
     @property
     def is_long(self) -> bool:
-        """Whether the texts are too long to be kept by caches with many entries."""
+        """True if the texts are too long to be kept by caches with many entries."""
         return self._evaluator.is_long
 
     @property

@@ -53,10 +53,10 @@ class PublishedSlice(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class BuiltPool(NamedTuple):
-    """A pool with what its place among other pools depends on.
+    """A pool with the facts that decide its place among other pools.
 
     Attributes:
-        places: Device name to its place in the pool.
+        places: The place of each device in the pool, by name.
     """
 
     pool: Pool

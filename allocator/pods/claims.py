@@ -103,7 +103,7 @@ def allocation_of(claim: ResourceClaim) -> AllocationResult | None:
 
 
 def owner_reference(pod: Pod) -> OwnerReference:
-    """Return the reference by which a claim belongs to its pod."""
+    """Return the owner reference from a claim to its pod."""
     metadata = pod.metadata
     return OwnerReference(
         api_version="v1", kind="Pod", name=metadata.name, uid=metadata.uid, controller=True

@@ -1,4 +1,4 @@
-"""Whether pods may use nodes, remembered for pods that demand the same of a node.
+"""A cache of the nodes that pods may use, shared by pods with the same demands on a node.
 
 Of a cluster with several kinds of nodes a pod may often use one kind only, and a decision about it
 looks at all the others, too.
@@ -20,7 +20,7 @@ MAX_NODES: Final = 16_384
 
 
 class EligibleNodes:
-    """Whether pods may use nodes, as `node_rejection` has it. Not thread-safe."""
+    """The nodes that pods may use, as decided by `node_rejection`. Not thread-safe."""
 
     def __init__(self) -> None:
         self._numbers = LeastRecentlyUsed[bytes, int](MAX_DEMANDS)
@@ -29,7 +29,7 @@ class EligibleNodes:
         self._answers: dict[str, tuple[Node, dict[int, bool]]] = {}
 
     def of(self, pod: Pod) -> Callable[[Node], bool]:
-        """Return what tells whether a pod may use a node.
+        """Return a predicate that is true for the nodes that a pod may use.
 
         >>> from kube.api.meta import ObjectMeta
         >>> EligibleNodes().of(Pod())(Node(metadata=ObjectMeta(name="a")))

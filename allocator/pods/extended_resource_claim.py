@@ -73,7 +73,7 @@ def extended_resource_claim(
     """Return the claim for these of a pod's extended resources.
 
     Args:
-        resources: Those of its `mapped_resources` that DRA has to provide on the node.
+        resources: The resources among its `mapped_resources` that DRA has to provide on the node.
         classes: Name of an extended resource to name of its DeviceClass.
     """
     requests = [
@@ -132,7 +132,7 @@ def _request(
     device_class: str,
     reusable: Sequence[DeviceRequest],
 ) -> DeviceRequest | None:
-    """Return the request for what a container cannot reuse; None when it can reuse all."""
+    """Return the request for the devices that a container cannot reuse; None if it reuses all."""
     requests = _requests(container)
     amount = requests.get(resource)
     if amount is None or not amount.is_whole:

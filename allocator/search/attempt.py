@@ -88,15 +88,15 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         pending: The claims.
-        requests: Per claim, per top-level request, the candidates of each alternative.
+        requests: The candidates of each alternative, per claim and top-level request.
         constraints: All constraints that apply here, in upstream's order.
         attribute_constraints: The constraint of the claims' own constraints, if any.
         capacity_constraint: The constraint on capacities; not None where a device can be shared.
         counter_constraint: The constraint on shared counters, if any.
-        symmetry_classes: By position; devices with equal numbers are symmetric: no rule can tell
-            them apart.
+        symmetry_classes: The symmetry class of each position; devices with equal numbers are
+            symmetric: no rule can tell them apart.
         shareable: Mask of devices that allow multiple allocations.
-        shared: Mask of shareable devices of which a share is in use.
+        shared: Mask of shareable devices with a share in use.
         may_abort: Inspecting some device may abort the attempt, so the search must not look ahead.
         steps: Cost of the layout.
     """
@@ -356,7 +356,7 @@ class _Layout:
         )
 
     def _rejection(self, request: Request, device: PublishedDevice) -> RejectionReason | None:
-        """Return the reason why a device cannot serve a request, whatever else is chosen; None if it can."""
+        """Return the reason why a device can never serve a request; None if it can."""
         return (
             node_operations.rejection(device.slice, self._node.declared_features, self._features)
             or counters.rejection(device.device, self._features)
@@ -417,7 +417,7 @@ class _Layout:
 
 
 class _Suitability(msgspec.Struct, frozen=True, kw_only=True):
-    """The suitability of each device of a node for a request, whatever is in use.
+    """The suitability of each device of a node for a request, independent of the use.
 
     Attributes:
         matching: Positions that class and request select, and that are for this node.

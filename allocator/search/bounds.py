@@ -1,4 +1,4 @@
-"""Lower bounds of the remaining demand, by which the search leaves an infeasible branch early.
+"""Lower bounds of the remaining demand, to leave infeasible branches of the search early.
 
 The bounds count and do not search. Where the remaining requests need more devices or counters than
 are available, no choice of devices can succeed. They are necessary conditions only, like forward
@@ -34,7 +34,7 @@ class _Suffix(NamedTuple):
         remaining: The first of the requests.
         slack: Number of devices that its claim may already have without exceeding the limit.
         requests: Distinct requests and how often they occur.
-        single: For each distinct request, the demand of each of its alternatives.
+        single: The demand of each alternative, for each distinct request.
         counters: Nano-units that are needed at least, by name of the counter.
     """
 
@@ -68,7 +68,7 @@ class Demand:
         return self._suffixes[claim][index].remaining
 
     def slack(self, claim: int, index: int) -> int:
-        """Return how many devices a claim may have before a request without exceeding the limit."""
+        """Return the number of devices that a claim may have before a request within the limit."""
         return self._suffixes[claim][index].slack
 
     def exceeds(self, claim: int, index: int, chosen_mask: int) -> bool:
@@ -222,13 +222,14 @@ class _SetCapacity:
     """An upper bound for the devices, or shares, that requests can get from a set of devices."""
 
     def __init__(self, attempt: Attempt, devices: int, shares: _Shares) -> None:
-        """Group the devices by how they are bounded.
+        """Group the devices by their kind of bound.
 
         Args:
             attempt: The attempt.
             devices: Mask of the devices.
-            shares: For each device that can be shared: its position, how many requests may get a
-                share, and the smallest amount that one of them consumes of each capacity.
+            shares: The shares of each device that can be shared: its position, the number of
+                requests that may get a share, and the smallest amount that one of them consumes of
+                each capacity.
         """
         self._capacity = attempt.capacity_constraint
         self._counters = attempt.counter_constraint
@@ -241,7 +242,7 @@ class _SetCapacity:
         self._dedicated = dedicated_mask
 
     def max_devices(self, free: int) -> int:
-        """Return how many devices or shares the requests can get at most.
+        """Return the maximum number of devices or shares that the requests can get.
 
         Args:
             free: Mask of the dedicated devices that are not chosen.

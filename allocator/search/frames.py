@@ -22,7 +22,7 @@ class Result(Enum):
 
 
 class Conflict(NamedTuple):
-    """The request that failed last, with the residual key of the state in which it failed."""
+    """The request that failed last, with the residual key of the state at its failure."""
 
     claim: int
     request: int
@@ -53,9 +53,9 @@ class DeviceFrame:
     Attributes:
         untried: Mask of the positions still to try.
         position: The position that is chosen now; -1 for none.
-        failed_classes: Symmetry classes of which an unchosen device failed here.
+        failed_classes: Symmetry classes with an unchosen device that failed here.
         key: Residual key under which a failure is memoised.
-        opens_claim: See `AlternativesFrame`.
+        opens_claim: The same as in `AlternativesFrame`.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def find_conflict(
 def are_compatible(
     claims: Sequence[ResourceClaim], node: NodeDevices, usage: Usage, options: AllocatorOptions
 ) -> bool:
-    """Return whether allocations can be used beside each other and beside what is in use.
+    """Return whether allocations can be used beside each other and beside the devices in use.
 
     This is what `find_conflict` says of one claim after the other, each counted as usage for those after
     it, but lays out one attempt for all of them.
@@ -154,7 +154,7 @@ class _Recheck:
     def add(
         self, request: Request, result: DeviceRequestAllocationResult
     ) -> RejectionReason | None:
-        """Add a device; return why it cannot be used, None if it can."""
+        """Add a device; return the reason why it cannot be used, None if it can."""
         device = _device(result)
         position = self._attempt.node.positions.get(device)
         if position is None:

@@ -1,4 +1,4 @@
-"""A pod, or a claim on its own, that a simulation tries, and what its eligible nodes depend on."""
+"""A pod, or a claim on its own, that a simulation tries, with the facts that decide its nodes."""
 
 from collections.abc import Iterator
 

@@ -25,11 +25,11 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
     """The objects to be placed on a cluster. Every object has its namespace.
 
     Attributes:
-        pods: To be placed, in order; none is bound yet.
-        claims: To be placed, in order; those that pods refer to are placed with them.
+        pods: The pods to be placed, in order; none is bound yet.
+        claims: The claims to be placed, in order; those that pods refer to are placed with them.
         known: All claims by namespace and name, allocated or not, including those above.
-        templates: By namespace and name.
-        classes: By name.
+        templates: The claim templates by namespace and name.
+        classes: The DeviceClasses by name.
         extended_resources: Name of an extended resource to name of the class that maps it.
     """
 
@@ -42,18 +42,20 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a simulation: its strategy and what it explains.
+    """Options of a simulation: its strategy, limits and explanations.
 
     Attributes:
         strategy: Overrides those of pods and classes; None for theirs.
-        weights: Of the capacities in loads.
-        budget: Of each search.
-        explain: Returns why claims do not fit a node.
-        explained_failures: How many failures are explained, beside the last.
-        closest_fits: For how many failures the closest fit is computed; each may take two seconds.
-        traces: How many placements are traced; each takes some milliseconds for each class of nodes.
-        progress: Called after each pod and claim with how many are done.
-        stops: Called before each; if true, it and the rest are not tried, and not in the result.
+        weights: The weights of capacities in loads.
+        budget: The budget of each search.
+        explain: A function that returns the reasons why claims do not fit a node.
+        explained_failures: The number of failures that are explained, beside the last.
+        closest_fits: The number of failures with a computed closest fit; each may take two seconds.
+        traces: The number of traced placements; each takes some milliseconds for each class of
+            nodes.
+        progress: A function that is called after each pod and claim with the number of those done.
+        stops: A function that is called before each; if true, it and the rest are not tried, and
+            not in the result.
     """
 
     strategy: Strategy | None = None
@@ -71,8 +73,9 @@ class PlacedClaim(msgspec.Struct, frozen=True, kw_only=True):
     """The result for a claim.
 
     Attributes:
-        node: To which its allocation is local; None without an allocation or where it is not local.
-        allocation: As in `status.allocation`, without a timestamp; None when it was not placed.
+        node: The node that its allocation is local to; None without an allocation or where it is
+            not local.
+        allocation: The `status.allocation` without a timestamp; None when it was not placed.
     """
 
     namespace: str
@@ -93,14 +96,14 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a simulation.
 
     Attributes:
-        claims: All that were to be placed, in the order in which they were tried.
-        pods: All that were to be placed, in order.
-        nodes: By name, the results for the last pod or claim that was not placed.
-        error: The first that ended an attempt on all nodes.
+        claims: The claims that were to be placed, in the order of the attempts.
+        pods: The pods that were to be placed, in order.
+        nodes: The results by node name for the last pod or claim that was not placed.
+        error: The first error that ended an attempt on all nodes.
         uses: Names of the claims of each pod that was placed, in order.
-        failures: In order; `nodes` is about the last of them.
+        failures: The failures, in order; `nodes` is about the last of them.
         notes: Further remarks for people.
-        traces: Of the first placements, in order.
+        traces: The traces of the first placements, in order.
     """
 
     claims: tuple[PlacedClaim, ...] = ()

@@ -1,4 +1,4 @@
-"""The explanation of a pending pod, in one line: what each node lacks, and what would help.
+"""The explanation of a pending pod, in one line: each node's shortage, and a remedy.
 
     2 nodes: 4/8 devices in use, 4/8 have memory 16Gi (< 40Gi). 1 node: node is unschedulable.
     Devices are free on node n3, but node is unschedulable. Closest fit: request memory 16Gi (n1).
@@ -58,7 +58,7 @@ class PodProjection(msgspec.Struct, frozen=True, kw_only=True):
     """All of a pod that its explanation depends on, beside the cluster.
 
     Attributes:
-        pod: Without a name; its entries refer to `claims`.
+        pod: The pod without a name; its entries refer to `claims`.
         claims: Its claims, called by its entries where they were made for it.
         missing: Objects that do not exist; while there are any, nothing else matters.
         key: Equal for pods with the same explanation.
@@ -93,8 +93,8 @@ def project_pod(
     """Project a pod to the fields that its explanation depends on; None for a pod that needs no devices.
 
     Args:
-        claims: By namespace and name, allocated or not.
-        templates: Likewise.
+        claims: The claims by namespace and name, allocated or not.
+        templates: The claim templates by namespace and name.
         extended_resources: Name of an extended resource to name of the class that maps it.
     """
     namespace = pod.metadata.namespace
