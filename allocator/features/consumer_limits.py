@@ -101,11 +101,11 @@ class ConsumerLimits:
             self._left_on_node[number] += 1
 
     def state_key(self) -> Hashable:
-        """Return the number of free consumers of every device and of the node."""
+        """Return the number of consumers that each device and the node may still get."""
         return tuple(self._left_on_device), tuple(self._left_on_node)
 
     def residual_key(self, remaining: RemainingDemand) -> Hashable:
-        """Return the number of free consumers of the node, and of the devices that requests may still get."""
+        """Return the state key without the devices that the remaining requests cannot get."""
         return (
             tuple(
                 [
