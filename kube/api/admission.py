@@ -31,7 +31,7 @@ class GroupVersionResource(ApiStruct, frozen=True, kw_only=True):
 
 
 class UserInfo(ApiStruct, frozen=True, kw_only=True):
-    """The user who made the request."""
+    """The user that made the request."""
 
     username: str = ""
     uid: str = ""

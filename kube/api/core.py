@@ -107,7 +107,7 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
 
     Attributes:
         pod_affinity: Not evaluated; only its presence matters.
-        pod_anti_affinity: As above.
+        pod_anti_affinity: Not evaluated either; only its presence matters.
     """
 
     node_affinity: NodeAffinity | None = None

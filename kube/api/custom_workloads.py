@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 
 
 class Shape(StrEnum):
-    """The form in which a kind has a pod; the value is its name in the documentation."""
+    """The form of a pod in a kind; the value is its name in the documentation."""
 
     TEMPLATE = "pod template"
     """`metadata` and `spec`."""
@@ -38,14 +38,14 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         resource: Its name in URLs.
         namespaced: Its objects are in namespaces.
-        paths: Of its pods; `ANY` stands for all elements or values.
-        numbers: For each path the fields whose product is the number of pods at a time, with `ANY` for
-            the element or value of the path; a field that is not set counts as 1. None for a kind whose
-            objects make no pods. Fewer than paths: the others have one.
+        paths: The paths of its pods; `ANY` stands for all elements or values.
+        numbers: The fields, for each path, whose product is the number of pods at a time, with
+            `ANY` for the element or value of the path; a field that is not set counts as 1. None
+            for a kind whose objects make no pods. Fewer than paths: the others have one.
         has_claims: Its templates may have claims, so that they are translated in files.
-        container_paths: Of single containers, of each of which its controller makes a pod.
-        caution: What else its controller reads from the keys, and what to do; for a kind without claims
-            the reason. Empty for nothing.
+        container_paths: The paths of single containers; its controller makes a pod of each.
+        caution: The other uses of the keys by its controller, and advice; for a kind without claims
+            the reason. Empty if there is nothing to say.
     """
 
     api_versions: tuple[str, ...]
@@ -64,10 +64,10 @@ class EmbeddedPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod in an object.
 
     Attributes:
-        path: Of the template, spec or step.
+        path: The path of the template, spec or step.
         template: The pod as a template: `metadata` and `spec`.
         places: Path in the template to the path in the object, the longest first.
-        number: Of equal pods at a time.
+        number: The number of equal pods at a time.
     """
 
     path: Path
@@ -366,7 +366,7 @@ def _number(kind: WorkloadKind, index: int, path: Path, document: Mapping[str, A
     """Return the number of pods at a time that are made of the template at a path.
 
     Args:
-        index: Of the path's pattern in its kind.
+        index: The index of the path's pattern in its kind.
     """
     if kind.numbers is None:
         return 0

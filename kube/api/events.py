@@ -56,12 +56,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         regarding: The object.
         related: A second object that it happened with.
         reason: UpperCamelCase, for machines.
-        action: What was done or failed, UpperCamelCase.
-        note: For people; it is cut at 1024 bytes.
+        action: The action that was taken or failed, UpperCamelCase.
+        note: The message for people; it is cut at 1024 bytes.
         identity: Events of one object with the same identity are one Event; empty for reason and
             note.
-        series_count: How often it has happened; above 1, an Event that exists is updated to it. Else
-            one that exists stays as it is.
+        series_count: The number of occurrences; above 1, an Event that exists is updated to it.
+            Else one that exists stays as it is.
     """
 
     regarding: ObjectReference

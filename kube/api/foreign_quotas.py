@@ -22,7 +22,7 @@ from kube.api.meta import ApiStruct, ObjectMeta
 
 
 class ForeignQuotaObject(ApiStruct, frozen=True, kw_only=True):
-    """An object of such a kind; what its spec means depends on the kind."""
+    """An object of such a kind; the meaning of its spec depends on the kind."""
 
     api_version: str = ""
     kind: str = ""

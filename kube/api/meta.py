@@ -161,7 +161,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def replace_invalid_text(text: bytes) -> bytes:
-    r"""Replace what is no Unicode by U+FFFD in JSON text: half characters, and bytes that are not UTF-8.
+    r"""Replace invalid Unicode in JSON text by U+FFFD: lone surrogates and bytes outside UTF-8.
 
     Source: Go's encoding/json, Unmarshal, which reads such text in the same way.
 

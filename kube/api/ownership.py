@@ -47,7 +47,7 @@ SERVING: Final = "Serving"
 OPEN_CONDITION: Final = {"name": "released", "expression": "false"}
 """The match condition of the fence after the first step of a rescue: it is about no write."""
 EXCLUDING_FIELDS: Final = ("excludeResourceRules", "namespaceSelector", "objectSelector")
-"""Of a policy's `matchConstraints`: with one of them it is not about all writes of its resources."""
+"""Fields of `matchConstraints` with which a policy does not cover all writes of its resources."""
 
 
 Weight = Annotated[int, Meta(ge=0, le=MAX_WEIGHT)]
@@ -58,10 +58,10 @@ class OwnedDriver(ApiStruct, frozen=True, kw_only=True):
 
     Attributes:
         name: spec.driver of its ResourceSlices.
-        capacity_weights: How much each capacity counts in the load of a shared device, by which
+        capacity_weights: The weight of each capacity in the load of a shared device, by which
             strategies prefer devices and nodes. Without weights the fullest capacity counts.
-        max_consumers_per_device: How many claims may use a device at a time, at most; 0 for no limit.
-        max_consumers_per_node: How many uses the devices of a node may have together; 0 for no limit.
+        max_consumers_per_device: Maximum number of claims on a device at a time; 0 for no limit.
+        max_consumers_per_node: Maximum number of uses of all devices of a node together; 0 for no limit.
     """
 
     name: str
@@ -86,10 +86,10 @@ class OwnedDriverStatus(ApiStruct, frozen=True, kw_only=True):
 
     Attributes:
         name: The driver.
-        capacity_weights: How much each capacity counts in the load of a shared device, by which
+        capacity_weights: The weight of each capacity in the load of a shared device, by which
             strategies prefer devices and nodes. Without weights the fullest capacity counts.
-        max_consumers_per_device: How many claims may use a device at a time, at most; 0 for no limit.
-        max_consumers_per_node: How many uses the devices of a node may have together; 0 for no limit.
+        max_consumers_per_device: Maximum number of claims on a device at a time; 0 for no limit.
+        max_consumers_per_node: Maximum number of uses of all devices of a node together; 0 for no limit.
         conditions: Serving: devices of the driver are allocated.
     """
 
@@ -127,7 +127,8 @@ class HeldBackClaim(ApiStruct, frozen=True, kw_only=True):
         pod: The pod that was deleted by force.
         pod_uid: The pod's UID.
         node: The pod's node.
-        until: When they are given again, unless the driver says earlier that they are free.
+        until: The time from which they are allocated again, unless the driver says earlier that
+            they are free.
         devices: The devices.
     """
 
@@ -235,7 +236,7 @@ def project_ownership(raw: bytes) -> AllocatorOwnership:
 
 
 def not_serving(ownerships: Iterable[AllocatorOwnership]) -> Condition | None:
-    """Return the condition by which the bridge says that it allocates nothing; None if it does not say so.
+    """Return the bridge's condition that reports it allocates nothing; None if there is none.
 
     A report about an older spec counts as none.
     """

@@ -34,7 +34,7 @@ MAX_RULES: Final = 64
 MAX_GROUPS: Final = 2
 """Compatibility groups of a rule, as KEP-5963 allows a device on one counter set."""
 MAX_SELECTORS: Final = 32
-"""As many as a DeviceClass takes."""
+"""The maximum number of selectors, as in a DeviceClass."""
 MAX_PHYSICAL_ATTRIBUTES: Final = 8
 MAX_ROWS: Final = 32
 """Rows of the matrix in a status."""
@@ -47,7 +47,7 @@ MAX_MESSAGE: Final = 1024
 
 
 class Enforcement(StrEnum):
-    """The mode of a policy: reject allocations, or only report what it would reject."""
+    """The mode of a policy: reject allocations, or only report those it would reject."""
 
     ENFORCE = "Enforce"
     AUDIT = "Audit"
@@ -75,7 +75,7 @@ class CompatibleOnlyWith(ApiStruct, frozen=True, kw_only=True):
     """A condition on every other device in use.
 
     Attributes:
-        cel: In CEL; `device` is the other device.
+        cel: The condition in CEL; `device` is the other device.
     """
 
     cel: CelSelector | None = None
@@ -102,14 +102,16 @@ class DeviceCompatibilityPolicySpec(ApiStruct, frozen=True, kw_only=True):
     """Rules for the devices of one driver.
 
     Attributes:
-        driver: Whose devices the rules are about: spec.driver of ResourceSlices. If several policies
-            name one driver, the oldest counts.
-        enforcement: Enforce: allocations that violate a rule are rejected. Audit: nothing is rejected,
-            and the status shows what would be.
-        undeclared: How devices without compatibility groups are treated beside devices with groups.
-            Isolated: incompatible, as in Kubernetes. Compatible: compatible with all of them.
-        scope: Which devices the rules compare. Physical: those that share a counter set, or, without
-            counters, the value of a physical attribute. Pool: all devices of a pool.
+        driver: The driver whose devices the rules are about: spec.driver of ResourceSlices. If
+            several policies name one driver, the oldest counts.
+        enforcement: The mode of the policy. Enforce: allocations that violate a rule are rejected.
+            Audit: nothing is rejected, and the status shows the allocations that would be.
+        undeclared: The treatment of devices without compatibility groups beside devices with
+            groups. Isolated: incompatible, as in Kubernetes. Compatible: compatible with all of
+            them.
+        scope: The scope of devices that the rules compare. Physical: those that share a counter
+            set, or, without counters, the value of a physical attribute. Pool: all devices of a
+            pool.
         physical_attributes: Attributes that identify the hardware of devices without counters; the
             first that a device has counts. A name without a domain is in the driver's. Without this
             field they are parentUUID, uuid and physicalDevice.
@@ -130,11 +132,12 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
     Source: meta/v1 Condition.
 
     Attributes:
-        type: The condition.
-        status: Whether it holds.
-        reason: Why, in one word: the code of a finding, or what the controller did.
-        message: Why, for people.
-        last_transition_time: Since when.
+        type: The type of the condition.
+        status: The status of the condition: True, False or Unknown.
+        reason: The reason for the status in one word: the code of a finding, or the controller's
+            action.
+        message: The reason for the status, for people.
+        last_transition_time: The last time the status changed.
         observed_generation: The generation of the spec that this is about.
     """
 
@@ -151,7 +154,7 @@ class MatrixRow(ApiStruct, frozen=True, kw_only=True):
 
     Attributes:
         name: The rules that match these devices.
-        devices: How many are published.
+        devices: The number of published devices.
         compatible_with: Kinds that may be in use on the same hardware, perhaps itself.
     """
 
@@ -178,9 +181,10 @@ class Conflicts(ApiStruct, frozen=True, kw_only=True):
     """Devices in use that violate a policy; with Enforce no further device may join them.
 
     Attributes:
-        count: How many pairs, or larger sets.
-        claims: How many claims hold them. Events about these claims and their pods tell more.
-        namespaces: How many namespaces these claims are in.
+        count: The number of pairs, or larger sets.
+        claims: The number of claims that hold them. Events about these claims and their pods tell
+            more.
+        namespaces: The number of these claims' namespaces.
         examples: Some of them, sorted by pool and device.
     """
 
@@ -201,7 +205,7 @@ class DeviceCompatibilityPolicyStatus(ApiStruct, frozen=True, kw_only=True):
         conditions: Valid: all rules can be evaluated. Symmetric: no two published devices disagree on
             whether they are compatible. Accepted: this policy is in force for its driver. Enforced:
             allocations that violate it are prevented; the message says by whom, or what would do.
-        rules: How many there are.
+        rules: The number of rules.
         summary: The matrix in a few words, such as `4 kinds, 5 of 16 pairs compatible`.
         matrix: Kinds of published devices in the order of the rules, and which are compatible.
         conflicts: Devices in use together that violate the policy. They stay.
@@ -220,7 +224,7 @@ class DeviceCompatibilityPolicy(ApiStruct, frozen=True, kw_only=True):
 
     Attributes:
         spec: Rules for the devices of one driver.
-        status: What our controller found on the devices that are published.
+        status: The effect of the policy on the published devices, as reported by our controller.
     """
 
     metadata: ObjectMeta = ObjectMeta()

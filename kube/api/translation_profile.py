@@ -20,7 +20,7 @@ MAX_LISTED_KEYS: Final = 256
 """Resource names in a status."""
 MAX_LISTED_CONFLICTS: Final = 32
 MAX_LISTED_KINDS: Final = 7
-"""As many as a profile can have kinds of devices."""
+"""The maximum number of kinds of devices in a profile."""
 HASH_LENGTH: Final = 16
 """Characters of a content hash."""
 _MAX_RESOURCE_NAME: Final = 253 + 1 + 63 + 1
@@ -28,12 +28,12 @@ _MAX_RESOURCE_NAME: Final = 253 + 1 + 63 + 1
 
 
 class PublishedKind(ApiStruct, frozen=True, kw_only=True):
-    """One kind of device of a profile, and what the cluster has of it.
+    """One kind of device of a profile, with its class and devices in the cluster.
 
     Attributes:
         kind: The kind, as under spec.devices.
         class_name: Its DeviceClass.
-        class_exists: Whether the cluster has the class.
+        class_exists: True if the cluster has the class.
         devices: Published devices of this kind, in the newest ResourceSlices of each pool.
     """
 
@@ -66,14 +66,15 @@ class DeviceTranslationProfileStatus(ApiStruct, frozen=True, kw_only=True):
             and devices of the profile. NoConflicts: it serves every resource name that it lists.
         version: Content hash of the version in force, as in the annotation of translated pods; empty
             if none is.
-        replaces: What this profile is used instead of: shipped, file, or nothing.
+        replaces: The source of the profile that this one is used instead of: shipped, file, or
+            nothing.
         keys: Resource names that pods request and this profile serves, sorted.
-        key_count: How many there are.
-        kinds: Its kinds of devices, and what the cluster has of them.
+        key_count: The number of keys, including those not listed.
+        kinds: Its kinds of devices, with their classes and devices in the cluster.
         slices: ResourceSlices of the driver.
         devices: Published devices of all kinds.
         conflicts: Resource names that it lists and does not serve, sorted.
-        conflict_count: How many there are.
+        conflict_count: The number of conflicts, including those not listed.
         kept_versions: Versions of the profile of this driver that are kept, since live pods name them,
             and the one in force.
     """
@@ -99,7 +100,7 @@ class DeviceTranslationProfile(ApiStruct, frozen=True, kw_only=True):
 
     Attributes:
         spec: The profile, as in a file. It replaces the shipped profile of the driver as a whole.
-        status: What our controllers made of it.
+        status: The effect of the profile on the cluster, as reported by our controllers.
     """
 
     metadata: ObjectMeta = ObjectMeta()

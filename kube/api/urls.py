@@ -146,7 +146,7 @@ NAMESPACE_QUOTA_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
     (quota.api_version, quota.kind): FOREIGN_QUOTA_RESOURCES[quota.api_version, quota.kind]
     for quota in LIMITING
 }
-"""Those of them that limit a namespace."""
+"""The quotas and queues that limit a namespace, by (apiVersion, kind)."""
 
 REPORTS: Final = Resource(
     group=policy_reports.OPEN_REPORTS_GROUP,
