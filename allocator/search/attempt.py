@@ -143,6 +143,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def infeasibility(self) -> RejectionReason | None:
         """Return the reason why the attempt fails without a search; None if a search is needed."""
+        # An abort must come where upstream has it, so nothing is decided before the search.
         if self.may_abort:
             return None
         needs: dict[Request, DeviceDemand] = {}
@@ -151,6 +152,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 if all(map(_has_too_few, alternatives)):
                     return RejectionReason(reason=Reason.TOO_FEW_DEVICES)
                 first = alternatives[0]
+                # The search may skip an alternative, so only requests without any count.
                 if first.request.parent is None and first.all_positions is None:
                     needs[first.request] = DeviceDemand(first.candidates, first.count)
         return (
@@ -406,6 +408,7 @@ class _Layout:
 
     def _device_uses(self) -> Iterator[tuple[int, DeviceUse]]:
         """Yield position and use of each device in use."""
+        # One lookup per pool, not per device: most pools have no device in use.
         uses = [self._usage.pools.get(pool.id) for pool in self._node.pools]
         if not any(uses):
             return
@@ -448,6 +451,7 @@ class _DeviceMasks(msgspec.Struct, frozen=True, kw_only=True):
     conditional: int
 
 
+# Cached by node, since the masks depend neither on claims nor on usage.
 @lru_cache(maxsize=_NODES)
 def _device_masks(node: NodeDevices) -> _DeviceMasks:
     shareable = with_binding_conditions = with_node_selection = conditional = 0

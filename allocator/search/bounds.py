@@ -57,6 +57,7 @@ class Demand:
         self._suffixes: list[list[_Suffix]] = [[] for _ in attempt.requests]
         later = _Suffix(RemainingDemand(claim=-1, index=-1, positions=0), 0, {}, {}, {})
         for claim in range(len(attempt.requests) - 1, -1, -1):
+            # The limit on results is per claim, so the slack starts anew with each.
             later = later._replace(slack=MAX_RESULTS)
             for index in range(len(attempt.requests[claim]) - 1, -1, -1):
                 later = self._prepend(later, claim, index, attempt.requests[claim][index])
@@ -215,6 +216,7 @@ class Demand:
                         constraint.share_amounts(candidates.request, position)
                         for candidates in suitable
                     ]
+            # The least of each amount, even of different requests, keeps this an upper bound.
             yield (position, sharing, *(min(column) for column in zip(*rows, strict=True)))
 
 

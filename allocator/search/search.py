@@ -137,6 +137,7 @@ class _Search:
         """Resume frames until the stack is empty or all claims have their devices."""
         result = self._enter_request(0, 0)
         while result is not Result.SOLVED:
+            # Counted in batches, since a look at the clock costs more than a step.
             if self.steps - self._counted >= STEPS_PER_LOOK:
                 self.count()
             if self.steps > self._limit:
@@ -215,7 +216,9 @@ class _Search:
         if candidates.all_positions is not None:
             untried_mask = 1 << candidates.all_positions[slot]
         else:
+            # Only later positions: the same devices in another order are no further solution.
             untried_mask = candidates.candidates >> start << start
+            # Admin access may use devices of other claims, but none twice in its own claim.
             untried_mask &= ~(self._chosen_by[claim] if candidates.request.admin else self._chosen)
             if not self._attempt.may_abort:
                 untried_mask = self._attempt.prune(candidates.request, untried_mask)
@@ -250,6 +253,7 @@ class _Search:
         while True:
             if result is not None:
                 self._revert(frame)
+                # Another device changes neither the size of a claim nor the devices of mode All.
                 if result is Result.TOO_MANY or frame.candidates.all_positions is not None:
                     return self._leave(frame, result)
                 if self._can_backjump():
@@ -297,7 +301,9 @@ class _Search:
     def _choose_next(self, frame: DeviceFrame) -> bool:
         """Choose the next device that all constraints accept; return false if there is none."""
         attempt, candidates = self._attempt, frame.candidates
+        # The limit counts here, too, since one frame may reject many devices.
         while frame.untried and self.steps <= self._limit:
+            # Bit arithmetic finds the next candidate without a visit to the positions between.
             lowest = frame.untried & -frame.untried
             frame.untried ^= lowest
             position = lowest.bit_length() - 1
@@ -366,6 +372,7 @@ class _Search:
         else:
             bit = 1 << position
             self._chosen_by[frame.claim] &= ~bit
+            # With admin access, another claim may have chosen the same device, so the bit may stay.
             if not any(mask & bit for mask in self._chosen_by):
                 self._chosen &= ~bit
         for constraint in reversed(self._constraints):
@@ -414,6 +421,7 @@ class _Search:
             chosen_mask & self._unique,
             own & self._unique,
             tuple(counts),
+            # Only that a device is shared counts: the capacity constraint's key has the amounts.
             frozenset([share for share in self._shares if remaining.positions >> share & 1]),
             tuple([constraint.residual_key(remaining) for constraint in self._constraints]),
         )
