@@ -61,7 +61,7 @@ class OwnedDriver(ApiStruct, frozen=True, kw_only=True):
         capacity_weights: The weight of each capacity in the load of a shared device, by which
             strategies prefer devices and nodes. Without weights the fullest capacity counts.
         max_consumers_per_device: Maximum number of claims on a device at a time; 0 for no limit.
-        max_consumers_per_node: Maximum number of uses of all devices of a node together; 0 for no limit.
+        max_consumers_per_node: Maximum number of uses of a node's devices together; 0 for no limit.
     """
 
     name: str
@@ -89,7 +89,7 @@ class OwnedDriverStatus(ApiStruct, frozen=True, kw_only=True):
         capacity_weights: The weight of each capacity in the load of a shared device, by which
             strategies prefer devices and nodes. Without weights the fullest capacity counts.
         max_consumers_per_device: Maximum number of claims on a device at a time; 0 for no limit.
-        max_consumers_per_node: Maximum number of uses of all devices of a node together; 0 for no limit.
+        max_consumers_per_node: Maximum number of uses of a node's devices together; 0 for no limit.
         conditions: Serving: devices of the driver are allocated.
     """
 
