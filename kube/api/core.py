@@ -128,6 +128,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] | None = None
     runtime_class_name: str | None = None
     resources: ResourceRequirements | None = None
+    overhead: Mapping[str, Quantity] | None = None
     active_deadline_seconds: int | None = None
     host_network: bool | None = None
     priority_class_name: str = ""

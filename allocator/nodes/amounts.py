@@ -1,0 +1,102 @@
+"""Amounts of resources in the units in which kube-scheduler counts them.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/types.go, Resource;
+pkg/scheduler/util/utils.go, IsScalarResourceName.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kube.quantity import Quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+
+_SCALAR_PREFIXES: Final = ("hugepages-", "attachable-volumes-")
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+_QUOTA_PREFIX: Final = "requests."
+
+
+class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Amounts of the resources of a pod or a node.
+
+    Attributes:
+        cpu_milli: CPU in thousandths of a core.
+        memory: Memory in bytes.
+        ephemeral_storage: Ephemeral storage in bytes.
+        scalars: Extended resource or size of huge pages to its amount.
+    """
+
+    cpu_milli: int = 0
+    memory: int = 0
+    ephemeral_storage: int = 0
+    scalars: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no resource is named; a scalar of 0 counts as named, as upstream."""
+        return not (self.cpu_milli or self.memory or self.ephemeral_storage or self.scalars)
+
+    def __add__(self, other: "ResourceAmounts") -> "ResourceAmounts":
+        return _combine(self, other, 1)
+
+    def __sub__(self, other: "ResourceAmounts") -> "ResourceAmounts":
+        return _combine(self, other, -1)
+
+
+def read_amounts(quantities: Mapping[str, Quantity]) -> ResourceAmounts:
+    """Return the amounts of quantities; names that kube-scheduler does not count are left out.
+
+    >>> read_amounts({"cpu": Quantity("1500m"), "memory": Quantity("1Gi"), "pods": Quantity(110)})
+    ResourceAmounts(cpu_milli=1500, memory=1073741824, ephemeral_storage=0, scalars={})
+    """
+    return ResourceAmounts(
+        cpu_milli=milli_value(quantities[CPU]) if CPU in quantities else 0,
+        memory=quantities[MEMORY].round_up() if MEMORY in quantities else 0,
+        ephemeral_storage=(
+            quantities[EPHEMERAL_STORAGE].round_up() if EPHEMERAL_STORAGE in quantities else 0
+        ),
+        scalars={
+            name: quantity.round_up() for name, quantity in quantities.items() if is_scalar(name)
+        },
+    )
+
+
+def milli_value(quantity: Quantity) -> int:
+    """Return a quantity in thousandths, rounded away from zero.
+
+    Source: Quantity.MilliValue.
+
+    >>> milli_value(Quantity("0.5")), milli_value(Quantity("1u"))
+    (500, 1)
+    """
+    return Quantity.from_nanos(quantity.nanos * 1000).round_up()
+
+
+def is_scalar(name: str) -> bool:
+    """Return whether a resource is counted in whole units by its name.
+
+    >>> [is_scalar(name) for name in ("nvidia.com/gpu", "hugepages-2Mi", "cpu", "requests.a.io/b")]
+    [True, True, False, False]
+    """
+    if name.startswith(_SCALAR_PREFIXES) or _NATIVE_DOMAIN in name:
+        return True
+    return "/" in name and not name.startswith(_QUOTA_PREFIX)
+
+
+def _combine(first: ResourceAmounts, second: ResourceAmounts, sign: int) -> ResourceAmounts:
+    scalars = first.scalars
+    if second.scalars:
+        scalars = dict(scalars)
+        for name, amount in second.scalars.items():
+            scalars[name] = scalars.get(name, 0) + sign * amount
+    return ResourceAmounts(
+        cpu_milli=first.cpu_milli + sign * second.cpu_milli,
+        memory=first.memory + sign * second.memory,
+        ephemeral_storage=first.ephemeral_storage + sign * second.ephemeral_storage,
+        scalars=scalars,
+    )

@@ -1,0 +1,88 @@
+"""The resources of a node, and how much of them its pods request.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/types.go, NodeInfo.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.nodes.amounts import PODS, ResourceAmounts, read_amounts
+from allocator.nodes.pod_requests import PodRequest
+from kube.api.core import Node
+
+_NOTHING = ResourceAmounts()
+
+
+class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
+    """The resources of one node.
+
+    Attributes:
+        allocatable: The amounts that pods may request; None for a node without limits.
+        max_pods: Number of pods that it may run; unused without limits.
+        requested: Sum of its pods' requests.
+        scored_cpu_milli: CPU of its pods as LeastAllocated and MostAllocated count it.
+        scored_memory: Memory of its pods as they count it.
+        pods: Number of its pods.
+    """
+
+    allocatable: ResourceAmounts | None = None
+    max_pods: int = 0
+    requested: ResourceAmounts = _NOTHING
+    scored_cpu_milli: int = 0
+    scored_memory: int = 0
+    pods: int = 0
+
+    @property
+    def free_cpu_milli(self) -> int | None:
+        """CPU that is not requested, in thousandths of a core; None without limits."""
+        if self.allocatable is None:
+            return None
+        return max(0, self.allocatable.cpu_milli - self.requested.cpu_milli)
+
+    @property
+    def free_memory(self) -> int | None:
+        """Memory that is not requested, in bytes; None without limits."""
+        if self.allocatable is None:
+            return None
+        return max(0, self.allocatable.memory - self.requested.memory)
+
+    def with_pod(self, request: PodRequest) -> "NodeResources":
+        """Return the resources with one more pod."""
+        return replace(
+            self,
+            requested=self.requested + request.amounts,
+            scored_cpu_milli=self.scored_cpu_milli + request.placed_cpu_milli,
+            scored_memory=self.scored_memory + request.placed_memory,
+            pods=self.pods + 1,
+        )
+
+    def without_pod(self, request: PodRequest) -> "NodeResources":
+        """Return the resources without one of its pods."""
+        return replace(
+            self,
+            requested=self.requested - request.amounts,
+            scored_cpu_milli=self.scored_cpu_milli - request.placed_cpu_milli,
+            scored_memory=self.scored_memory - request.placed_memory,
+            pods=self.pods - 1,
+        )
+
+
+def node_resources(node: Node, pods: Iterable[PodRequest] = ()) -> NodeResources:
+    """Return the resources of a node with its pods.
+
+    A node without `status.allocatable` has no limits, so that a manifest of a node needs none.
+
+    Args:
+        node: The node.
+        pods: Requests of the pods that are bound to it and have not finished.
+    """
+    allocatable = node.status.allocatable
+    resources = NodeResources()
+    if allocatable is not None:
+        max_pods = allocatable[PODS].round_up() if PODS in allocatable else 0
+        resources = NodeResources(allocatable=read_amounts(allocatable), max_pods=max_pods)
+    for request in pods:
+        resources = resources.with_pod(request)
+    return resources

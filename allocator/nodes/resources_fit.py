@@ -1,0 +1,118 @@
+"""NodeResourcesFit: whether a node has the resources that a pod requests, and which it lacks.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/noderesources/fit.go, fitsRequest.
+Not modelled: `ignoredResources` and `ignoredResourceGroups` of NodeResourcesFitArgs.
+"""
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from allocator.nodes.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceAmounts
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import PodRequest
+
+
+class InsufficientResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource of which a node has too little left.
+
+    Attributes:
+        name: The resource.
+        requested: The amount that the pod requests; milli-units for CPU.
+        used: The amount that other pods request.
+        capacity: The allocatable amount.
+    """
+
+    name: str
+    requested: int
+    used: int
+    capacity: int
+
+    @property
+    def message(self) -> str:
+        """The text in an event of kube-scheduler."""
+        return "Too many pods" if self.name == PODS else f"Insufficient {self.name}"
+
+    @property
+    def is_unresolvable(self) -> bool:
+        """Whether no other pod's removal makes room; never so for the number of pods, as upstream."""
+        return self.name != PODS and self.requested > self.capacity
+
+
+def insufficient_resources(
+    request: PodRequest, node: NodeResources, from_claims: Collection[str] = ()
+) -> tuple[InsufficientResource, ...]:
+    """Return the resources that a node lacks for a pod; none if it fits.
+
+    Args:
+        request: The pod's request.
+        node: The node's resources.
+        from_claims: Extended resources of DeviceClasses, which count only on nodes that have them
+            from a device plugin.
+    """
+    allocatable = node.allocatable
+    if allocatable is None or has_resources(request, node, from_claims):
+        return ()
+    return tuple(_insufficient(request, node, allocatable, from_claims))
+
+
+def has_resources(
+    request: PodRequest, node: NodeResources, from_claims: Collection[str] = ()
+) -> bool:
+    """Return whether a node has the resources for a pod.
+
+    Args:
+        request: The pod's request.
+        node: The node's resources.
+        from_claims: As in `insufficient_resources`.
+    """
+    allocatable = node.allocatable
+    if allocatable is None:
+        return True
+    if node.pods >= node.max_pods:
+        return False
+    amounts, requested = request.amounts, node.requested
+    # A resource of which the pod requests nothing does not count, even if the node has less than nothing.
+    cpu = amounts.cpu_milli
+    if cpu > 0 and cpu > allocatable.cpu_milli - requested.cpu_milli:
+        return False
+    memory = amounts.memory
+    if memory > 0 and memory > allocatable.memory - requested.memory:
+        return False
+    storage = amounts.ephemeral_storage
+    if storage > 0 and storage > allocatable.ephemeral_storage - requested.ephemeral_storage:
+        return False
+    for name, amount in amounts.scalars.items():
+        if amount <= 0 or (name in from_claims and not allocatable.scalars.get(name)):
+            continue
+        if amount > allocatable.scalars.get(name, 0) - requested.scalars.get(name, 0):
+            return False
+    return True
+
+
+def _insufficient(
+    request: PodRequest,
+    node: NodeResources,
+    allocatable: ResourceAmounts,
+    from_claims: Collection[str],
+) -> Iterator[InsufficientResource]:
+    if node.pods >= node.max_pods:
+        yield InsufficientResource(name=PODS, requested=1, used=node.pods, capacity=node.max_pods)
+    amounts, requested = request.amounts, node.requested
+    rows = [
+        (CPU, amounts.cpu_milli, requested.cpu_milli, allocatable.cpu_milli),
+        (MEMORY, amounts.memory, requested.memory, allocatable.memory),
+        (
+            EPHEMERAL_STORAGE,
+            amounts.ephemeral_storage,
+            requested.ephemeral_storage,
+            allocatable.ephemeral_storage,
+        ),
+    ]
+    for name, amount in sorted(amounts.scalars.items()):
+        capacity = allocatable.scalars.get(name, 0)
+        if capacity > 0 or name not in from_claims:
+            rows.append((name, amount, requested.scalars.get(name, 0), capacity))
+    for name, amount, used, capacity in rows:
+        if amount > 0 and amount > capacity - used:
+            yield InsufficientResource(name=name, requested=amount, used=used, capacity=capacity)
