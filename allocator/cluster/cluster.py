@@ -11,8 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from allocator.cluster import equivalence
-from allocator.cluster.canonical_requests import encode_requests, names_of
+from allocator.cluster.canonical_requests import names_of
 from allocator.cluster.classifier import Classifier
 from allocator.cluster.equivalence import Projection
 from allocator.cluster.inventory import Change, Inventory
@@ -28,11 +27,10 @@ from allocator.cluster.verdict_cache import (
     MAX_PARTITIONS,
     MAX_RANKINGS,
     MIN_REPLACED,
-    VERDICT_BYTES,
     Partition,
     Question,
     SearchCosts,
-    encode_key,
+    build_question,
     new_interned_keys,
     new_verdict_cache,
 )
@@ -40,6 +38,7 @@ from allocator.cluster.verdicts import (
     CachedVerdict,
     ClassKey,
     ClassVerdict,
+    NodePlans,
     Outcome,
     Verdicts,
     assign_requests,
@@ -200,7 +199,7 @@ class Cluster:
         Raises:
             AttemptFailed: The attempt fails on all nodes.
         """
-        question = self._question(pending, strategy, budget)
+        question = build_question(pending, strategy, budget, self.options)
         partition = self._partition(question.projection)
         wanted_nodes = None if nodes is None else frozenset(nodes)
         for class_key, members in partition.members.items():
@@ -257,8 +256,9 @@ class Cluster:
         """
         try:
             # Upstream's strategy reads no usage, so that much of it counts for other claims alone.
-            question = self._question(
-                pending, strategy, budget, reads_all_usage=strategy is not FIRST_FIT
+            reads_all_usage = strategy is not FIRST_FIT
+            question = build_question(
+                pending, strategy, budget, self.options, reads_all_usage=reads_all_usage
             )
             partition, interruption = self._partition_within(question.projection, limits)
             ranking = self._ranking(question, partition)
@@ -282,6 +282,30 @@ class Cluster:
             has_unassigned=bool(partition.unassigned),
             interruption=interruption,
         )
+
+    def node_plans(self, pending: PendingClaims, *, strategy: Strategy = FIRST_FIT) -> NodePlans:
+        """Return the plan of every node that has devices for claims; valid until the cluster changes.
+
+        Raises:
+            AttemptFailed: The attempt fails on all nodes, or on one of them.
+            AnswerInterrupted: Not all nodes could be looked at.
+        """
+        reads_all_usage = strategy is not FIRST_FIT
+        question = build_question(
+            pending, strategy, DEFAULT_BUDGET, self.options, reads_all_usage=reads_all_usage
+        )
+        partition = self._partition(question.projection)
+        ranking = self._ranking(question, partition)
+        find = partial(self._find_verdict, question, partition)
+        ranking.update(partition.names, find)
+        search = partial(self._search_or_fail, question, partition)
+        interruption = ranking.search(partition.names, find, search, None)
+        if interruption is not None:
+            raise interruption
+        failed_node = ranking.failed_node(partition.names, lambda _name: True)
+        if failed_node is not None:
+            raise self._own_error(question, ranking, failed_node).without_traceback()
+        return NodePlans(class_of=partition.class_of, verdicts=ranking.verdicts)
 
     def equivalence_classes(self, projection: Projection) -> Iterator[tuple[NodeDevices, int]]:
         """Yield a representative and the number of nodes of each class of a projection."""
@@ -345,30 +369,6 @@ class Cluster:
                 partition.unassigned.pop(name, None)
 
     # --- caches -----------------------------------------------------------------------------------
-
-    def _question(
-        self,
-        pending: PendingClaims,
-        strategy: Strategy,
-        budget: Budget,
-        *,
-        reads_all_usage: bool = True,
-    ) -> Question:
-        requests = encode_requests(pending.claims, self.options)
-        return Question(
-            pending=pending,
-            strategy=strategy,
-            budget=budget,
-            projection=equivalence.build_projection(
-                pending,
-                strategy.fields,
-                reads_capacities=strategy.reads_capacities,
-                reads_all_usage=reads_all_usage,
-            ),
-            key=encode_key(requests, strategy, budget, reads_all_usage=reads_all_usage),
-            size=VERDICT_BYTES + 2 * len(requests),  # As objects they take more than as JSON.
-            ignores_order=strategy is FIRST_FIT and equivalence.is_order_independent(pending),
-        )
 
     def _find_verdict(
         self, question: Question, partition: Partition, class_key: ClassKey

@@ -128,6 +128,11 @@ class Ranking:
         """Number of keys of classes that the next question has to take in."""
         return len(self.changed) + len(self.stale)
 
+    @property
+    def verdicts(self) -> Mapping[ClassKey, CachedVerdict]:
+        """The known verdicts; they change with the next question."""
+        return self._verdicts
+
     def update(
         self,
         names: Mapping[ClassKey, Sequence[str]],

@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from allocator.cluster.equivalence import NodeSignature, Projection
+from allocator.cluster.canonical_requests import encode_requests
+from allocator.cluster.equivalence import (
+    NodeSignature,
+    Projection,
+    build_projection,
+    is_order_independent,
+)
 from allocator.cluster.interned_keys import InternedKeys
 from allocator.cluster.ranking import Ranking
 from allocator.cluster.verdicts import CachedVerdict, ClassKey
@@ -17,6 +23,8 @@ from allocator.model.devices import NodeDevices, PoolId
 from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Budget
 from allocator.model.requests import PendingClaims
+from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.meta import encode
 from kube.cel.scope import current_scope
@@ -102,6 +110,40 @@ class Question(NamedTuple):
     key: bytes
     size: int
     ignores_order: bool
+
+
+def build_question(
+    pending: PendingClaims,
+    strategy: Strategy,
+    budget: Budget,
+    options: AllocatorOptions,
+    *,
+    reads_all_usage: bool = True,
+) -> Question:
+    """Return the question about claims.
+
+    Args:
+        pending: The claims.
+        strategy: Order of devices and score of nodes.
+        budget: Maximum cost of each search.
+        options: Options of the searches.
+        reads_all_usage: As in the projection.
+    """
+    requests = encode_requests(pending.claims, options)
+    return Question(
+        pending=pending,
+        strategy=strategy,
+        budget=budget,
+        projection=build_projection(
+            pending,
+            strategy.fields,
+            reads_capacities=strategy.reads_capacities,
+            reads_all_usage=reads_all_usage,
+        ),
+        key=encode_key(requests, strategy, budget, reads_all_usage=reads_all_usage),
+        size=VERDICT_BYTES + 2 * len(requests),  # As objects they take more than as JSON.
+        ignores_order=strategy is FIRST_FIT and is_order_independent(pending),
+    )
 
 
 class Entry:
@@ -264,5 +306,7 @@ def encode_key(
         requests: The requests, as encoded by `canonical_requests.encode_requests`.
         reads_all_usage: The projection's value of the same name.
     """
-    search = encode([strategy.name, strategy.weights, budget.steps, reads_all_usage])
+    search = encode(
+        [strategy.name, strategy.weights, strategy.kinds, budget.steps, reads_all_usage]
+    )
     return sha256(search + b"\n" + requests).digest()

@@ -60,6 +60,23 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     steps: int = 0
 
 
+class NodePlans(NamedTuple):
+    """The verdicts about all nodes by class, valid until the cluster changes.
+
+    Attributes:
+        class_of: Node to its class.
+        verdicts: Class to its verdict; the plan is for the node that was searched.
+    """
+
+    class_of: Mapping[str, ClassKey]
+    verdicts: Mapping[ClassKey, CachedVerdict]
+
+    def fitting(self, node: str) -> CachedVerdict | None:
+        """Return the verdict about a node; None where the claims do not fit."""
+        verdict = self.verdicts.get(self.class_of[node])
+        return verdict if verdict is not None and isinstance(verdict.outcome, Plan) else None
+
+
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The verdict about every node, valid until the cluster changes.
 

@@ -57,6 +57,7 @@ from allocator.strategies.load import (
     usage_after,
 )
 from allocator.strategies.partitions import blocked_scores, lost_score
+from allocator.strategies.pod_kinds import PodKind
 
 MEMORY: Final = "memory"
 HALF_SMALL: Final = 40 * 2**30 * 10**9
@@ -78,6 +79,7 @@ class BestFit:
     name = "BestFit"
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = True
+    kinds: tuple[PodKind, ...] = ()
 
     def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
         """Count capacities by weights."""

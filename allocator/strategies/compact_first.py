@@ -31,6 +31,7 @@ from allocator.model.usage import Usage
 from allocator.strategies.alternatives import rank_score
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.load import FULL, device_loads, load_after
+from allocator.strategies.pod_kinds import PodKind
 
 
 class CompactFirst:
@@ -39,6 +40,7 @@ class CompactFirst:
     name = "CompactFirst"
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = False
+    kinds: tuple[PodKind, ...] = ()
 
     def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
         """Count capacities by weights."""

@@ -28,6 +28,7 @@ from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
 from allocator.strategies.alternatives import chosen_alternatives
 from allocator.strategies.capacity_weights import NO_WEIGHTS
+from allocator.strategies.pod_kinds import PodKind
 from kube.api.resource import MAX_ALTERNATIVES
 
 
@@ -37,6 +38,7 @@ class FirstFit:
     name = "FirstFit"
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = False
+    kinds: tuple[PodKind, ...] = ()
     weights = NO_WEIGHTS
 
     def order(self, _node: NodeDevices, _usage: Usage, _pending: PendingClaims) -> None:

@@ -26,6 +26,7 @@ from allocator.model.usage import Usage
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.compact_first import CompactFirst
 from allocator.strategies.low_load_first import LowLoadFirst
+from allocator.strategies.pod_kinds import PodKind
 
 
 class NodeCompactDeviceLowLoad:
@@ -34,6 +35,7 @@ class NodeCompactDeviceLowLoad:
     name = "NodeCompactDeviceLowLoad"
     fields: tuple[DeviceField, ...] = ()
     reads_capacities = False
+    kinds: tuple[PodKind, ...] = ()
 
     def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
         """Count capacities by weights."""

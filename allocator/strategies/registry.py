@@ -8,6 +8,7 @@ from allocator.strategies.best_fit import BEST_FIT, BestFit
 from allocator.strategies.capacity_weights import CapacityWeights
 from allocator.strategies.compact_first import COMPACT_FIRST, CompactFirst
 from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE, FragmentationAware
 from allocator.strategies.low_load_first import LOW_LOAD_FIRST, LowLoadFirst
 from allocator.strategies.node_compact_device_low_load import (
     NODE_COMPACT_DEVICE_LOW_LOAD,
@@ -26,6 +27,7 @@ ALL: Final[tuple[Strategy, ...]] = (
     NODE_COMPACT_DEVICE_LOW_LOAD,
     TOPOLOGY_PACKED,
     BEST_FIT,
+    FRAGMENTATION_AWARE,
 )
 """In the order of messages and documentation."""
 
@@ -41,6 +43,7 @@ _BY_NAME: Final[Mapping[str, Strategy]] = {strategy.name: strategy for strategy 
 _WEIGHTED: Final[Mapping[str, Callable[[CapacityWeights], Strategy]]] = {
     BEST_FIT.name: BestFit,
     COMPACT_FIRST.name: CompactFirst,
+    FRAGMENTATION_AWARE.name: lambda weights: FragmentationAware(weights=weights),
     LOW_LOAD_FIRST.name: LowLoadFirst,
     NODE_COMPACT_DEVICE_LOW_LOAD.name: NodeCompactDeviceLowLoad,
     TOPOLOGY_PACKED.name: TopologyPacked,

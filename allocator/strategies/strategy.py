@@ -13,6 +13,7 @@ from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import Usage
 from allocator.strategies.capacity_weights import CapacityWeights
+from allocator.strategies.pod_kinds import PodKind
 
 
 class Strategy(Hashable, Protocol):
@@ -28,12 +29,14 @@ class Strategy(Hashable, Protocol):
             shared are part of every equivalence class anyway.
         weights: How much capacities count in loads.
         reads_capacities: It also reads the capacities of devices that cannot be shared.
+        kinds: The usual pods that it values nodes by; empty if it knows none.
     """
 
     name: str
     fields: tuple[DeviceField, ...]
     reads_capacities: bool
     weights: CapacityWeights
+    kinds: tuple[PodKind, ...]
 
     def order(
         self, node: NodeDevices, usage: Usage, pending: PendingClaims

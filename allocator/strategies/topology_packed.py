@@ -57,6 +57,7 @@ from allocator.strategies.load import (
     node_load,
     usage_after,
 )
+from allocator.strategies.pod_kinds import PodKind
 from allocator.strategies.topology import NUMA_NODE, PCIE_ROOT, NodeTopology, node_topology
 
 _CLOSE: Final = 60
@@ -75,6 +76,7 @@ class TopologyPacked:
     name = "TopologyPacked"
     fields: tuple[DeviceField, ...] = (PCIE_ROOT, NUMA_NODE)
     reads_capacities = False
+    kinds: tuple[PodKind, ...] = ()
 
     def __init__(self, weights: CapacityWeights = NO_WEIGHTS) -> None:
         """Count capacities by weights."""

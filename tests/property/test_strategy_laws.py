@@ -20,10 +20,14 @@ from allocator.model.requests import PendingClaims
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
+from allocator.strategies.fragmentation_aware import FragmentationAware
+from allocator.strategies.pod_kinds import DeviceDemand, PodKind
 from allocator.strategies.registry import ALL
 from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceSlice
+from kube.quantity import Quantity
 from testing.allocation.builders import (
+    DRIVER,
     allocated_claim,
     claim,
     classes,
@@ -42,7 +46,27 @@ pytestmark = pytest.mark.property
 
 BUDGET = Budget(steps=5_000)
 
-strategies = st.sampled_from(ALL)
+USUAL_KINDS = FragmentationAware(
+    kinds=(
+        PodKind(demands=(DeviceDemand(count=2),), cpu_milli=8000, weight=300),
+        PodKind(
+            demands=(DeviceDemand(amounts=(("memory", Quantity("20Gi")),)),),
+            cpu_milli=2000,
+            memory=2**30,
+            weight=600,
+        ),
+        PodKind(
+            demands=(
+                DeviceDemand(selectors=(f"has(device.attributes['{DRIVER}'].model)",)),
+                DeviceDemand(),
+            ),
+            weight=100,
+        ),
+    )
+)
+EVERY = (*ALL, USUAL_KINDS)
+
+strategies = st.sampled_from(EVERY)
 
 
 class Attempt(NamedTuple):
@@ -184,7 +208,9 @@ def slices_like(name: str, shape: Looks) -> tuple[ResourceSlice, ResourceSlice]:
     )
 
 
-@pytest.mark.parametrize("strategy", ALL, ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "strategy", EVERY, ids=lambda entry: f"{entry.name} of {len(entry.kinds)} kinds"
+)
 @settings(max_examples=100)
 @given(shapes=st.lists(looks, min_size=2, max_size=6), count=st.integers(1, 3))
 def test_scores_of_a_class_are_those_of_each_node(

@@ -533,7 +533,7 @@ def test_a_strategy_that_does_not_exist_is_noted_and_the_default_decides() -> No
         (
             'Pod default/pod: metadata.annotations[drawbridge.internal/strategy]: "Best" is not '
             "a strategy, so FirstFit is used; use one of FirstFit, CompactFirst, LowLoadFirst,"
-            " NodeCompactDeviceLowLoad, TopologyPacked, BestFit"
+            " NodeCompactDeviceLowLoad, TopologyPacked, BestFit, FragmentationAware"
         )
     ]
 

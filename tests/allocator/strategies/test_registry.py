@@ -8,7 +8,8 @@ from kube.errors import FieldError
 from kube.names import STRATEGY_ANNOTATION
 
 KNOWN = (
-    "one of FirstFit, CompactFirst, LowLoadFirst, NodeCompactDeviceLowLoad, TopologyPacked, BestFit"
+    "one of FirstFit, CompactFirst, LowLoadFirst, NodeCompactDeviceLowLoad, TopologyPacked, BestFit, "
+    "FragmentationAware"
 )
 
 
