@@ -43,14 +43,10 @@ from allocator.strategies.pod_kinds import (
     MAX_KINDS,
     DeviceDemand,
     KindSlots,
+    KindTable,
     PodKind,
-    demands_of,
-    device_slots,
     fields_of,
-    kind_slots,
     potential,
-    selected,
-    use_after,
 )
 
 _WHOLE_DEVICE: Final = (PodKind(demands=(DeviceDemand(),), weight=1000),)
@@ -92,18 +88,13 @@ class FragmentationAware:
         )[:MAX_KINDS]
         self.weights = weights
         self.fields: tuple[DeviceField, ...] = fields_of(self.kinds) or ()
-        self._valued = self.kinds or _WHOLE_DEVICE
-        by_demand: dict[DeviceDemand, int] = {}
-        for kind in self._valued:
-            for demand in kind.demands:
-                by_demand[demand] = by_demand.get(demand, 0) + kind.weight
-        self._weight_of = by_demand
+        self._table = KindTable(self.kinds or _WHOLE_DEVICE, weights)
 
     def order(
         self, node: NodeDevices, usage: Usage, pending: PendingClaims
     ) -> Sequence[int] | None:
         """Return the devices that lose the least first; None if that is upstream's order."""
-        losses = self._losses(node, usage, pending)
+        losses = self._table.device_losses(node, usage, pending)
         loads = device_loads(node, usage, self.weights)
         keys = [(loss, -load) for loss, load in zip(losses, loads, strict=True)]
         if len(set(keys)) < 2:
@@ -114,16 +105,16 @@ class FragmentationAware:
         """Return the score of a node whose CPU and memory are not known."""
         before = potential(self.slots(node, usage), None, None)
         after = potential(self.slots(node, usage_after(node, usage, plan)), None, None)
-        taken = self.taken(plan)
-        if not taken:
+        devices = self.devices_of(plan)
+        if not devices:
             return rank_score(plan, 100)
-        return rank_score(plan, 100 * taken // (taken + max(0, before - after)))
+        return rank_score(plan, 100 * devices // (devices + max(0, before - after)))
 
     def slots(self, node: NodeDevices, usage: Usage) -> tuple[KindSlots, ...]:
         """Return the slots of the usual kinds on a node."""
-        return kind_slots(self._valued, node, usage, self.weights)
+        return self._table.slots(node, usage)
 
-    def taken(self, plan: Plan) -> int:
+    def devices_of(self, plan: Plan) -> int:
         """Return the devices that a plan takes, in millionths, by the weight of all kinds."""
         total = 0
         for choice in consuming_choices(plan):
@@ -132,7 +123,7 @@ class FragmentationAware:
                 use = DeviceUse(share_ids=frozenset({""}), capacity=choice.consumed)
             weights = self.weights.weights_of(choice.device.id.driver)
             total += own_load(choice.device.device, use, weights)
-        return total * sum(kind.weight for kind in self._valued)
+        return total * self._table.total_weight
 
     def loss(
         self,
@@ -152,29 +143,6 @@ class FragmentationAware:
         return potential(before, headroom.cpu_milli, headroom.memory) - potential(
             after, headroom_after.cpu_milli, headroom_after.memory
         )
-
-    def _losses(self, node: NodeDevices, usage: Usage, pending: PendingClaims) -> list[int]:
-        """Return the potential of each device that is lost if a request of the claims gets a share of it."""
-        masks = {demand: selected(demand, node) for demand in self._weight_of}
-        requested = [(demand, selected(demand, node)) for demand in demands_of(pending)]
-        uses = [usage.pools.get(pool.id) for pool in node.pools]
-        weights_of = [self.weights.weights_of(pool.id.driver) for pool in node.pools]
-        losses = []
-        for position, (pool, device) in enumerate(zip(node.pool_of, node.devices, strict=True)):
-            bit = 1 << position
-            demand = next((demand for demand, mask in requested if mask & bit), None)
-            pool_use = uses[pool]
-            use = pool_use.get(device.id.device) if pool_use else None
-            after = None if demand is None else use_after(demand, device, use)
-            loss = 0
-            if after is not None:
-                for usual, weight in self._weight_of.items():
-                    if masks[usual] & bit:
-                        slots, load = device_slots(usual, device, use, weights_of[pool])
-                        left, _ = device_slots(usual, device, after, weights_of[pool])
-                        loss += weight * load * max(0, slots - left)
-            losses.append(loss)
-        return losses
 
 
 FRAGMENTATION_AWARE: Final = FragmentationAware()

@@ -7,7 +7,7 @@ its scarcest capacity; a pod with several requests has as many as the scarcest o
 Not counted: counters of partitioned hardware, constraints between devices, and taints.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -15,10 +15,10 @@ import msgspec
 
 from allocator.features.consumable_capacity import Shape, device_shape
 from allocator.model.consumption import Consumption, capacity_consumption
-from allocator.model.devices import NodeDevices, PublishedDevice
+from allocator.model.devices import NodeDevices
 from allocator.model.outcome import AttemptFailed
 from allocator.model.requests import Expression, PendingClaims, Request
-from allocator.model.selectors import DeviceField, selector_chain
+from allocator.model.selectors import DeviceField, SelectorChain, selector_chain
 from allocator.model.usage import DeviceUse, Usage
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.load import FULL, own_load
@@ -29,8 +29,15 @@ MAX_KINDS: Final = 64
 """Kinds that a strategy values nodes by. More of them cost time at every decision."""
 
 _SHARES: Final = 1 << 14
-_NO_SHARE: Final = (0, 0)
-_UNWEIGHTED: Final[Mapping[str, int]] = {}
+_STATES: Final = 1 << 14
+_CHAINS: Final = 1 << 10
+
+_Free = tuple[int, ...] | None
+"""What is free of each capacity of a device, in nano-units; None if no share of it can be had."""
+_Shares = tuple[int, int]
+"""A number of shares of a device, and the load of one of them."""
+
+_NO_SHARES: Final = (0, 0)
 
 
 class DeviceDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,33 +113,11 @@ def fields_of(kinds: Sequence[PodKind]) -> tuple[DeviceField, ...] | None:
     """Return the attributes that the selectors of kinds read; None if they may read any."""
     fields: set[DeviceField] = set()
     for demand in {demand for kind in kinds for demand in kind.demands}:
-        read = selector_chain(_expressions(demand)).fields
+        read = _chain(demand.selectors).fields
         if read is None:
             return None
         fields.update(read)
     return tuple(sorted(fields))
-
-
-def kind_slots(
-    kinds: Sequence[PodKind],
-    node: NodeDevices,
-    usage: Usage,
-    weights: CapacityWeights = NO_WEIGHTS,
-) -> tuple[KindSlots, ...]:
-    """Return the slots of the kinds on a node; kinds without slots are left out."""
-    slots_of: dict[DeviceDemand, tuple[int, int]] = {}
-    rows = []
-    for kind in kinds:
-        slots, value = 0, 0
-        for number, demand in enumerate(kind.demands):
-            counted = slots_of.get(demand)
-            if counted is None:
-                counted = slots_of[demand] = _demand_slots(demand, node, usage, weights)
-            slots = min(slots, counted[0]) if number else counted[0]
-            value += counted[1]
-        if slots:
-            rows.append(KindSlots(kind.cpu_milli, kind.memory, slots, value * kind.weight))
-    return tuple(rows)
 
 
 def potential(rows: Sequence[KindSlots], cpu_milli: int | None, memory: int | None) -> int:
@@ -157,78 +142,153 @@ def potential(rows: Sequence[KindSlots], cpu_milli: int | None, memory: int | No
     return total
 
 
-def selected(demand: DeviceDemand, node: NodeDevices) -> int:
+class KindTable:
+    """Kinds of pods, with all that is computed once for them.
+
+    Attributes:
+        kinds: The kinds.
+        total_weight: Sum of their weights.
+    """
+
+    def __init__(self, kinds: Sequence[PodKind], weights: CapacityWeights = NO_WEIGHTS) -> None:
+        """Prepare kinds.
+
+        Args:
+            kinds: The kinds; all have devices.
+            weights: Weights of capacities in loads.
+        """
+        self.kinds = tuple(kinds)
+        self.total_weight = sum(kind.weight for kind in kinds)
+        self._weights = weights
+        weight_of: dict[DeviceDemand, int] = {}
+        for kind in kinds:
+            for demand in kind.demands:
+                weight_of[demand] = weight_of.get(demand, 0) + kind.weight
+        self._demands = tuple(weight_of)
+        self._demand_weights = tuple(weight_of.values())
+        numbers = {demand: number for number, demand in enumerate(self._demands)}
+        self._numbers_of = [tuple(numbers[demand] for demand in kind.demands) for kind in kinds]
+        self._shares_of: dict[tuple[Shape, _Free, str], tuple[_Shares, ...]] = {}
+
+    def slots(self, node: NodeDevices, usage: Usage) -> tuple[KindSlots, ...]:
+        """Return the slots of the kinds on a node; kinds without slots are left out."""
+        masks = self._masks(node)
+        shares = [0] * len(masks)
+        loads = [0] * len(masks)
+        for position, (_, shares_of_demands) in enumerate(self._device_shares(node, usage)):
+            for number, (count, load) in enumerate(shares_of_demands):
+                if count and masks[number] >> position & 1:
+                    shares[number] += count
+                    loads[number] += count * load
+        rows = []
+        for kind, numbers in zip(self.kinds, self._numbers_of, strict=True):
+            pods, load = None, 0
+            for number, demand in zip(numbers, kind.demands, strict=True):
+                times = shares[number] // demand.count
+                if times:
+                    # Devices of one node may differ, so the load of one time is that of the mean.
+                    load += loads[number] * demand.count // shares[number]
+                pods = times if pods is None else min(pods, times)
+            if pods:
+                rows.append(KindSlots(kind.cpu_milli, kind.memory, pods, load * kind.weight))
+        return tuple(rows)
+
+    def device_losses(self, node: NodeDevices, usage: Usage, pending: PendingClaims) -> list[int]:
+        """Return the potential of each device that is lost if a request of the claims gets a share of it."""
+        masks = self._masks(node)
+        requested = [(demand, _selected(demand, node)) for demand in demands_of(pending)]
+        losses = []
+        for position, (free, before) in enumerate(self._device_shares(node, usage)):
+            bit = 1 << position
+            demand = next((demand for demand, mask in requested if mask & bit), None)
+            device = node.devices[position]
+            loss = 0
+            if demand is not None and free is not None:
+                shape = device_shape(device)
+                after = self._shares(shape, _free_after(demand, shape, free), device.id.driver)
+                for number, (count, load) in enumerate(before):
+                    if count and masks[number] & bit:
+                        lost = max(0, count - after[number][0])
+                        loss += self._demand_weights[number] * load * lost
+            losses.append(loss)
+        return losses
+
+    def _masks(self, node: NodeDevices) -> list[int]:
+        """Return the devices that each demand's selectors select, as a mask of positions."""
+        return [_selected(demand, node) for demand in self._demands]
+
+    def _device_shares(
+        self, node: NodeDevices, usage: Usage
+    ) -> Iterator[tuple[_Free, tuple[_Shares, ...]]]:
+        """Yield what is free of each device, and the shares that each demand can get, selectors aside."""
+        uses = [usage.pools.get(pool.id) for pool in node.pools]
+        for pool, device in zip(node.pool_of, node.devices, strict=True):
+            pool_use = uses[pool]
+            shape = device_shape(device)
+            free = _free(shape, pool_use.get(device.id.device) if pool_use else None)
+            yield free, self._shares(shape, free, device.id.driver)
+
+    def _shares(self, shape: Shape, free: _Free, driver: str) -> tuple[_Shares, ...]:
+        """Return the shares that each demand can get of a device in a state, from a cache."""
+        key = shape, free, driver
+        shares = self._shares_of.get(key)
+        if shares is None:
+            if len(self._shares_of) >= _STATES:
+                self._shares_of.clear()
+            weights = tuple(self._weights.weights_of(driver).items())
+            shares = tuple([_shares_left(demand, shape, free, weights) for demand in self._demands])
+            self._shares_of[key] = shares
+        return shares
+
+
+def _selected(demand: DeviceDemand, node: NodeDevices) -> int:
     """Return the mask of the devices of a node that a demand's selectors select."""
     if not demand.selectors:
         return -1
-    return selector_chain(_expressions(demand)).selection(node).selected
+    return _chain(demand.selectors).selection(node).selected
 
 
-def device_slots(
-    demand: DeviceDemand,
-    device: PublishedDevice,
-    use: DeviceUse | None,
-    weights: Mapping[str, int] = _UNWEIGHTED,
-) -> tuple[int, int]:
-    """Return the number of shares that a demand can get of a device, and the load of one of them.
+def _free(shape: Shape, use: DeviceUse | None) -> _Free:
+    """Return what is free of a device; None if no share of it can be had."""
+    if use is None:
+        return tuple([capacity.value.nanos for capacity in shape.capacity.values()])
+    if use.exclusive or not shape.shareable:
+        return None
+    in_use = use.capacity or {}
+    return tuple(
+        [
+            capacity.value.nanos - (in_use[name].nanos if name in in_use else 0)
+            for name, capacity in shape.capacity.items()
+        ]
+    )
 
-    Args:
-        demand: The demand, whose selectors select the device.
-        device: The device; one that cannot be shared has one share.
-        use: The device's use; None if it is not in use.
-        weights: Weights of its capacities.
-    """
-    shape = device_shape(device)
-    if use is not None and (use.exclusive or not shape.shareable):
-        return _NO_SHARE
-    share = _share(demand.amounts, shape, tuple(weights.items()))
+
+def _free_after(demand: DeviceDemand, shape: Shape, free: tuple[int, ...]) -> _Free:
+    """Return what is free after a share, or all, of a device is given to a demand."""
+    share = _share(demand.amounts, shape, ())
     if share is None:
-        return _NO_SHARE
+        return free  # The device is too small, so the demand gets nothing of it.
+    if not shape.shareable:
+        return None
+    return tuple([nanos - amount for nanos, amount in zip(free, share[0], strict=True)])
+
+
+def _shares_left(
+    demand: DeviceDemand, shape: Shape, free: _Free, weights: tuple[tuple[str, int], ...]
+) -> _Shares:
+    if free is None:
+        return _NO_SHARES
+    share = _share(demand.amounts, shape, weights)
+    if share is None:
+        return _NO_SHARES
     if not shape.shareable:
         return 1, FULL
     amounts, load = share
-    return _shares_left(amounts, shape, use), load
-
-
-def use_after(
-    demand: DeviceDemand, device: PublishedDevice, use: DeviceUse | None
-) -> DeviceUse | None:
-    """Return the use of a device one more share of which a demand gets; None if it is too small."""
-    shape = device_shape(device)
-    share = _share(demand.amounts, shape, ())
-    if share is None:
-        return None
-    if not shape.shareable:
-        return DeviceUse(exclusive=True)
-    in_use = (use.capacity if use is not None else None) or {}
-    capacity = {
-        name: in_use[name] + Quantity.from_nanos(nanos)
-        if name in in_use
-        else Quantity.from_nanos(nanos)
-        for name, nanos in zip(shape.capacity, share[0], strict=True)
-    }
-    share_ids = use.share_ids if use is not None else frozenset[str]()
-    return DeviceUse(share_ids=share_ids | {""}, capacity=capacity)
-
-
-def _demand_slots(
-    demand: DeviceDemand, node: NodeDevices, usage: Usage, weights: CapacityWeights
-) -> tuple[int, int]:
-    """Return the number of times that a node can serve a demand, and the load of one of them."""
-    selected_mask = selected(demand, node)
-    uses = [usage.pools.get(pool.id) for pool in node.pools]
-    weights_of = [weights.weights_of(pool.id.driver) for pool in node.pools]
-    shares = total_load = 0
-    for position, (pool, device) in enumerate(zip(node.pool_of, node.devices, strict=True)):
-        if selected_mask >> position & 1:
-            pool_use = uses[pool]
-            use = pool_use.get(device.id.device) if pool_use else None
-            slots, load = device_slots(demand, device, use, weights_of[pool])
-            shares += slots
-            total_load += slots * load
-    times = shares // demand.count
-    # Devices of one node may differ, so the load of one time is that of the mean.
-    return times, total_load * demand.count // shares if times else 0
+    counts = [
+        max(0, nanos // amount) for nanos, amount in zip(free, amounts, strict=True) if amount
+    ]
+    # A share that consumes nothing can be had any number of times; one of them counts.
+    return min(counts, default=1), load
 
 
 @lru_cache(maxsize=_SHARES)
@@ -251,21 +311,11 @@ def _share(
     return consumed, own_load(device, use, dict(weights))
 
 
-def _shares_left(consumed: Sequence[int], shape: Shape, use: DeviceUse | None) -> int:
-    in_use = (use.capacity if use is not None else None) or {}
-    left = None
-    for (name, capacity), nanos in zip(shape.capacity.items(), consumed, strict=True):
-        if nanos:
-            free = capacity.value.nanos - (in_use[name].nanos if name in in_use else 0)
-            shares = max(0, free // nanos)
-            left = shares if left is None else min(left, shares)
-    # A share that consumes nothing can be had any number of times; one of them counts.
-    return 1 if left is None else left
-
-
-@lru_cache(maxsize=_SHARES)
-def _expressions(demand: DeviceDemand) -> tuple[Expression, ...]:
-    return tuple(
-        Expression(text=text, origin=f"kind of pod: selector #{number}")
-        for number, text in enumerate(demand.selectors)
+@lru_cache(maxsize=_CHAINS)
+def _chain(selectors: tuple[str, ...]) -> SelectorChain:
+    return selector_chain(
+        tuple(
+            Expression(text=text, origin=f"kind of pod: selector #{number}")
+            for number, text in enumerate(selectors)
+        )
     )

@@ -47,7 +47,7 @@ def _texts(value: Any) -> Any:
     return str(value)
 
 
-def init(name: str, always: bool = False, **amounts: Any) -> Mapping[str, Any]:
+def init(name: str, always: bool = False, **amounts: Any) -> dict[str, Any]:
     """Return an init container, or a sidecar."""
     fields = {"restartPolicy": "Always"} if always else {}
     return container(name, amounts, **fields)

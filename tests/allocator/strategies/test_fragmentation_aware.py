@@ -14,8 +14,8 @@ from allocator.strategies.pod_kinds import (
     MAX_KINDS,
     DeviceDemand,
     KindSlots,
+    KindTable,
     PodKind,
-    kind_slots,
     potential,
 )
 from allocator.strategies.registry import with_weights
@@ -128,7 +128,7 @@ SLOT_CASES = (
 def test_kind_slots(case: SlotCase) -> None:
     cluster = cluster_of(case.devices, case.claims)
     kinds = (PodKind(demands=(case.demand,)),)
-    rows = kind_slots(kinds, cluster.node_devices(NODE), cluster.usage)
+    rows = KindTable(kinds).slots(cluster.node_devices(NODE), cluster.usage)
     assert tuple((row.slots, row.value) for row in rows) == case.want
 
 

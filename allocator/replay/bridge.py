@@ -1,0 +1,65 @@
+"""The scheduler of the bridge: a strategy chooses a hundred nodes, kube-scheduler's scores one of these.
+
+The strategy's score counts a hundred times as much as each score of kube-scheduler. If none of the hundred has
+the CPU and memory, the pod is tried again with all nodes. Pods without devices are placed as the stock
+scheduler does.
+
+Unlike the sidecar, which finds out about nodes over several answers, all of them are known here.
+"""
+
+from typing import Final
+
+from allocator.model.plan import Plan
+from allocator.replay.scheduler import Placement, StockScheduler, best_node, own_plan
+from allocator.replay.state import ReplayState
+from allocator.replay.tie_breaker import TieBreaker
+from allocator.replay.workload import Candidate
+from allocator.strategies.strategy import Strategy
+
+ANSWER_NODES: Final = 100
+"""Nodes in an answer of the sidecar."""
+STRATEGY_WEIGHT: Final = 100
+"""Weight of the bridge's plugin. Source: manifests/bridge/configuration.yaml."""
+
+
+class BridgeScheduler:
+    """The scheduler of the bridge with a strategy that sees devices alone."""
+
+    def __init__(self, strategy: Strategy, ties: TieBreaker) -> None:
+        self.strategy = strategy
+        self._ties = ties
+        self._plain = StockScheduler(ties)
+
+    def choose(self, candidate: Candidate, state: ReplayState) -> Placement:
+        """Return the node for a pod."""
+        pending = candidate.pending
+        if pending is None:
+            return self._plain.choose(candidate, state)
+        eligible = candidate.eligible
+
+        def is_eligible(name: str, _plan: Plan) -> bool:
+            return eligible is None or name in eligible
+
+        ranked_nodes = state.cluster.rank_nodes(
+            pending, strategy=self.strategy, limit=ANSWER_NODES, accepts=is_eligible
+        )
+        nodes = [entry for entry in ranked_nodes.nodes if state.fits(candidate, entry[0])]
+        plans = state.cluster.node_plans(pending, strategy=self.strategy)
+        attempts = 1
+        if not nodes and ranked_nodes.nodes and not ranked_nodes.complete:
+            attempts = 2
+            nodes = [
+                (name, verdict.score)
+                for name in state.names
+                if state.fits(candidate, name) and (verdict := plans.fitting(name)) is not None
+            ]
+        if not nodes:
+            return Placement(attempts=attempts)
+        names = [name for name, _ in nodes]
+        totals = [
+            STRATEGY_WEIGHT * score + other
+            for (_, score), other in zip(nodes, state.scores(candidate, names), strict=True)
+        ]
+        node = best_node(names, totals, self._ties)
+        plan = own_plan(pending, plans, node, state, self.strategy)
+        return Placement(node=node, plan=plan, attempts=attempts)

@@ -1,0 +1,150 @@
+"""A replay of pods on a cluster with one strategy."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from allocator.model.outcome import AttemptFailed
+from allocator.replay.bridge import BridgeScheduler
+from allocator.replay.fragmentation import FragmentationScheduler
+from allocator.replay.results import StrategyResult, Tally, failure_reason
+from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED, Scheduler, StockScheduler
+from allocator.replay.state import ReplayState
+from allocator.replay.tie_breaker import TieBreaker
+from allocator.replay.workload import Candidate, Inventory, Order, ReplayPod, in_order
+from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
+from allocator.strategies.registry import ALL
+from kube.api.resource import ResourceClaim
+
+STRATEGIES: Final = (STOCK, STOCK_MOST_ALLOCATED, *(strategy.name for strategy in ALL))
+"""The names of the strategies that can be replayed."""
+
+INVALID_CLAIM: Final = "invalidClaim"
+"""The reason of a pod whose claims are invalid on every node."""
+
+_OPTIONS: Final = AllocatorOptions()
+_ORDER_SEED: Final = 0x5EED
+"""Added to the seed of the order, so that ties do not repeat it."""
+
+
+def replay(
+    name: str,
+    pods: Sequence[ReplayPod],
+    inventory: Inventory,
+    *,
+    order: Order = Order.FILE,
+    seed: int = 0,
+    options: AllocatorOptions = _OPTIONS,
+) -> StrategyResult:
+    """Return what becomes of pods with a strategy.
+
+    Args:
+        name: One of `STRATEGIES`.
+        pods: The pods.
+        inventory: The cluster.
+        order: The order in which they arrive.
+        seed: Decides between equal nodes, and a shuffled order.
+        options: Feature gates and policies.
+    """
+    run = _Run(ReplayState(inventory, options), _schedulers()[name](TieBreaker(seed)))
+    arrivals = in_order(pods, order, seed + _ORDER_SEED)
+    if order is Order.ARRIVAL:
+        run.over_time(arrivals)
+    else:
+        for _, pod in arrivals:
+            run.try_once(pod)
+    return run.tally.result(name, seed, run.state, pods)
+
+
+def _schedulers() -> Mapping[str, Callable[[TieBreaker], Scheduler]]:
+    schedulers: dict[str, Callable[[TieBreaker], Scheduler]] = {
+        STOCK: StockScheduler,
+        STOCK_MOST_ALLOCATED: lambda ties: StockScheduler(ties, most_allocated=True),
+    }
+    for strategy in ALL:
+        schedulers[strategy.name] = partial(BridgeScheduler, strategy)
+    schedulers[FRAGMENTATION_AWARE.name] = FragmentationScheduler
+    return schedulers
+
+
+class _Running(NamedTuple):
+    """A pod that leaves; the number makes its place in a heap unique."""
+
+    departure: float
+    number: int
+    candidate: Candidate
+    node: str
+    claims: tuple[ResourceClaim, ...]
+
+
+class _Run:
+    """The pods that arrived so far."""
+
+    def __init__(self, state: ReplayState, scheduler: Scheduler) -> None:
+        self.state = state
+        self.tally = Tally()
+        self._scheduler = scheduler
+        self._running: list[_Running] = []
+        # Sorted by priority, then by arrival.
+        self._waiting: list[tuple[int, int, float, Candidate]] = []
+        self._number = 0
+
+    def try_once(self, pod: ReplayPod) -> None:
+        """Place a pod, or count it as failed."""
+        candidate = self._candidate(pod)
+        if candidate is None:
+            return
+        if self._place(candidate, arrival=0.0, now=0.0):
+            return
+        self.tally.count_failed(failure_reason(candidate, self.state, self._scheduler.strategy))
+
+    def over_time(self, arrivals: Sequence[tuple[float, ReplayPod]]) -> None:
+        """Let pods arrive and leave; those that still wait at the end failed."""
+        for now, pod in arrivals:
+            self._leave_until(now)
+            candidate = self._candidate(pod)
+            if candidate is not None and not self._place(candidate, arrival=now, now=now):
+                self._number += 1
+                self._waiting.append((-pod.priority, self._number, now, candidate))
+        self._leave_until(float("inf"))
+        for _, _, _, candidate in self._waiting:
+            self.tally.count_failed(failure_reason(candidate, self.state, self._scheduler.strategy))
+
+    def _leave_until(self, now: float) -> None:
+        while self._running and self._running[0].departure <= now:
+            second = self._running[0].departure
+            while self._running and self._running[0].departure == second:
+                gone = heappop(self._running)
+                self.state.remove(gone.candidate, gone.node, gone.claims)
+            self._waiting = [
+                entry
+                for entry in sorted(self._waiting, key=lambda entry: entry[:2])
+                if not self._place(entry[3], arrival=entry[2], now=second)
+            ]
+
+    def _candidate(self, pod: ReplayPod) -> Candidate | None:
+        try:
+            return self.state.candidate(pod)
+        except AttemptFailed:
+            self.tally.count_failed(INVALID_CLAIM)
+            return None
+
+    def _place(self, candidate: Candidate, *, arrival: float, now: float) -> bool:
+        """Place a pod if it fits; a pod that waited leaves as much later."""
+        placement = self._scheduler.choose(candidate, self.state)
+        self.tally.count_attempt(placement)
+        if placement.node is None:
+            return False
+        claims = self.state.place(candidate, placement.node, placement.plan)
+        self.tally.count_placed(now - arrival)
+        departure = candidate.pod.departure
+        if departure is not None:
+            self._number += 1
+            leaves = max(now, departure + now - arrival)
+            heappush(
+                self._running,
+                _Running(leaves, self._number, candidate, placement.node, claims),
+            )
+        return True

@@ -1,0 +1,230 @@
+"""The result of a replay, in the shape of the JSON of `drawbridge replay`."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.model.devices import Pool
+from allocator.model.usage import DeviceUse, PoolUse
+from allocator.replay.scheduler import Placement
+from allocator.replay.state import ReplayState
+from allocator.replay.workload import Candidate, ReplayPod
+from allocator.strategies.strategy import Strategy
+
+_NANOS: Final = 10**9
+"""Nano-units of a quantity."""
+
+
+class PodCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of a replay that were placed, and those that were not."""
+
+    placed: int
+    failed: int
+
+
+class CapacityUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A capacity of a driver's devices, summed over the cluster.
+
+    Attributes:
+        driver: The driver.
+        name: The capacity.
+        total: The sum over all devices.
+        allocated: The sum of what is allocated; all of a device in exclusive use.
+    """
+
+    driver: str
+    name: str
+    total: float
+    allocated: float
+
+    @property
+    def percent(self) -> float:
+        """The share that is allocated."""
+        return 100 * self.allocated / self.total if self.total else 0.0
+
+
+class DeviceCounts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The devices of the cluster.
+
+    Attributes:
+        total: All devices.
+        in_use: Devices that are allocated, or shares of which are.
+        whole_idle: Devices of which nothing is in use.
+    """
+
+    total: int
+    in_use: int
+    whole_idle: int
+
+
+class WaitingSeconds(msgspec.Struct, frozen=True, kw_only=True):
+    """The time from a pod's arrival until it was placed, over all pods that were placed."""
+
+    p50: float
+    p99: float
+
+
+class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result of one strategy with one seed.
+
+    Attributes:
+        name: The strategy.
+        seed: The seed of ties and of a shuffled order.
+        pods: Pods that were placed, and that failed.
+        failed_by: Reason to number of pods.
+        capacities: Capacities at the end; those that pods request come first.
+        devices: Devices at the end.
+        second_attempts: Pods that were tried with all nodes after none of the answer's fitted.
+        waiting_seconds: Waiting times.
+        cpu_seconds: CPU time of the replay, as the caller measured it.
+    """
+
+    name: str
+    seed: int
+    pods: PodCounts
+    failed_by: Mapping[str, int]
+    capacities: tuple[CapacityUse, ...]
+    devices: DeviceCounts
+    second_attempts: int
+    waiting_seconds: WaitingSeconds
+    cpu_seconds: float = 0.0
+
+
+class Tally:
+    """The counts of a replay while it runs."""
+
+    def __init__(self) -> None:
+        self._placed = 0
+        self._second_attempts = 0
+        self._failed: Counter[str] = Counter()
+        self._waits: list[float] = []
+
+    def count_placed(self, waited: float) -> None:
+        """Count a pod that was placed after some seconds."""
+        self._placed += 1
+        self._waits.append(waited)
+
+    def count_attempt(self, placement: Placement) -> None:
+        """Count the scheduling cycles of a pod."""
+        self._second_attempts += placement.attempts > 1
+
+    def count_failed(self, reason: str) -> None:
+        """Count a pod that was never placed."""
+        self._failed[reason] += 1
+
+    def result(
+        self, name: str, seed: int, state: ReplayState, pods: Sequence[ReplayPod]
+    ) -> StrategyResult:
+        """Return the result at the end."""
+        capacities, devices = _devices(state, _requested_capacities(pods))
+        return StrategyResult(
+            name=name,
+            seed=seed,
+            pods=PodCounts(placed=self._placed, failed=self._failed.total()),
+            failed_by=dict(sorted(self._failed.items())),
+            capacities=capacities,
+            devices=devices,
+            second_attempts=self._second_attempts,
+            waiting_seconds=WaitingSeconds(
+                p50=_percentile(self._waits, 50), p99=_percentile(self._waits, 99)
+            ),
+        )
+
+
+def failure_reason(candidate: Candidate, state: ReplayState, strategy: Strategy) -> str:
+    """Return the reason why a pod fits nowhere.
+
+    Of several reasons that of the most nodes counts: `noEligibleNode`, `noDevices` where no eligible node has
+    devices, else the resource that those with devices lack.
+
+    Args:
+        candidate: The pod.
+        state: The cluster.
+        strategy: The strategy whose verdicts are known; which nodes fit is the same with each.
+    """
+    eligible = [
+        name for name in state.names if candidate.eligible is None or name in candidate.eligible
+    ]
+    if not eligible:
+        return "noEligibleNode"
+    if candidate.pending is not None:
+        plans = state.cluster.node_plans(candidate.pending, strategy=strategy)
+        eligible = [name for name in eligible if plans.fitting(name) is not None]
+        if not eligible:
+            return "noDevices"
+    lacks = state.lacks(candidate, eligible)
+    # The first by name of those that equally many nodes lack.
+    return min(lacks, key=lambda name: (-lacks[name], name), default="noDevices")
+
+
+def _requested_capacities(pods: Iterable[ReplayPod]) -> Sequence[str]:
+    names: dict[str, None] = {}
+    specs: set[int] = set()
+    for pod in pods:
+        for claim in pod.claims:
+            if id(claim.spec) in specs:
+                continue
+            specs.add(id(claim.spec))
+            for request in claim.spec.devices.requests or ():
+                exactly = request.exactly
+                if exactly is not None and exactly.capacity is not None:
+                    names |= dict.fromkeys(exactly.capacity.requests or {})
+    return list(names)
+
+
+def _devices(
+    state: ReplayState, requested: Sequence[str]
+) -> tuple[tuple[CapacityUse, ...], DeviceCounts]:
+    pools: dict[object, Pool] = {}
+    for node in state.names:
+        for pool in state.cluster.node_devices(node).pools:
+            pools.setdefault(pool.id, pool)
+    totals: Counter[tuple[str, str]] = Counter()
+    allocated: Counter[tuple[str, str]] = Counter()
+    count = in_use = 0
+    unused: PoolUse = {}
+    usage = state.cluster.usage.pools
+    for pool in pools.values():
+        uses = usage.get(pool.id, unused)
+        for member in (*pool.devices, *pool.elsewhere):
+            count += 1
+            use = uses.get(member.id.device)
+            in_use += use is not None
+            for name, capacity in (member.device.capacity or {}).items():
+                key = pool.id.driver, name
+                totals[key] += capacity.value.nanos
+                allocated[key] += _allocated(use, name, capacity.value.nanos)
+    place = {name: number for number, name in enumerate(requested)}
+    keys = sorted(totals, key=lambda key: (place.get(key[1], len(place)), key))
+    capacities = tuple(
+        CapacityUse(
+            driver=driver,
+            name=name,
+            total=_amount(totals[driver, name]),
+            allocated=_amount(allocated[driver, name]),
+        )
+        for driver, name in keys
+    )
+    return capacities, DeviceCounts(total=count, in_use=in_use, whole_idle=count - in_use)
+
+
+def _allocated(use: DeviceUse | None, name: str, total: int) -> int:
+    if use is None:
+        return 0
+    if use.exclusive:
+        return total
+    amount = (use.capacity or {}).get(name)
+    return amount.nanos if amount is not None else 0
+
+
+def _amount(nanos: int) -> float:
+    return nanos // _NANOS if nanos % _NANOS == 0 else nanos / _NANOS
+
+
+def _percentile(values: Sequence[float], percent: int) -> float:
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]

@@ -1,0 +1,184 @@
+"""The cluster of a replay: devices, CPU and memory, changed by the pods that come and go."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from allocator.cluster.canonical_requests import encode_requests
+from allocator.cluster.cluster import Cluster
+from allocator.model.devices import PoolId
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.nodes.node_resources import NodeResources, node_resources
+from allocator.nodes.pod_requests import PodRequest, pod_request
+from allocator.nodes.resource_scores import (
+    balanced_allocation,
+    least_allocated,
+    most_allocated,
+)
+from allocator.nodes.resources_fit import has_resources, insufficient_resources
+from allocator.pods.node_eligibility import node_rejection
+from allocator.replay.workload import Candidate, Inventory, ReplayPod
+from allocator.search.attempt import AllocatorOptions
+from allocator.search.results import allocations, share_ids
+from kube.api.core import Pod
+from kube.api.meta import encode
+from kube.api.resource import ResourceClaim, ResourceClaimStatus
+
+_SCORES = {False: least_allocated, True: most_allocated}
+
+
+class ReplayState:
+    """The cluster as it is between two pods.
+
+    Attributes:
+        cluster: The devices.
+        names: Names of the nodes, sorted.
+        resources: Node to its resources; a node that changes has another value.
+        changes: Names of the nodes that changed, in order; a node may be there several times.
+    """
+
+    def __init__(self, inventory: Inventory, options: AllocatorOptions) -> None:
+        self.cluster = Cluster(
+            slices=inventory.slices,
+            nodes=inventory.nodes,
+            claims=inventory.claims,
+            classes=inventory.classes,
+            options=options,
+        )
+        self.names = tuple(sorted(node.metadata.name for node in inventory.nodes))
+        pods_of: dict[str, list[PodRequest]] = {name: [] for name in self.names}
+        for pod in inventory.pods:
+            if pod.spec.node_name in pods_of:
+                pods_of[pod.spec.node_name].append(pod_request(pod))
+        self.resources: dict[str, NodeResources] = {
+            node.metadata.name: node_resources(node, pods_of[node.metadata.name])
+            for node in inventory.nodes
+        }
+        self.changes: list[str] = []
+        self._nodes_of = self._nodes_by_pool()
+        self._from_claims = frozenset(inventory.extended_resources)
+        self._eligible: dict[bytes, frozenset[str] | None] = {}
+        self._lacks: dict[Hashable, dict[str, tuple[NodeResources, tuple[str, ...]]]] = {}
+        self._scores: dict[tuple[object, bool], dict[str, tuple[NodeResources, int]]] = {}
+
+    def candidate(self, pod: ReplayPod) -> Candidate:
+        """Return a pod that is ready to be placed.
+
+        Raises:
+            AttemptFailed: Its claims are invalid on every node.
+        """
+        request = pod_request(pod.pod)
+        pending = self.cluster.resolve(pod.claims) if pod.claims else None
+        spec = pod.pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        where = encode((spec.node_name, spec.node_selector, affinity, spec.tolerations))
+        devices = encode_requests(pod.claims, self.cluster.options) if pod.claims else b""
+        return Candidate(
+            pod=pod,
+            request=request,
+            pending=pending,
+            shape=(where, devices, encode(request)),
+            eligible=self._eligible_nodes(where, pod.pod),
+        )
+
+    def fits(self, candidate: Candidate, node: str) -> bool:
+        """Return whether a node is eligible for a pod and has the resources, devices aside."""
+        eligible = candidate.eligible
+        if eligible is not None and node not in eligible:
+            return False
+        return has_resources(candidate.request, self.resources[node], self._from_claims)
+
+    def scores(
+        self, candidate: Candidate, nodes: Sequence[str], *, most: bool = False
+    ) -> Sequence[int]:
+        """Return the score of each node that kube-scheduler's default plugins give it.
+
+        Args:
+            candidate: The pod.
+            nodes: Names of nodes.
+            most: Use the strategy MostAllocated instead of LeastAllocated.
+        """
+        cached = self._scores.setdefault((candidate.shape, most), {})
+        fit, request, scores = _SCORES[most], candidate.request, []
+        for name in nodes:
+            resources = self.resources[name]
+            entry = cached.get(name)
+            if entry is None or entry[0] is not resources:
+                score = fit(request, resources) + balanced_allocation(request, resources)
+                entry = cached[name] = resources, score
+            scores.append(entry[1])
+        return scores
+
+    def place(
+        self, candidate: Candidate, node: str, plan: Plan | None
+    ) -> tuple[ResourceClaim, ...]:
+        """Bind a pod to a node and allocate its claims; return these as allocated."""
+        self.resources[node] = self.resources[node].with_pod(candidate.request)
+        self.changes.append(node)
+        if plan is None or candidate.pending is None:
+            return ()
+        claims = _allocated_claims(
+            plan, candidate.pending, candidate.pod.name, self.cluster.options
+        )
+        for claim in claims:
+            self.cluster.allocate(claim)
+            self._note_shared_pools(claim)
+        return claims
+
+    def remove(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
+        """Take a pod off its node, with its claims as `place` returned them."""
+        self.resources[node] = self.resources[node].without_pod(candidate.request)
+        self.changes.append(node)
+        for claim in claims:
+            self.cluster.release(claim)
+            self._note_shared_pools(claim)
+
+    def lacks(self, candidate: Candidate, nodes: Sequence[str]) -> Counter[str]:
+        """Return the number of nodes that lack each resource for a pod."""
+        cached = self._lacks.setdefault(candidate.shape, {})
+        counts: Counter[str] = Counter()
+        for name in nodes:
+            resources = self.resources[name]
+            entry = cached.get(name)
+            if entry is None or entry[0] is not resources:
+                lacks = insufficient_resources(candidate.request, resources, self._from_claims)
+                entry = cached[name] = resources, tuple([lack.name for lack in lacks])
+            counts.update(entry[1])
+        return counts
+
+    def _nodes_by_pool(self) -> Mapping[PoolId, Sequence[str]]:
+        """Return the nodes of each pool that several nodes see."""
+        nodes_of: dict[PoolId, list[str]] = {}
+        for name in self.names:
+            for pool in self.cluster.node_devices(name).pools:
+                nodes_of.setdefault(pool.id, []).append(name)
+        return {pool: nodes for pool, nodes in nodes_of.items() if len(nodes) > 1}
+
+    def _note_shared_pools(self, claim: ResourceClaim) -> None:
+        """Note the change of all nodes that see a pool whose devices a claim uses."""
+        allocation = claim.status.allocation if claim.status is not None else None
+        if not self._nodes_of or allocation is None:
+            return
+        for result in allocation.devices.results or ():
+            self.changes.extend(self._nodes_of.get(PoolId(result.driver, result.pool), ()))
+
+    def _eligible_nodes(self, key: bytes, pod: Pod) -> frozenset[str] | None:
+        if key not in self._eligible:
+            nodes: Mapping[str, object] = self.cluster.nodes
+            names = frozenset(
+                name for name in nodes if node_rejection(pod, self.cluster.nodes[name]) is None
+            )
+            self._eligible[key] = None if len(names) == len(nodes) else names
+        return self._eligible[key]
+
+
+def _allocated_claims(
+    plan: Plan, pending: PendingClaims, name: str, options: AllocatorOptions
+) -> tuple[ResourceClaim, ...]:
+    results = allocations(plan, pending, options.features, share_ids(name))
+    return tuple(
+        replace(claim, status=ResourceClaimStatus(allocation=allocation))
+        for claim, allocation in zip(pending.claims, results, strict=True)
+    )
