@@ -24,6 +24,9 @@ STRATEGIES: Final = (STOCK, STOCK_MOST_ALLOCATED, *(strategy.name for strategy i
 INVALID_CLAIM: Final = "invalidClaim"
 """The reason of a pod whose claims are invalid on every node."""
 
+ATTEMPT_FAILED: Final = "attemptFailed"
+"""The reason of a pod whose attempt ends in an error, as when a selector fails on a device."""
+
 _OPTIONS: Final = AllocatorOptions()
 _ORDER_SEED: Final = 0x5EED
 """Added to the seed of the order, so that ties do not repeat it."""
@@ -98,7 +101,7 @@ class _Run:
             return
         if self._place(candidate, arrival=0.0, now=0.0):
             return
-        self.tally.count_failed(failure_reason(candidate, self.state, self._scheduler.strategy))
+        self._count_failed(candidate)
 
     def over_time(self, arrivals: Sequence[tuple[float, ReplayPod]]) -> None:
         """Let pods arrive and leave; those that still wait at the end failed."""
@@ -110,7 +113,7 @@ class _Run:
                 self._waiting.append((-pod.priority, self._number, now, candidate))
         self._leave_until(float("inf"))
         for _, _, _, candidate in self._waiting:
-            self.tally.count_failed(failure_reason(candidate, self.state, self._scheduler.strategy))
+            self._count_failed(candidate)
 
     def _leave_until(self, now: float) -> None:
         while self._running and self._running[0].departure <= now:
@@ -131,9 +134,19 @@ class _Run:
             self.tally.count_failed(INVALID_CLAIM)
             return None
 
+    def _count_failed(self, candidate: Candidate) -> None:
+        try:
+            reason = failure_reason(candidate, self.state, self._scheduler.strategy)
+        except AttemptFailed:
+            reason = ATTEMPT_FAILED
+        self.tally.count_failed(reason)
+
     def _place(self, candidate: Candidate, *, arrival: float, now: float) -> bool:
         """Place a pod if it fits; a pod that waited leaves as much later."""
-        placement = self._scheduler.choose(candidate, self.state)
+        try:
+            placement = self._scheduler.choose(candidate, self.state)
+        except AttemptFailed:
+            return False
         self.tally.count_attempt(placement)
         if placement.node is None:
             return False

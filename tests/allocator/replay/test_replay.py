@@ -128,6 +128,17 @@ def test_reasons(case: ReasonCase, strategy: str) -> None:
     assert counts(replay(strategy, pods, inventory(*case.machines))) == (0, case.want)
 
 
+@pytest.mark.parametrize("order", Order)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_selector_that_fails_on_a_device_ends_the_attempt_of_its_pod_alone(
+    strategy: str, order: Order
+) -> None:
+    selector = f"device.attributes['{DRIVER}'].absent == 'x'"
+    pods = pods_of(f"bad,1,gpu,{selector}", "good,1,gpu,", columns="name,cpu,class,selector")
+    outcome = replay(strategy, pods, inventory(Machine("a"), Machine("b")), order=order)
+    assert counts(outcome) == (1, {"attemptFailed": 1})
+
+
 def test_what_runs_already_counts() -> None:
     bound = Pod(
         metadata=ObjectMeta(name="old"),
