@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "settings": "Import the settings of HAMi and Koordinator.",
     "quota": "Print ResourceQuotas that count claims beside device keys.",
     "rehearse": "Try a plan wave by wave on simulated nodes of this machine.",
+    "replay": "Compare strategies on pods that arrive one by one.",
     "simulate": "Show where pods and claims would be placed.",
     "snapshot": "Write the state of a cluster to one file.",
     "status": "Show whether Drawbridge is ready in a cluster.",

@@ -54,6 +54,7 @@ from cli.output.formats import Report
 from cli.verbs.assess.command import AssessmentDocument
 from cli.verbs.check.command import CheckAnswer
 from cli.verbs.quota.command import QuotaDocument
+from cli.verbs.replay.answer import ReplayAnswer
 from cli.verbs.status.model import StatusAnswer
 from cli.verbs.test.answer import SuitesAnswer
 from cli.verbs.translate.command import TranslateAnswer
@@ -107,6 +108,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "matrix --as-groups": GroupsAnswer,
     "quota": QuotaDocument,
     "rehearse": RehearsalAnswer,
+    "replay": ReplayAnswer,
     "simulate": SimulateAnswer,
     "status": StatusAnswer,
     "test": SuitesAnswer,

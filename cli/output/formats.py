@@ -33,6 +33,7 @@ class Report(StrEnum):
     PLAN = "PlanReport"
     QUOTA = "QuotaReport"
     REHEARSE = "RehearseReport"
+    REPLAY = "ReplayReport"
     SIMULATE = "SimulateReport"
     STATUS = "StatusReport"
     TEST = "TestReport"

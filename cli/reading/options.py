@@ -160,6 +160,19 @@ def with_whole_cluster(command: _Command) -> _Command:
     return _with_cluster(command, CLUSTER_FLAGS)
 
 
+def with_state(command: _Command) -> _Command:
+    """As `with_whole_cluster`, without objects that are added to the state."""
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        values["files"] = ()
+        cluster_objects = read_cluster(_pop_flags(ClusterFlags, values))
+        print_notes(cluster_objects.notes)
+        command(cluster_objects=cluster_objects, **values)
+
+    return add_flags(run_command, CLUSTER_FLAGS)
+
+
 def with_unread_cluster(command: _Command) -> _Command:
     """As `with_whole_cluster`, but call the command with `cluster_flags`, for `read_cluster`."""
 

@@ -1,0 +1,135 @@
+"""Replays of pods on the state of a cluster: with which strategy, seed and policies. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
+from allocator.features.consumer_limits import consumer_limits
+from allocator.model.feature_gates import Features
+from allocator.replay.replay import replay
+from allocator.replay.results import CapacityUse, StrategyResult
+from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
+from allocator.replay.workload import Inventory, Order, ReplayPod
+from allocator.search.attempt import AllocatorOptions
+from answers.model.cluster_state import ClusterState
+from kube.api.core import FINISHED_PHASES
+from kube.api.extended_resources import extended_resources
+from kube.api.ownership import driver_settings
+
+_STOCK: Final = frozenset({STOCK, STOCK_MOST_ALLOCATED})
+"""Strategies of kube-scheduler, which knows no policies."""
+
+
+class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge replay`.
+
+    Attributes:
+        strategies: The results, one for each strategy and seed.
+    """
+
+    strategies: tuple[StrategyResult, ...]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay that is to be done.
+
+    Attributes:
+        strategy: The name of the strategy.
+        seed: Decides between equal nodes, and a shuffled order.
+    """
+
+    strategy: str
+    seed: int
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods and the cluster that all replays have in common.
+
+    Attributes:
+        pods: The pods.
+        order: The order in which they arrive.
+        inventory: The cluster before the first pod.
+        options: What the bridge evaluates.
+        stock_options: What kube-scheduler evaluates.
+    """
+
+    pods: Sequence[ReplayPod]
+    order: Order
+    inventory: Inventory
+    options: AllocatorOptions
+    stock_options: AllocatorOptions
+
+
+def build_question(
+    pods: Sequence[ReplayPod], order: Order, state: ClusterState, features: Features
+) -> Question:
+    """Return what all replays of these pods on a cluster have in common."""
+    options = state.rules(features, UNIFORM_CONFIG_DRIVERS)
+    limits = consumer_limits(driver_settings(state.ownerships))
+    return Question(
+        pods=pods,
+        order=order,
+        inventory=_inventory(state, features),
+        options=msgspec.structs.replace(options, consumer_limits=limits),
+        stock_options=state.rules(features, with_policies=False),
+    )
+
+
+def list_jobs(strategies: Iterable[str], seeds: int) -> Sequence[Job]:
+    """Return the replays with each strategy and the seeds 0, 1, 2, ..., so many of them."""
+    return [Job(strategy=name, seed=seed) for name in strategies for seed in range(seeds)]
+
+
+def run_job(job: Job, question: Question) -> StrategyResult:
+    """Return the result of a replay, without its CPU time."""
+    return replay(
+        job.strategy,
+        question.pods,
+        question.inventory,
+        order=question.order,
+        seed=job.seed,
+        options=question.stock_options if job.strategy in _STOCK else question.options,
+    )
+
+
+def first_capacity(result: StrategyResult) -> CapacityUse | None:
+    """Return the capacity that counts; None if no device has any."""
+    return result.capacities[0] if result.capacities else None
+
+
+def results_below(
+    results: Iterable[StrategyResult], percent: float
+) -> Iterator[tuple[StrategyResult, CapacityUse]]:
+    """Yield the results with less of their first capacity allocated, with that capacity."""
+    for result in results:
+        capacity = first_capacity(result)
+        if capacity is not None and capacity.percent < percent:
+            yield result, capacity
+
+
+def has_capacities(question: Question) -> bool:
+    """Return whether any published device has a capacity."""
+    return any(
+        device.capacity
+        for slice_ in question.inventory.slices
+        for device in slice_.spec.devices or ()
+    )
+
+
+def _inventory(state: ClusterState, features: Features) -> Inventory:
+    classes: Mapping[str, str] = extended_resources(state.classes.values())
+    return Inventory(
+        nodes=state.nodes,
+        slices=state.tainted_slices(features),
+        classes=state.classes,
+        claims=tuple(state.claims.values()),
+        pods=tuple(
+            pod
+            for pod in state.pods.values()
+            if pod.spec.node_name
+            and (pod.status is None or pod.status.phase not in FINISHED_PHASES)
+        ),
+        extended_resources=classes,
+    )

@@ -1,0 +1,58 @@
+"""The text of `drawbridge replay`."""
+
+from collections.abc import Iterator, Sequence
+
+from allocator.replay.results import StrategyResult
+from allocator.replay.workload import Order
+from cli.output.layout import format_table
+from cli.verbs.replay.answer import first_capacity
+from findings.text import count_text, printable
+
+NOT_MODELLED = (
+    "Not modelled: host ports, volumes, affinity between pods, preferred node affinity, topology spread,\n"
+    "preemption, autoscaling."
+)
+
+
+def format_results(results: Sequence[StrategyResult], order: Order, pods: int) -> str:
+    """Return a table of the results, and the reasons of the pods that failed."""
+    capacity = next(filter(None, map(first_capacity, results)), None)
+    head = ["STRATEGY", "SEED", "PLACED", "FAILED", "ALLOCATED", "IN USE", "IDLE", "2ND TRY"]
+    waits = order is Order.ARRIVAL
+    head += ["WAIT P50", "P99"] * waits
+    subtitle = f"{count_text(pods, 'pod')} in the order {order.value}"
+    if capacity is not None:
+        name = printable(f"{capacity.name} of {capacity.driver}")
+        subtitle += f". ALLOCATED: the share of {name} at the end"
+    parts = [subtitle, format_table(head, (_row(result, waits=waits) for result in results))]
+    reasons = "\n".join(_reasons(results))
+    if reasons:
+        parts.append(f"Pods that failed, by reason\n{reasons}")
+    return "\n\n".join((*parts, NOT_MODELLED))
+
+
+def format_percent(percent: float) -> str:
+    """Return a percentage that is never rounded up to a whole that it has not reached.
+
+    >>> format_percent(87.5), format_percent(99.999), format_percent(100.0)
+    ('87.50 %', '99.99 %', '100.00 %')
+    """
+    return f"{int(percent * 100) / 100:.2f} %"
+
+
+def _row(result: StrategyResult, *, waits: bool) -> Sequence[object]:
+    capacity = first_capacity(result)
+    share = "-" if capacity is None else format_percent(capacity.percent)
+    waiting = result.waiting_seconds
+    return (
+        *(result.name, result.seed, result.pods.placed, result.pods.failed, share),
+        *(result.devices.in_use, result.devices.whole_idle, result.second_attempts),
+        *((f"{waiting.p50:g} s", f"{waiting.p99:g} s") if waits else ()),
+    )
+
+
+def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
+    for result in results:
+        if result.failed_by:
+            counts = ", ".join(f"{reason} {count}" for reason, count in result.failed_by.items())
+            yield f"  {result.name}, seed {result.seed}: {printable(counts)}"

@@ -1,0 +1,380 @@
+"""`drawbridge replay`: the document, the order of pods, `--check-below`, and faults in a CSV."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from allocator.replay.replay import STRATEGIES
+from kube.manifests.dump import dump_yaml
+from testing.command import EXAMPLES, drawbridge
+from tests.cli.test_simulate import DRIVER, device_class, holding, slice_of
+
+Document = dict[str, Any]
+EXAMPLE = EXAMPLES / "replay"
+HIDDEN = "\x1b[2J\x07\x7f\x9b31m\u202e\u2066\u200b\u2028\U000e0041##vso[a]"
+
+
+def gpu(name: str, **fields: Any) -> Document:
+    return {
+        "name": name,
+        "allowMultipleAllocations": True,
+        "capacity": {"milli": {"value": "1000"}},
+        **fields,
+    }
+
+
+def node(name: str, cpu: int = 8, **labels: str) -> Document:
+    allocatable = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": allocatable},
+    }
+
+
+STATE = (
+    device_class(),
+    node("node-a", disk="ssd"),
+    node("node-b"),
+    slice_of("node-a", gpu("gpu-0"), gpu("gpu-1")),
+    slice_of("node-b", gpu("gpu-0"), gpu("gpu-1")),
+)
+
+
+def replay(text: str, *options: object, state: Sequence[Document] = STATE, folder: Path) -> Result:
+    snapshot = folder / "cluster.yaml"
+    snapshot.write_text(dump_yaml(state))
+    return drawbridge("replay", "--snapshot", snapshot, "--pods", "-", *options, stdin=text)
+
+
+def results(
+    text: str,
+    *options: object,
+    state: Sequence[Document] = STATE,
+    folder: Path,
+    exits: int = 0,
+    strategy: str = "stock",
+) -> list[Document]:
+    outcome = replay(
+        text, "--strategy", strategy, "-o", "json", *options, state=state, folder=folder
+    )
+    assert outcome.exit_code == exits, outcome.output
+    document: Document = json.loads(outcome.stdout)
+    assert list(document) == ["apiVersion", "kind", "strategies"]
+    assert document["apiVersion"] == "cli.drawbridge.internal/v1"
+    assert document["kind"] == "ReplayReport"
+    strategies: list[Document] = document["strategies"]
+    return strategies
+
+
+def rows(*lines: str, columns: str = "name,cpu,class,capacity") -> str:
+    return "".join(f"{line}\n" for line in (columns, *lines))
+
+
+def test_the_document(tmp_path: Path) -> None:
+    text = rows("a,1,gpu,milli=500", "b,1,gpu,milli=1k", "c,20,,", "d,1,gpu,milli=2k")
+    (result,) = results(text, folder=tmp_path)
+
+    assert result.pop("cpuSeconds") >= 0
+    assert result == {
+        "name": "stock",
+        "seed": 0,
+        "pods": {"placed": 2, "failed": 2},
+        "failedBy": {"cpu": 1, "noDevices": 1},
+        "capacities": [{"driver": DRIVER, "name": "milli", "total": 4000, "allocated": 1500}],
+        "devices": {"total": 4, "inUse": 2, "wholeIdle": 2},
+        "secondAttempts": 0,
+        "waitingSeconds": {"p50": 0, "p99": 0},
+    }
+
+
+def test_all_strategies_by_default(tmp_path: Path) -> None:
+    outcome = replay(rows("a,1,gpu,milli=500"), "-o", "json", folder=tmp_path)
+
+    assert [entry["name"] for entry in json.loads(outcome.stdout)["strategies"]] == [*STRATEGIES]
+
+
+def test_strategies_and_seeds_in_the_order_given(tmp_path: Path) -> None:
+    entries = results(
+        rows("a,1,gpu,milli=500"),
+        *("--seeds", "2", "--strategy", "stock"),
+        strategy="CompactFirst, stock",
+        folder=tmp_path,
+    )
+
+    assert [(entry["name"], entry["seed"]) for entry in entries] == [
+        ("CompactFirst", 0),
+        ("CompactFirst", 1),
+        ("stock", 0),
+        ("stock", 1),
+    ]
+
+
+def test_the_same_call_gives_the_same_answer(tmp_path: Path) -> None:
+    text = rows(*(f"p{number},1,gpu,milli={100 + 37 * number}" for number in range(12)))
+    call = ("--order", "shuffle", "--seeds", "3")
+    first, second = (results(text, *call, folder=tmp_path) for _ in range(2))
+    for entry in (*first, *second):
+        del entry["cpuSeconds"]
+
+    assert first == second
+
+
+def test_shuffled_orders_differ_by_seed(tmp_path: Path) -> None:
+    # Only the pod that comes first has the CPU that it needs.
+    text = rows("big,8,gpu,milli=1000", "small,8,gpu,milli=100")
+    state = (device_class(), node("node-a"), slice_of("node-a", gpu("gpu-0")))
+    call = ("--order", "shuffle", "--seeds", "8")
+    entries = results(text, *call, state=state, folder=tmp_path)
+
+    assert {entry["capacities"][0]["allocated"] for entry in entries} == {1000, 100}
+
+
+ARRIVALS = rows(
+    "first,8,0,100",
+    "second,8,10,",
+    "third,1,5,",
+    columns="name,cpu,arrival,departure",
+)
+
+
+def test_in_the_order_of_the_file_nothing_leaves(tmp_path: Path) -> None:
+    (result,) = results(ARRIVALS, state=[node("node-a")], folder=tmp_path)
+
+    assert result["pods"] == {"placed": 1, "failed": 2}
+    assert result["failedBy"] == {"cpu": 2}
+
+
+def test_in_the_order_of_arrival_pods_wait_for_others_to_leave(tmp_path: Path) -> None:
+    call = ("--order", "arrival")
+    (result,) = results(ARRIVALS, *call, state=[node("node-a")], folder=tmp_path)
+
+    # The third came before the second, and takes the CPU that the second would need.
+    assert result["pods"] == {"placed": 2, "failed": 1}
+    assert result["waitingSeconds"] == {"p50": 95, "p99": 95}
+
+
+def test_the_snapshot_is_the_cluster_before_the_first_pod(tmp_path: Path) -> None:
+    def bound(name: str, phase: str) -> Document:
+        container = {"name": "main", "image": "main", "resources": {"requests": {"cpu": "8"}}}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "team"},
+            "spec": {"nodeName": "node-a", "containers": [container]},
+            "status": {"phase": phase},
+        }
+
+    text = rows("a,8,,", "b,8,,")
+    state = (*STATE, holding("busy", "gpu-0", "node-b"), bound("done", "Succeeded"))
+    (finished,) = results(text, state=state, folder=tmp_path)
+    (running,) = results(text, state=(*state, bound("runs", "Running")), folder=tmp_path)
+
+    assert finished["pods"] == {"placed": 2, "failed": 0}
+    assert running["pods"] == {"placed": 1, "failed": 1}
+    assert running["devices"] == {"total": 4, "inUse": 1, "wholeIdle": 3}
+
+
+def test_columns_in_any_order(tmp_path: Path) -> None:
+    text = rows(
+        '"device.driver == ""gpu.example.com""",disk=ssd,2,gpu,a,milli=10',
+        columns="selector,nodeSelector,count,class,name,capacity",
+    )
+    (result,) = results(text, folder=tmp_path)
+
+    assert result["pods"] == {"placed": 1, "failed": 0}
+    assert result["devices"]["inUse"] == 2
+
+
+def test_policies_are_those_of_the_bridge_and_not_of_the_stock_scheduler(tmp_path: Path) -> None:
+    policy = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "DeviceCompatibilityPolicy",
+        "metadata": {"name": "apart"},
+        "spec": {
+            "driver": DRIVER,
+            "rules": [
+                {
+                    "name": "one",
+                    "selectors": [{"cel": {"expression": "device.attributes[device.driver].one"}}],
+                    "compatibilityGroups": ["one"],
+                },
+                {
+                    "name": "other",
+                    "selectors": [{"cel": {"expression": "!device.attributes[device.driver].one"}}],
+                    "compatibilityGroups": ["other"],
+                },
+            ],
+        },
+    }
+    card = {"parentUUID": {"string": "card"}}
+    devices = [
+        gpu("gpu-0", attributes={**card, "one": {"bool": True}}),
+        gpu("gpu-1", attributes={**card, "one": {"bool": False}}),
+    ]
+    state = (device_class(), node("node-a"), slice_of("node-a", *devices), policy)
+    text = rows("a,1,gpu,milli=1000", "b,1,gpu,milli=1000")
+    stock, ours = results(text, state=state, strategy="stock,FirstFit", folder=tmp_path)
+
+    assert stock["pods"] == {"placed": 2, "failed": 0}
+    assert ours["pods"] == {"placed": 1, "failed": 1}
+
+
+@pytest.mark.parametrize(("percent", "exits"), [("37.5", 0), ("37.51", 1), ("0", 0), ("100", 1)])
+def test_check_below(percent: str, exits: int, tmp_path: Path) -> None:
+    text = rows("a,1,gpu,milli=1500", "b,1,gpu,milli=1000", "c,1,gpu,milli=500")
+    call = ("--check-below", percent)
+    (result,) = results(text, *call, folder=tmp_path, exits=exits)
+
+    assert result["capacities"][0]["allocated"] == 1500
+
+
+def test_check_below_names_the_replays_that_are(tmp_path: Path) -> None:
+    call = ("--strategy", "stock", "--check-below", "50")
+    outcome = replay(rows("a,1,gpu,milli=1000"), *call, folder=tmp_path)
+
+    assert outcome.exit_code == 1
+    assert outcome.stderr == (
+        "stock, seed 0: 25.00 % of milli of gpu.example.com is allocated, below 50 %\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--strategy", "Best"), "unknown strategy 'Best'; known are: stock, "),
+        (("--strategy", ","), "names no strategy"),
+        (("--order", "random"), "'random' is not one of"),
+        (("--seeds", "0"), "0 is not in the range"),
+        (("--check-below", "nan"), "write a number from 0 to 100"),
+        (("--check-below", "101"), "101"),
+        (("-f", "pods.yaml"), "No such option"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_calls(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    outcome = replay(rows("a,1,,"), *options, folder=tmp_path)
+
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert message in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (("--pods", EXAMPLE / "pods.csv"), "No cluster is given"),
+        (("--snapshot", EXAMPLE / "cluster.yaml"), "Missing option '--pods'"),
+        (("--snapshot", "-", "--pods", "-"), "can be read only once"),
+        (("--snapshot", EXAMPLE / "cluster.yaml", "--pods", "absent.csv"), "absent.csv: No such"),
+    ],
+    ids=["no cluster", "no pods", "standard input twice", "no such file"],
+)
+def test_without_a_cluster_or_pods(call: tuple[object, ...], message: str) -> None:
+    outcome = drawbridge("replay", *call, stdin="")
+
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert message in outcome.stderr
+
+
+def test_a_check_without_capacities_is_a_wrong_call(tmp_path: Path) -> None:
+    state = (device_class(), node("node-a"), slice_of("node-a"))
+    call = ("--check-below", "1")
+    outcome = replay(rows("a,1,,"), *call, state=state, folder=tmp_path)
+
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert "needs devices with a capacity" in outcome.stderr
+
+
+def test_all_faults_of_a_csv_with_their_lines(tmp_path: Path) -> None:
+    text = rows("a,much,gpu,milli=1", "b,1,gpu,milli=1", "b,1,,milli=1", ",1,,")
+    outcome = replay(text, folder=tmp_path)
+
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert outcome.stderr.splitlines() == [
+        'standard input: line 2, cpu: "much" is not a quantity such as 500m, 4 or 16Gi',
+        'standard input: line 4, name: "b" is the pod of line 3',
+        "standard input: line 4, capacity: a pod without class has no devices",
+        "standard input: line 5, name: empty",
+    ]
+
+
+def test_a_table_of_another_kind_has_an_end(tmp_path: Path) -> None:
+    outcome = replay(rows(*(f"p{number},x,," for number in range(200))), folder=tmp_path)
+
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert len(outcome.stderr.splitlines()) == 101
+    assert outcome.stderr.splitlines()[-1] == (
+        "standard input: there may be more faults; the first 100 are named"
+    )
+
+
+def test_bytes_that_are_not_text(tmp_path: Path) -> None:
+    pods = tmp_path / "pods.csv"
+    pods.write_bytes(b"name,cpu\na,1\n\xff,1\n")
+    outcome = drawbridge("replay", "--snapshot", EXAMPLE / "cluster.yaml", "--pods", pods)
+
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert outcome.stderr == f"{pods}: line 3: not UTF-8\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"name,{HIDDEN}\na,1\n",
+        f"name,cpu\na,{HIDDEN}\n",
+        f'name,cpu\n"{HIDDEN}\n::error::",1\n"{HIDDEN}\n::error::",1\n',
+        f"name,class,capacity\na,gpu,{HIDDEN}=1;{HIDDEN}=1\n",
+        f"name,class,selector\na,gpu,{HIDDEN}\n",
+    ],
+    ids=["column", "quantity", "name", "capacity", "selector"],
+)
+def test_no_fault_has_characters_that_a_terminal_obeys(text: str, tmp_path: Path) -> None:
+    outcome = replay(text, folder=tmp_path)
+
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    lines = outcome.stderr.removesuffix("\n").split("\n")
+    assert [line for line in lines if not line.isprintable()] == []
+    assert not any(line.lstrip().startswith("::") or "##vso" in line for line in lines)
+
+
+@pytest.mark.parametrize("output", ["text", "json", "yaml"])
+def test_no_answer_has_them(output: str, tmp_path: Path) -> None:
+    text = f"name,cpu,class,capacity\n{HIDDEN},1,gpu,\nb,1,gpu,{HIDDEN}=1\nc,1,{HIDDEN},\n"
+    outcome = replay(text, "-o", output, folder=tmp_path)
+
+    assert outcome.exit_code == 0, outcome.output
+    printed = outcome.stdout + outcome.stderr
+    assert [line for line in printed.split("\n") if not line.isprintable()] == []
+
+
+def test_the_text_has_a_line_for_each_replay_and_the_reasons(tmp_path: Path) -> None:
+    call = ("--strategy", "stock,CompactFirst")
+    outcome = replay(rows("a,1,gpu,milli=1000", "b,9,,"), *call, folder=tmp_path)
+
+    assert outcome.exit_code == 0
+    assert outcome.stdout.splitlines()[:9] == [
+        "2 pods in the order file. ALLOCATED: the share of milli of gpu.example.com at the end",
+        "",
+        "STRATEGY      SEED  PLACED  FAILED  ALLOCATED  IN USE  IDLE  2ND TRY",
+        "stock         0     1       1       25.00 %    1       3     0",
+        "CompactFirst  0     1       1       25.00 %    1       3     0",
+        "",
+        "Pods that failed, by reason",
+        "  stock, seed 0: cpu 1",
+        "  CompactFirst, seed 0: cpu 1",
+    ]
+
+
+def test_the_text_has_waiting_times_where_time_passes(tmp_path: Path) -> None:
+    call = ("--strategy", "stock", "--order", "arrival")
+    outcome = replay(ARRIVALS, *call, state=[node("node-a")], folder=tmp_path)
+
+    assert outcome.stdout.splitlines()[2:4] == [
+        "STRATEGY  SEED  PLACED  FAILED  ALLOCATED  IN USE  IDLE  2ND TRY  WAIT P50  P99",
+        "stock     0     2       1       -          0       0     0        95 s      95 s",
+    ]
