@@ -52,7 +52,7 @@ from sidecar.writes.writer import LeaderWriter
 
 NOT_LEADING: Final = "this sidecar does not lead"
 FENCE_LAG_S: Final = 1.0
-"""Within which the API server's policies learn of a new holder of the Lease."""
+"""The time within which the API server's policies learn of a new holder of the Lease."""
 WAITING_FOR_WRITES: Final = "waiting until no write of the leader before can be under way"
 
 

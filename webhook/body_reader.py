@@ -13,7 +13,7 @@ SMALL_BODY_BYTES: Final = 64 * 1024
 
 
 class BodyReader:
-    """Reads bodies; `len` is how many are arriving."""
+    """Reads bodies; `len` is the number of those arriving."""
 
     def __init__(self, max_reading: int, *, timeout_s: float, small_timeout_s: float) -> None:
         """Begin without bodies.

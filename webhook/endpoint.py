@@ -27,12 +27,12 @@ from webhook.settings import WebhookSettings
 PLACE_WAIT_S: Final = 1.0
 """The longest wait of a review for a place, before it is turned away."""
 MARGIN_S: Final = 1.0
-"""So much before the caller's timeout comes the answer: an API server that has waited in vain quotes the
-address of the webhook, and fails the request of the user."""
+"""The time between the answer and the caller's timeout: an API server that has waited in vain
+quotes the address of the webhook, and fails the request of the user."""
 ROUNDED_UP_S: Final = 1.0
 """The largest excess of the timeout in a URL over the time that the API server really waits."""
 MIN_ANSWER_S: Final = 0.01
-"""There is always so much time for an answer; what takes longer is turned away."""
+"""The least time for an answer; a review that takes longer is turned away."""
 LINGERING_S: Final = 1.0
 """The time for which the rest of a rejected body is read and dropped."""
 
@@ -69,7 +69,7 @@ class Endpoint:
 
         Args:
             handlers: Fixed part of a path to the handler of POSTs.
-            find_path: Returns the fixed part in `handlers` for a requested path.
+            find_path: Returns a requested path without its key, to be looked up in `handlers`.
             chance: Uniform from 0 to 1.
             is_outdated: Returns True for a connection whose next answer is its last.
         """

@@ -57,7 +57,7 @@ class UntranslatedPods:
         """Subscribe to pods; those without such keys are not kept.
 
         Args:
-            informers: Not run yet.
+            informers: The informers, not run yet.
             vocabularies: Returns the vocabularies, extended by the resource names in the profiles
                 in force.
         """

@@ -86,7 +86,8 @@ class KeyHistory:
 
         Args:
             keys_in_use: Path to the keys that the configurations name.
-            grace_s: Within which every replica reads the Secret, and every API server a configuration.
+            grace_s: The time within which every replica reads the Secret, and every API server a
+                configuration.
         """
         used_keys = {key for key in keys if key.key in keys_in_use.get(key.path, ())}
         self._first_seen_s = {key: self._first_seen_s.get(key, now_s) for key in keys}

@@ -41,7 +41,7 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     milliseconds anyway."""
 
     template_collect_period: PositiveDuration = PositiveDuration(60)
-    """The period between looks for such templates. A look costs one list of each workload kind, and
+    """The period between looks for unused templates. A look costs one list of each workload kind, and
     only where a template is due."""
 
     policy_sync_period: PositiveDuration = PositiveDuration(1)

@@ -102,7 +102,7 @@ class PolicyReport:
     """A policy and the pools of its driver.
 
     Attributes:
-        policy: Compiled; another text of it is another report.
+        policy: The compiled policy; another text of it is another report.
         parts: The parts of the report on the pools that were inspected.
     """
 

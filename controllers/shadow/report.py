@@ -41,7 +41,7 @@ class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: Its apiVersion and kind, which lists leave out.
-        metadata: Its own.
+        metadata: The object's own metadata.
         document: The object as it was created.
     """
 

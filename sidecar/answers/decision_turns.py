@@ -54,7 +54,7 @@ ABANDONED: Final = unfinished(
 
 
 class Ready(NamedTuple):
-    """The unfinished pods to try again, and in how many seconds to ask for others."""
+    """The unfinished pods to try again, and the seconds until the next question for others."""
 
     pods: tuple[Pod, ...]
     next_s: float
@@ -83,7 +83,7 @@ class DecisionTurns:
 
     @property
     def undecided(self) -> dict[str, int]:
-        """UIDs of the pods whose decision did not end, and how often."""
+        """The UIDs of the pods whose decision did not end, with the number of such decisions."""
         return dict(self._undecided)
 
     def turn_away(self, pod: Pod) -> Rejection | None:

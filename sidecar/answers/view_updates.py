@@ -73,7 +73,7 @@ class ViewUpdater:
             await asyncio.sleep(rest_s)
 
     async def _build(self, view: NextView) -> float:
-        """Build a view; return how many seconds that took."""
+        """Build a view; return the seconds that it took."""
         began_s = self._clock()
         await build(view)
         return self._clock() - began_s

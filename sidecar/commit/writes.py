@@ -35,14 +35,14 @@ class Outcome(StrEnum):
     """The conclusion from a failed write."""
 
     CONFLICT = "conflict"
-    """Not made: the claim has changed."""
+    """The write was not made: the claim has changed."""
     GONE = "gone"
-    """Not made: the claim does not exist."""
+    """The write was not made: the claim does not exist."""
     NOT_SENT = "notSent"
-    """Not made: this process may not write any more."""
+    """The write was not made: this process may not write any more."""
     REFUSED = "refused"
-    """Not made, but a copy of it that is on its way may be: an API server whose fence did not know the
-    holder yet refuses what it admits a moment later."""
+    """The write was not made, but a copy of it that is on its way may be: an API server whose fence
+    did not know the holder yet refuses what it admits a moment later."""
     UNKNOWN = "unknown"
     """It may have been made, or may be made later."""
 

@@ -280,7 +280,7 @@ class WakeAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         pods: `namespace/name` of each, the most important first.
-        more: There are more, for which to ask again at once.
+        more: True if there are more, for which to ask again at once.
         rest_millis: Otherwise the time after which to ask again at the earliest, whatever happens.
         next_millis: Otherwise the time after which to ask again at the latest; 0 if it does not matter.
     """

@@ -80,7 +80,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         verdict: UNSCHEDULABLE where victims could help, UNRESOLVABLE where they cannot, ERROR where
             the attempt is to be repeated.
-        is_unfinished: There is no answer yet; the next attempt gets further.
+        is_unfinished: True if there is no answer yet; the next attempt gets further.
     """
 
     verdict: Verdict

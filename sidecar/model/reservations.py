@@ -30,7 +30,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """The changes by a request.
 
     Attributes:
-        ended: Given up, or replaced by a newer one of the same pod.
+        ended: The reservations given up, or replaced by a newer one of the same pod.
         begun: The reservations that begin, in order of their numbers.
     """
 

@@ -97,7 +97,7 @@ class WaitingPods:
         """Take note of pods that the scheduler is told to try again.
 
         Args:
-            more: Not all of them were told.
+            more: True if not all of them were told.
         """
         if more:
             self._version = -1

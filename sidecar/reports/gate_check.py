@@ -13,7 +13,8 @@ from sidecar.ownership.gates import compare_gates
 
 PERIOD_S: Final = 600.0
 DIFFERING_S: Final = 30.0
-"""While gates differ: those who change them wait, and an upgrade may go on beside one old API server."""
+"""The pause while gates differ: those who change them wait, and an upgrade may go on beside one old
+API server."""
 RETRY_S: Final = 2.0
 REFUSED_S: Final = 1.0
 _REFUSED: Final = frozenset({401, 403})
@@ -47,7 +48,7 @@ class GateCheck:
             await asyncio.sleep(look_again_s)
 
     async def compare(self) -> float:
-        """Compare once, if there is an answer; return after how many seconds to look again."""
+        """Compare once, if there is an answer; return the seconds until the next look."""
         try:
             metrics = await self._read_metrics()
         except KubeError as error:

@@ -140,19 +140,19 @@ class SidecarMetrics:
         self._writes.labels(WRITTEN if outcome is None else outcome.value).inc()
 
     def show_reservations(self, count: Callable[[], int]) -> None:
-        """Show how many reservations are in force."""
+        """Show the number of reservations in force."""
         self._reservations.set_function(lambda: float(count()))
 
     def show_holds(self, step: str, count: Callable[[], int]) -> None:
-        """Show how many holds are at a step."""
+        """Show the number of holds at a step."""
         self._holds.labels(step).set_function(lambda: float(count()))
 
     def show_held_back(self, count: Callable[[], int]) -> None:
-        """Show how many claims have devices that are held back."""
+        """Show the number of claims with devices that are held back."""
         self._held_back.set_function(lambda: float(count()))
 
     def show_unfenced(self, count: Callable[[], int]) -> None:
-        """Show how many owned drivers the fence keeps nobody from."""
+        """Show the number of owned drivers that the fence keeps nobody from."""
         self._unfenced.set_function(lambda: float(count()))
 
     def count_drift(self) -> None:

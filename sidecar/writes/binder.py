@@ -286,7 +286,7 @@ class Binder:
 
 
 class _Turn:
-    """The right to write one claim, and how many tasks have it or wait for it."""
+    """The right to write one claim, and the number of tasks that have it or wait for it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()

@@ -188,7 +188,7 @@ class Mode(StrEnum):
     OPT_IN = "OptIn"
     """The pods of namespaces with the label `drawbridge.internal/translate: "true"`."""
     SHADOW = "Shadow"
-    """None: those of OptOut are evaluated, and the result is only reported."""
+    """No pods: those of OptOut are evaluated, and the result is only reported."""
 
 
 class NativePolicy(StrEnum):
@@ -199,7 +199,8 @@ class NativePolicy(StrEnum):
     MAPPED = "mapped"
     """All of them, even if a class gives other devices than a key means."""
     TRANSLATE = "translate"
-    """None: every pod gets claims, which device taints evict, and autoscalers and queues may count."""
+    """No pods: every pod gets claims, which device taints evict, and autoscalers and queues may
+    count."""
 
 
 class TolerationPolicy(StrEnum):

@@ -24,7 +24,7 @@ class Exclusivity(StrEnum):
     POLICIES = "policies"
     """HAMi's policy `mutex` and Koordinator's exclusivePolicy `DeviceLevel`."""
     NEVER = "never"
-    """None: a share is a share."""
+    """No requests: a share is a share."""
 
 
 class InitContainers(StrEnum):
@@ -34,7 +34,8 @@ class InitContainers(StrEnum):
     """The devices of an app container, whose amounts become the larger of both: the pod reserves as
     much as in the legacy system, and the app container may use more."""
     SEPARATE = "separate"
-    """Its own, for the lifetime of the pod: the pod reserves the sum of both."""
+    """The init container's own devices, for the lifetime of the pod: the pod reserves the sum of
+    both."""
 
 
 class CorePolicy(StrEnum):

@@ -141,7 +141,7 @@ class NetworkAttachment(msgspec.Struct, frozen=True, kw_only=True):
     """A NetworkAttachmentDefinition that a NIC is attached by.
 
     Attributes:
-        namespace: Empty for the pod's.
+        namespace: The definition's namespace; empty for the pod's.
         interface: Its name in the pod; empty for the driver's choice.
         config: Its CNI configuration, for drivers that run CNI plugins themselves.
     """

@@ -20,7 +20,7 @@ class Place(StrEnum):
     LIMIT = "resource"
     """A key in the limits and requests of a container."""
     FOREIGN = "resource of another vendor"
-    """Read only beside names of this vocabulary."""
+    """A key that is read only beside names of this vocabulary."""
     ANNOTATION = "annotation"
     """An annotation of the pod."""
     LABEL = "label"

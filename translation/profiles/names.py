@@ -1,4 +1,4 @@
-"""The names that a DeviceTranslationProfile may list, and how much of them.
+"""The names that a DeviceTranslationProfile may list, and the limits on them.
 
 A resource name of a profile becomes part of expressions that the API server evaluates for every pod.
 So a profile of the cluster has only names that a device plugin could have, and no more of them than

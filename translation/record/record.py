@@ -55,7 +55,7 @@ class UsedProfile(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         hash: The content hash of the profile.
-        facts: Only those that the translation used.
+        facts: The facts that the translation used, no others.
     """
 
     vocabulary: str
