@@ -41,8 +41,8 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     milliseconds anyway."""
 
     template_collect_period: PositiveDuration = PositiveDuration(60)
-    """The period between looks for unused templates. A look costs one list of each workload kind, and
-    only where a template is due."""
+    """The period between looks for unused templates. A look costs one list of each workload kind,
+    and only where a template is due."""
 
     policy_sync_period: PositiveDuration = PositiveDuration(1)
     """The period between reconciliations of DeviceCompatibilityPolicies; a change is handled at
