@@ -246,8 +246,7 @@ class Cluster:
             limit: Maximum number of nodes; None for all.
             accepts: A predicate that is true if the caller wants a node that fits. It gets the node
                 and the plan of a node of its class, in which requests may have other names.
-            may_use: A predicate that is true if a node counts when a search fails on it; upstream
-                searches no others.
+            may_use: A predicate that is true if a node counts when a search fails on it.
             limits: The most that the answer may cost; None for all that is needed.
 
         Raises:
@@ -466,8 +465,7 @@ class Cluster:
             limits: The maximum number of other nodes that are assigned to a class; None for all.
 
         Returns:
-            The partition, and the reason for which nodes remained without a class; None if all were
-            assigned.
+            The partition, and the reason for which nodes have no class; None if all have one.
         """
         key = projection.key
         partition = self._partitions.pop(key, None) or Partition(sorted(self._inventory.entries))
