@@ -17,6 +17,10 @@ JSON_CALLS: Final = (
     ("inventory", "--devices", *CLUSTER),
     ("matrix", *POLICY),
     ("matrix", "--as-groups", *POLICY),
+    (
+        *("replay", "--pods", "examples/replay/pods.csv"),
+        *("--snapshot", "examples/replay/cluster.yaml"),
+    ),
     ("simulate", "-f", "examples/share.yaml", *CLUSTER),
     ("quota", "convert", *MIGRATION),
     (

@@ -95,8 +95,7 @@ class ClusterState:
             drivers: The drivers whose devices may be given, beside those of the AllocatorOwnership.
             now: The wall clock.
             held_back_limits: The bounds of what is held back.
-            binding_timeout_s: The time limit for the binding conditions of devices, in seconds from
-                their allocation.
+            binding_timeout_s: Seconds from an allocation that its binding conditions may take.
         """
         self._now = now
         self._binding_timeout = timedelta(seconds=binding_timeout_s)

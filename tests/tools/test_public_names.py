@@ -26,7 +26,14 @@ from tools.public_names import (
 GOLDEN: Final = ROOT / "tests/golden/public.txt"
 MAPS: Final = (
     *("drivers[].capacity", "drivers[].counters", "drivers[].devices"),
-    *("totals", "readers", "quotas[].added", "quotas[].notConvertible", "<key>"),
+    *(
+        "totals",
+        "readers",
+        "strategies[].failedBy",
+        "quotas[].added",
+        "quotas[].notConvertible",
+        "<key>",
+    ),
 )
 """Paths below which keys are names from the cluster."""
 FOREIGN: Final = (
