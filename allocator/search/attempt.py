@@ -152,7 +152,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 if all(map(_has_too_few, alternatives)):
                     return RejectionReason(reason=Reason.TOO_FEW_DEVICES)
                 first = alternatives[0]
-                # The search may skip an alternative, so only requests without any count.
+                # The search may skip an alternative, so only requests without alternatives count.
                 if first.request.parent is None and first.all_positions is None:
                     needs[first.request] = DeviceDemand(first.candidates, first.count)
         return (
