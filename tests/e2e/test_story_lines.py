@@ -28,7 +28,7 @@ def _run(folder: Path, *options: str) -> list[str]:
             *("-p", "no:cacheprovider", *options, *STORIES),
         ],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         check=False,
