@@ -323,12 +323,9 @@ def test_the_chart_has_no_faults_that_helm_sees() -> None:
 @pytest.fixture
 def release(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
-    cluster.kubectl(
-        *("delete", "crd", "--ignore-not-found", "--wait=false"),
-        *DEFINITIONS,
-    )
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
-    # The next story may have the same control plane.
+    # The next story may have the same control plane, and what is applied while it goes is gone a moment later.
+    cluster.kubectl("delete", "crd", "--ignore-not-found", *DEFINITIONS)
     cluster.wait_gone("namespaces", NAMESPACE, timeout_s=TIMEOUT_S)
 
 

@@ -135,8 +135,9 @@ def release(
     # What the story does itself, if it ends early.
     quiet = ("--ignore-not-found", "--wait=false")
     cluster.kubectl("delete", ",".join(GENERATED), CONFIGURATION, *quiet)
-    cluster.kubectl("delete", "crd", *DEFINITIONS, *quiet)
     cluster.kubectl("delete", "namespace", NAMESPACE, DRIVER_NAMESPACE, *quiet)
+    # What the next story applies while it goes would be gone a moment later.
+    cluster.kubectl("delete", "crd", *DEFINITIONS, "--ignore-not-found")
     for namespace in (NAMESPACE, DRIVER_NAMESPACE):
         cluster.wait_gone("namespaces", namespace, timeout_s=TIMEOUT_S)
 
