@@ -277,7 +277,7 @@ def _check_host_network(
 
 
 def _read_recorded(creation: _Creation) -> _RecordedPod | Answer:
-    """Return what the record of a pod says; a refusal where the pod does not match it."""
+    """Return the contents of a pod's record; a refusal where the pod does not match it."""
     pod, vocabularies, snapshot = creation.pod, creation.vocabularies, creation.snapshot
     record, derivation = read_record(pod, snapshot)
     if record is None:

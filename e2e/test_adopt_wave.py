@@ -25,6 +25,7 @@ from e2e.cluster import Cluster
 from e2e.conftest import IMPATIENT
 from e2e.drawbridge import ROOT, command_line, install_drawbridge, merged
 from e2e.objects import deployment, pod
+from e2e.vendors import HAMI_LABEL, hami_driver
 from kube.names import NAMESPACE, REQUEST_ANNOTATION, TRANSLATE_LABEL
 
 NODES: Final = ("wave-0", "wave-1", "wave-2")
@@ -32,7 +33,6 @@ GPUS: Final = 2
 SPLIT: Final = 10
 GPU: Final = "nvidia.com/gpu"
 SCHEDULER: Final = "hami-scheduler"
-DRIVER_LABEL: Final = ("drawbridge.internal/dra-driver", inventory.HAMI)
 TEAM: Final = "wave-team"
 MODEL: Final = inventory.A100_40GB
 PERIOD_S: Final = 0.3
@@ -88,7 +88,7 @@ class HamiStandIn:
 
     def _show(self, name: str, amount: str, labels: Mapping[str, str]) -> None:
         """Have a node offer shares by its device plugin, or publish devices by its DRA driver."""
-        key, value = DRIVER_LABEL
+        key, value = HAMI_LABEL
         wanted = amount, labels.get(key) == value
         if self._shown.get(name) == wanted:
             return
@@ -128,29 +128,6 @@ def hami_node(name: str) -> Object:
     room = {**node["status"]["allocatable"], GPU: str(GPUS * SPLIT)}
     node["status"] = {"capacity": room, "allocatable": room}
     return node
-
-
-def hami_driver() -> list[Object]:
-    """Return the driver that a person installs beside HAMi, as `prepare.sh` says."""
-    key, value = DRIVER_LABEL
-    labels = {"app": "hami-dra-driver"}
-    spec = {
-        "nodeSelector": {key: value},
-        "containers": [{"name": "gpus", "image": "registry.internal/driver:1"}],
-        "volumes": [
-            {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}
-        ],
-    }
-    daemon_set = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "hami-dra-driver", "namespace": "kube-system"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    }
-    return [inventory.hami_class(), daemon_set]
 
 
 def team() -> list[Object]:
@@ -238,7 +215,7 @@ class WaveStory:
         return {
             entry["metadata"]["name"]: (
                 entry["metadata"]["labels"].get("gpu"),
-                entry["metadata"]["labels"].get(DRIVER_LABEL[0]),
+                entry["metadata"]["labels"].get(HAMI_LABEL[0]),
                 entry["spec"].get("unschedulable", False),
                 entry["status"]["allocatable"][GPU],
             )
@@ -292,7 +269,7 @@ def test_killed_in_every_step_a_plan_ends_and_goes_back(story: WaveStory, tmp_pa
 
 def assert_all_is_switched(story: WaveStory) -> None:
     """Every node publishes devices and takes pods, and the pods have claims."""
-    value = DRIVER_LABEL[1]
+    value = HAMI_LABEL[1]
     assert story.nodes() == dict.fromkeys(NODES, ("off", value, False, "0"))
     story.wait_for_pods(with_claims=True)
     shown = story.call("status", "-o", "json")

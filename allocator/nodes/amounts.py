@@ -38,7 +38,7 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no resource is named; a scalar of 0 counts as named, as upstream."""
+        """True if no resource is named; a scalar of 0 counts as named, as upstream."""
         return not (self.cpu_milli or self.memory or self.ephemeral_storage or self.scalars)
 
     def __add__(self, other: "ResourceAmounts") -> "ResourceAmounts":

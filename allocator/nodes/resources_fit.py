@@ -14,7 +14,7 @@ from allocator.nodes.pod_requests import PodRequest
 
 
 class InsufficientResource(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource of which a node has too little left.
+    """A resource that a node has too little left of.
 
     Attributes:
         name: The resource.
@@ -35,7 +35,7 @@ class InsufficientResource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unresolvable(self) -> bool:
-        """Whether no other pod's removal makes room; never so for the number of pods, as upstream."""
+        """True if no other pod's removal makes room; never so for the number of pods, as upstream."""
         return self.name != PODS and self.requested > self.capacity
 
 

@@ -41,7 +41,7 @@ def replay(
     seed: int = 0,
     options: AllocatorOptions = _OPTIONS,
 ) -> StrategyResult:
-    """Return what becomes of pods with a strategy.
+    """Place pods with a strategy, and return the result.
 
     Args:
         name: One of `STRATEGIES`.

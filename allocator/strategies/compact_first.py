@@ -1,4 +1,4 @@
-"""CompactFirst: fill what is in use before anything else is touched, on both levels.
+"""CompactFirst: fill devices and nodes in use before any others, on both levels.
 
 Devices: the fullest first; devices that are equally full in upstream's order.
 

@@ -1,4 +1,4 @@
-"""The value of hardware that is cut into partitions, by what can still be allocated from it.
+"""The value of hardware that is cut into partitions, by the partitions that can still be allocated.
 
 Partitions of one counter set exclude each other in ways that no single number shows: on a card
 with seven slots a partition of three fits at slot 0 or at slot 4, and one slot allocated in the

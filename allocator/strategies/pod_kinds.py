@@ -220,7 +220,7 @@ class KindTable:
     def _device_shares(
         self, node: NodeDevices, usage: Usage
     ) -> Iterator[tuple[_Free, tuple[_Shares, ...]]]:
-        """Yield what is free of each device, and the shares that each demand can get, selectors aside."""
+        """Yield the free amounts of each device, and the shares that each demand can get, selectors aside."""
         uses = [usage.pools.get(pool.id) for pool in node.pools]
         for pool, device in zip(node.pool_of, node.devices, strict=True):
             pool_use = uses[pool]
@@ -249,7 +249,7 @@ def _selected(demand: DeviceDemand, node: NodeDevices) -> int:
 
 
 def _free(shape: Shape, use: DeviceUse | None) -> _Free:
-    """Return what is free of a device; None if no share of it can be had."""
+    """Return the free amounts of a device; None if no share of it can be had."""
     if use is None:
         return tuple([capacity.value.nanos for capacity in shape.capacity.values()])
     if use.exclusive or not shape.shareable:
@@ -264,7 +264,7 @@ def _free(shape: Shape, use: DeviceUse | None) -> _Free:
 
 
 def _free_after(demand: DeviceDemand, shape: Shape, free: tuple[int, ...]) -> _Free:
-    """Return what is free after a share, or all, of a device is given to a demand."""
+    """Return the free amounts after a share, or all, of a device is given to a demand."""
     share = _share(demand.amounts, shape, ())
     if share is None:
         return free  # The device is too small, so the demand gets nothing of it.
@@ -297,7 +297,7 @@ def _share(
     shape: Shape,
     weights: tuple[tuple[str, int], ...],
 ) -> tuple[tuple[int, ...], int] | None:
-    """Return what one share consumes of each capacity, and its load; None if it is too large."""
+    """Return the consumption of one share by capacity, and its load; None if it is too large."""
     requested = None if amounts is None else dict(amounts)
     try:
         consumption = capacity_consumption(requested, shape.capacity, fractional=True)

@@ -1,4 +1,4 @@
-"""Whether the pods of a cluster show that its API server adds tolerations for their device keys."""
+"""The evidence in the pods of a cluster that its API server adds tolerations for device keys."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from kube.api.meta import encode
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster, assess_cluster
@@ -209,8 +207,3 @@ def _later(
     planned: PlannedNode | None, assumed: list[Mapping[str, Any]]
 ) -> tuple[Mapping[str, Any], ...]:
     return tuple(assumed) if planned is not None else ()
-
-
-def encode_input(rehearsal: RehearsalInput) -> bytes:
-    """Return a rehearsal's input as JSON."""
-    return msgspec.json.encode(rehearsal)

@@ -1,4 +1,4 @@
-"""Turns at what only a few may use at a time, so that a tenant whose turns are long delays no other for long.
+"""Turns at a resource with few places, so that a tenant with long turns delays no other for long.
 
 Whose turn took a second rests for four while others wait. So a tenant that is never done has a fifth of the
 time, and one that asks now and then waits for one turn at most. Where only resting tenants wait, the one

@@ -86,7 +86,7 @@ def validate(target: Target, context: Context) -> tuple[Finding, ...]:
 
 
 def _printable(finding: Finding) -> Finding:
-    """Return the finding on one line of bounded length, whatever foreign text it quotes."""
+    """Return the finding on one line of bounded length, including any foreign text."""
     place = len(finding.message) - len(finding.detail)
     return msgspec.structs.replace(
         finding,

@@ -65,7 +65,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 def build_question(
     pods: Sequence[ReplayPod], order: Order, state: ClusterState, features: Features
 ) -> Question:
-    """Return what all replays of these pods on a cluster have in common."""
+    """Return the common input of all replays of these pods on a cluster."""
     options = state.rules(features, UNIFORM_CONFIG_DRIVERS)
     limits = consumer_limits(driver_settings(state.ownerships))
     return Question(

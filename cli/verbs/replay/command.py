@@ -1,4 +1,4 @@
-"""`drawbridge replay`: what becomes of pods that arrive one by one, with each strategy."""
+"""`drawbridge replay`: pods that arrive one by one, placed with each strategy."""
 
 import math
 import sys
