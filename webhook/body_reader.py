@@ -64,4 +64,5 @@ class BodyReader:
     def _give_up_first(self) -> None:
         first = next(iter(self._reading))
         del self._reading[first]
-        first.reschedule(asyncio.get_running_loop().time())
+        if not first.expired():  # Its own time may have ended in this turn of the loop.
+            first.reschedule(asyncio.get_running_loop().time())

@@ -152,7 +152,8 @@ class Informer:
         self._versions = dict.fromkeys(self._versions, "")
         self._version = ""
         self._is_outdated_list = True
-        if self._watch_timeout is not None:
+        # A watch that an earlier refresh has begun to end cannot be told so again.
+        if self._watch_timeout is not None and not self._watch_timeout.expired():
             self._watch_timeout.reschedule(asyncio.get_running_loop().time())
 
     def put(self, raw: bytes) -> None:
@@ -269,7 +270,8 @@ class Informer:
         key = _key(metadata)
         if event.type == "DELETED" and not self._is_outdated(key, metadata.resource_version):
             self._forget(key)
-        self._version = metadata.resource_version or self._version
+        if not self._is_outdated_list:  # Or the list that a refresh asked for would be left out.
+            self._version = metadata.resource_version or self._version
         self._announce()
 
     def _take_unless_outdated(self, raw: bytes) -> meta.ObjectMeta:

@@ -657,3 +657,41 @@ async def test_a_refresh_during_a_list_is_followed_by_another_list() -> None:
         pods = factory.subscribe(PODS, project, handlers=(refresh_once,))
         async with running(factory.run):
             await until(lambda: [*pods.store.values()] == ["n!"])
+
+
+async def test_a_refresh_while_a_watch_ends_for_another_changes_nothing() -> None:
+    """Profiles that change twice within a turn of the loop ended the webhook."""
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, node_of)
+        async with running(factory.run):
+            await until(lambda: server.watching == 1)
+            for _ in range(3):
+                pods.refresh()
+                await asyncio.sleep(0)
+            server.put(PODS, pod("b"))
+            await until(lambda: len(pods.store) == 2)
+
+
+async def test_a_refresh_by_a_handler_of_an_event_is_followed_by_a_list() -> None:
+    suffix = ""
+
+    def project(raw: bytes) -> str | None:
+        node = node_of(raw)
+        return None if node is None else node + suffix
+
+    def refresh_at_b(key: Key, old: str | None, _new: str | None) -> None:
+        nonlocal suffix
+        if key[1] == "b" and old is None:
+            suffix = "!"
+            pods.refresh()
+
+    async with FakeApiServer() as server, server.client() as client:
+        server.put(PODS, pod("a"))
+        factory = InformerFactory(client, settings=QUICK)
+        pods = factory.subscribe(PODS, project, handlers=(refresh_at_b,))
+        async with running(factory.run):
+            await until(lambda: server.watching == 1)
+            server.put(PODS, pod("b"))
+            await until(lambda: sorted(pods.store.values()) == ["n!", "n!"])
