@@ -10,7 +10,7 @@ HEADER: Final = f"""\
 
 What other components do with pods that were translated, or that are served natively, version by version. The
 table is that of the warnings and of `assess` and `plan` (`translation/cluster/component_statements.py`), read in
-{READ}. It is about released versions only. None of it was tried by a story of this repository.
+{READ}. It is about released versions only. The last column says how each statement is known.
 """
 
 

@@ -33,6 +33,7 @@ class Evidence(StrEnum):
     SOURCE = "read in its source, not tried"
     DOCUMENT = "from its documents, not tried"
     THREAD = "from a thread of its project, not tried"
+    STORY = "tried by a story of this repository"
 
 
 class Topic(StrEnum):
@@ -161,7 +162,7 @@ _OTHERS: Final = (
     (Component.NVIDIA_DRIVER, _Row(Topic.NATIVE, "released until 2026-08", "its chart sets extendedResourceName by "
      "default", "kubernetes-sigs/dra-driver-nvidia-gpu issues 737, 1086", "", Evidence.THREAD)),
     (Component.KUBERNETES, _Row(Topic.NATIVE, "1.37", "does not evict pods whose claim was made for an extended resource "
-     "when a device has a NoExecute taint", "kubernetes/kubernetes issue 141290", "", Evidence.THREAD)),
+     "when a device has a NoExecute taint", "kubernetes/kubernetes issue 141290, e2e/test_adopt_native_taint.py", "", Evidence.STORY)),
 )  # fmt: skip
 
 
