@@ -19,12 +19,12 @@ from bench import (
     endpoint,
     expressions,
     hami_dra,
-    judge,
     node,
     observer,
     policies,
     processes,
     ranking,
+    validation,
     views,
 )
 from bench.bridge import failover, sidecar_alone
@@ -41,7 +41,7 @@ SUITES = {
     "endpoint": endpoint.measure,
     "cluster": cluster.measure,
     "observer": observer.measure,
-    "judge": judge.measure,
+    "judge": validation.measure,
     "expressions": expressions.measure,
     "policies": policies.measure,
     "processes": processes.measure,

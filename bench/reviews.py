@@ -1,4 +1,4 @@
-"""Reviews as the API server sends them, all different, and the world that they are judged in."""
+"""Reviews as the API server sends them, all different, and the world that they are validated in."""
 
 import json
 from collections.abc import Sequence

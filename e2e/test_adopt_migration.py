@@ -1,4 +1,4 @@
-"""A cluster moves from device plugins to DRA by the runbooks of a plan, and a checker without our code judges it.
+"""A cluster moves from device plugins to DRA by the runbooks of a plan, and a checker without our code checks it.
 
 15 nodes and 81 workloads, and 41 nodes and 257 workloads in `make rehearsal`, where a node dies on the way. What
 the vendors run is played by `e2e.vendors`; everything else is real: the runbooks, kubectl, Helm, the control

@@ -13,7 +13,7 @@ from controllers.model.settings import ReportFormat
 from e2e import report_definitions
 from e2e.access import Access, Object
 from e2e.drawbridge import CONTROLLER, Drawbridge
-from e2e.judged import add_nodes, asking, claim, class_of, created, gpu
+from e2e.small_inventory import add_nodes, asking, claim, class_of, created, gpu
 from kube.api.urls import REPORTS
 from kube.names import MANAGED_LABEL
 

@@ -222,7 +222,7 @@ def test_an_honest_pod_runs_beside_what_is_stored(
 def test_a_hostile_namespace_harms_only_itself(
     cluster: Access, drawbridge: Drawbridge, hostile: str, workshop: str
 ) -> None:
-    """Its own pods are judged by its ten thousand quotas, and others are answered meanwhile."""
+    """Its own pods are validated by its ten thousand quotas, and others are answered meanwhile."""
     with (
         unmoved(cluster, drawbridge),
         Load(cluster, hostile, HONEST, per_second=5) as own,

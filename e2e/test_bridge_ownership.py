@@ -17,9 +17,9 @@ from e2e.access import Access, Object, stream
 from e2e.drawbridge import ROOT, Drawbridge, command_line
 from e2e.hostile_claims import long_selector, slow_selector, template
 from e2e.inventory import device_class, kwok_node
-from e2e.judged import add_nodes, class_of, created, gpu, published
 from e2e.objects import claim_template, pod
 from e2e.routed import routing_rules, scheduler_of
+from e2e.small_inventory import add_nodes, class_of, created, gpu, published
 from kube.api.own_kinds import ALLOCATOR_OWNERSHIP
 from kube.names import (
     BRIDGE_ACCOUNT,

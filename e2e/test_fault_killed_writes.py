@@ -17,9 +17,9 @@ import yaml
 
 from e2e.access import Access, Object
 from e2e.drawbridge import CERTIFICATES, CONTROLLER, ROOT, Drawbridge
-from e2e.dying import Moment, Order
 from e2e.fleet import translation_profile
 from e2e.inventory import HAMI
+from e2e.killed_mid_write import Moment, Order
 from e2e.objects import claim_template, pod
 from e2e.processes import Child
 from e2e.translated import legacy_keys
@@ -78,7 +78,13 @@ class Stage:
     def start(self, process: str) -> None:
         """Replace a process by one that can be told where to die."""
         self.drawbridge.stop(process)
-        command = (sys.executable, "-m", "e2e.dying", PACKAGES[process], str(self._order(process)))
+        command = (
+            sys.executable,
+            "-m",
+            "e2e.killed_mid_write",
+            PACKAGES[process],
+            str(self._order(process)),
+        )
         self.drawbridge.start(process, command=command)
 
     def child(self, process: str) -> Child:
@@ -167,7 +173,7 @@ Cause = Callable[[Stage], Steps]
 
 
 @pytest.fixture(scope="module")
-def dying(cluster: Access, drawbridge: Drawbridge, stage: str) -> Iterator[Stage]:
+def stage_of_kills(cluster: Access, drawbridge: Drawbridge, stage: str) -> Iterator[Stage]:
     scene = Stage(cluster, drawbridge, stage)
     with drawbridge.configured(HASTY):
         for process in PACKAGES:
@@ -555,15 +561,17 @@ def kill(stage: Stage, process: str, write: Write, cause: Cause, moment: Moment)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("write", CERTIFICATE_CAUSES, ids=str)
 def test_a_certificate_controller_that_dies_in_a_write(
-    dying: Stage, write: Write, moment: Moment
+    stage_of_kills: Stage, write: Write, moment: Moment
 ) -> None:
-    kill(dying, CERTIFICATES, write, CERTIFICATE_CAUSES[write], moment)
+    kill(stage_of_kills, CERTIFICATES, write, CERTIFICATE_CAUSES[write], moment)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("write", CONTROLLER_CAUSES, ids=str)
-def test_a_controller_that_dies_in_a_write(dying: Stage, write: Write, moment: Moment) -> None:
-    kill(dying, CONTROLLER, write, CONTROLLER_CAUSES[write], moment)
+def test_a_controller_that_dies_in_a_write(
+    stage_of_kills: Stage, write: Write, moment: Moment
+) -> None:
+    kill(stage_of_kills, CONTROLLER, write, CONTROLLER_CAUSES[write], moment)
 
 
 def test_every_write_has_its_cause() -> None:
@@ -571,9 +579,9 @@ def test_every_write_has_its_cause() -> None:
     assert {write.name for write in CONTROLLER_CAUSES} == set(CONTROLLER_WRITES)
 
 
-def test_afterwards_no_pod_was_lost_and_a_new_one_runs(dying: Stage) -> None:
-    dying.run_pod()
+def test_afterwards_no_pod_was_lost_and_a_new_one_runs(stage_of_kills: Stage) -> None:
+    stage_of_kills.run_pod()
 
-    for live in dying.cluster.objects("pods", dying.namespace):
+    for live in stage_of_kills.cluster.objects("pods", stage_of_kills.namespace):
         assert live["status"]["phase"] == "Running", live["metadata"]["name"]
-        assert_served(dying, live)
+        assert_served(stage_of_kills, live)

@@ -16,8 +16,8 @@ import yaml
 from e2e import inventory
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import CONTROLLER, RIGHT_DENIED, WEBHOOK, Drawbridge, command_line
-from e2e.judged import claim, created
 from e2e.objects import pod
+from e2e.small_inventory import claim, created
 from kube.api.policy import API_VERSION
 from rules.context.rule import CRD_VALIDATION
 from rules.engine.registry import RULES

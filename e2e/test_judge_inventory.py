@@ -12,7 +12,8 @@ import pytest
 
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import CONTROLLER, Drawbridge
-from e2e.judged import (
+from e2e.objects import deployment, pod, replica_set
+from e2e.small_inventory import (
     MARK,
     add_nodes,
     amount,
@@ -24,12 +25,11 @@ from e2e.judged import (
     template,
     tried,
 )
-from e2e.objects import deployment, pod, replica_set
 from kube.names import ENFORCEMENT_LABEL
 
 pytestmark = pytest.mark.usefixtures("drawbridge")
 
-NODE: Final = "judged-node"
+NODE: Final = "validated-node"
 _numbers = itertools.count(1)
 DEVICES: Final = (gpu("gpu-0", "80Gi"), gpu("gpu-1", "80Gi"))
 

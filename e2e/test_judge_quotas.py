@@ -11,9 +11,9 @@ import pytest
 
 from e2e.access import Access, Object, stream
 from e2e.drawbridge import command_line
-from e2e.judged import asking, claim, created, posted
 from e2e.objects import pod
 from e2e.older_kubernetes import needs
+from e2e.small_inventory import asking, claim, created, posted
 from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from e2e.access import Access, Object
-from e2e.judged import (
+from e2e.objects import cron_job, daemon_set, deployment, job, pod, replica_set, stateful_set
+from e2e.small_inventory import (
     Who,
     add_nodes,
     amount,
@@ -27,7 +28,6 @@ from e2e.judged import (
     template,
     tried,
 )
-from e2e.objects import cron_job, daemon_set, deployment, job, pod, replica_set, stateful_set
 from kube.manifests.reader import read_paths
 from testing import rule_cases as cases
 from testing.rule_cases import NVIDIA, cel, config, exactly, first, gpu_config, sub
@@ -483,7 +483,7 @@ _DOTTED: Final = frozenset({"DeviceClass", "DeviceCompatibilityPolicy"})
 def _both(cluster: Access, row: Row, namespace: str) -> str:
     """Return what kubectl says of an object, tried and applied alike; it is gone afterwards."""
     kind = row.document["kind"]
-    name = "judged.example.com" if kind in _DOTTED else "judged"
+    name = "validated.example.com" if kind in _DOTTED else "validated"
     document = named(name, row.document)
     dry = tried(cluster, document, namespace)
     real = created(cluster, document, namespace)

@@ -1,4 +1,4 @@
-"""Objects of DRA judged where they are applied, by the webhook: what policies in the server cannot say.
+"""Objects of DRA validated where they are applied, by the webhook: what policies in the server cannot say.
 
 Nothing waits for it: while it is gone, the same objects are admitted.
 """

@@ -399,7 +399,7 @@ def test_what_is_no_quantity_is_refused_by_the_api_server_itself(
 def test_the_cause_reaches_who_looks_at_what_makes_the_pods(
     cluster: Access, namespace: str, drawbridge: Drawbridge
 ) -> None:
-    """As long as that is of a kind that is not judged itself."""
+    """As long as that is of a kind that is not validated itself."""
     wrong = deployment("wrong", asking({GPU: 1, MEMORY: "8Gi"}))
     wrong |= {"apiVersion": "v1", "kind": "ReplicationController"}
     wrong["spec"]["selector"] = wrong["spec"]["selector"]["matchLabels"]

@@ -153,7 +153,7 @@ def test_an_update_that_leaves_the_template_alone_is_never_denied(
     cluster.kubectl("delete", *target)
 
 
-def test_an_update_of_the_template_is_judged(
+def test_an_update_of_the_template_is_validated(
     cluster: Access, namespace: str, wrong: Object
 ) -> None:
     patch = ("patch", "-n", namespace, "deployment", "wrong", "--type=json", "-p")

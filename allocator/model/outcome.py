@@ -130,7 +130,7 @@ class BudgetExhausted(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         steps: Cost of the search.
-        progress: The knowledge gained nevertheless, for people.
+        progress: The facts found nevertheless, for people.
     """
 
     steps: int

@@ -1,1 +1,1 @@
-"""The judge of a migration: reads what an API server showed, and imports nothing of the product."""
+"""The checker of a migration: it reads what an API server showed, and imports nothing of the product."""

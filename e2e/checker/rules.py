@@ -177,12 +177,12 @@ class Sizes:
 
     def __init__(self, published: Published) -> None:
         self._published = published
-        self._judged: set[str] = set()
+        self._validated: set[str] = set()
         self._doubled: set[tuple[str, str, str]] = set()
         self._kept_devices: set[str] = set()
 
     def see(self, event: Event, before: Object | None, state: State) -> Iterator[Finding]:
-        """Judge a pod when it begins to run."""
+        """Validate a pod when it begins to run."""
         del before
         if event.type == DELETED:
             return
@@ -192,11 +192,11 @@ class Sizes:
             yield from self._kept(event.at, event.object["spec"].get("nodeName", ""), state)
         if event.kind == "nodes":
             yield from self._kept(event.at, name_of(event.object), state)
-        if event.kind != "pods" or uid_of(event.object) in self._judged:
+        if event.kind != "pods" or uid_of(event.object) in self._validated:
             return
         pod = event.object
         if phase_of(pod) == "Running" and not is_leaving(pod):
-            self._judged.add(uid_of(pod))
+            self._validated.add(uid_of(pod))
             for text in self._faults(pod, state):
                 yield Finding("size", event.at, label_of(pod), text)
 

@@ -1,4 +1,4 @@
-"""The driver, dying at a step: `python -m e2e.node.crashing STEP TIMES`.
+"""The driver, killed at a step: `python -m e2e.node.crashing STEP TIMES`.
 
 It is the driver in everything else. It kills itself as the kernel would when memory runs out.
 """

@@ -27,7 +27,7 @@ MAX_MESSAGE: Final = 1024
 
 
 class Report(NamedTuple):
-    """The knowledge of the leading process.
+    """The state of the leading process.
 
     Attributes:
         holder: Its identity.

@@ -21,9 +21,9 @@ from random import SystemRandom
 from time import perf_counter
 from typing import Final
 
+from testing.fuzz.answer_laws import complaints, cost_complaints
 from testing.fuzz.calls import Call
 from testing.fuzz.endpoint import standing
-from testing.fuzz.judgement import complaints, cost_complaints
 from testing.fuzz.reviews import places
 from testing.fuzz.run import MAX_GROWTH_MIB, MAX_PEAK_MIB, MEASURES, Costliest, Report, run
 
@@ -104,10 +104,10 @@ async def _replay(call_bytes: bytes) -> None:
     # What is complete is waited for, however large it is.
     is_http = f"Content-Length: {len(body)}\r\n".encode() in head + mark
     call = Call(kind="replayed", head=head + mark, body=body, is_http=is_http)
-    judged_in = places()
-    async with standing(judged_in) as stand:
-        for place in range(len(judged_in)):
-            stand.judge_in(place)
+    validated_in = places()
+    async with standing(validated_in) as stand:
+        for place in range(len(validated_in)):
+            stand.validate_in(place)
             answer = await stand.ask(call)
             print(f"place {place}: {answer.status if answer else 'no answer'}")
             print("  ", answer.body.decode(errors="replace") if answer else "")

@@ -126,7 +126,7 @@ class Calls:
         return post_call(bent(msgspec.json.encode(self._review()), self._chance), "bent")
 
     def _workload(self) -> Call:
-        """Return a review of what makes pods, for the endpoint that judges."""
+        """Return a review of what makes pods, for the endpoint that validates."""
         chance = self._chance
         review_, old = self._validation(), self._validation()
         if chance.random() < 0.7:

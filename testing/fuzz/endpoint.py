@@ -231,11 +231,11 @@ def _handlers(place: Place, metrics: WebhookMetrics) -> Mapping[str, Review]:
     runner = review_runner(metrics)
     mutation = PodReviewHandler(picture, place.options, metrics, runner, signing=fixed_signing)
     validation = WorkloadReviewHandler(picture, rules, place.options, metrics, runner)
-    judgement_handler = ObjectReviewHandler(rules, picture, metrics, runner)
+    validation_handler = ObjectReviewHandler(rules, picture, metrics, runner)
     return {
         MUTATE_PATH: mutation.handle,
         VALIDATE_WORKLOADS_PATH: validation.handle,
-        VALIDATE_OBJECTS_PATH: judgement_handler.handle,
+        VALIDATE_OBJECTS_PATH: validation_handler.handle,
     }
 
 
@@ -255,8 +255,8 @@ class Stand:
         self._context = context
         self._wire: Wire | None = None
 
-    def judge_in(self, place: int) -> None:
-        """Let reviews be judged in another place from here on."""
+    def validate_in(self, place: int) -> None:
+        """Let reviews be validated in another place from here on."""
         self._current.place = place
 
     def forget(self, places: Sequence[Place]) -> None:

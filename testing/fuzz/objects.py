@@ -64,7 +64,7 @@ def _by_kind() -> Mapping[str, Sequence[Document]]:
 
 
 _WEIGHTS: Final = {"ResourceClaim": 12, "ResourceClaimTemplate": 4, "DeviceClass": 4, "Pod": 4}
-"""Of the kinds that are judged for more than their pods; 1 for others."""
+"""Of the kinds that are validated for more than their pods; 1 for others."""
 
 
 def object_review(chance: Random, origins: Sequence[Origin]) -> Document:
@@ -92,7 +92,7 @@ def about(document: Document, old: Document | None = None) -> Document:
     return review(
         document,
         old,
-        name="judged",
+        name="validated",
         namespace=NAMESPACE,
         kind={"group": group, "version": number, "kind": kind},
         resource={"group": group, "version": number, "resource": RESOURCES[version, kind]},

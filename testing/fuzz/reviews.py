@@ -31,7 +31,7 @@ from testing.builders import (
     profiles,
     translation_snapshot,
 )
-from testing.fuzz.knowledge import knowing, small
+from testing.fuzz.contexts import knowing, small
 from testing.generators import legacy_pods
 from translation.cluster.snapshot import (
     ClaimUnawareComponent,

@@ -1,4 +1,4 @@
-"""A run: so many hostile calls, judged one by one, from one seed."""
+"""A run: so many hostile calls, validated one by one, from one seed."""
 
 import asyncio
 import ctypes
@@ -14,9 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from testing.fuzz.calls import Call, Calls, largest, post_call
-from testing.fuzz.endpoint import Answer, Stand, standing
-from testing.fuzz.judgement import (
+from testing.fuzz.answer_laws import (
     body_of,
     complaints,
     cost_complaints,
@@ -26,13 +24,15 @@ from testing.fuzz.judgement import (
     reviewed_again,
     sent_request,
 )
+from testing.fuzz.calls import Call, Calls, largest, post_call
+from testing.fuzz.endpoint import Answer, Stand, standing
 from testing.fuzz.measures import Cost
 from testing.fuzz.reviews import origins, places
 
 ORIGINS: Final = 600
 """Pods that hypothesis makes for a run."""
 ROUND: Final = 500
-"""Reviews that are judged in one place before the next comes."""
+"""Reviews that are validated in one place before the next comes."""
 THROUGH_TLS: Final = 100
 """One call in so many goes through a socket, too."""
 WARM_UP: Final = 0.25
@@ -94,23 +94,23 @@ class Report(msgspec.Struct, kw_only=True):
     complaints: int = 0
 
 
-def run(seed: int, reviews: int, part: int = 0, *, judges_costs: bool = True) -> Report:
+def run(seed: int, reviews: int, part: int = 0, *, checks_costs: bool = True) -> Report:
     """Return the result of a run.
 
     Args:
         seed: The same gives the same calls.
         part: Of several runs with one seed.
-        judges_costs: Whether an answer that took too much CPU is wrong, which depends on the machine.
+        checks_costs: Whether an answer that took too much CPU is wrong, which depends on the machine.
     """
-    return asyncio.run(_run(seed, reviews, part, judges_costs))
+    return asyncio.run(_run(seed, reviews, part, checks_costs))
 
 
-async def _run(seed: int, reviews: int, part: int, judges_costs: bool) -> Report:
+async def _run(seed: int, reviews: int, part: int, checks_costs: bool) -> Report:
     calls = Calls(Random(f"{seed}/{part}"), origins(seed, ORIGINS))
     report = Report()
-    judged_in = places()
+    validated_in = places()
     early_bytes = 0
-    async with standing(judged_in) as stand:
+    async with standing(validated_in) as stand:
         # What large bodies leave behind as holes in the heap comes before all others: no growth.
         for call in largest(Random(seed)):
             await stand.ask(call)
@@ -118,9 +118,9 @@ async def _run(seed: int, reviews: int, part: int, judges_costs: bool) -> Report
         caches = _function_caches()
         gc.freeze()
         for number, call in enumerate(islice(calls, reviews)):
-            place = number // ROUND % len(judged_in)
-            stand.judge_in(place)
-            for complaint in await _complaints_about(stand, call, number, report, judges_costs):
+            place = number // ROUND % len(validated_in)
+            stand.validate_in(place)
+            for complaint in await _complaints_about(stand, call, number, report, checks_costs):
                 report.complaints += 1
                 if len(report.failures) < MAX_REPORTED:
                     failure = Failure(
@@ -140,7 +140,7 @@ async def _run(seed: int, reviews: int, part: int, judges_costs: bool) -> Report
 
 
 async def _complaints_about(
-    stand: Stand, call: Call, number: int, report: Report, judges_costs: bool
+    stand: Stand, call: Call, number: int, report: Report, checks_costs: bool
 ) -> list[str]:
     """Ask, count, and return what is wrong."""
     answer = await stand.ask(call)
@@ -155,7 +155,7 @@ async def _complaints_about(
         for name, costliest in report.costliest.items():
             own = Costliest(seconds=getattr(cost, name), kind=call.kind)
             report.costliest[name] = max(costliest, own)
-        if judges_costs:
+        if checks_costs:
             complaints_ += cost_complaints(call, cost)
     if number % THROUGH_TLS == 0 and answer is not None:
         report.through_tls += 1

@@ -1,4 +1,4 @@
-"""The judgement of `make attack`, and the expressions of its attackers."""
+"""The bounds of `make attack`, and the expressions of its attackers."""
 
 from random import Random
 from typing import Any

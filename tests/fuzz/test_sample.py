@@ -1,6 +1,6 @@
 """A few thousand hostile reviews: what `make fuzz` does at length, with seeds that never change.
 
-What an answer costs is judged by `make fuzz` only: it depends on what else the machine does. As there, a
+What an answer costs is validated by `make fuzz` only: it depends on what else the machine does. As there, a
 process of its own makes the reviews, so that the memory of other tests does not count.
 """
 
@@ -20,7 +20,7 @@ REVIEWS = 2000
 @pytest.mark.parametrize("seed", SEEDS)
 def test_hostile_reviews_are_answered_as_they_should_be(seed: int) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        report = process.submit(run, seed, REVIEWS, judges_costs=False).result()
+        report = process.submit(run, seed, REVIEWS, checks_costs=False).result()
 
     assert [(failure.number, failure.kind, failure.complaint) for failure in report.failures] == []
     assert report.reviews == REVIEWS

@@ -116,7 +116,7 @@ def test_a_denial_comes_with_a_change_that_fits(start: int) -> None:
                 number += 1
                 assert find_infeasibility.closest_fit.changes, seed
                 infeasibilities = find_infeasibilities(idle, find_infeasibility.closest_fit.claims)
-                # It may take longer to find than a judgement does, which then is no denial.
+                # It may take longer to find than a validation does, which then is no denial.
                 assert {infeasibility.code for infeasibility in infeasibilities} <= {
                     Code.NOT_EVALUATED
                 }, seed

@@ -1,4 +1,4 @@
-"""The judge of answers finds what is wrong with them: each fault that it is there for, once."""
+"""The laws of answers find what is wrong with them: each fault that it is there for, once."""
 
 import json
 import logging
@@ -10,9 +10,9 @@ from aiohttp.http_exceptions import BadHttpMessage
 
 from admission.webhook_configuration import VALIDATE_OBJECTS_PATH
 from testing.builders import Document, gpus, pod
+from testing.fuzz.answer_laws import LIMITS, complaints, cost_complaints
 from testing.fuzz.calls import Call, post_call
 from testing.fuzz.endpoint import Answer, Log
-from testing.fuzz.judgement import LIMITS, complaints, cost_complaints
 from testing.fuzz.measures import Cost
 from testing.fuzz.reviews import review
 
@@ -122,8 +122,8 @@ WRONG = (
     ),
     Wrong("a message as long as a body", "nobody can read", answer(**refused(message="a" * 2**17))),
     Wrong(
-        "a patch of what is only judged",
-        "only judged",
+        "a patch of what is only validated",
+        "only validated",
         answer(**patching(STEP)),
         post_call(CALL.body, "an object", VALIDATE_OBJECTS_PATH),
     ),

@@ -38,7 +38,7 @@ from testing.oracle.ours import Objects
 from testing.oracle.scenarios import Scenario
 
 NODES: Final = 5_000
-JUDGED: Final = 400
+VALIDATED: Final = 400
 """Claims per row."""
 FRESH: Final = 40
 """Claims of the row in which each is explained anew."""
@@ -49,7 +49,7 @@ _WARM: Final = 3
 
 
 class Case(NamedTuple):
-    """Claims to judge.
+    """Claims to validate.
 
     Attributes:
         goal: Milliseconds at p99; None where we only want to know.
@@ -62,7 +62,7 @@ class Case(NamedTuple):
     claim: Callable[[int], Json]
     expected_code: str = ""
     goal: float | None = GOAL_MS
-    validations: int = JUDGED
+    validations: int = VALIDATED
     present: Cluster | None = None
 
 
@@ -77,18 +77,18 @@ def measure() -> Iterator[Result]:
         exempt_caches()  # As the webhook does, once it is in sync.
         for case in cases:
             took = _times(case, structs.replace(context, current_cluster=case.present))
-            title = f"judging {case.name}, {NODES:,} nodes of 8 devices, {description}"
+            title = f"validating {case.name}, {NODES:,} nodes of 8 devices, {description}"
             yield below(f"{title}, p99 in ms", took[-1], case.goal)
             yield below(f"{title}, p50 in ms", took[0], None)
         p50, p99 = _times_under_churn(workloads.WORKLOADS[name][0](NODES))
         title = (
-            f"judging a claim after a slice changed, {NODES:,} nodes of 8 devices, {description}"
+            f"validating a claim after a slice changed, {NODES:,} nodes of 8 devices, {description}"
         )
         yield below(f"{title}, p99 in ms", p99, None)
         yield below(f"{title}, p50 in ms", p50, None)
     with TemporaryDirectory() as folder:
         yield below(
-            f"peak memory in MB of judging against {NODES * workloads.DEVICES_PER_NODE:,} devices",
+            f"peak memory in MB of validating against {NODES * workloads.DEVICES_PER_NODE:,} devices",
             _memory_mb(Path(folder)),
             GOAL_MB,
         )
@@ -184,7 +184,7 @@ def _times(case: Case, context: Context) -> tuple[float, float]:
 
 
 def _times_under_churn(scenario: Scenario) -> tuple[float, float]:
-    """Return p50 and p99 in milliseconds of a claim that is judged after a slice changed.
+    """Return p50 and p99 in milliseconds of a claim that is validated after a slice changed.
 
     Each time a node loses a device, or gets it back: all that was found out is doubtful then.
     """
@@ -215,13 +215,13 @@ def _memory_mb(folder: Path) -> float:
     file = folder / "inventory.lines"
     write(workloads.different(NODES), file)
     process = subprocess.run(
-        [sys.executable, "-m", "bench.judge", str(file)], stdout=subprocess.PIPE, check=True
+        [sys.executable, "-m", "bench.validation", str(file)], stdout=subprocess.PIPE, check=True
     )
     return float(process.stdout)
 
 
 def main() -> None:
-    """Read the file that is the only argument, judge its claim, print the process' peak in MB.
+    """Read the file that is the only argument, validate its claim, print the process' peak in MB.
 
     All that the webhook keeps of it is kept: as published, as used, and as if nothing were allocated.
     """

@@ -1,4 +1,4 @@
-"""Laws of the judgement of workloads: it is that of their pods, told earlier."""
+"""Laws of the validation of workloads: it is that of their pods, made earlier."""
 
 import msgspec
 import pytest

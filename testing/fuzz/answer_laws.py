@@ -47,7 +47,7 @@ ANSWERS: Final = frozenset({200, 400, 413})
 ANSWERS_TO_ODD_HTTP: Final = ANSWERS | {404, 408, 415}
 
 _MUTATING: Final = f"POST {MUTATE_PATH} ".encode()
-_JUDGING: Final = tuple(
+_VALIDATING: Final = tuple(
     f"POST {path} ".encode() for path in (VALIDATE_WORKLOADS_PATH, VALIDATE_OBJECTS_PATH)
 )
 _CHANGEABLE: Final = re.compile(
@@ -73,7 +73,7 @@ def complaints(call: Call, answer: Answer | None, log: Log) -> Iterator[str]:
     elif answer.status != 200:
         if call.is_http and len(answer.body) > MAX_REFUSAL:
             yield f"a refusal of {len(answer.body)} bytes"
-    elif call.head.startswith((_MUTATING, *_JUDGING)):
+    elif call.head.startswith((_MUTATING, *_VALIDATING)):
         yield from _review_complaints(call, answer.body)
 
 
@@ -191,7 +191,7 @@ def _review_complaints(call: Call, body: bytes) -> Iterator[str]:
     if response["uid"] != _HALF_CHARACTER.sub("\ufffd", request_["uid"]):
         yield "another uid"
     if "patch" in response and not call.head.startswith(_MUTATING):
-        yield "a patch of what is only judged"
+        yield "a patch of what is only validated"
     yield from _faults_of_texts(response)
     yield from _faults_of_patch(response)
     if not response["allowed"]:

@@ -1,4 +1,4 @@
-"""A process of ours that is killed in the middle of a write: `python -m e2e.dying PACKAGE ORDER`.
+"""A process of ours that is killed in the middle of a write: `python -m e2e.killed_mid_write PACKAGE ORDER`.
 
 It is the process in everything else. The file ORDER says at which write it kills itself, as the kernel
 would when memory runs out, and whether before the request is sent or after it is answered. The file is
@@ -37,7 +37,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     part: str = ""
 
 
-class DyingClient(Client):
+class KilledClient(Client):
     """A client that kills its process at the write that the order names."""
 
     order: ClassVar[Path]
@@ -79,12 +79,12 @@ class DyingClient(Client):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingProcess(Process[Any], frozen=True, kw_only=True):
+class KilledProcess(Process[Any], frozen=True, kw_only=True):
     """A process with such a client."""
 
     async def client(self) -> Client:
         """Return a client of the API server."""
-        return await DyingClient.discover(timeout_s=self.settings.client_timeout)
+        return await KilledClient.discover(timeout_s=self.settings.client_timeout)
 
 
 def _name_write(method: FrameType | None, name: str) -> str:
@@ -101,9 +101,9 @@ def _name_write(method: FrameType | None, name: str) -> str:
 
 def main(package: str, order: str) -> int:
     """Run the process again and again until it ends by itself; return its exit status."""
-    DyingClient.order = Path(order)
+    KilledClient.order = Path(order)
     # Imported once: a fork of this is there much sooner than a new process.
-    command = command_with(package, DyingProcess)
+    command = command_with(package, KilledProcess)
     signals: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     while True:
