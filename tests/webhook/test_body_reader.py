@@ -18,7 +18,8 @@ class NeverComplete(EmptyStreamReader):
 
     async def readany(self) -> bytes:
         """Wait for ever."""
-        return await asyncio.Event().wait() and b""
+        await asyncio.Event().wait()
+        return b""
 
 
 async def test_a_body_whose_time_ends_is_not_given_up_a_second_time() -> None:
