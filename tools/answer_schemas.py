@@ -3,8 +3,10 @@
 Source: JSON Schema 2020-12. A schema allows further keys, since a later release may add some.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from inspect import getdoc
 from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
@@ -15,6 +17,8 @@ from kube.quantity import Quantity
 from tools.public_names import DOCUMENTS
 
 FOLDER: Final = "docs/reference/schemas"
+_ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+"""An attribute in a docstring without its indentation: its name, and its text over several lines."""
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 Schema = dict[str, Any]
@@ -50,6 +54,7 @@ def _schema(command: str, types: list[type]) -> Schema:
         types, schema_hook=_describe, ref_template="#/$defs/{name}"
     )
     _require_printed_keys(components, types)
+    _describe_keys(components, types)
     kinds = {report.value for report in Report} & {f"{command.title().replace('-', '')}Report"}
     kind: Schema = {"const": kinds.pop()} if kinds else {"type": "string"}
     return {
@@ -73,6 +78,21 @@ def _require_printed_keys(components: Schema, types: Iterable[type]) -> None:
                 for field in msgspec.structs.fields(kind)
                 if field.default is not msgspec.UNSET
             ]
+
+
+def _describe_keys(components: Schema, types: Iterable[type]) -> None:
+    """Give each key the lines about it in its struct's docstring, and the struct the lines before these."""
+    for kind in _structs(types):
+        if kind.__name__ not in components:
+            continue
+        component = components[kind.__name__]
+        summary, _, attributes = (getdoc(kind) or "").partition("\n\nAttributes:\n")
+        component["description"] = summary
+        described = {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(attributes)}
+        for field in msgspec.structs.fields(kind):
+            if field.name in described:
+                key = component["properties"][field.encode_name]
+                key["description"] = described[field.name]
 
 
 def _structs(types: Iterable[Any]) -> Iterator[type[msgspec.Struct]]:

@@ -63,3 +63,15 @@ def test_a_schema_rejects_an_answer_without_a_part(
     }
 
     assert accepted <= optional
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_descriptions_are_of_one_type_or_key(command: str) -> None:
+    assert "Attributes:" not in json.dumps(published(command))
+
+
+def test_a_key_has_the_lines_about_its_attribute() -> None:
+    blocker = published("assess")["$defs"]["Blocker"]
+
+    assert blocker["description"] == "A reason not to move yet."
+    assert blocker["properties"]["objects"]["description"].startswith("`Kind/namespace/name`")
