@@ -27,7 +27,7 @@ from allocator.compatibility.lint_findings import (
     PoolFindings,
 )
 from allocator.compatibility.lint_text import Expression, expressions_of, lint_text
-from allocator.compatibility.matrix import MAX_GROUPS, Groups, empty_policy, share_groups
+from allocator.compatibility.matrix import Groups, empty_policy, share_groups
 from allocator.compatibility.pairs import (
     Occupancy,
     PolicyDevice,
@@ -40,6 +40,7 @@ from allocator.features.partitionable_devices import pool_counters
 from allocator.model.devices import Pool, PublishedDevice
 from allocator.model.usage import Usage
 from findings.field_path import FieldPath
+from kube.api.policy import MAX_GROUPS
 from kube.cel.device import qualify_name
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

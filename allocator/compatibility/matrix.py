@@ -21,12 +21,10 @@ from allocator.compatibility.compile import CompiledPolicy, Profile, compile_pol
 from allocator.compatibility.pairs import accepts, agree, counter_sets_of
 from allocator.model.devices import DeviceId, PublishedDevice
 from allocator.model.outcome import Reason, RejectionReason
-from kube.api.policy import DeviceCompatibilityPolicy, DeviceCompatibilityPolicySpec
+from kube.api.policy import MAX_GROUPS, DeviceCompatibilityPolicy, DeviceCompatibilityPolicySpec
 
 MAX_KINDS: Final = 64
 """Rows of a matrix, and kinds from which groups are derived."""
-MAX_GROUPS: Final = 2
-"""Names in one consumption (API limit of 1.37)."""
 MAX_FACETS: Final = 256
 _MAX_NAME: Final = 63
 _LIKE: Final = " like "

@@ -14,6 +14,7 @@ from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
     DEVICE_CLASSES,
+    DEVICE_COMPATIBILITY_POLICIES,
     DEVICE_TRANSLATION_PROFILES,
     LIMIT_RANGES,
     NAMESPACE_QUOTA_RESOURCES,
@@ -30,7 +31,7 @@ from kube.api.urls import (
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
 from kube.manifests.source import SourceObject, ViewedObject
-from kube.names import GROUP, NAMESPACE
+from kube.names import NAMESPACE
 from migration.settings_import.legacy_documents import LegacyDocument, texts_of
 
 
@@ -91,12 +92,7 @@ _ALLOCATION: Final = (
             group=RESOURCE_CLAIMS.group, version="v1", plural="devicetaintrules", namespaced=False
         ),
     ),
-    _Listed(
-        kind="DeviceCompatibilityPolicy",
-        resource=Resource(
-            group=GROUP, version="v1alpha1", plural="devicecompatibilitypolicies", namespaced=False
-        ),
-    ),
+    _Listed(kind="DeviceCompatibilityPolicy", resource=DEVICE_COMPATIBILITY_POLICIES),
     _Listed(kind="AllocatorOwnership", resource=ALLOCATOR_OWNERSHIPS),
 )
 
