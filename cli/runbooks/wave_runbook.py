@@ -13,7 +13,7 @@ from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text, reference_text
 from migration.assessment.node_devices import Source
 from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import Plan, PlannedNode, PlannedWork, Wave
+from migration.plan.model import Plan, PlannedDaemonSet, PlannedNode, PlannedWork, Wave
 from migration.plan.work import describe_work
 from migration.wave.steps import Step, StepKind
 
@@ -70,7 +70,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     parts.append(
         Part(Step(script=path, kind=StepKind.NAMESPACES), [*opt_in_lines(plan, wave)]),
     )
-    restarts = [*_restarts(wave), *recreation_lines(wave)]
+    restarts = [*_restarts(wave), *_recreated_daemon_pods(wave), *recreation_lines(wave)]
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
     return _with_commands(parts)
 
@@ -96,7 +96,7 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
             command("kubectl", "cordon", node.name),
             command("finish_work", node.name),
         ]
-        drain = [*_drain_lines(node, labels), *_offered_lines(node)]
+        drain = [*_drain_lines(node, labels), *_offered_lines(node), *_later_rollbacks(wave, node)]
         parts += _node_parts(path, node, wait, drain, ())
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), [*_restarts(wave)]))
     return _with_commands(parts)
@@ -175,10 +175,40 @@ def _daemon_set_lines(node: PlannedNode) -> Iterator[str]:
     if node.daemon_sets:
         yield "# These pods stayed, with devices that others may get now; their DaemonSet creates them again."
     for entry in node.daemon_sets:
-        yield command(
-            *("kubectl", "delete", "pods", f"--namespace={entry.namespace}"),
-            *(f"--selector={entry.selector}", f"--field-selector=spec.nodeName={node.name}"),
-        )
+        yield _delete_pods(entry, node.name)
+
+
+def _recreated_daemon_pods(wave: Wave) -> Iterator[str]:
+    """Yield the commands that delete pods of DaemonSets without a node, once they are opted in.
+
+    They were created again with device keys when their node had changed hands, and found no plugin there.
+    """
+    waiting = {workload.object for workload in wave.workloads if workload.waiting}
+    entries = dict.fromkeys(
+        entry for node in wave.nodes for entry in node.daemon_sets if entry.reference in waiting
+    )
+    if entries:
+        yield "# Pods without a node have device keys still, and come again with claims; others are not restarted."
+    yield from (_delete_pods(entry, "") for entry in entries)
+
+
+def _later_rollbacks(wave: Wave, node: PlannedNode) -> Iterator[str]:
+    """Yield a line for each DaemonSet whose pod on a node has claims until an earlier wave is taken back."""
+    for entry in node.daemon_sets:
+        if entry.translated and entry.namespace not in wave.namespaces:
+            text = (
+                f"{reference_text(entry.reference)}: its pod on {node.name} gets claims until the wave that "
+                "opted its namespace in is taken back, too"
+            )
+            yield f"echo {quoted(text)}"
+
+
+def _delete_pods(entry: PlannedDaemonSet, node: str) -> str:
+    """Return the command that deletes a DaemonSet's pods on a node, or those without one."""
+    return command(
+        *("kubectl", "delete", "pods", f"--namespace={entry.namespace}"),
+        *(f"--selector={entry.selector}", f"--field-selector=spec.nodeName={node}"),
+    )
 
 
 def _published_lines(node: PlannedNode, verify: str) -> Iterator[str]:
@@ -213,7 +243,9 @@ def _restarts(wave: Wave) -> Iterator[str]:
     targets: dict[str, list[str]] = {}
     for workload in wave.workloads:
         kind, namespace, name = workload.object.split("/", 2)
-        if workload.is_translated and not workload.labelled and kind in ROLLED_OUT:
+        if workload.waiting or workload.labelled or not workload.is_translated:
+            continue
+        if kind in ROLLED_OUT:
             targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
     if targets:
         yield "# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."

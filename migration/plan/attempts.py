@@ -18,6 +18,10 @@ _FREE_DEVICES: Final = (
     "free devices for these pods first: scale down, add a node, or wait for Jobs to end; then plan again "
     "from a new snapshot"
 )
+_OPT_IN_FIRST: Final = (
+    "solve what holds its namespace, so that it is opted in with this node at the latest, or keep the "
+    "DaemonSet from this node; then plan again from a new snapshot"
+)
 _KEEP_LESS: Final = "plan with a lower --keep-free, or free devices first"
 _SPARE_LESS: Final = "free devices or add a node first, or plan with --spare-nodes 0"
 
@@ -147,9 +151,15 @@ class WaveSearch:
         if not moment.nodes:
             return self._try(moment, (), len(moment.parts))
         occupied = Counter(moment.placement.nodes.values())
+        bound = self._placer.bound_nodes(moment.stage, moment.placement)
         ordered = sorted(
             moment.nodes,
-            key=lambda entry: (entry.has_work, occupied[entry.node.name], entry.node.name),
+            key=lambda entry: (
+                entry.has_work,
+                entry.node.name in bound,
+                occupied[entry.node.name],
+                entry.node.name,
+            ),
         )
         met: dict[str, Obstacle] = {}
         size = too_large = min(self._policy.wave_nodes, len(ordered))
@@ -255,6 +265,11 @@ class WaveSearch:
         self, moment: Moment, placement: Placement, text: str, nodes: tuple[str, ...]
     ) -> Obstacle | None:
         """Return the obstacle in a placement at a moment; None if the placement is good enough."""
+        stranded = placement.stranded - moment.pending
+        if stranded:
+            return Obstacle(
+                moment=text, nodes=nodes, problem=_left_with_keys(stranded), fix=_OPT_IN_FIRST
+            )
         missing = placement.unplaced - moment.pending
         if missing:
             return Obstacle(
@@ -311,10 +326,18 @@ def stage_after(stage: Stage, nodes: frozenset[str] | set[str], parts: Sequence[
 
 
 def _without_devices(missing: frozenset[PodKey]) -> str:
-    workloads = Counter(key.workload for key in missing)
-    texts = [f"{count} of {name}" for name, count in sorted(workloads.items())]
     pods = "1 pod has" if len(missing) == 1 else f"{len(missing)} pods have"
-    return f"{pods} no devices: {join_names(texts)}"
+    return f"{pods} no devices: {_by_workload(missing)}"
+
+
+def _left_with_keys(stranded: frozenset[PodKey]) -> str:
+    pods = "1 pod has" if len(stranded) == 1 else f"{len(stranded)} pods have"
+    return f"{pods} device keys on a node without a device plugin: {_by_workload(stranded)}"
+
+
+def _by_workload(pods: frozenset[PodKey]) -> str:
+    workloads = Counter(key.workload for key in pods)
+    return join_names([f"{count} of {name}" for name, count in sorted(workloads.items())])
 
 
 def _largest(fitting: int, too_many: int, fits: Callable[[int], bool]) -> int:

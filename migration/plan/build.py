@@ -248,9 +248,7 @@ def _candidates(
     allocatable = {
         name: text_map(document, "status", "allocatable") for name, document in documents.items()
     }
-    daemon_sets = daemon_sets_by_node(
-        prepared.groups[workload.key.reference] for workload in prepared.cluster.workloads
-    )
+    daemon_sets = daemon_sets_by_node(prepared.cluster.workloads, prepared.groups)
     candidates: list[Candidate] = []
     blocked: list[Held] = []
     for node in prepared.cluster.nodes:

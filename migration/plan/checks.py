@@ -237,7 +237,12 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
         return failed_check(workload.object, "there is no such workload")
     expected_count = _wanted_pods(group)
     running = [pod for pod in group.pods if _runs(pod)]
-    without = [pod.name for pod in running if not _has_claims(pod)]
+    without = [
+        pod.name
+        for pod in running
+        if not _has_claims(pod)
+        and mapping_at(pod.document, "spec").get("nodeName") not in workload.waiting
+    ]
     if workload.is_translated and without and kind not in _RUN_OUT:
         return waiting_check(
             workload.object,

@@ -7,6 +7,7 @@ changed hands, before other pods come. Its DaemonSet creates it again.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate
 from migration.plan.evidence import list_at, mapping_at, text_map
@@ -15,20 +16,25 @@ from migration.plan.model import Held, PlannedDaemonSet
 _KIND: Final = "DaemonSet"
 
 
-def daemon_sets_by_node(workloads: Iterable[Workload]) -> Mapping[str, list[PlannedDaemonSet]]:
+def daemon_sets_by_node(
+    workloads: Iterable[AssessedWorkload], groups: Mapping[str, Workload]
+) -> Mapping[str, list[PlannedDaemonSet]]:
     """Return node to the DaemonSets that have pods there.
 
     Args:
         workloads: The workloads with devices.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
     daemon_sets: dict[str, list[PlannedDaemonSet]] = {}
-    for workload in workloads:
-        if workload.key.kind != _KIND:
+    for assessed in workloads:
+        if assessed.key.kind != _KIND:
             continue
+        workload = groups[assessed.key.reference]
         entry = PlannedDaemonSet(
             namespace=workload.key.namespace,
             name=workload.key.name,
             selector=_selector(workload),
+            translated=assessed.outcome is not Outcome.NATIVE,
         )
         nodes = {
             str(mapping_at(pod.document, "spec").get("nodeName") or "") for pod in workload.pods

@@ -31,11 +31,19 @@ class PlannedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         selector: The labels of its pods, as kubectl takes them.
+        translated: Its pods get claims once its namespace is opted in; Kubernetes serves others wherever
+            there are devices.
     """
 
     namespace: str
     name: str
     selector: str
+    translated: bool = False
+
+    @property
+    def reference(self) -> str:
+        """Return `DaemonSet/namespace/name`."""
+        return f"DaemonSet/{self.namespace}/{self.name}"
 
 
 class PlannedNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -72,12 +80,15 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         labelled: The template of its pods gets the label, since its namespace moves in parts.
+        waiting: Nodes with a device plugin where pods of a DaemonSet stay as they are until their node is
+            switched; so it is not restarted.
     """
 
     object: str
     pods: int
     outcome: str
     labelled: bool = False
+    waiting: tuple[str, ...] = ()
 
     @property
     def is_translated(self) -> bool:

@@ -36,10 +36,13 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 def whole_namespaces(
     names: Iterable[str], workloads: Iterable[AssessedWorkload]
 ) -> tuple[Part, ...]:
-    """Return namespaces as parts, those with the fewest pods that get claims first."""
+    """Return namespaces as parts, those with the fewest pods that have to move first.
+
+    Pods of DaemonSets stay on their nodes, where they get claims with the node.
+    """
     pods = Counter[str]()
     for workload in workloads:
-        if workload.outcome is not Outcome.NATIVE:
+        if workload.outcome is not Outcome.NATIVE and workload.key.kind != "DaemonSet":
             pods[workload.key.namespace] += workload.pods
     return tuple(
         Part(namespace=name) for name in sorted(names, key=lambda name: (pods[name], name))

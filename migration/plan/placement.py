@@ -55,7 +55,8 @@ class PlannedPod(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         has_claims: It has claims once its namespace is opted in, or it is; else Kubernetes serves it wherever
             there are devices.
-        is_pinned: A DaemonSet's, whose place is its node.
+        is_pinned: A DaemonSet's, whose place is its node. Its namespace may be opted in while its node has a
+            device plugin: it is not restarted there. It cannot stay with device keys on a switched node.
     """
 
     key: PodKey
@@ -108,6 +109,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         nodes: The nodes of the pods that have one.
         claims: The claims of these pods, with their devices.
         unplaced: The others.
+        stranded: Those of them that cannot leave a switched node, and have device keys.
         free: Devices without a consumer, of nodes that take pods.
         devices: The number of all devices of these nodes.
         in_use: Node to the number of its devices that are not free.
@@ -116,6 +118,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[PodKey, str]
     claims: Mapping[PodKey, tuple[ResourceClaim, ...]] = {}
     unplaced: frozenset[PodKey] = frozenset()
+    stranded: frozenset[PodKey] = frozenset()
     free: FreeDevices = FreeDevices(0, 0)
     devices: int = 0
     in_use: Mapping[str, int] = {}
@@ -189,6 +192,24 @@ class Placer:
             *(self._serving.get(name, frozenset()) for name in class_names(workload))
         )
 
+    def bound_nodes(self, stage: Stage, placement: Placement) -> frozenset[str]:
+        """Return the nodes with a DaemonSet's pod that has to have claims before its node is switched."""
+        return frozenset(
+            node
+            for pod in self.pods
+            if pod.is_pinned and pod.has_claims and not stage.moves(pod)
+            if (node := placement.nodes.get(pod.key)) is not None
+        )
+
+    def waiting_nodes(self, stage: Stage, placement: Placement) -> Mapping[str, tuple[str, ...]]:
+        """Return DaemonSet to the nodes with a device plugin where its pods are not restarted yet."""
+        nodes: dict[str, set[str]] = {}
+        for pod in self.pods:
+            node = placement.nodes.get(pod.key)
+            if pod.is_pinned and stage.moves(pod) and node and node not in stage.switched:
+                nodes.setdefault(pod.key.workload, set()).add(node)
+        return {workload: tuple(sorted(names)) for workload, names in nodes.items()}
+
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices."""
         return Counter(
@@ -208,13 +229,16 @@ class Placer:
         allocator.show(stage)
         staying: dict[PodKey, str] = {}
         moving: list[PlannedPod] = []
+        stranded: set[PodKey] = set()
         for pod in self.pods:
             node = before.nodes.get(pod.key)
             if pod.is_pinned and node in stage.draining:
                 continue  # It is neither evicted nor served until its node is back.
             is_open = node in allocator.nodes and node not in stage.draining
-            if node is not None and is_open and (pod.is_pinned or _may_stay(pod, node, stage)):
+            if node is not None and is_open and _may_stay(pod, node, stage):
                 staying[pod.key] = node
+            elif node is not None and is_open and pod.is_pinned:
+                stranded.add(pod.key)
             else:
                 moving.append(pod)
         kept_claims = before.claims
@@ -233,7 +257,8 @@ class Placer:
         return Placement(
             nodes=nodes,
             claims=dict(allocator.allocated),
-            unplaced=frozenset(pod.key for pod in moving if pod.key not in nodes),
+            unplaced=frozenset(stranded) | {pod.key for pod in moving if pod.key not in nodes},
+            stranded=frozenset(stranded),
             free=free,
             devices=device_count,
             in_use=in_use,
@@ -384,7 +409,10 @@ def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
 
 
 def _may_stay(pod: PlannedPod, node: str, stage: Stage) -> bool:
-    return not pod.has_claims or (stage.moves(pod) == (node in stage.switched))
+    """Return whether a pod can go on where it runs; a DaemonSet's may wait there for its node's switch."""
+    has_moved = stage.moves(pod)
+    is_switched = node in stage.switched
+    return not pod.has_claims or has_moved == is_switched or (pod.is_pinned and has_moved)
 
 
 def _at(pod: Pod, node: str) -> Pod:

@@ -15,7 +15,16 @@ import msgspec
 
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.outcomes import AssessedWorkload, Outcome
-from migration.plan.attempts import Attempt, Candidate, Moment, Obstacle, Policy, WaveSearch
+from migration.plan.attempts import (
+    Attempt,
+    Candidate,
+    Moment,
+    Obstacle,
+    Policy,
+    WaveSearch,
+    join_names,
+    stage_after,
+)
 from migration.plan.device_map import WaveDetails, wave_details
 from migration.plan.model import FreeDevicesReport, Held, PartialNamespace, PlannedWorkload, Wave
 from migration.plan.parts import Part, divide, whole_namespaces
@@ -266,13 +275,17 @@ class Planner:
         labelled = {name for part in attempt.parts for name in part.workloads}
         selective = {reference.split("/")[1] for reference in moment.stage.selected}
         touched = {*namespaces, *(entry.namespace for entry in partial)}
+        after = stage_after(moment.stage, names, attempt.parts)
+        waiting = self._placer.waiting_nodes(after, attempt.after)
         return Wave(
             wave=number,
             nodes=nodes,
             namespaces=namespaces,
             partial_namespaces=partial,
             formerly_selective=tuple(sorted(touched & selective)),
-            workloads=tuple(self._planned(namespaces, labelled, moment.stage.selected)),
+            workloads=tuple(
+                self._planned(namespaces, labelled, moment.stage.selected, waiting)
+            ),
             moved_pods=sum(node in names for node in moment.placement.nodes.values()),
             free_before=sum(moment.placement.free),
             free_after=sum(attempt.after.free),
@@ -289,13 +302,18 @@ class Planner:
                         *(obstacle.note for obstacle in attempt.obstacles),
                         *(_NO_SPARE.format(side) for side in attempt.without_spare),
                         *(note for entry in attempt.nodes for note in entry.notes),
+                        *_waiting_notes(waiting, namespaces),
                     )
                 )
             ),
         )
 
     def _planned(
-        self, namespaces: Collection[str], labelled: Collection[str], selected: Collection[str]
+        self,
+        namespaces: Collection[str],
+        labelled: Collection[str],
+        selected: Collection[str],
+        waiting: Mapping[str, tuple[str, ...]],
     ) -> Iterator[PlannedWorkload]:
         """Yield the workloads whose pods change: those with a label, and the rest of namespaces."""
         for workload in self._workloads:
@@ -308,7 +326,20 @@ class Planner:
                     pods=workload.pods,
                     outcome=workload.outcome.value,
                     labelled=is_labelled,
+                    waiting=waiting.get(reference, ()),
                 )
+
+
+def _waiting_notes(
+    waiting: Mapping[str, tuple[str, ...]], namespaces: Collection[str]
+) -> Iterator[str]:
+    """Yield a note for each DaemonSet of a wave that has pods on nodes of later waves."""
+    for workload, nodes in waiting.items():
+        if workload.split("/")[1] in namespaces:
+            yield (
+                f"{workload} is not restarted: on {join_names(nodes)} its pods keep the devices of the plugin "
+                "until the node is switched, and one that ends before that waits for it"
+            )
 
 
 def _partial_namespaces(

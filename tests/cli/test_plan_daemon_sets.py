@@ -1,10 +1,15 @@
 """`drawbridge plan`: pods of DaemonSets that a drain leaves on their node, with their devices."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-from testing.migration import GPU, namespace, plugin_node, workload
-from testing.plan import held_objects, planned, script
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import drawbridge
+from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.plan import held_objects, planned, script, waves
 
 NODES = [plugin_node(f"gpu-{number}") for number in range(2)]
 
@@ -56,3 +61,95 @@ def test_a_daemon_set_without_devices_is_left_alone(tmp_path: Path) -> None:
     planned(tmp_path, [*NODES, namespace("team"), owner, pod])
 
     assert "kubectl delete pods" not in script(tmp_path, "switch")
+
+
+# --- DaemonSets whose pods get claims -------------------------------------------------------------
+
+DELETE = "kubectl delete pods --namespace=team --selector=app=monitor --field-selector="
+
+
+def shared_nodes() -> list[dict[str, Any]]:
+    """Two nodes with HAMi, each with a pod of the same DaemonSet, which has a share."""
+    objects = workload("monitor", SHARE, ["hami-0", "hami-1"], kind="DaemonSet")
+    objects[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+    objects[0]["status"] = {"desiredNumberScheduled": 2}
+    return [hami_node("hami-0"), hami_node("hami-1"), namespace("team"), *objects]
+
+
+def test_a_daemon_set_is_opted_in_with_its_first_node_and_not_restarted_on_others(
+    tmp_path: Path,
+) -> None:
+    """A restarted pod had claims on a node without a DRA driver, and waited for ever."""
+    plan = planned(tmp_path, shared_nodes(), "--wave-nodes", 1)
+
+    assert waves(plan) == [(["hami-0"], ["team"]), (["hami-1"], [])]
+    (monitor,) = plan["waves"][0]["workloads"]
+    assert monitor["waiting"] == ["hami-1"]
+    assert any("hami-1" in note and "not restarted" in note for note in plan["waves"][0]["notes"])
+    first, second = script(tmp_path, "switch", 1), script(tmp_path, "switch", 2)
+    assert "rollout restart" not in first + second
+    # Created again with device keys when the node had changed hands: a pod that finds no node.
+    without_node = f"{DELETE}spec.nodeName=\n"
+    assert first.index(f"{DELETE}spec.nodeName=hami-0\n") < first.index("kubectl label namespace")
+    assert first.index("kubectl label namespace team") < first.index(without_node)
+    assert "nodeName=hami-1" not in first
+    assert f"{DELETE}spec.nodeName=hami-1\n" in second
+    assert without_node not in second
+
+
+def test_a_wave_that_is_taken_back_says_whose_pods_have_claims_still(tmp_path: Path) -> None:
+    planned(tmp_path, shared_nodes(), "--wave-nodes", 1)
+
+    text = "DaemonSet/team/monitor: its pod on hami-1 gets claims until the wave"
+    assert text in script(tmp_path, "rollback", 2)
+    assert "gets claims until" not in script(tmp_path, "rollback", 1)
+
+
+def test_a_daemon_set_on_nodes_of_one_wave_is_restarted(tmp_path: Path) -> None:
+    plan = planned(tmp_path, shared_nodes(), "--wave-nodes", 2)
+
+    assert waves(plan) == [(["hami-0", "hami-1"], ["team"])]
+    assert "daemonset/monitor" in script(tmp_path, "switch")
+
+
+def test_no_node_is_switched_before_its_daemon_set_is_opted_in(tmp_path: Path) -> None:
+    """Its pod came back without a device plugin, and waited until its namespace was opted in."""
+    web = workload("web", SHARE, ["hami-2"] * 6)
+    others = [f"other-{number}" for number in range(4)]
+    more = [
+        *(hami_node(f"hami-{number}") for number in (2, 3, 4)),
+        *map(namespace, others),
+        *(item for name in others for item in workload("a", SHARE, ["hami-3"], namespace=name)),
+    ]
+
+    plan = planned(tmp_path, [*shared_nodes(), *more, *web], "--wave-nodes", 1)
+
+    opted_in = set()
+    for nodes, namespaces in waves(plan):
+        opted_in |= set(namespaces)
+        assert "team" in opted_in or not set(nodes) & {"hami-0", "hami-1"}
+    assert {node for nodes, _ in waves(plan) for node in nodes} >= {"hami-0", "hami-1"}
+
+
+@pytest.mark.parametrize(
+    ("keyed_node", "state"), [("hami-1", "ok"), ("hami-0", "waiting")], ids=["waiting", "switched"]
+)
+def test_pods_with_device_keys_are_right_on_nodes_of_later_waves(
+    tmp_path: Path, keyed_node: str, state: str
+) -> None:
+    planned(tmp_path, shared_nodes(), "--wave-nodes", 1)
+    objects = shared_nodes()
+    for item in objects:
+        if item["kind"] == "Pod":
+            item["status"] = {"phase": "Running"}
+            if item["spec"]["nodeName"] != keyed_node:
+                item["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a"}]
+    file = tmp_path / "after.yaml"
+    file.write_text(dump_yaml(objects))
+
+    answer = drawbridge(
+        *("verify", "--wave", tmp_path / "plan" / "wave-1", "--snapshot", file, "-o", "json")
+    )
+
+    checks = {check["object"]: check for check in json.loads(answer.stdout)["checks"]}
+    assert checks["DaemonSet/team/monitor"]["state"] == state
