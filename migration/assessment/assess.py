@@ -201,6 +201,7 @@ def complete_assessment(
             [node for node in cluster.state.nodes if node.metadata.name in legacy_nodes],
             cluster.version,
             unreadable,
+            unread_nodes=[node.node for node in cluster.nodes if node.is_unreadable],
         ),
         *check_shares(cluster.workloads, cluster.version),
     )

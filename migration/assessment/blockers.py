@@ -10,6 +10,7 @@ from answers.model.kubernetes_version import OLDEST_KUBERNETES, format_version, 
 from findings.finding import Code
 from kube.api.core import Node
 from migration.assessment.capacity import Capacity
+from migration.assessment.node_devices import REGISTER
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 
 OLDEST_NVIDIA_DRIVER: Final = 580
@@ -23,6 +24,8 @@ NEEDED: Final = (
     "resourceclaims",
 )
 """Resources without which nobody knows what a cluster has."""
+UNREAD_REGISTER: Final = f"the annotation {REGISTER} cannot be read"
+READ_REGISTER: Final = "HAMi's device plugin writes it every 30 seconds: look at its log on the node, then take the snapshot again"
 DRIVER_LABELS: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
 """Labels of GPU feature discovery; the second is the older name."""
 
@@ -46,6 +49,8 @@ def find_blockers(
     nodes: Iterable[Node],
     version: str,
     unreadable: Iterable[str],
+    *,
+    unread_nodes: Iterable[str] = (),
 ) -> Iterator[Blocker]:
     """Yield the blockers, those of the cluster first.
 
@@ -53,9 +58,17 @@ def find_blockers(
         nodes: The nodes with devices of a legacy system.
         version: The API server's version; empty if it is not known.
         unreadable: Resources that could not be read.
+        unread_nodes: The nodes whose devices HAMi has registered in a form that cannot be read.
     """
     yield from check_version(version)
     yield from check_readable(unreadable)
+    if references := tuple(f"Node//{name}" for name in unread_nodes):
+        yield Blocker(
+            code="registerNotRead",
+            message=f"{UNREAD_REGISTER}, so their devices are not known",
+            fix=READ_REGISTER,
+            objects=references,
+        )
     yield from _check_drivers(nodes)
     yield from _check_refused(workloads)
     if capacity.unplaced:

@@ -64,12 +64,14 @@ class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
         source: None for a node without devices.
         legacy: The devices that a legacy system hands out.
         published: The number of devices in the node's own ResourceSlices.
+        is_unreadable: HAMi has registered devices that cannot be read, so nothing is known of them.
     """
 
     node: str
     source: Source | None
     legacy: tuple[LegacyDevice, ...] = ()
     published: int = 0
+    is_unreadable: bool = False
 
 
 class _Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,10 +117,14 @@ def _node(
     whole_device_keys: Sequence[str],
 ) -> NodeDevices:
     name = node.metadata.name
+    registered = _hami(node)
+    if registered is None and not device_count:
+        # What its plugin offers are shares of cards: neither a number of devices nor what each one has.
+        return NodeDevices(node=name, source=Source.HAMI, is_unreadable=True)
     source: Source | None = None
     legacy: tuple[LegacyDevice, ...] = ()
     for candidate, devices in (
-        (Source.HAMI, _hami(node)),
+        (Source.HAMI, registered or ()),
         (Source.KOORDINATOR, _koordinator(koordinator.get(name, {}))),
         (Source.DEVICE_PLUGIN, _device_plugin(node, whole_device_keys)),
     ):
@@ -133,21 +139,27 @@ def _node(
     return NodeDevices(node=name, source=source, legacy=legacy, published=device_count)
 
 
-def _hami(node: Node) -> Iterator[LegacyDevice]:
-    """Yield the devices of HAMi's annotation; nothing where it is malformed."""
+def _hami(node: Node) -> tuple[LegacyDevice, ...] | None:
+    """Return the devices of HAMi's annotation; None where it is malformed."""
     text = (node.metadata.annotations or {}).get(REGISTER, "")
+    if not text.strip():
+        return ()
     try:
         entries = _REGISTERED.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         entries = list(_comma_separated(text))
-    for entry in entries[:MAX_PER_NODE]:
-        yield LegacyDevice(
+        if not entries:
+            return None
+    return tuple(
+        LegacyDevice(
             key=GPU,
             uuid=entry.id,
             model=entry.type,
             memory=_mebibytes(entry.devmem),
             cores=entry.devcore,
         )
+        for entry in entries[:MAX_PER_NODE]
+    )
 
 
 def _comma_separated(text: str) -> Iterator[_Registered]:

@@ -29,6 +29,8 @@ from translation.preflight.quotas.dimensions import counts_devices
 from translation.profiles.profile import Profile
 from translation.reading.arbiter import find_device_keys
 
+_Selectors = frozenset[str]
+"""The expressions by which requests of a resource name choose devices of a class."""
 _PREFIXES: Final = ("requests.", "limits.")
 _OWNERS: Final = ("nvidia", "hami", "koordinator")
 """The vocabularies that `nvidia.com/gpu` may belong to, by the other keys of a pod."""
@@ -108,25 +110,57 @@ def convert_quotas(
     """
     snapshot = TranslationSnapshot(profiles=profiles)
     vocabularies = vocabularies_in_force(options, profiles)
+    with_lines = [
+        (source, lines)
+        for source in objects
+        if (source.api_version, source.kind) == ("v1", "ResourceQuota") and source.is_named
+        if (lines := _device_lines(source, vocabularies))
+    ]
+    counted: dict[str, Mapping[str, _Selectors]] = {}
+    keys_of: dict[str, set[str]] = {}
+    for source, lines in with_lines:
+        keys = set(map(_resource_name, lines))
+        keys_of.setdefault(source.namespace or namespace, set()).update(keys)
+        for key in sorted(keys - counted.keys()):
+            is_counted = counts_devices(key, vocabularies.values())
+            counted[key] = _classes_of(key, snapshot, options) if is_counted else {}
     converted_quotas = []
-    for source in objects:
-        if (source.api_version, source.kind) != ("v1", "ResourceQuota") or not source.is_named:
-            continue
-        hard = _hard(source)
-        names = {_resource_name(line) for line in hard}
-        keys = {*find_device_keys(names, vocabularies), *filter(implicit_class, names)}
-        lines = {line: amount for line, amount in hard.items() if _resource_name(line) in keys}
-        if lines:
-            reasons = {line: _reason(source, line, vocabularies.values()) for line in lines}
-            used = None if usage is None else usage.get(source.namespace or namespace, {})
-            added_amounts, missing, effects = _added_lines(lines, reasons, snapshot, options, used)
-            converted_quota = _convert_quota(source, namespace, added_amounts, missing)
-            converted_quotas.append(
-                msgspec.structs.replace(
-                    converted_quota, effects=effects if converted_quota.added else ()
-                )
+    for source, lines in with_lines:
+        own_keys = keys_of[source.namespace or namespace]
+        used = None if usage is None else usage.get(source.namespace or namespace, {})
+        added_amounts: dict[str, Quantity] = {}
+        missing: dict[str, str] = {}
+        effects: list[QuotaEffect] = []
+        for line, amount in lines.items():
+            key = _resource_name(line)
+            reason = _reason(source, line, vocabularies.values()) or _sharing_reason(
+                key, own_keys, counted
             )
+            if reason:
+                missing[line] = reason
+                continue
+            parts = _parts(Quantity(amount), sorted(counted[key]), used)
+            for name, part in parts.items():
+                of_class = devices_of_class(name)
+                added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
+            effects.append(QuotaEffect(line=line, allows=_effect(amount, parts)))
+        converted_quota = _convert_quota(source, namespace, added_amounts, missing)
+        converted_quotas.append(
+            msgspec.structs.replace(
+                converted_quota, effects=tuple(effects) if converted_quota.added else ()
+            )
+        )
     return converted_quotas
+
+
+def _device_lines(
+    source: SourceObject, vocabularies: Mapping[str, Vocabulary]
+) -> Mapping[str, str]:
+    """Return the lines of a quota that name device keys, with their amounts."""
+    hard = _hard(source)
+    names = {_resource_name(line) for line in hard}
+    keys = {*find_device_keys(names, vocabularies), *filter(implicit_class, names)}
+    return {line: amount for line, amount in hard.items() if _resource_name(line) in keys}
 
 
 def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary]) -> str:
@@ -139,28 +173,30 @@ def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary])
     return ""
 
 
-def _added_lines(
-    lines: Mapping[str, str],
-    reasons: Mapping[str, str],
-    snapshot: TranslationSnapshot,
-    options: TranslationOptions,
-    used: Mapping[str, int] | None,
-) -> tuple[dict[str, Quantity], dict[str, str], tuple[QuotaEffect, ...]]:
-    """Return the lines for claims, the lines that have none with the reason, and the effects."""
-    added_amounts: dict[str, Quantity] = {}
-    missing: dict[str, str] = {}
-    effects: list[QuotaEffect] = []
-    for line, amount in lines.items():
-        classes = [] if reasons[line] else _classes_of(_resource_name(line), snapshot, options)
-        if not classes:
-            missing[line] = reasons[line] or "no driver serves this resource name"
-            continue
-        parts = _parts(Quantity(amount), classes, used)
-        for name, part in parts.items():
-            of_class = devices_of_class(name)
-            added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
-        effects.append(QuotaEffect(line=line, allows=_effect(amount, parts)))
-    return added_amounts, missing, tuple(effects)
+def _sharing_reason(
+    key: str, keys: Iterable[str], counted: Mapping[str, Mapping[str, _Selectors]]
+) -> str:
+    """Explain why a line for claims would not limit a key alone; empty where it would.
+
+    A quota of a class counts all its devices, whatever a claim selects of them: small MIG devices, too,
+    where the old line was about large ones.
+
+    Args:
+        key: The resource name of the line.
+        keys: The resource names of all quotas of its namespace.
+        counted: Resource name to its classes.
+    """
+    if not counted[key]:
+        return "no driver serves this resource name"
+    for name, selectors in counted[key].items():
+        others = sorted(other for other in keys if counted[other].get(name, selectors) != selectors)
+        if others:
+            return (
+                f"a quota of class {name} counts devices of all sizes, so this limit and that of "
+                f"{', '.join(others)} would become one; create a DeviceClass for each size that maps its "
+                "resource name, or accept it"
+            )
+    return ""
 
 
 def _parts(
@@ -237,14 +273,14 @@ def _resource_name(line: str) -> str:
 
 def _classes_of(
     key: str, snapshot: TranslationSnapshot, options: TranslationOptions
-) -> Sequence[str]:
+) -> Mapping[str, _Selectors]:
     """Return the DeviceClasses of the claims of a pod with this key, whichever system owns it.
 
     A quota is converted before its namespace takes part, so the mode does not matter.
     """
     if implicit_class(key):
-        return [implicit_class(key)]
-    classes: set[str] = set()
+        return {implicit_class(key): frozenset()}
+    classes: dict[str, set[str]] = {}
     container = {"name": "probe", "image": "probe", "resources": {"limits": {key: "1"}}}
     probe = SourceObject(
         document={
@@ -261,8 +297,12 @@ def _classes_of(
         (result,) = translate_objects(
             [probe], snapshot=snapshot, options=owner_options, namespace="probe"
         )
-        classes.update(name for claim in result.claims for name in claim.class_names())
-    return sorted(classes)
+        for claim in result.claims:
+            for request in claim.requests():
+                classes.setdefault(request["deviceClassName"], set()).update(
+                    selector["cel"]["expression"] for selector in request.get("selectors") or ()
+                )
+    return {name: frozenset(expressions) for name, expressions in classes.items()}
 
 
 def _with_lines(source: SourceObject, lines: Mapping[str, str]) -> Mapping[str, Any]:

@@ -12,6 +12,8 @@ from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import find_target
 from migration.assessment.blockers import (
     OLDEST_NVIDIA_DRIVER,
+    READ_REGISTER,
+    UNREAD_REGISTER,
     Blocker,
     check_readable,
     check_version,
@@ -252,6 +254,10 @@ def _candidates(
     candidates: list[Candidate] = []
     blocked: list[Held] = []
     for node in prepared.cluster.nodes:
+        if node.is_unreadable:
+            blocked.append(
+                Held(object=f"Node//{node.node}", reason=UNREAD_REGISTER, fix=READ_REGISTER)
+            )
         if node.source is None or not node.legacy:
             continue
         own = labels.get(node.node, {})

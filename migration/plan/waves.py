@@ -283,9 +283,7 @@ class Planner:
             namespaces=namespaces,
             partial_namespaces=partial,
             formerly_selective=tuple(sorted(touched & selective)),
-            workloads=tuple(
-                self._planned(namespaces, labelled, moment.stage.selected, waiting)
-            ),
+            workloads=tuple(self._planned(namespaces, labelled, moment.stage.selected, waiting)),
             moved_pods=sum(node in names for node in moment.placement.nodes.values()),
             free_before=sum(moment.placement.free),
             free_after=sum(attempt.after.free),

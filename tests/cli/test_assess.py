@@ -638,12 +638,26 @@ def test_more_pods_than_any_cluster_has_are_counted_and_not_built(
 
 @pytest.mark.parametrize(
     "register",
-    ["", "[", "[" * 5000, "{}", "[1]", '[{"devmem": 1e99}]', ",,,,,,:", "\x00", '[{"id": 7}]'],
+    ["[", "[" * 5000, "{}", "[1]", '[{"devmem": 1e99}]', ",,,,,,:", "\x00", '[{"id": 7}]'],
 )
-def test_a_malformed_annotation_registers_no_device(register: str, tmp_path: Path) -> None:
+def test_a_malformed_register_is_a_blocker_and_no_whole_devices(
+    register: str, tmp_path: Path
+) -> None:
+    """The plugin offers each card ten times, which counted as so many whole devices."""
     answer = assessed(tmp_path, hami_node("hami-0", register))
 
-    # What is left is the number that the device plugin offers.
+    assert [(row["source"], row["devices"]) for row in answer["nodes"]] == [("hami", 0)]
+    (blocker,) = [entry for entry in answer["blockers"] if entry["code"] == "registerNotRead"]
+    assert blocker["objects"] == ["Node//hami-0"]
+    assert "hami.io/node-nvidia-register" in blocker["message"]
+
+
+@pytest.mark.parametrize("register", ["", " ", "[]"])
+def test_a_register_without_devices_leaves_those_of_the_plugin(
+    register: str, tmp_path: Path
+) -> None:
+    answer = assessed(tmp_path, hami_node("hami-0", register))
+
     assert [(row["source"], row["devices"]) for row in answer["nodes"]] == [("devicePlugin", 20)]
 
 

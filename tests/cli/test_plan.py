@@ -978,3 +978,15 @@ def test_an_old_kubernetes_has_no_wave(tmp_path: Path) -> None:
 
     assert 1 == result.exit_code
     assert "Kubernetes 1.33 does not serve resource.k8s.io/v1" in result.stdout
+
+
+def test_a_node_is_held_whose_register_cannot_be_read(tmp_path: Path) -> None:
+    """It had the labels of NVIDIA's DRA driver, and HAMi's plugin went on beside it."""
+    torn = hami_node("hami-0")
+    torn["metadata"]["annotations"] = {"hami.io/node-nvidia-register": '[{"id": "GPU-'}
+    team = workload("web", SHARE, ["hami-1"])
+
+    plan = planned(tmp_path, [torn, hami_node("hami-1"), hami_node("hami-2"), *team])
+
+    assert {name for nodes, _ in waves(plan) for name in nodes} == {"hami-1", "hami-2"}
+    assert "hami.io/node-nvidia-register" in held_objects(plan)["Node//hami-0"]

@@ -42,14 +42,10 @@ def convert(
     [
         ({"requests.nvidia.com/gpu": "64"}, {NVIDIA: "64", HAMI: "64"}),
         ({"limits.nvidia.com/gpu": "64"}, {NVIDIA: "64", HAMI: "64"}),
-        (
-            {"requests.nvidia.com/mig-1g.5gb": "7", "requests.nvidia.com/mig-2g.10gb": "3"},
-            {MIG: "10"},
-        ),
+        ({"requests.nvidia.com/mig-1g.5gb": "7"}, {MIG: "7"}),
         ({"requests.amd.com/gpu": "8"}, {f"gpu.amd.com{SUFFIX}": "8"}),
         ({"requests.nvidia.com/gpu": "64", NVIDIA: "5"}, {HAMI: "64"}),
         ({f"{IMPLICIT}a.example.com": "3"}, {f"a.example.com{SUFFIX}": "3"}),
-        ({f"{IMPLICIT}mig.nvidia.com": "3", "requests.nvidia.com/mig-1g.5gb": "7"}, {MIG: "10"}),
     ],
 )
 def test_numbers_of_devices_become_devices_of_classes(
@@ -63,6 +59,36 @@ def test_numbers_of_devices_become_devices_of_classes(
     assert converted["notConvertible"] == {}
     assert converted["document"]["spec"]["hard"] == {**added, **hard, "pods": "10"}
     assert result.exit_code == 0
+
+
+SMALL, LARGE = "requests.nvidia.com/mig-1g.5gb", "requests.nvidia.com/mig-3g.20gb"
+
+
+@pytest.mark.parametrize(
+    "hards",
+    [
+        [{SMALL: "50", LARGE: "16"}],
+        [{SMALL: "50"}, {LARGE: "16"}],
+        [{f"{IMPLICIT}mig.nvidia.com": "3", SMALL: "7"}],
+    ],
+    ids=["one quota", "two quotas", "the class itself"],
+)
+def test_limits_of_two_sizes_do_not_become_one(
+    hards: Sequence[Mapping[str, str]], tmp_path: Path
+) -> None:
+    """16 large devices and 50 small ones became 66 of either."""
+    quotas = [quota(hard) for hard in hards]
+    for number, document in enumerate(quotas):
+        document["metadata"] |= {"name": f"gpus-{number}"}
+
+    result = convert(tmp_path, *quotas)
+
+    converted = json.loads(result.stdout)["quotas"]
+    assert all(MIG not in entry["added"] for entry in converted)
+    reasons = {line: why for entry in converted for line, why in entry["notConvertible"].items()}
+    assert set(reasons) == {line for hard in hards for line in hard}
+    assert all("counts devices of all sizes" in reason for reason in reasons.values())
+    assert result.exit_code == 1
 
 
 def test_quotas_are_converted_before_their_namespace_is_opted_in(tmp_path: Path) -> None:

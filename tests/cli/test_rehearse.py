@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from cli.output.formats import Report, format_document
+from cli.verbs.plan.command import plan
 from cli.verbs.rehearse import command as rehearse
 from cli.verbs.rehearse.page import format_rehearsal_page
 from cli.verbs.rehearse.text import format_rehearsal
@@ -16,6 +17,14 @@ from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.rehearsals import FAILED
 
 FLEET = EXAMPLES / "migration" / "fleet.yaml"
+
+
+def test_a_rehearsal_takes_the_flags_of_the_plan_that_it_rehearses() -> None:
+    """The plan's own note asks for --plugin-label, which the rehearsal did not know."""
+    left_out = {"live", "kubeconfig", "context", "folder", "form", "page", "color"}
+    of_plan = {str(option.name) for option in plan.params} - left_out
+
+    assert of_plan <= {str(option.name) for option in rehearse.rehearse.params}
 
 
 def test_a_pod_keeps_what_decides_about_devices_and_places_and_nothing_else() -> None:

@@ -76,6 +76,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         for _, name in self.classes_by_request():
             yield name
 
+    def requests(self) -> Iterator[Mapping[str, Any]]:
+        """Yield every exact request, and every alternative of the others."""
+        for request in self.spec["spec"]["devices"]["requests"]:
+            yield from request.get("firstAvailable") or [request["exactly"]]
+
     def classes_by_request(self) -> Iterator[tuple[int, str]]:
         """Yield the index of each request with the DeviceClass of each of its alternatives."""
         for index, request in enumerate(self.spec["spec"]["devices"]["requests"]):

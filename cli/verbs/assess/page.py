@@ -343,6 +343,8 @@ def _nodes(details: DetailedAssessment, ids: Mapping[str, str]) -> Markup:
 
 def _source(node: NodeDevices) -> str:
     source = node.source.value if node.source is not None else "no devices"
+    if node.is_unreadable:
+        return f"{source}: its register cannot be read"
     if node.published and not node.legacy:
         return source
     models = sorted({device.model for device in node.legacy if device.model})

@@ -148,6 +148,11 @@ def _nodes(assessment: Assessment) -> Iterator[Row]:
         parts = [
             *([f"{count_text(legacy, 'device')} of a legacy system, assumed"] if legacy else []),
             *([f"{count_text(published_count, 'device')} published"] if published_count else []),
+            *(
+                [f"{unread} cannot be read"]
+                if (unread := sum(node.is_unreadable for node in own))
+                else []
+            ),
         ]
         yield Row(
             label="nodes", text=f"{count_text(number, 'node')}, {source.value}: {', '.join(parts)}"

@@ -62,6 +62,7 @@ _UNTOUCHED: Final = (
 @click.option("--spare-nodes", type=click.IntRange(min=0), metavar="N", help="As of plan.")
 @click.option("--driver-release", metavar="NAMESPACE/NAME|none", default="", help="As of plan.")
 @click.option("--gpu-operator", metavar="VERSION|none", default="", help="As of plan.")
+@click.option("--plugin-label", metavar="KEY=VALUE", default="", help="As of plan.")
 @PROFILES_FLAG
 @click.option(
     "--settings", type=FILE_NAME, metavar="FILE", help="Settings file of the cluster's processes."
