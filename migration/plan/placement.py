@@ -72,6 +72,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         switched: Nodes with a DRA driver.
         draining: Nodes that take no pods.
+        closed: Nodes whose pods stay, and that take no others: nobody knows which of their devices are free,
+            since pods that would be rejected use some.
         opted_in: Namespaces whose pods get claims.
         selected: Workloads, as `Kind/namespace/name`, of other namespaces whose pods get claims.
         labels: Node to the labels that a switch gives it.
@@ -79,6 +81,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     switched: frozenset[str]
     draining: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
     opted_in: frozenset[str]
     selected: frozenset[str] = frozenset()
     labels: Mapping[str, Mapping[str, str]]
@@ -359,10 +362,11 @@ class _Allocator:
             if node in stage.draining:
                 continue
             number += 1
-            if device_state(device, usage) is DeviceState.FREE:
+            if device_state(device, usage) is not DeviceState.FREE:
+                if node is not None:
+                    in_use[node] += 1
+            elif node not in stage.closed:
                 counts[node is None or node in stage.switched] += 1
-            elif node is not None:
-                in_use[node] += 1
         return FreeDevices(for_keys=counts[False], for_claims=counts[True]), number, in_use
 
 
@@ -372,7 +376,7 @@ def _node_of(device: PublishedDevice) -> str | None:
 
 
 def _place_of(node: str, stage: Stage) -> str:
-    if node in stage.draining:
+    if node in stage.draining or node in stage.closed:
         return ""
     return _SWITCHED if node in stage.switched else _LEGACY
 

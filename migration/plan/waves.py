@@ -26,7 +26,14 @@ from migration.plan.attempts import (
     stage_after,
 )
 from migration.plan.device_map import WaveDetails, wave_details
-from migration.plan.model import FreeDevicesReport, Held, PartialNamespace, PlannedWorkload, Wave
+from migration.plan.model import (
+    FreeDevicesReport,
+    Held,
+    PartialNamespace,
+    PlannedNode,
+    PlannedWorkload,
+    Wave,
+)
 from migration.plan.parts import Part, divide, whole_namespaces
 from migration.plan.placement import Placement, Placer, PodKey, Stage
 
@@ -109,6 +116,8 @@ class Planner:
         self._workloads = cluster.workloads
         self._placer = placer
         self._policy = policy
+        self._sources = {node.node: node.source for node in cluster.nodes}
+        self._live_nodes = live_nodes
         self._live = Placement(
             nodes={
                 PodKey(reference, number): node
@@ -136,7 +145,9 @@ class Planner:
         labels = {entry.node.name: entry.node.labels for entry in candidates}
         progress.expect(len(candidates))
         parts = whole_namespaces(namespaces, self._workloads)
-        stage = msgspec.structs.replace(start, labels={**start.labels, **labels})
+        stage = msgspec.structs.replace(
+            start, labels={**start.labels, **labels}, closed=self._closed_nodes()
+        )
         begin = self._begin(stage, candidates, parts)
         search = self._search(begin, progress)
         waiting = {part.namespace for part in search.end.parts}
@@ -224,27 +235,54 @@ class Planner:
         is_useful = not self._useless_nodes(begin, again) & again.switched()
         if is_useful and len(again.end.parts) <= len(search.end.parts):
             return again
-        # Fewer nodes do not do, so only the waves are left out after which nothing moves any more.
+        # Fewer nodes do not do, so they are left out once nothing moves any more.
         last = max(
             (number for number, (_, attempt) in enumerate(search.waves, start=1) if attempt.parts),
             default=0,
         )
         end = search.waves[last][0] if last < len(search.waves) else search.end
-        return msgspec.structs.replace(search, waves=search.waves[:last], end=end)
+        useful = tuple(entry for entry in end.nodes if entry.node.name not in useless)
+        further = self._search(msgspec.structs.replace(end, nodes=useful), progress)
+        return _Search(
+            waves=(*search.waves[:last], *further.waves),
+            end=further.end,
+            obstacle=search.obstacle or further.obstacle,
+        )
 
     def _useless_nodes(self, begin: Moment, search: _Search) -> frozenset[str]:
         """Return the nodes that pods left behind could use, and no pod does that has claims."""
         left_behind = list(self._left_behind(search.end.stage))
         needed = frozenset[str]().union(*map(self._placer.serving_nodes, left_behind))
-        keys = frozenset[str]().union(
-            *(workload.keys for workload in left_behind if workload.result is None)
-        )
+        refused = [workload for workload in left_behind if workload.result is None]
         used = search.end.stage.switched & frozenset(search.end.placement.nodes.values())
         return frozenset(
             entry.node.name
             for entry in begin.nodes
             if entry.node.name not in used
-            and (entry.node.name in needed or keys & entry.node.resources.keys())
+            and (
+                entry.node.name in needed
+                or any(self._may_need(workload, entry.node) for workload in refused)
+            )
+        )
+
+    def _may_need(self, workload: AssessedWorkload, node: PlannedNode) -> bool:
+        """Return whether a workload that would be rejected could use a node as long as it is not switched.
+
+        It needs what its keys name, of the system that serves it today: a share needs a node of HAMi,
+        though others offer the same resource name.
+        """
+        sources = {self._sources.get(name) for name in self._nodes_of(workload)}
+        is_served = not sources or node.source in sources
+        return is_served and not workload.keys.isdisjoint(node.resources)
+
+    def _nodes_of(self, workload: AssessedWorkload) -> frozenset[str]:
+        """Return the nodes that pods of a workload run on now."""
+        return frozenset(filter(None, self._live_nodes.get(workload.key.reference, ())))
+
+    def _closed_nodes(self) -> frozenset[str]:
+        """Return the nodes with pods that would be rejected: nobody knows which devices these use."""
+        return frozenset[str]().union(
+            *(self._nodes_of(workload) for workload in self._workloads if workload.result is None)
         )
 
     def _left_behind(self, stage: Stage) -> Iterator[AssessedWorkload]:

@@ -197,3 +197,38 @@ def test_without_a_node_to_spare_it_is_held_and_says_how_to_do_without(tmp_path:
     assert [] == plan["waves"]
     assert all("--spare-nodes 0" in entry["fix"] for entry in plan["held"])
     assert [2] == [len(planned(tmp_path, tight, "--wave-nodes", 1, "--spare-nodes", 0)["waves"])]
+
+
+def limited(team: str) -> list[dict[str, Any]]:
+    """A namespace whose pods would be rejected, since no quota counts the memory of claims."""
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "memory", "namespace": team},
+        "spec": {"hard": {"requests.nvidia.com/gpumem": "100000"}},
+    }
+    return [namespace(team), quota]
+
+
+def test_a_rejected_share_holds_no_node_that_has_no_shares(tmp_path: Path) -> None:
+    """Whole GPUs have the resource name of a share, too, and were held for it."""
+    shared = workload("share", SHARE, ["hami-0"], namespace="limited")
+    web = workload("web", SHARE, ["hami-1"])
+    nodes = [*(hami_node(f"hami-{number}") for number in range(3)), plugin_node("gpu-0")]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *limited("limited"), *shared, *web])
+
+    switched = {name for names, _ in waves(plan) for name in names}
+    assert "gpu-0" in switched
+    assert "Node//hami-0" in held_objects(plan)
+
+
+def test_devices_beside_those_of_a_rejected_pod_are_not_free(tmp_path: Path) -> None:
+    """Nobody knows which of them it uses, so no pod is planned there."""
+    shared = workload("share", SHARE, ["hami-0"], namespace="limited")
+    web = workload("web", SHARE, ["hami-1"])
+    nodes = [hami_node(f"hami-{number}", gpus=2) for number in range(4)]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *limited("limited"), *shared, *web])
+
+    assert plan["waves"][0]["freeForKeys"]["before"] == 2 * 3 - 1
