@@ -56,7 +56,7 @@ from migration.plan.vendors import (
 )
 from migration.plan.waves import Planner, PlanProgress, Waves
 from migration.plan.work import read_work
-from translation.cluster.snapshot import TranslationOptions
+from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
 from translation.profiles.profile import Profile
 
 _OTHER_REASONS = 3
@@ -190,7 +190,8 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
         quotas=quota_files(prepared.quotas),
         quota_effects=quota_effects(prepared.quotas),
     )
-    plan = with_environment(plan, question.objects)
+    vocabularies = vocabularies_in_force(question.options, question.profiles)
+    plan = with_environment(plan, question.objects, vocabularies)
     return BuiltPlan(plan=plan, quotas=quota_documents(prepared.quotas), details=waves.details)
 
 

@@ -20,6 +20,8 @@ from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import Plan, PlannedNode, Wave
 from migration.plan.vendors import NVIDIA, OPERATOR_PREFIX, is_managed, is_plugin
 from translation.cluster.component_statements import Component, Topic, statements_about
+from translation.model.intents import Vocabulary
+from translation.reading.claim_blind_objects import MAX_KEYS, find_named_keys
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
@@ -33,6 +35,8 @@ _POOLS: Final = (
     "alpha.eksctl.io/nodegroup-name",
     "kubernetes.azure.com/agentpool",
 )
+_UNLABELLED_PROVIDERS: Final = frozenset({"Cluster API", "externalgrpc"})
+"""Providers of the Cluster Autoscaler whose node groups none of these labels names."""
 _MARKS: Final = (
     ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD"),
     ("labels", "kustomize.toolkit.fluxcd.io/name", "Flux"),
@@ -130,14 +134,47 @@ def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[Sou
     return ""
 
 
-def with_environment(plan: Plan, objects: Sequence[SourceObject]) -> Plan:
-    """Return a plan with the managers of its objects, and with notes on its waves' surroundings."""
+def with_environment(
+    plan: Plan, objects: Sequence[SourceObject], vocabularies: Mapping[str, Vocabulary]
+) -> Plan:
+    """Return a plan with the managers of its objects, and with notes on its waves' surroundings.
+
+    Args:
+        plan: The plan.
+        objects: The cluster's objects.
+        vocabularies: The vocabularies in force, by name.
+    """
     plan = msgspec.structs.replace(plan, managed=read_managed(objects, plan))
     waves = (
-        msgspec.structs.replace(wave, notes=(*wave.notes, *environment_notes(plan, wave, objects)))
+        msgspec.structs.replace(
+            wave,
+            notes=(
+                *wave.notes,
+                *environment_notes(plan, wave, objects),
+                *_quota_notes(wave, objects, vocabularies),
+            ),
+        )
         for wave in plan.waves
     )
     return msgspec.structs.replace(plan, waves=tuple(waves))
+
+
+def _quota_notes(
+    wave: Wave, objects: Iterable[SourceObject], vocabularies: Mapping[str, Vocabulary]
+) -> Iterator[str]:
+    """Yield a note for each quota or queue of others that stops counting pods which the wave gives claims."""
+    namespaces = {
+        workload.object.split("/")[1] for workload in wave.workloads if workload.is_translated
+    }
+    for source in objects:
+        if source.kind == "ResourceQuota" or source.namespace not in namespaces:
+            continue
+        keys = find_named_keys(source.document, vocabularies)
+        if keys:
+            yield (
+                f"{source.kind}/{source.namespace}/{source.name} counts {', '.join(sorted(keys)[:MAX_KEYS])}: "
+                "not for the pods that get claims"
+            )
 
 
 def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:
@@ -174,6 +211,8 @@ def _autoscaler_notes(plan: Plan, wave: Wave) -> Iterator[str]:
     earlier_autoscalers = set[Component]().union(*map(_autoscalers, earlier))
     for component in sorted(_autoscalers(wave) - earlier_autoscalers):
         for statement in statements_about(component, Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO):
+            if statement.provider in _UNLABELLED_PROVIDERS:
+                continue
             yield f"{statement.sentence} [{statement.source}]"
 
 

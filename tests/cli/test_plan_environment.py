@@ -349,5 +349,33 @@ def test_what_an_autoscaler_does_with_claims_is_told_once(
     first, second = plan["waves"]
     for statement in statements_about(component, Topic.SEES_CLAIMS, Topic.SCALE_FROM_ZERO):
         note = f"{statement.sentence} [{statement.source}]"
-        assert note in first["notes"]
+        # The labels of pools belong to clouds and to Karpenter.
+        is_known = statement.provider not in {"Cluster API", "externalgrpc"}
+        assert (note in first["notes"]) == is_known
         assert note not in second["notes"]
+
+
+def elastic_quota(namespace_name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "gpus", "namespace": namespace_name},
+        "spec": {"max": {GPU: "4"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_told"), [(SHARE, True), ({GPU: "1"}, False)], ids=["claims", "native"]
+)
+def test_a_quota_of_others_is_told_with_the_wave_that_moves_its_pods(
+    tmp_path: Path, limits: Mapping[str, str], is_told: bool
+) -> None:
+    make = hami_node if limits is SHARE else plugin_node
+    nodes = [make(f"gpu-{number}") for number in range(3)]
+    objects = [*nodes, namespace("team"), *workload("web", limits, ["gpu-0"])]
+
+    plan = planned(tmp_path, [*objects, elastic_quota("team"), elastic_quota("other")])
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "ElasticQuota" in note]
+    text = "ElasticQuota/team/gpus counts nvidia.com/gpu: not for the pods that get claims"
+    assert notes == ([text] if is_told else [])
