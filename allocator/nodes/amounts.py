@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kube.quantity import Quantity
+from kube.quantity import Format, Quantity, format_amount
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -75,6 +75,23 @@ def milli_value(quantity: Quantity) -> int:
     (500, 1)
     """
     return Quantity.from_nanos(quantity.nanos * 1000).round_up()
+
+
+def format_resource(name: str, amount: int) -> str:
+    """Format an amount of a resource for people.
+
+    Args:
+        name: The resource.
+        amount: Thousandths of a core for CPU, else whole units.
+
+    >>> format_resource("cpu", 2500), format_resource("memory", 3 << 30), format_resource("a.io/b", 2)
+    ('2500m', '3Gi', '2')
+    """
+    if name == CPU:
+        return str(Quantity.from_nanos(amount * 10**6))
+    if name in {MEMORY, EPHEMERAL_STORAGE} or name.startswith(_SCALAR_PREFIXES):
+        return format_amount(Quantity.from_int(amount, Format.BINARY))
+    return str(amount)
 
 
 def is_scalar(name: str) -> bool:

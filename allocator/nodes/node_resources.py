@@ -4,15 +4,26 @@ Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/types.go, NodeInfo.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from allocator.nodes.amounts import PODS, ResourceAmounts, read_amounts
+from allocator.nodes.amounts import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    ResourceAmounts,
+    read_amounts,
+)
 from allocator.nodes.pod_requests import PodRequest
 from kube.api.core import Node
+from kube.quantity import Quantity
 
 _NOTHING = ResourceAmounts()
+_UNLIMITED: Final = Quantity(2**50)
+"""More than any node has, of anything."""
 
 
 class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +78,24 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
             scored_memory=self.scored_memory - request.placed_memory,
             pods=self.pods - 1,
         )
+
+
+def with_unnamed_resources(node: Node) -> Node:
+    """Return a node that has no limit of what a manifest leaves out.
+
+    A kubelet publishes all of CPU, memory and the number of pods, so a node without the last one was written by
+    hand, mostly with its devices alone.
+
+    >>> from kube.api.core import NodeStatus
+    >>> node = Node(status=NodeStatus(allocatable={"nvidia.com/gpu": Quantity(8)}))
+    >>> sorted(with_unnamed_resources(node).status.allocatable)
+    ['cpu', 'ephemeral-storage', 'memory', 'nvidia.com/gpu', 'pods']
+    """
+    allocatable = node.status.allocatable
+    if allocatable is None or PODS in allocatable:
+        return node
+    unnamed = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE, PODS), _UNLIMITED)
+    return replace(node, status=replace(node.status, allocatable={**unnamed, **allocatable}))
 
 
 def node_resources(node: Node, pods: Iterable[PodRequest] = ()) -> NodeResources:

@@ -3,6 +3,8 @@
 Not modelled: amounts that a resize in place has changed (`status.containerStatuses`), and resources of
 the node that ResourceClaims account for (DRANodeAllocatableResources, alpha).
 
+The API server's default is applied: a container requests its limits where it does not say otherwise.
+
 Source: k8s.io/component-helpers v0.37.1, resource/helpers.go, PodRequests; k8s.io/kubernetes v1.37.1,
 pkg/scheduler/framework/types.go, CalculateResource and getNonMissingContainerRequests.
 """
@@ -96,7 +98,11 @@ def _pod_requests(pod: Pod, defaults: Mapping[str, Quantity]) -> Mapping[str, Qu
 
 
 def _requests(container: Container, defaults: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-    return {**defaults, **container.requests} if defaults else container.requests
+    requests = container.requests
+    if container.limits:
+        # As the API server fills requests in; manifests have not been there.
+        requests = {**container.limits, **requests}
+    return {**defaults, **requests} if defaults else requests
 
 
 def _pod_level_requests(pod: Pod) -> Mapping[str, Quantity]:

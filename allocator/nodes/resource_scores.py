@@ -1,7 +1,6 @@
 """The scores of NodeResourcesFit and NodeResourcesBalancedAllocation for CPU and memory.
 
-Both plugins weigh CPU and memory alike by default. Not modelled: other resources in their arguments,
-and the strategy RequestedToCapacityRatio.
+Both plugins weigh CPU and memory alike by default; `allocator.nodes.scoring` has the other settings.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/noderesources: least_allocated.go,
 most_allocated.go, balanced_allocation.go, resource_allocation.go.

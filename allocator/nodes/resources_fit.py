@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from allocator.nodes.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceAmounts
+from allocator.nodes.amounts import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    ResourceAmounts,
+    format_resource,
+)
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import PodRequest
 
@@ -32,6 +39,22 @@ class InsufficientResource(msgspec.Struct, frozen=True, kw_only=True):
     def message(self) -> str:
         """The text in an event of kube-scheduler."""
         return "Too many pods" if self.name == PODS else f"Insufficient {self.name}"
+
+    @property
+    def detail(self) -> str:
+        """The resource with its amounts, for people; equal for nodes of one size.
+
+        >>> InsufficientResource(name="cpu", requested=4000, used=6500, capacity=8000).detail
+        'Insufficient cpu: the pod requests 4, and too little of 8 is left'
+        """
+        if self.name == PODS:
+            return f"Too many pods: the node takes {self.capacity}"
+        requested, capacity = (
+            format_resource(self.name, amount) for amount in (self.requested, self.capacity)
+        )
+        if self.is_unresolvable:
+            return f"Insufficient {self.name}: the pod requests {requested}, and the node has {capacity}"
+        return f"Insufficient {self.name}: the pod requests {requested}, and too little of {capacity} is left"
 
     @property
     def is_unresolvable(self) -> bool:
