@@ -63,6 +63,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         title: `Pod namespace/name`.
+        event: The message of kube-scheduler's event, without preemption; None where the scheduler does
+            not come to evaluate all nodes, as when a claim is missing.
         groups: Nodes by their reasons, those first that have devices of the requested kind, then the
             largest group first; None where it was not explained.
         closest_fit: The smallest change to its claims with which it would fit now.
@@ -71,6 +73,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
+    event: str | None = None
     groups: tuple[NodeGroup, ...] | None = None
     closest_fit: ClosestFit | None = None
     closest_fit_when_idle: ClosestFit | None = None
@@ -83,11 +86,13 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         excluded: Results of nodes that were rejected before any device was evaluated, and of all
             nodes where the attempt ended on all of them.
         evaluated: The verdicts on the other nodes, with the claims they are about.
+        event: As in `Failure`.
         usage: Devices that were in use then.
         rules: The rules of the scheduler that tried.
     """
 
     title: str
+    event: str | None = None
     excluded: Mapping[str, NodeResult] = msgspec.field(default_factory=dict)
     evaluated: tuple[tuple[Verdicts, PendingClaims], ...] = ()
     usage: Usage = Usage()
@@ -116,6 +121,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         groups.sort(key=lambda group: (_has_no_such_device(group.reasons), -len(group.nodes)))
         return Failure(
             title=self.title,
+            event=self.event,
             groups=tuple(groups),
             closest_fit=self.closest_fit,
             closest_fit_when_idle=self.closest_fit_when_idle,

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     TOO_MANY_DEVICES = "tooManyDevices"
     JOINTLY_INFEASIBLE = "jointlyInfeasible"
     NODE_NOT_ELIGIBLE = "nodeNotEligible"
+    INSUFFICIENT_RESOURCE = "insufficientResource"
     BUDGET_EXHAUSTED = "budgetExhausted"
     ATTEMPT_FAILED = "attemptFailed"
 

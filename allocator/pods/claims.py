@@ -173,3 +173,13 @@ def _from_template(template: ResourceClaimTemplate, pod: Pod, name: str) -> Reso
         ),
         spec=template.spec.spec,
     )
+
+
+def pinned_to(allocation: AllocationResult) -> str | None:
+    """Return the node to which an allocation is local; None when it is usable on several."""
+    selector = allocation.node_selector
+    for term in selector.node_selector_terms if selector is not None else ():
+        for field in term.match_fields or ():
+            if field.key == "metadata.name" and field.operator == "In" and field.values:
+                return field.values[0]
+    return None

@@ -1,30 +1,18 @@
 """Eligibility of a node for a pod, devices aside, as far as the pod and node objects tell.
 
-Covers node selector, required node affinity, taints, `unschedulable` and `nodeName`. Everything else
-that schedulers check is listed in `NOT_MODELLED`.
+Covers node selector, required node affinity, taints, `unschedulable` and `nodeName`; the resources of nodes
+are `allocator.nodes`'.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/{nodename,nodeunschedulable,
 nodeaffinity,tainttoleration}; k8s.io/component-helpers v0.37.1, scheduling/corev1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from allocator.model.outcome import Reason, RejectionReason
 from kube.api.core import Node, Pod, Taint, Toleration
 from kube.api.node_selector import NodeSelector, matches, validate
-
-NOT_MODELLED: Final = (
-    "CPU and memory",
-    "resources of device plugins",
-    "host ports",
-    "volumes",
-    "affinity between pods",
-    "preferred node affinity",
-    "topology spread",
-    "scheduling gates",
-)
-"""The checks of a scheduler that nothing here does."""
 
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -40,14 +28,26 @@ def node_rejection(pod: Pod, node: Node) -> RejectionReason | None:
     >>> node_rejection(Pod(), cordoned).detail
     'node is unschedulable'
     """
-    cause = (
-        _other_node(pod, node)
-        or _unschedulable(pod, node)
-        or _unmatched_labels(pod, node)
-        or _unmatched_affinity(pod, node)
-        or _untolerated_taint(pod, node)
-    )
-    return RejectionReason(reason=Reason.NODE_NOT_ELIGIBLE, subject=cause) if cause else None
+    for check, _ in _CHECKS:
+        cause = check(pod, node)
+        if cause:
+            return RejectionReason(reason=Reason.NODE_NOT_ELIGIBLE, subject=cause)
+    return None
+
+
+def counted_rejection(pod: Pod, node: Node) -> str | None:
+    """Return the words under which kube-scheduler counts a node that rejects a pod; None if it does not.
+
+    >>> from kube.api.meta import ObjectMeta
+    >>> from kube.api.core import NodeSpec
+    >>> cordoned = Node(metadata=ObjectMeta(name="a"), spec=NodeSpec(unschedulable=True))
+    >>> counted_rejection(Pod(), cordoned)
+    'node(s) were unschedulable'
+    """
+    names = _named_nodes(pod)
+    if names is not None and node.metadata.name not in names:
+        return "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+    return next((words for check, words in _CHECKS if check(pod, node)), None)
 
 
 def is_for(selector: NodeSelector, node: Node) -> bool:
@@ -110,3 +110,34 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator in {"", "Equal"}:
         return toleration.value == taint.value
     return toleration.operator == "Exists"
+
+
+def _named_nodes(pod: Pod) -> frozenset[str] | None:
+    """Return the nodes to which required affinity restricts a pod by name; None without such a restriction.
+
+    Source: NodeAffinity.PreFilter.
+    """
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = affinity.required if affinity is not None else None
+    names: frozenset[str] = frozenset()
+    for term in required.node_selector_terms if required is not None else ():
+        sets = [
+            frozenset(field.values or ())
+            for field in term.match_fields or ()
+            if field.key == "metadata.name" and field.operator == "In"
+        ]
+        if not sets:
+            return None
+        names |= frozenset.intersection(*sets)
+    return names or None
+
+
+_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
+_CHECKS: Final[tuple[tuple[Callable[[Pod, Node], str], str], ...]] = (
+    (_other_node, "node(s) didn't match the requested node name"),
+    (_unschedulable, "node(s) were unschedulable"),
+    (_untolerated_taint, "node(s) had untolerated taint(s)"),
+    (_unmatched_labels, _AFFINITY),
+    (_unmatched_affinity, _AFFINITY),
+)
+"""The checks in upstream's order, and the words with which it counts nodes that fail them."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from allocator.nodes.pod_requests import PodRequest
 from allocator.pods.claims import PodClaims
 from kube.api.core import Pod
 from kube.api.meta import encode
@@ -16,12 +17,14 @@ class PlacementAttempt(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pod: None for a claim on its own.
         resources: Extended resources of the pod that a class maps.
+        request: The pod's CPU, memory and other counted resources; nothing for a claim on its own.
     """
 
     title: str
     pod: Pod | None = None
     claims: PodClaims = PodClaims()
     resources: frozenset[str] = frozenset()
+    request: PodRequest | None = None
 
 
 def eligibility_key(attempt: PlacementAttempt) -> bytes | None:

@@ -8,6 +8,8 @@ from allocator.explain.failure import Explain, Failure, NodeResult
 from allocator.explain.node import explain_node
 from allocator.explain.trace import PlacementTrace
 from allocator.model.plan import Budget
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.scoring import ScoringProfile
 from allocator.pods.claims import Name
 from allocator.search.search import DEFAULT_BUDGET
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
@@ -31,6 +33,8 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
         templates: The claim templates by namespace and name.
         classes: The DeviceClasses by name.
         extended_resources: Name of an extended resource to name of the class that maps it.
+        resources: Node to its CPU, memory and other counted resources, with the pods that run there;
+            None where only devices count.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -39,6 +43,7 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
     templates: Mapping[Name, ResourceClaimTemplate] = msgspec.field(default_factory=dict)
     classes: Mapping[str, DeviceClass] = msgspec.field(default_factory=dict)
     extended_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    resources: Mapping[str, NodeResources] | None = None
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +52,8 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         strategy: Overrides those of pods and classes; None for theirs.
         weights: The weights of capacities in loads.
+        profiles: schedulerName to how that scheduler scores the resources of nodes; a pod of another
+            one takes the first node by name, or by its strategy's score.
         budget: The budget of each search.
         explain: A function that returns the reasons why claims do not fit a node.
         explained_failures: The number of failures that are explained, beside the last.
@@ -60,6 +67,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     strategy: Strategy | None = None
     weights: CapacityWeights = NO_WEIGHTS
+    profiles: Mapping[str, ScoringProfile] = msgspec.field(default_factory=dict)
     budget: Budget = DEFAULT_BUDGET
     explain: Explain = explain_node
     explained_failures: int = 0
@@ -104,6 +112,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
         failures: The failures, in order; `nodes` is about the last of them.
         notes: Further remarks for people.
         traces: The traces of the first placements, in order.
+        resources: The nodes' resources afterwards; None where only devices count.
     """
 
     claims: tuple[PlacedClaim, ...] = ()
@@ -114,6 +123,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     traces: tuple[PlacementTrace, ...] = ()
+    resources: Mapping[str, NodeResources] | None = None
 
     @property
     def all_placed(self) -> bool:

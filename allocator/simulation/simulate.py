@@ -4,7 +4,7 @@ Pods come first, then claims that belong to no pod, each in order; what one is g
 next. `simulate_together` is one call of upstream's Allocate: all claims at once, on one node.
 
 The allocator decides on devices, `allocator.pods.node_eligibility` on whether a node is eligible for
-a pod at all; its `NOT_MODELLED` lists what neither checks.
+a pod at all, and `allocator.simulation.resources` on whether it has the CPU, the memory and what else is counted.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,23 +14,22 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.cluster.verdicts import Verdicts
+from allocator.cluster.verdicts import ClassVerdict, Verdicts
 from allocator.explain.closest_fit import closest_fit_now, closest_fit_when_idle
-from allocator.explain.failure import FailedAttempt, Failure, NodeReason, NodeResult, abort_nodes
+from allocator.explain.failure import FailedAttempt, Failure, NodeResult, abort_nodes
 from allocator.explain.trace import Evaluated, PlacementTrace, trace_placement
-from allocator.model.outcome import AttemptFailed, Reason
+from allocator.model.outcome import AttemptFailed
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
-from allocator.pods.claims import Name, PodClaims, allocation_of, claim_name, pod_claims, pod_name
+from allocator.nodes.pod_requests import pod_request
+from allocator.nodes.scoring import score_resources
+from allocator.pods.claims import Name, PodClaims, claim_name, pinned_to, pod_claims, pod_name
 from allocator.pods.extended_resource_claim import (
-    device_plugin_resources,
     extended_resource_claim,
     mapped_resources,
-    unavailable_resources,
 )
-from allocator.pods.node_eligibility import is_for, node_rejection
 from allocator.search.results import allocations, share_ids
-from allocator.simulation.attempt import PlacementAttempt, class_names, eligibility_key
+from allocator.simulation.attempt import PlacementAttempt, class_names
 from allocator.simulation.model import (
     PlacedClaim,
     PlacedPod,
@@ -38,16 +37,18 @@ from allocator.simulation.model import (
     SimulationOptions,
     SimulationResult,
 )
+from allocator.simulation.node_filter import NodeFilter
+from allocator.simulation.resources import ResourceLedger
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
 from kube.api.resource import (
-    AllocationResult,
     ResourceClaim,
     ResourceClaimStatus,
 )
 from kube.errors import FieldError
+from kube.names import DEFAULT_SCHEDULER_NAME
 
 TOGETHER: Final = "all claims together"
 """The title of the failure of claims that were placed at once."""
@@ -94,16 +95,6 @@ def simulate_together(
     return run.result()
 
 
-def pinned_to(allocation: AllocationResult) -> str | None:
-    """Return the node to which an allocation is local; None when it is usable on several."""
-    selector = allocation.node_selector
-    for term in selector.node_selector_terms if selector is not None else ():
-        for field in term.match_fields or ():
-            if field.key == "metadata.name" and field.operator == "In" and field.values:
-                return field.values[0]
-    return None
-
-
 class _Best(msgspec.Struct, frozen=True, kw_only=True):
     """The best node so far, with its plan; the greater `rank` wins, then the smaller name."""
 
@@ -111,12 +102,6 @@ class _Best(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     plan: Plan
     pending: PendingClaims
-
-
-_CACHED_PODS: Final = 64
-"""Different pods whose eligible nodes are cached."""
-
-_EligibleNodes = tuple[Mapping[frozenset[str], Sequence[str]], Mapping[str, NodeResult]]
 
 
 class _Run:
@@ -136,7 +121,8 @@ class _Run:
         self._objects = objects
         self._options = options
         self._known = dict(objects.known)
-        self._eligible: dict[bytes, _EligibleNodes] = {}
+        self._ledger = ResourceLedger(objects.resources, objects.extended_resources)
+        self._filter = NodeFilter(cluster.nodes, self._ledger, objects.extended_resources)
         self._claims: dict[Name, PlacedClaim] = {}
         self._pods: list[PlacedPod] = []
         self._uses: dict[Name, tuple[str, ...]] = {}
@@ -150,7 +136,7 @@ class _Run:
         """Return the result so far."""
         nodes, failures = self._node_results, []
         for number, attempt in enumerate(self._failed, start=1):
-            failure = Failure(title=attempt.title)
+            failure = Failure(title=attempt.title, event=attempt.event)
             if number <= self._options.explained_failures or number == len(self._failed):
                 nodes = attempt.node_results(self._options.explain)
                 failure = attempt.failure(nodes)
@@ -164,6 +150,7 @@ class _Run:
             failures=tuple(failures),
             notes=tuple(self._notes),
             traces=tuple(self._traces),
+            resources=self._ledger.resources,
         )
 
     # --- what is tried ---------------------------------------------------------------------------
@@ -187,14 +174,20 @@ class _Run:
         claims = {claim_name(claim): claim for attempt in attempts for claim in attempt.claims.open}
         claims |= {claim_name(claim): claim for claim in self._objects.claims}
         for attempt in attempts:
-            resources = self._resources_for_claims(attempt, node)
+            resources = self._filter.resources_for_claims(attempt, node)
             extended = self._extended_claims(attempt, resources)
             claims |= {claim_name(claim): claim for claim in extended}
         self._expect(claims.values())
         failed_attempt = FailedAttempt(
             title=TOGETHER, usage=self._cluster.usage, rules=self._cluster.options
         )
-        reasons = [reason for attempt in attempts for reason in self._node_reasons(attempt, node)]
+        reasons = [
+            reason
+            for attempt in attempts
+            if (excluded := self._filter.excluded(attempt, node)) is not None
+            for reason in excluded.result.reasons
+        ]
+        reasons += self._filter.lacks_together(attempts, node)
         try:
             if reasons:
                 result = NodeResult(name=node, fits=False, reasons=tuple(reasons))
@@ -239,6 +232,7 @@ class _Run:
             pod=pod,
             claims=pod_claims(pod, self._known, self._objects.templates),
             resources=mapped_resources(pod, self._objects.extended_resources),
+            request=pod_request(pod) if self._objects.resources is not None else None,
         )
 
     def _add_pod(self, attempt: PlacementAttempt, node: str | None) -> None:
@@ -246,16 +240,19 @@ class _Run:
         namespace, name = attempt.pod.metadata.namespace, pod_name(attempt.pod)
         self._pods.append(PlacedPod(namespace=namespace, name=name, node=node))
         if node is not None:
-            resources = self._resources_for_claims(attempt, node)
+            resources = self._filter.resources_for_claims(attempt, node)
             claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
             self._uses[namespace, name] = tuple(claim.metadata.name for claim in claims)
+            if attempt.request is not None:
+                self._ledger.place(attempt.request, node)
 
     # --- nodes -----------------------------------------------------------------------------------
 
     def _place(self, attempt: PlacementAttempt) -> str | None:
         """Place a pod or claim on the best node and return that; None when it fits none."""
         self._expect(attempt.claims.open)
-        nodes, excluded_results = self._eligible_nodes(attempt)
+        filtered = self._filter.filter(attempt)
+        nodes = filtered.feasible
         evaluated: list[Evaluated] = []
         failed_attempt = FailedAttempt(
             title=attempt.title, usage=self._cluster.usage, rules=self._cluster.options
@@ -265,20 +262,22 @@ class _Run:
             if len(self._traces) < self._options.traces:
                 plan = best.plan if best is not None else None
                 usage, rules = self._cluster.usage, self._cluster.options
+                results = self._filter.results(attempt, filtered)
                 trace = trace_placement(
-                    attempt.title, excluded_results, evaluated, plan, usage=usage, rules=rules
+                    attempt.title, results, evaluated, plan, usage=usage, rules=rules
                 )
                 self._traces.append(trace)
             if best is not None:
                 self._allocate(best.plan, best.pending)
                 return best.node
         except AttemptFailed as error:
-            excluded_results = self._abort(self._cluster.nodes, error)
-            failed_attempt = msgspec.structs.replace(failed_attempt, excluded=excluded_results)
+            aborted = self._abort(self._cluster.nodes, error)
+            failed_attempt = msgspec.structs.replace(failed_attempt, excluded=aborted)
         else:
             failed_attempt = msgspec.structs.replace(
                 failed_attempt,
-                excluded=excluded_results,
+                event=self._filter.event(attempt, filtered),
+                excluded=self._filter.results(attempt, filtered),
                 evaluated=tuple((entry.verdicts, entry.pending) for entry in evaluated),
             )
             failed_attempt = self._with_closest_fit(failed_attempt, attempt, nodes)
@@ -310,12 +309,30 @@ class _Run:
             for verdict in verdicts.classes:
                 if not isinstance(verdict.outcome, Plan):
                     continue
-                rank, node = 0 if strategy is FIRST_FIT else verdict.score, min(verdict.nodes)
+                rank, node = self._best_of_class(attempt, verdict, strategy)
                 if best is None or (-rank, node) < (-best.rank, best.node):
                     plan = verdicts.plan(node)
                     assert plan is not None
                     best = _Best(rank=rank, node=node, plan=plan, pending=pending)
         return best
+
+    def _best_of_class(
+        self, attempt: PlacementAttempt, verdict: ClassVerdict, strategy: Strategy
+    ) -> tuple[int, str]:
+        """Return the best score of a class of nodes, and the first node by name that has it."""
+        by_strategy = 0 if strategy is FIRST_FIT else verdict.score
+        profile = None
+        if attempt.pod is not None:
+            scheduler = attempt.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+            profile = self._options.profiles.get(scheduler)
+        if profile is None or attempt.request is None:
+            return by_strategy, min(verdict.nodes)
+        request = attempt.request
+        less, node = min(
+            (-score_resources(request, self._ledger.of(name), profile), name)
+            for name in verdict.nodes
+        )
+        return by_strategy * (profile.strategy_weight or 0) - less, node
 
     def _verdicts(
         self, pending: PendingClaims, strategy: Strategy, nodes: Collection[str]
@@ -337,64 +354,6 @@ class _Run:
                 if verdicts.plan(node) is not None:
                     return verdicts
             raise
-
-    def _eligible_nodes(self, attempt: PlacementAttempt) -> _EligibleNodes:
-        """Return the eligible nodes, and the results of the others.
-
-        Nodes are by the extended resources that a claim has to provide there. Replicas have the
-        same nodes, so these are cached.
-        """
-        key = eligibility_key(attempt)
-        cached_result = self._eligible.get(key) if key is not None else None
-        if cached_result is not None:
-            return cached_result
-        nodes: dict[frozenset[str], list[str]] = {}
-        excluded_results: dict[str, NodeResult] = {}
-        for name in self._cluster.nodes:
-            reasons = self._node_reasons(attempt, name)
-            if reasons:
-                excluded_results[name] = NodeResult(name=name, fits=False, reasons=reasons)
-            else:
-                nodes.setdefault(self._resources_for_claims(attempt, name), []).append(name)
-        if key is not None:
-            if len(self._eligible) >= _CACHED_PODS:
-                self._eligible.clear()
-            self._eligible[key] = (nodes, excluded_results)
-        return nodes, excluded_results
-
-    def _node_reasons(self, attempt: PlacementAttempt, name: str) -> tuple[NodeReason, ...]:
-        """Return the reasons why a node is rejected before any device is evaluated."""
-        if attempt.claims.missing:
-            return tuple(
-                NodeReason(code=missing.code, message=missing.message)
-                for missing in attempt.claims.missing
-            )
-        node = self._cluster.nodes[name]
-        details: list[str] = []
-        if attempt.pod is not None:
-            rejection = node_rejection(attempt.pod, node)
-            details += [rejection.detail] if rejection is not None else []
-            resources = self._objects.extended_resources
-            details += [
-                f"no {resource} on the node, and no DeviceClass maps it"
-                for resource in unavailable_resources(attempt.pod, node, resources)
-            ]
-        for claim in attempt.claims.held:
-            allocation = allocation_of(claim)
-            selector = allocation.node_selector if allocation is not None else None
-            if selector is not None and not is_for(selector, node):
-                local = pinned_to(allocation) if allocation is not None else None
-                where = f"on node {local}" if local else "for other nodes"
-                details.append(f"claim {'/'.join(claim_name(claim))} is allocated {where}")
-        return tuple(
-            NodeReason(code=Reason.NODE_NOT_ELIGIBLE, message=detail) for detail in details
-        )
-
-    def _resources_for_claims(self, attempt: PlacementAttempt, node: str) -> frozenset[str]:
-        """Return the extended resources that no device plugin of the node offers."""
-        if not attempt.resources:
-            return frozenset()
-        return attempt.resources - device_plugin_resources(self._cluster.nodes[node])
 
     def _extended_claims(
         self, attempt: PlacementAttempt, resources: Collection[str]
@@ -432,7 +391,8 @@ class _Run:
     def _add_failure(self, failed_attempt: FailedAttempt) -> None:
         """Record a failure; of those that are not explained only the last is kept whole."""
         if len(self._failed) > self._options.explained_failures:
-            self._failed[-1] = FailedAttempt(title=self._failed[-1].title)
+            last = self._failed[-1]
+            self._failed[-1] = FailedAttempt(title=last.title, event=last.event)
         self._failed.append(failed_attempt)
 
     def _abort(self, nodes: Iterable[str], error: AttemptFailed) -> dict[str, NodeResult]:

@@ -5,7 +5,15 @@ from enum import StrEnum
 import msgspec
 
 from allocator.cluster.cluster import Cluster
-from allocator.pods.claims import Missing, Name, PodClaims, allocation_of, claim_name, pod_claims
+from allocator.pods.claims import (
+    Missing,
+    Name,
+    PodClaims,
+    allocation_of,
+    claim_name,
+    pinned_to,
+    pod_claims,
+)
 from allocator.simulation import pending_pod as waiting
 from allocator.simulation import simulate as simulation
 from allocator.simulation.model import (
@@ -14,7 +22,6 @@ from allocator.simulation.model import (
     SimulationOptions,
     SimulationResult,
 )
-from allocator.simulation.simulate import pinned_to
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from kube.api.core import Pod
@@ -166,6 +173,7 @@ def _question(
         templates=state.templates,
         classes=state.classes,
         extended_resources=extended_resources(state.classes.values()),
+        resources=state.node_resources(),
     )
 
 

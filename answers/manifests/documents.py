@@ -10,13 +10,33 @@ from answers.cluster.why import ObjectStatus
 from answers.manifests.removal import RemovedPod
 
 
+class FailedScheduling(msgspec.Struct, frozen=True, kw_only=True):
+    """The event of kube-scheduler about a pod that was not placed.
+
+    Attributes:
+        object: `Pod namespace/name`.
+        message: Its message, without what it says about preemption.
+    """
+
+    object: str
+    message: str
+
+
 class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A simulation; its fields are those of `SimulationResult`."""
+    """A simulation; its fields are those of `SimulationResult`.
+
+    Attributes:
+        failed_scheduling: The events of kube-scheduler about the pods that were not placed; absent
+            without any. None is of a pod whose claims are missing, or whose attempt ends with an error.
+    """
 
     claims: tuple[PlacedClaim, ...]
     pods: tuple[PlacedPod, ...]
     nodes: tuple[NodeResult, ...]
     error: str | None
+    failed_scheduling: tuple[FailedScheduling, ...] | msgspec.UnsetType = msgspec.field(
+        name="failedScheduling", default=msgspec.UNSET
+    )
 
 
 class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
@@ -67,7 +87,11 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def simulation_answer(result: SimulationResult) -> SimulationAnswer:
     """Return a simulation for scripts."""
     return SimulationAnswer(
-        claims=result.claims, pods=result.pods, nodes=result.nodes, error=result.error
+        claims=result.claims,
+        pods=result.pods,
+        nodes=result.nodes,
+        error=result.error,
+        failed_scheduling=_events(result),
     )
 
 
@@ -104,6 +128,16 @@ def _pending(result: SimulationResult | None) -> PendingSimulation | None:
         pods=result.pods,
         nodes=result.nodes,
         error=result.error,
+        failed_scheduling=_events(result),
         closest_fit=now,
         closest_fit_when_idle=idle,
     )
+
+
+def _events(result: SimulationResult) -> tuple[FailedScheduling, ...] | msgspec.UnsetType:
+    events = tuple(
+        FailedScheduling(object=failure.title, message=failure.event)
+        for failure in result.failures
+        if failure.event is not None
+    )
+    return events or msgspec.UNSET

@@ -12,6 +12,7 @@ from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
+from answers.manifests.not_modelled import used_features
 from answers.manifests.quotas import check_quotas
 from answers.manifests.translate import TranslatedObject, collect_findings, translate_objects
 from answers.manifests.workload_pods import (
@@ -27,6 +28,7 @@ from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import parse_version
 from answers.model.objects import decode_objects, merge_objects, of_kind
 from findings.finding import Finding, has_errors
+from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import ResourceClaim, ResourceSlice
@@ -43,6 +45,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
         workloads: References of other manifests that create pods, which are not placed.
         workload_notes: Notes on the number of a workload's pods that are not placed, since they
             exist or are too many.
+        unmodelled: What the pods use that is not modelled, with the first of these pods.
     """
 
     question: SimulationInput
@@ -51,6 +54,7 @@ class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     rejections: SimulationResult
     workloads: tuple[str, ...]
     workload_notes: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()
 
 
 class _WorkloadPods(NamedTuple):
@@ -79,7 +83,8 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     ]
     before, _ = decode_objects(inputs.state, STATE_KINDS, inputs.namespace)
     pods_by_workload = _pods_by_workload(results, build_state(before), inputs.namespace)
-    manifests = merge_objects((), _documents(results, pods_by_workload), inputs.namespace)
+    documents = _documents(results, pods_by_workload)
+    manifests = merge_objects((), documents, inputs.namespace)
     own, own_faults = decode_objects(manifests, STATE_KINDS, inputs.namespace)
     objects = merge_objects(inputs.state, manifests, inputs.namespace)
     views, faults = decode_objects(
@@ -97,6 +102,7 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         templates=state.templates,
         classes=state.classes,
         extended_resources=extended_resources(state.classes.values()),
+        resources=state.node_resources(),
     )
     return SimulationRequest(
         question=question,
@@ -109,6 +115,7 @@ def build_request(inputs: Inputs) -> SimulationRequest:
             if _creates_pods(result) and result.reference not in pods_by_workload
         ),
         workload_notes=tuple(_workload_notes(pods_by_workload)),
+        unmodelled=tuple(used_features(documents, inputs.namespace)),
     )
 
 
@@ -197,6 +204,25 @@ def _rejected_result(results: Sequence[TranslatedObject], namespace: str) -> Sim
 
 def _creates_pods(result: TranslatedObject) -> bool:
     return result.answer is not None and result.source.kind != "Pod"
+
+
+def decisive_notes(request: SimulationRequest, *, compares: bool) -> Iterator[str]:
+    """Yield what is not modelled and may decide, to be read before the answer.
+
+    Args:
+        request: The request.
+        compares: Whether a strategy is given, whose answer people compare with another one's.
+    """
+    if request.unmodelled:
+        features = "; ".join(request.unmodelled)
+        yield f"Not modelled, but used, so that a scheduler may decide otherwise: {features}."
+    nodes = request.state.nodes
+    unlimited = sum(node.status.allocatable is None for node in nodes)
+    if compares and unlimited:
+        yield (
+            f"{unlimited} of {count_text(len(nodes), 'node')} without status.allocatable: CPU and memory have no "
+            "limits there, so a cluster that is short of them may rank strategies the other way round."
+        )
 
 
 def gate_notes(slices: Iterable[ResourceSlice], features: Features) -> Iterator[str]:

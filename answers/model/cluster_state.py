@@ -10,6 +10,8 @@ from allocator.compatibility.compile import compile_policy
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.model.taint_rules import apply_taint_rules
+from allocator.nodes.node_resources import NodeResources, node_resources, with_unnamed_resources
+from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.pods.claims import Name
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
@@ -74,6 +76,23 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         has_rules = features.device_taints and features.device_taint_rules
         return apply_taint_rules(self.slices, self.taint_rules) if has_rules else self.slices
 
+    def node_resources(self, without: Collection[Name] = ()) -> Mapping[str, NodeResources]:
+        """Return node to its CPU, memory and other counted resources, with the pods that run there.
+
+        Args:
+            without: Namespace and name of pods that do not count.
+        """
+        requests: dict[str, list[PodRequest]] = {node.metadata.name: [] for node in self.nodes}
+        for name, pod in self.pods.items():
+            if is_running(pod) and pod.spec.node_name in requests and name not in without:
+                requests[pod.spec.node_name].append(pod_request(pod))
+        return {
+            node.metadata.name: node_resources(
+                with_unnamed_resources(node), requests[node.metadata.name]
+            )
+            for node in self.nodes
+        }
+
     def cluster(
         self,
         features: Features,
@@ -126,6 +145,12 @@ def is_pending(pod: Pod) -> bool:
     """Return whether a pod has no node and has not ended."""
     phase = pod.status.phase if pod.status is not None else ""
     return not pod.spec.node_name and phase not in FINISHED_PHASES
+
+
+def is_running(pod: Pod) -> bool:
+    """Return whether a pod has a node and has not ended, so that it uses the node's resources."""
+    phase = pod.status.phase if pod.status is not None else ""
+    return bool(pod.spec.node_name) and phase not in FINISHED_PHASES
 
 
 def with_namespace(namespace: str, value: N) -> N:

@@ -8,9 +8,9 @@ from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import Failure, NodeReason
 from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
-from allocator.pods.node_eligibility import NOT_MODELLED
 from allocator.simulation.model import PlacedClaim, SimulationResult
 from allocator.simulation.simulate import TOGETHER
+from answers.manifests.not_modelled import NOT_MODELLED
 from cli.output.device_map import device_map
 from cli.output.layout import (
     BAD,
@@ -193,6 +193,8 @@ def _unplaced_paragraph(
         rows.append(
             Row(label="on", text=f"others, with {count_text(more, 'more combination')} of reasons")
         )
+    if failure is not None and failure.event is not None:
+        rows.append(Row(label="event", text=failure.event))
     if failure is not None:
         rows += _closest_fits(failure)
         if failure.groups is None:

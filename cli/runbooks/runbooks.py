@@ -125,7 +125,6 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
         yield "There is nothing to move. `drawbridge assess --residue` tells what is left of legacy systems."
         return
     yield f"{count_text(len(plan.waves), 'wave')}, from the state of the cluster at one moment."
-    yield "CPU and memory are not modelled: see that pods which move find them."
     yield ""
     if plan.cluster.uid:
         server = f", {_cell(plan.cluster.server)}" if plan.cluster.server else ""

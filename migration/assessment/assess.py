@@ -11,6 +11,7 @@ from admission.native_mappings import MappableNames
 from allocator.cluster.cluster import Cluster
 from allocator.explain.trace import PlacementTrace
 from allocator.model.feature_gates import Features
+from allocator.pods.claims import Name
 from answers.cluster.device_classes import select_devices
 from answers.cluster.devices import Device, list_devices, published_devices
 from answers.model.cluster_state import ClusterState, build_state
@@ -161,7 +162,11 @@ def assess_in_detail(
     allocator = _build_allocator(cluster)
     classes = cluster.state.classes
     traces = trace_first_pods(
-        cluster.workloads, allocator, classes, usable_classes(classes, allocator)
+        cluster.workloads,
+        allocator,
+        classes,
+        usable_classes(classes, allocator),
+        cluster.state.node_resources(_placed_pods(cluster)),
     )
     assessment = complete_assessment(
         cluster,
@@ -192,6 +197,7 @@ def complete_assessment(
         allocator,
         cluster.state.classes,
         usable_classes(cluster.state.classes, allocator),
+        cluster.state.node_resources(_placed_pods(cluster)),
     )
     legacy_nodes = {node.node for node in cluster.nodes if node.legacy}
     blockers = (
@@ -219,14 +225,18 @@ def complete_assessment(
 
 def _build_allocator(cluster: AssessedCluster) -> Cluster:
     """Return the devices of a cluster; pods that have moved already give theirs back first."""
-    placed_pods = frozenset(
+    claims = release_claims(cluster.state.claims, _placed_pods(cluster))
+    return msgspec.structs.replace(cluster.state, claims=claims).cluster(Features())
+
+
+def _placed_pods(cluster: AssessedCluster) -> frozenset[Name]:
+    """Return namespace and name of the pods that are placed anew."""
+    return frozenset(
         pod
         for workload in cluster.workloads
         if workload.result is not None
         for pod in workload.members
     )
-    claims = release_claims(cluster.state.claims, placed_pods)
-    return msgspec.structs.replace(cluster.state, claims=claims).cluster(Features())
 
 
 def assess_cluster(

@@ -1,4 +1,4 @@
-"""The check that all pods of the assessed workloads find devices at once, published or assumed."""
+"""The check that all pods of the assessed workloads find nodes at once, with devices published or assumed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from allocator.cluster.cluster import Cluster
+from allocator.nodes.node_resources import NodeResources
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from answers.manifests.translate import build_template
@@ -48,6 +49,7 @@ def place_workloads(
     cluster: Cluster,
     classes: Mapping[str, DeviceClass],
     usable_classes: frozenset[str],
+    resources: Mapping[str, NodeResources],
 ) -> Capacity:
     """Place all pods one after the other.
 
@@ -55,6 +57,7 @@ def place_workloads(
         cluster: The cluster with the claims that are allocated already; has the new ones
             afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
+        resources: Node to its CPU, memory and other counted resources, with all other pods.
     """
     translated_workloads = [workload for workload in workloads if workload.result is not None]
     counted_workloads = [
@@ -72,7 +75,9 @@ def place_workloads(
         pods += own
         owners += [workload.key.reference] * len(own)
         templates.update(build_templates(workload))
-    question = SimulationInput(pods=tuple(pods), templates=templates, classes=classes)
+    question = SimulationInput(
+        pods=tuple(pods), templates=templates, classes=classes, resources=resources
+    )
     answer = simulate_in_order(cluster, question, SimulationOptions())
     not_built = sum(unplaced_counts.values())
     for owner, placed_pod in zip(owners, answer.pods, strict=True):

@@ -6,6 +6,7 @@ from typing import Final
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain.trace import PlacementTrace
+from allocator.nodes.node_resources import NodeResources
 from allocator.simulation.model import PlacedClaim, SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
 from kube.api.meta import ObjectMeta
@@ -22,12 +23,14 @@ def trace_first_pods(
     cluster: Cluster,
     classes: Mapping[str, DeviceClass],
     usable_classes: frozenset[str],
+    resources: Mapping[str, NodeResources],
 ) -> dict[str, PlacementTrace]:
     """Return `Kind/namespace/name` of workloads to the placement of one pod alone.
 
     Args:
         cluster: The cluster with the claims that are allocated already; it is unchanged afterwards.
         usable_classes: Names of the DeviceClasses that select any device.
+        resources: Node to its CPU, memory and other counted resources, with the pods that are not placed anew.
     """
     placed_workloads = (
         workload
@@ -40,6 +43,7 @@ def trace_first_pods(
             pods=tuple(islice(build_pods(workload), 1)),
             templates=dict(build_templates(workload)),
             classes=classes,
+            resources=resources,
         )
         answer = simulate_in_order(cluster, question, SimulationOptions(traces=1))
         for claim in answer.claims:

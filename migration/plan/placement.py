@@ -13,6 +13,8 @@ import msgspec
 
 from allocator.model.devices import PublishedDevice
 from allocator.model.feature_gates import Features
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.pods.claims import pod_claims
 from allocator.simulation.model import SimulationInput, SimulationOptions
 from allocator.simulation.simulate import simulate_in_order
@@ -168,6 +170,7 @@ class Placer:
         # Pods that are not placed anew, such as those that would be refused, keep their claims.
         placed_pods = frozenset(pod for workload in workloads for pod in workload.members)
         claims = release_claims(state.claims, placed_pods)
+        resources = state.node_resources(placed_pods)
         self._state: ClusterState = msgspec.structs.replace(state, claims=claims)
         pods = (pod for workload in workloads for pod in _pods_of(workload))
         self.pods = tuple(islice(pods, MAX_ALL_PODS))
@@ -181,6 +184,13 @@ class Placer:
             self._templates.update(build_templates(workload))
         self._by_key = {pod.key: pod for pod in self.pods}
         self._shapes = {pod.key: _shape(pod.pod, self._templates) for pod in self.pods}
+        by_shape: dict[bytes, PodRequest] = {}
+        for pod in self.pods:
+            shape = self._shapes[pod.key]
+            if shape not in by_shape:
+                by_shape[shape] = pod_request(pod.pod)
+        self._requests = {key: by_shape[shape] for key, shape in self._shapes.items()}
+        self._resources = resources
         self._reuses = reuses
         self._allocator = _Allocator(self._state)
         self._serving = {
@@ -246,6 +256,9 @@ class Placer:
                 moving.append(pod)
         kept_claims = before.claims
         allocator.keep({key: kept_claims[key] for key in staying if key in kept_claims})
+        allocator.resources = self._with_pods(
+            {key: node for key, node in staying.items() if key in kept_claims}
+        )
         nodes = dict(staying)
         without = [(self._by_key[key], staying[key]) for key in staying if key not in kept_claims]
         placed = self._place(without)
@@ -283,8 +296,10 @@ class Placer:
                 ),
                 templates=self._templates,
                 classes=self._state.classes,
+                resources=self._allocator.resources,
             )
             answer = simulate_in_order(self._allocator.cluster, question, SimulationOptions())
+            self._allocator.resources = answer.resources or {}
             allocations = {
                 (claim.namespace, claim.name): claim.allocation for claim in answer.claims
             }
@@ -306,6 +321,14 @@ class Placer:
                     full.add(self._place_key(pod))
         return nodes
 
+    def _with_pods(self, nodes: Mapping[PodKey, str]) -> Mapping[str, NodeResources]:
+        """Return the nodes' resources with these pods, and those that are not placed anew."""
+        resources = dict(self._resources)
+        for key, node in nodes.items():
+            if node in resources:
+                resources[node] = resources[node].with_pod(self._requests[key])
+        return resources
+
     def _place_key(self, pod: PlannedPod) -> tuple[bytes, str]:
         """Return the key of all properties of a pod that its feasible nodes depend on."""
         return self._shapes[pod.key], (pod.pod.spec.node_selector or {}).get(_STAGE, "")
@@ -316,11 +339,13 @@ class _Allocator:
 
     Attributes:
         allocated: Pod to its claims, with their devices.
+        resources: Node to its CPU, memory and other counted resources, with all pods that are placed.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self.cluster = state.cluster(Features())
         self.allocated: dict[PodKey, tuple[ResourceClaim, ...]] = {}
+        self.resources: Mapping[str, NodeResources] = {}
         self.devices = published_devices(self.cluster)
         self.nodes: Mapping[str, Node] = {node.metadata.name: node for node in state.nodes}
         self._places: dict[str, tuple[str, Mapping[str, str]]] = {}

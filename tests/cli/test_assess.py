@@ -331,6 +331,24 @@ def test_every_pod_is_placed_on_the_assumed_inventory(tmp_path: Path) -> None:
     assert (result.exit_code, answer["blockers"]) == (0, [])
 
 
+def test_pods_need_the_cpu_of_their_nodes_beside_devices(tmp_path: Path) -> None:
+    """The pod that runs there without devices counts, those of the workload are placed anew."""
+    small = node(
+        "plugin-0",
+        {GPU: "8", "cpu": "8", "memory": "64Gi", "pods": "110"},
+        {"nvidia.com/gpu.product": "NVIDIA-H100", "nvidia.com/gpu.memory": "81559"},
+    )
+    busy = {**pod("busy", {"cpu": "3"}), "status": {"phase": "Running"}}
+    busy["spec"]["nodeName"] = "plugin-0"
+
+    result = assess(
+        tmp_path, small, busy, workload("Deployment", "whole", {GPU: "1", "cpu": "2"}, replicas=3)
+    )
+
+    capacity = json.loads(result.stdout)["capacity"]
+    assert (3, 2) == (capacity["pods"], capacity["placed"])
+
+
 def moved_cluster(owner: str) -> list[dict[str, Any]]:
     """Return a node with two devices, a workload of two whole GPUs, and its pod with both of them."""
     device_class = {

@@ -71,6 +71,21 @@ def test_a_namespace_waits_until_the_switched_nodes_have_room_for_it(tmp_path: P
     ]
 
 
+def test_a_wave_needs_the_cpu_of_the_nodes_that_stay(tmp_path: Path) -> None:
+    """A node has the devices of both pods, and the CPU of one."""
+
+    def sizes(cpu: str) -> list[int]:
+        nodes = [plugin_node(f"gpu-{number}") for number in range(4)]
+        for document in nodes:
+            document["status"]["allocatable"] |= {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+        busy = workload("web", {GPU: "1", "cpu": "5"}, ["gpu-0", "gpu-1", "gpu-2"])
+        (tmp_path / cpu).mkdir()
+        plan = planned(tmp_path / cpu, [*nodes, *busy], "--wave-nodes", 2)
+        return [len(wave["nodes"]) for wave in plan["waves"]]
+
+    assert ([2, 2], [1, 1, 1, 1]) == (sizes("64"), sizes("8"))
+
+
 def test_a_wave_that_does_not_fit_is_split(tmp_path: Path) -> None:
     nodes = [plugin_node(f"gpu-{number}") for number in range(4)]
     busy = workload("web", {GPU: "4"}, ["gpu-0", "gpu-1", "gpu-2"])

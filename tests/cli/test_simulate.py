@@ -863,9 +863,8 @@ def test_text_says_who_goes_where_why_not_and_what_is_not_modelled() -> None:
         "(+ allocated now, . not in use)",
         "",
         "1 of 1 pod placed, 1 of 2 claims placed",
-        "Not modelled: CPU and memory, resources of device plugins, host ports, volumes,",
-        "affinity between pods, preferred node affinity, topology spread, scheduling",
-        "gates.",
+        "Not modelled: host ports, volumes, affinity between pods, preferred node",
+        "affinity, topology spread, scheduling gates.",
     ]
 
 

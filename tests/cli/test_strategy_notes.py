@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from allocator.pods.node_eligibility import NOT_MODELLED
 from allocator.strategies.registry import IGNORES_CPU
+from answers.manifests.not_modelled import NOT_MODELLED
 from answers.manifests.workload_pods import MAX_PODS
-from cli.verbs.simulate.command import STRATEGIES_NOTE
 from kube.manifests.dump import dump_yaml
 from kube.names import STRATEGY_ANNOTATION
 from testing.builders import gpus, pod
@@ -15,20 +14,25 @@ from testing.command import ROOT, drawbridge
 from tests.cli.test_check import answer as check_answer
 from tests.cli.test_simulate import claim, device_class, simulate
 
+UNLIMITED = (
+    "2 of 2 nodes without status.allocatable: CPU and memory have no limits there, so a cluster that is short "
+    "of them may rank strategies the other way round."
+)
 
-def test_simulate_says_first_what_is_not_modelled() -> None:
+
+def test_simulate_says_first_that_nodes_have_no_limits() -> None:
     compared = simulate(claim("a"), options=("--strategy", "CompactFirst"))
     plain = simulate(claim("a"))
 
-    assert compared.stdout.splitlines()[0] == STRATEGIES_NOTE
-    assert STRATEGIES_NOTE not in plain.stdout
+    assert compared.stdout.splitlines()[0] == UNLIMITED
+    assert UNLIMITED not in plain.stdout
 
 
 def test_json_has_no_line_before_it() -> None:
     compared = simulate(claim("a"), options=("--strategy", "BestFit", "-o", "json"))
 
     assert compared.stdout.startswith("{")
-    assert STRATEGIES_NOTE in compared.stderr
+    assert UNLIMITED in compared.stderr
 
 
 def test_check_says_what_a_packing_strategy_does_not_see() -> None:
@@ -51,12 +55,11 @@ def test_the_limitations_name_all_that_is_not_modelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offered", "is_placed"), [({}, False), ({"nvidia.com/gpu": "1"}, True)], ids=["none", "some"]
+    ("offered", "is_placed"),
+    [({}, False), ({"nvidia.com/gpu": "3"}, False), ({"nvidia.com/gpu": "4"}, True)],
+    ids=["none", "too few", "enough"],
 )
-def test_of_a_plugin_only_whether_it_offers_a_resource_is_known(
-    offered: dict[str, str], is_placed: bool
-) -> None:
-    """docs/critiques.md says so: four are placed where one is offered."""
+def test_resources_of_a_plugin_are_counted(offered: dict[str, str], is_placed: bool) -> None:
     node = {
         "apiVersion": "v1",
         "kind": "Node",

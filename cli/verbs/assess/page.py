@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from allocator.explain.trace import NodeTrace, PlacementTrace
-from allocator.pods.node_eligibility import NOT_MODELLED
 from answers.cluster.devices import DeviceConsumer
+from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.nodes import NodeCard, anchors, by_node, cards
 from cli.html.page import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from allocator.pods.node_eligibility import NOT_MODELLED
+from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
 from cli.runbooks.plan_text import namespace_texts

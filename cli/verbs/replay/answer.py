@@ -8,13 +8,13 @@ import msgspec
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
+from allocator.nodes.node_resources import with_unnamed_resources
 from allocator.replay.replay import replay
 from allocator.replay.results import CapacityUse, StrategyResult
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
 from allocator.replay.workload import Inventory, Order, ReplayPod
 from allocator.search.attempt import AllocatorOptions
-from answers.model.cluster_state import ClusterState
-from kube.api.core import FINISHED_PHASES
+from answers.model.cluster_state import ClusterState, is_running
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
 
@@ -121,15 +121,10 @@ def has_capacities(question: Question) -> bool:
 def _inventory(state: ClusterState, features: Features) -> Inventory:
     classes: Mapping[str, str] = extended_resources(state.classes.values())
     return Inventory(
-        nodes=state.nodes,
+        nodes=tuple(map(with_unnamed_resources, state.nodes)),
         slices=state.tainted_slices(features),
         classes=state.classes,
         claims=tuple(state.claims.values()),
-        pods=tuple(
-            pod
-            for pod in state.pods.values()
-            if pod.spec.node_name
-            and (pod.status is None or pod.status.phase not in FINISHED_PHASES)
-        ),
+        pods=tuple(filter(is_running, state.pods.values())),
         extended_resources=classes,
     )

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import click
@@ -11,6 +11,7 @@ import msgspec
 from allocator.cluster.cluster import Cluster
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
+from allocator.nodes.scoring import ScoringProfile
 from allocator.pods.claims import Name
 from allocator.simulation import simulate as simulation
 from allocator.simulation.model import SimulationOptions, SimulationResult
@@ -24,6 +25,7 @@ from answers.manifests.simulate import (
     SimulationRequest,
     build_request,
     contradiction_notes,
+    decisive_notes,
     gate_notes,
 )
 from answers.model.cluster_state import ClusterState
@@ -31,6 +33,7 @@ from answers.model.findings import has_errors
 from answers.model.inputs import Inputs
 from answers.model.translation_snapshot import apply_features
 from cli.flags.feature_gates import feature_gates
+from cli.flags.scheduler_config import scheduler_config
 from cli.flags.schedulers import policy_aware_schedulers
 from cli.output import simulate_text
 from cli.output.formats import Output, Report, format_document, text_or_document
@@ -50,8 +53,6 @@ TRACED: Final = 10
 
 CLOSEST_FITS: Final = 3
 """Failures whose closest fit is computed by default; each may take a second."""
-
-STRATEGIES_NOTE: Final = "CPU and memory are not modelled, so a cluster that is short of them may rank strategies the other way round."
 
 EXAMPLES: Final = """\
 drawbridge simulate -f pod.yaml --snapshot cluster.json.gz
@@ -91,6 +92,9 @@ drawbridge simulate -f pod.yaml --live --without pod/team/notebook
     show_default=True,
     help="With -o text, compute the closest fit of the first N failures; each may take a second.",
 )
+@scheduler_config(
+    "A pod takes the node with the highest score of its scheduler's profile, the first by name of equal ones."
+)
 @text_or_document("to read, with a map of the devices")
 def simulate(
     inputs: Inputs,
@@ -100,6 +104,7 @@ def simulate(
     node: str | None,
     strategy: str | None,
     removed_names: tuple[str, ...],
+    scoring_profiles: Mapping[str, ScoringProfile],
     closest_fits: int,
     output: str,
 ) -> None:
@@ -124,7 +129,10 @@ def simulate(
         request,
         state=state,
         question=msgspec.structs.replace(
-            request.question, known=state.claims, pods=routed_pods(request.question.pods, state)
+            request.question,
+            known=state.claims,
+            pods=routed_pods(request.question.pods, state),
+            resources=state.node_resources(),
         ),
     )
     # With --node the answer is that of one call of upstream's allocator.
@@ -140,6 +148,7 @@ def simulate(
         options = SimulationOptions(
             strategy=_strategy(strategy),
             weights=request.state.weights,
+            profiles=scoring_profiles,
             explained_failures=EXPLAINED if output == Output.TEXT else 0,
             closest_fits=closest_fits if output == Output.TEXT else 0,
             traces=0 if output == Output.TEXT else TRACED,
@@ -162,11 +171,11 @@ def simulate(
         *contradiction_notes(cluster.usage),
     )
     _print_notes(request, answer, (*notes, *_removal_notes(removed_pods)))
-    if strategy is not None:
+    for note in decisive_notes(request, compares=strategy is not None):
         if output == Output.TEXT:
-            click.echo(f"{STRATEGIES_NOTE}\n")  # Above what people compare.
+            click.echo(f"{note}\n")  # Above what people compare.
         else:
-            print_line(f"note: {STRATEGIES_NOTE}")
+            print_line(f"note: {note}")
     if output != Output.TEXT:
         click.echo(as_document(answer, output, removed_pods))
     else:

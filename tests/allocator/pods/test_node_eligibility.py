@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allocator.pods.node_eligibility import node_rejection
+from allocator.pods.node_eligibility import counted_rejection, node_rejection
 from kube.api.core import Node, Pod
 from kube.api.meta import convert
 
@@ -110,3 +110,46 @@ def test_obstacle(case: Case) -> None:
     )
 
     assert case.want == (node_rejection_.detail if node_rejection_ else None)
+
+
+NAMED = {"key": "metadata.name", "operator": "In", "values": ["node-2", "node-3"]}
+
+
+@pytest.mark.parametrize(
+    ("want", "pod", "node", "labels"),
+    [
+        (None, {}, {}, {}),
+        ("node(s) were unschedulable", {}, {"unschedulable": True}, {}),
+        (
+            "node(s) had untolerated taint(s)",
+            {"nodeSelector": {"zone": "a"}},
+            {"taints": [TAINT]},
+            {},
+        ),
+        (
+            "node(s) didn't match Pod's node affinity/selector",
+            {"nodeSelector": {"zone": "a"}},
+            {},
+            {},
+        ),
+        (
+            "node(s) didn't match Pod's node affinity/selector",
+            affine({"matchExpressions": [ZONE_A]}, {"matchFields": [NAMED]}),
+            {},
+            {},
+        ),
+        (
+            "node(s) didn't satisfy plugin(s) [NodeAffinity]",
+            affine({"matchFields": [NAMED]}),
+            {"taints": [TAINT]},
+            {},
+        ),
+    ],
+)
+def test_words_under_which_the_scheduler_counts_a_node(
+    want: str | None, pod: Document, node: Document, labels: Document
+) -> None:
+    """Taints come before labels, and a restriction to names before both."""
+    node_view = convert({"metadata": {"name": "node-1", "labels": labels}, "spec": node}, Node)
+
+    assert want == counted_rejection(convert({"spec": pod}, Pod), node_view)
