@@ -157,7 +157,8 @@ chaos: setup ## schedules of the allocation protocol, faults that are planted in
 	@$(BIN)/python -m testing.sidecar.chaos --seeds 12000 --fault no-wait-before
 	$(if $(SEEDS)$(FIRST),,DRAWBRIDGE_E2E_FULL="$(or $(FULL),100 3)" \
 	  DRAWBRIDGE_E2E_NODES="$(or $(NODES),1000)" DRAWBRIDGE_E2E_WAITING="$(or $(WAITING),500)" \
-	  $(PYTEST) $(UNIT) -m e2e $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting))
+	  DRAWBRIDGE_E2E_PLACEMENT="$(or $(PLACEMENT),200 2000)" $(PYTEST) $(UNIT) -m e2e \
+	  $(patsubst %,e2e/test_bridge_%.py,until_full many_nodes waiting) e2e/test_placement_of_pods.py)
 
 .PHONY: rehearsal
 rehearsal: setup ## a cluster of 41 nodes moves to DRA by the runbooks of a plan, judged by a checker without our code; half an hour at most
