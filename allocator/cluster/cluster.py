@@ -15,14 +15,7 @@ from allocator.cluster.canonical_requests import names_of
 from allocator.cluster.classifier import Classifier
 from allocator.cluster.equivalence import Projection
 from allocator.cluster.inventory import Change, Inventory
-from allocator.cluster.ranking import (
-    FailedNode,
-    Failure,
-    Limits,
-    RankedNodes,
-    Ranking,
-    interrupted,
-)
+from allocator.cluster.ranking import FailedNode, Failure, Limits, RankedNodes, Ranking, interrupted
 from allocator.cluster.verdict_cache import (
     MAX_PARTITIONS,
     MAX_RANKINGS,
@@ -40,8 +33,10 @@ from allocator.cluster.verdicts import (
     ClassVerdict,
     NodePlans,
     Outcome,
+    Usable,
     Verdicts,
     assign_requests,
+    every_node,
 )
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PublishedDevice
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
@@ -282,8 +277,14 @@ class Cluster:
             interruption=interruption,
         )
 
-    def node_plans(self, pending: PendingClaims, *, strategy: Strategy = FIRST_FIT) -> NodePlans:
-        """Return the plan of every node that has devices for claims; valid until the cluster changes.
+    def node_plans(
+        self,
+        pending: PendingClaims,
+        *,
+        strategy: Strategy = FIRST_FIT,
+        may_use: Usable = every_node,
+    ) -> NodePlans:
+        """Return the plan of every node that counts and has devices for claims, until a change.
 
         Raises:
             AttemptFailed: The attempt fails on all nodes, or on one of them.
@@ -298,10 +299,8 @@ class Cluster:
         find = partial(self._find_verdict, question, partition)
         ranking.update(partition.names, find)
         search = partial(self._search_or_fail, question, partition)
-        interruption = ranking.search(partition.names, find, search, None)
-        if interruption is not None:
-            raise interruption
-        failed_node = ranking.failed_node(partition.names, lambda _name: True)
+        ranking.search_used(partition.names, find, search, may_use)
+        failed_node = ranking.failed_node(partition.names, may_use)
         if failed_node is not None:
             raise self._own_error(question, ranking, failed_node).without_traceback()
         return NodePlans(class_of=partition.class_of, verdicts=ranking.verdicts)

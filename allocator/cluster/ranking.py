@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allocator.cluster.verdicts import CachedVerdict, ClassKey
+from allocator.cluster.verdicts import CachedVerdict, ClassKey, Usable
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Plan
 from kube.cel.scope import AnswerInterrupted, AnswersPending, BudgetSpent
@@ -201,6 +201,33 @@ class Ranking:
         finally:
             self._replace(verdicts, names)
         return None
+
+    def search_used(
+        self,
+        names: Mapping[ClassKey, Sequence[str]],
+        find: Callable[[ClassKey], CachedVerdict | None],
+        search: Callable[[ClassKey, str], CachedVerdict | Failure],
+        may_use: Usable,
+    ) -> None:
+        """Search the classes with a node that counts; the others stay unknown.
+
+        Arguments as of `search` and `failed_node`.
+
+        Raises:
+            AnswerInterrupted: Not all of them could be looked at.
+        """
+        verdicts: dict[ClassKey, _Verdict] = {}
+        try:
+            for class_key in tuple(self._unsearched):
+                if any(map(may_use, names[class_key])):
+                    # A search of this answer may have cached it.
+                    verdict: _Verdict = find(class_key) if verdicts else None
+                    if verdict is None:
+                        verdict = search(class_key, names[class_key][0])
+                    verdicts[class_key] = verdict
+                    del self._unsearched[class_key]
+        finally:
+            self._replace(verdicts, names)
 
     def failed_node(
         self, names: Mapping[ClassKey, Sequence[str]], may_use: Callable[[str], bool]

@@ -60,6 +60,15 @@ class ClassVerdict(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     steps: int = 0
 
 
+Usable = Callable[[str], bool]
+"""Returns whether a node counts."""
+
+
+def every_node(_name: str) -> bool:
+    """Return True."""
+    return True
+
+
 class NodePlans(NamedTuple):
     """The verdicts about all nodes by class, valid until the cluster changes.
 

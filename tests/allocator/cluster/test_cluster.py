@@ -197,3 +197,30 @@ def test_an_invalid_slice_only_fails_verdicts_about_its_nodes() -> None:
         "n2": False,
         "n3": False,
     }
+
+
+def test_plans_are_made_for_nodes_that_count() -> None:
+    """A selector that fails on another node's device does not end the attempt, as upstream's Filter."""
+    searched: list[str] = []
+
+    def may_use(name: str) -> bool:
+        searched.append(name)
+        return name == "node-1"
+
+    cluster = Cluster(
+        slices=[
+            slice_of(device("gpu-0", attributes={"index": 1}), pool="node-1"),
+            slice_of(device("gpu-0"), pool="node-2"),
+        ],
+        nodes=[node("node-1"), node("node-2")],
+        claims=(),
+        classes=classes(),
+        options=AllocatorOptions(),
+    )
+    pending = cluster.resolve([claim(request("gpu", f'device.attributes["{DRIVER}"].index == 1'))])
+
+    plans = cluster.node_plans(pending, may_use=may_use)
+    assert (plans.fitting("node-1") is None, plans.fitting("node-2") is None) == (False, True)
+    assert set(searched) == {"node-1", "node-2"}
+    with pytest.raises(AttemptFailed):
+        cluster.node_plans(pending)
