@@ -10,6 +10,7 @@ Unlike the sidecar, which finds out about nodes over several answers, all of the
 from typing import Final
 
 from allocator.model.plan import Plan
+from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.scheduler import Placement, StockScheduler, best_node, own_plan
 from allocator.replay.state import ReplayState
 from allocator.replay.tie_breaker import TieBreaker
@@ -18,17 +19,18 @@ from allocator.strategies.strategy import Strategy
 
 ANSWER_NODES: Final = 100
 """Nodes in an answer of the sidecar."""
-STRATEGY_WEIGHT: Final = 100
-"""Weight of the bridge's plugin. Source: manifests/bridge/configuration.yaml."""
 
 
 class BridgeScheduler:
     """The scheduler of the bridge with a strategy that sees devices alone."""
 
-    def __init__(self, strategy: Strategy, ties: TieBreaker) -> None:
+    def __init__(
+        self, strategy: Strategy, ties: TieBreaker, profiles: SchedulerProfiles = DEFAULT_PROFILES
+    ) -> None:
         self.strategy = strategy
         self._ties = ties
-        self._plain = StockScheduler(ties)
+        self._profiles = profiles
+        self._plain = StockScheduler(ties, profiles.stock)
 
     def choose(self, candidate: Candidate, state: ReplayState) -> Placement:
         """Return the node for a pod."""
@@ -57,8 +59,10 @@ class BridgeScheduler:
             return Placement(attempts=attempts)
         names = [name for name, _ in nodes]
         totals = [
-            STRATEGY_WEIGHT * score + other
-            for (_, score), other in zip(nodes, state.scores(candidate, names), strict=True)
+            self._profiles.strategy_weight * score + other
+            for (_, score), other in zip(
+                nodes, state.scores(candidate, names, self._profiles.bridge), strict=True
+            )
         ]
         node = best_node(names, totals, self._ties)
         plan = own_plan(pending, plans, node, state, self.strategy)

@@ -12,13 +12,17 @@ Unlike in the bridge of today, whose sidecar knows no CPU and is not asked about
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Final
 
 from allocator.cluster.verdicts import CachedVerdict, NodePlans, transfer_plan
+from allocator.model.devices import NodeDevices
 from allocator.model.plan import Plan
+from allocator.model.usage import Usage
 from allocator.nodes.node_resources import NodeResources
-from allocator.replay.bridge import ANSWER_NODES, STRATEGY_WEIGHT
+from allocator.replay.bridge import ANSWER_NODES
+from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.scheduler import Placement, StockScheduler, best_node, own_plan
 from allocator.replay.state import ReplayState
 from allocator.replay.tie_breaker import TieBreaker
@@ -105,21 +109,37 @@ class _Losses:
             self.order = sorted((loss, name) for name, loss in self._loss_of.items())
 
 
+class _Unscored(FragmentationAware):
+    """The strategy without its score, which would be computed for nothing: losses rank the nodes here."""
+
+    def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:  # noqa: ARG002
+        """Return 0."""
+        return 0
+
+
 class FragmentationScheduler:
     """The scheduler of the bridge with FragmentationAware."""
 
-    def __init__(self, ties: TieBreaker, *, rates_plain_pods: bool = True) -> None:
+    def __init__(
+        self,
+        ties: TieBreaker,
+        profiles: SchedulerProfiles = DEFAULT_PROFILES,
+        *,
+        rates_plain_pods: bool = True,
+    ) -> None:
         """Place pods where the usual ones lose least.
 
         Args:
             ties: Decides between nodes with equal totals.
+            profiles: How the schedulers score nodes.
             rates_plain_pods: Place pods without devices by their loss; else as the stock scheduler.
         """
         self._ties = ties
-        self._plain = None if rates_plain_pods else StockScheduler(ties)
+        self._profiles = profiles
+        self._plain = None if rates_plain_pods else StockScheduler(ties, profiles.stock)
         self._counts = KindCounts()
         self.strategy: Strategy
-        self._use(FragmentationAware())
+        self._use(_Unscored())
 
     def _use(self, strategy: FragmentationAware) -> None:
         """Take over a distribution of kinds, which makes all losses new."""
@@ -132,10 +152,12 @@ class FragmentationScheduler:
     def choose(self, candidate: Candidate, state: ReplayState) -> Placement:
         """Return the node for a pod."""
         if self._counts.add(candidate):
-            self._use(FragmentationAware(self._counts.kinds()))
+            self._use(_Unscored(self._counts.kinds()))
         pending, plans = candidate.pending, None
         if pending is not None:
-            plans = state.cluster.node_plans(pending, strategy=self._fragmentation)
+            plans = state.cluster.node_plans(
+                pending, strategy=self._fragmentation, may_use=partial(state.fits, candidate)
+            )
         elif self._plain is not None:
             return self._plain.choose(candidate, state)
         losses = self._update(candidate, state, plans)
@@ -143,8 +165,10 @@ class FragmentationScheduler:
             return Placement()
         names, ranks = rank(losses[:ANSWER_NODES])
         totals = [
-            STRATEGY_WEIGHT * rank_of_node + score
-            for rank_of_node, score in zip(ranks, state.scores(candidate, names), strict=True)
+            self._profiles.strategy_weight * rank_of_node + score
+            for rank_of_node, score in zip(
+                ranks, state.scores(candidate, names, self._profiles.bridge), strict=True
+            )
         ]
         node = best_node(names, totals, self._ties)
         plan = own_plan(pending, plans, node, state, self._fragmentation)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from allocator.model.outcome import AttemptFailed
 from allocator.replay.bridge import BridgeScheduler
 from allocator.replay.fragmentation import FragmentationScheduler
+from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.results import StrategyResult, Tally, failure_reason
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED, Scheduler, StockScheduler
 from allocator.replay.state import ReplayState
@@ -16,6 +17,7 @@ from allocator.replay.workload import Candidate, Inventory, Order, ReplayPod, in
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
 from allocator.strategies.registry import ALL
+from allocator.strategies.strategy import Strategy
 from kube.api.resource import ResourceClaim
 
 STRATEGIES: Final = (STOCK, STOCK_MOST_ALLOCATED, *(strategy.name for strategy in ALL))
@@ -40,6 +42,7 @@ def replay(
     order: Order = Order.FILE,
     seed: int = 0,
     options: AllocatorOptions = _OPTIONS,
+    profiles: SchedulerProfiles = DEFAULT_PROFILES,
 ) -> StrategyResult:
     """Place pods with a strategy, and return the result.
 
@@ -50,25 +53,26 @@ def replay(
         order: The order in which they arrive.
         seed: Decides between equal nodes, and a shuffled order.
         options: Feature gates and policies.
+        profiles: How the schedulers score nodes.
     """
-    run = _Run(ReplayState(inventory, options), _schedulers()[name](TieBreaker(seed)))
+    run = _Run(ReplayState(inventory, options), _schedulers(profiles)[name](TieBreaker(seed)))
     arrivals = in_order(pods, order, seed + _ORDER_SEED)
     if order is Order.ARRIVAL:
         run.over_time(arrivals)
     else:
         for _, pod in arrivals:
             run.try_once(pod)
-    return run.tally.result(name, seed, run.state, pods)
+    return run.tally.result(name, seed, run.state, pods, run.strategy)
 
 
-def _schedulers() -> Mapping[str, Callable[[TieBreaker], Scheduler]]:
+def _schedulers(profiles: SchedulerProfiles) -> Mapping[str, Callable[[TieBreaker], Scheduler]]:
     schedulers: dict[str, Callable[[TieBreaker], Scheduler]] = {
-        STOCK: StockScheduler,
-        STOCK_MOST_ALLOCATED: lambda ties: StockScheduler(ties, most_allocated=True),
+        STOCK: partial(StockScheduler, profile=profiles.stock),
+        STOCK_MOST_ALLOCATED: partial(StockScheduler, profile=profiles.most_allocated),
     }
     for strategy in ALL:
-        schedulers[strategy.name] = partial(BridgeScheduler, strategy)
-    schedulers[FRAGMENTATION_AWARE.name] = FragmentationScheduler
+        schedulers[strategy.name] = partial(BridgeScheduler, strategy, profiles=profiles)
+    schedulers[FRAGMENTATION_AWARE.name] = partial(FragmentationScheduler, profiles=profiles)
     return schedulers
 
 
@@ -93,6 +97,11 @@ class _Run:
         # Sorted by priority, then by arrival.
         self._waiting: list[tuple[int, int, float, Candidate]] = []
         self._number = 0
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy that orders devices at present."""
+        return self._scheduler.strategy
 
     def try_once(self, pod: ReplayPod) -> None:
         """Place a pod, or count it as failed."""
@@ -139,7 +148,7 @@ class _Run:
             reason = failure_reason(candidate, self.state, self._scheduler.strategy)
         except AttemptFailed:
             reason = ATTEMPT_FAILED
-        self.tally.count_failed(reason)
+        self.tally.count_failed(reason, candidate)
 
     def _place(self, candidate: Candidate, *, arrival: float, now: float) -> bool:
         """Place a pod if it fits; a pod that waited leaves as much later."""

@@ -1,13 +1,14 @@
 """The result of a replay, in the shape of the JSON of `drawbridge replay`."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from allocator.model.devices import Pool
 from allocator.model.usage import DeviceUse, PoolUse
+from allocator.replay.idle import idle_reasons
 from allocator.replay.scheduler import Placement
 from allocator.replay.state import ReplayState
 from allocator.replay.workload import Candidate, ReplayPod
@@ -76,6 +77,7 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         failed_by: Reason to number of pods.
         capacities: Capacities at the end; those that pods request come first.
         devices: Devices at the end.
+        idle_because: Reason to number of devices that are wholly idle at the end.
         second_attempts: Pods that were tried with all nodes after none of the answer's fitted.
         waiting_seconds: Waiting times.
         cpu_seconds: CPU time of the replay, as the caller measured it.
@@ -87,6 +89,7 @@ class StrategyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     failed_by: Mapping[str, int]
     capacities: tuple[CapacityUse, ...]
     devices: DeviceCounts
+    idle_because: Mapping[str, int]
     second_attempts: int
     waiting_seconds: WaitingSeconds
     cpu_seconds: float = 0.0
@@ -99,6 +102,7 @@ class Tally:
         self._placed = 0
         self._second_attempts = 0
         self._failed: Counter[str] = Counter()
+        self._shapes: dict[Hashable, tuple[Candidate, int]] = {}
         self._waits: list[float] = []
 
     def count_placed(self, waited: float) -> None:
@@ -110,14 +114,30 @@ class Tally:
         """Count the scheduling cycles of a pod."""
         self._second_attempts += placement.attempts > 1
 
-    def count_failed(self, reason: str) -> None:
-        """Count a pod that was never placed."""
+    def count_failed(self, reason: str, candidate: Candidate | None = None) -> None:
+        """Count a pod that was never placed; without a candidate if its claims are invalid."""
         self._failed[reason] += 1
+        if candidate is not None:
+            first, count = self._shapes.get(candidate.shape, (candidate, 0))
+            self._shapes[candidate.shape] = first, count + 1
 
     def result(
-        self, name: str, seed: int, state: ReplayState, pods: Sequence[ReplayPod]
+        self,
+        name: str,
+        seed: int,
+        state: ReplayState,
+        pods: Sequence[ReplayPod],
+        strategy: Strategy,
     ) -> StrategyResult:
-        """Return the result at the end."""
+        """Return the result at the end.
+
+        Args:
+            name: The name of what placed the pods.
+            seed: The seed.
+            state: The cluster at the end.
+            pods: All pods.
+            strategy: The strategy whose verdicts are known.
+        """
         capacities, devices = _devices(state, _requested_capacities(pods))
         return StrategyResult(
             name=name,
@@ -126,6 +146,7 @@ class Tally:
             failed_by=dict(sorted(self._failed.items())),
             capacities=capacities,
             devices=devices,
+            idle_because=idle_reasons(state, tuple(self._shapes.values()), strategy),
             second_attempts=self._second_attempts,
             waiting_seconds=WaitingSeconds(
                 p50=_percentile(self._waits, 50), p99=_percentile(self._waits, 99)

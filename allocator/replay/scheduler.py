@@ -9,6 +9,7 @@ numFeasibleNodesToFind and selectHost.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from allocator.cluster.verdicts import CachedVerdict, NodePlans, assign_requests, transfer_plan
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
+from allocator.nodes.scoring import DEFAULT_PROFILE, ScoringProfile
 from allocator.replay.state import ReplayState
 from allocator.replay.tie_breaker import TieBreaker
 from allocator.replay.workload import Candidate
@@ -60,34 +62,36 @@ class Scheduler(Protocol):
 class StockScheduler:
     """The stock kube-scheduler."""
 
-    def __init__(self, ties: TieBreaker, *, most_allocated: bool = False) -> None:
+    def __init__(self, ties: TieBreaker, profile: ScoringProfile = DEFAULT_PROFILE) -> None:
         """Place pods as kube-scheduler does.
 
         Args:
             ties: Decides between nodes with equal scores.
-            most_allocated: Score nodes by MostAllocated.
+            profile: How it scores nodes, and how many of them.
         """
         self.strategy: Strategy = FIRST_FIT
         self._ties = ties
-        self._most = most_allocated
+        self._profile = profile
         self._start = 0
 
     def choose(self, candidate: Candidate, state: ReplayState) -> Placement:
         """Return the node for a pod."""
         plans = None
         if candidate.pending is not None:
-            plans = state.cluster.node_plans(candidate.pending)
+            plans = state.cluster.node_plans(
+                candidate.pending, may_use=partial(state.fits, candidate)
+            )
         nodes = self._feasible(candidate, state, plans)
         if not nodes:
             return Placement()
-        node = best_node(nodes, state.scores(candidate, nodes, most=self._most), self._ties)
+        node = best_node(nodes, state.scores(candidate, nodes, self._profile), self._ties)
         return Placement(node=node, plan=own_plan(candidate.pending, plans, node, state, FIRST_FIT))
 
     def _feasible(
         self, candidate: Candidate, state: ReplayState, plans: NodePlans | None
     ) -> list[str]:
         names = state.names
-        enough = nodes_to_find(len(names))
+        enough = nodes_to_find(len(names), self._profile.percentage_of_nodes)
         feasible: list[str] = []
         looked_at = 0
         for number in range(len(names)):
@@ -101,15 +105,19 @@ class StockScheduler:
         return feasible
 
 
-def nodes_to_find(nodes: int) -> int:
+def nodes_to_find(nodes: int, percentage: int = 0) -> int:
     """Return the number of feasible nodes after which kube-scheduler looks no further.
+
+    Args:
+        nodes: Number of all nodes.
+        percentage: `percentageOfNodesToScore`; 0 for its default.
 
     >>> [nodes_to_find(nodes) for nodes in (50, 100, 1000, 1213, 10_000)]
     [50, 100, 420, 497, 500]
     """
     if nodes < _MIN_NODES:
         return nodes
-    percentage = max(_MIN_PERCENTAGE, 50 - nodes // 125)
+    percentage = percentage or max(_MIN_PERCENTAGE, 50 - nodes // 125)
     return max(_MIN_NODES, nodes * percentage // 100)
 
 

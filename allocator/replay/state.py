@@ -12,12 +12,8 @@ from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.nodes.node_resources import NodeResources, node_resources
 from allocator.nodes.pod_requests import PodRequest, pod_request
-from allocator.nodes.resource_scores import (
-    balanced_allocation,
-    least_allocated,
-    most_allocated,
-)
 from allocator.nodes.resources_fit import has_resources, insufficient_resources
+from allocator.nodes.scoring import DEFAULT_PROFILE, ScoringProfile, score_resources
 from allocator.pods.node_eligibility import node_rejection
 from allocator.replay.workload import Candidate, Inventory, ReplayPod
 from allocator.search.attempt import AllocatorOptions
@@ -25,8 +21,6 @@ from allocator.search.results import allocations, share_ids
 from kube.api.core import Pod
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim, ResourceClaimStatus
-
-_SCORES = {False: least_allocated, True: most_allocated}
 
 
 class ReplayState:
@@ -61,7 +55,7 @@ class ReplayState:
         self._from_claims = frozenset(inventory.extended_resources)
         self._eligible: dict[bytes, frozenset[str] | None] = {}
         self._lacks: dict[Hashable, dict[str, tuple[NodeResources, tuple[str, ...]]]] = {}
-        self._scores: dict[tuple[object, bool], dict[str, tuple[NodeResources, int]]] = {}
+        self._scores: dict[tuple[object, int], dict[str, tuple[NodeResources, int]]] = {}
 
     def candidate(self, pod: ReplayPod) -> Candidate:
         """Return a pod that is ready to be placed.
@@ -91,22 +85,25 @@ class ReplayState:
         return has_resources(candidate.request, self.resources[node], self._from_claims)
 
     def scores(
-        self, candidate: Candidate, nodes: Sequence[str], *, most: bool = False
+        self,
+        candidate: Candidate,
+        nodes: Sequence[str],
+        profile: ScoringProfile = DEFAULT_PROFILE,
     ) -> Sequence[int]:
-        """Return the score of each node that kube-scheduler's default plugins give it.
+        """Return the score of each node that kube-scheduler's plugins for resources give it.
 
         Args:
             candidate: The pod.
             nodes: Names of nodes.
-            most: Use the strategy MostAllocated instead of LeastAllocated.
+            profile: The profile; while the state lives, always the same objects.
         """
-        cached = self._scores.setdefault((candidate.shape, most), {})
-        fit, request, scores = _SCORES[most], candidate.request, []
+        cached = self._scores.setdefault((candidate.shape, id(profile)), {})
+        request, scores = candidate.request, []
         for name in nodes:
             resources = self.resources[name]
             entry = cached.get(name)
             if entry is None or entry[0] is not resources:
-                score = fit(request, resources) + balanced_allocation(request, resources)
+                score = score_resources(request, resources, profile)
                 entry = cached[name] = resources, score
             scores.append(entry[1])
         return scores
@@ -119,9 +116,9 @@ class ReplayState:
         self.changes.append(node)
         if plan is None or candidate.pending is None:
             return ()
-        claims = _allocated_claims(
-            plan, candidate.pending, candidate.pod.name, self.cluster.options
-        )
+        metadata = candidate.pod.pod.metadata
+        seed = f"{metadata.namespace}/{metadata.name}"
+        claims = _allocated_claims(plan, candidate.pending, seed, self.cluster.options)
         for claim in claims:
             self.cluster.allocate(claim)
             self._note_shared_pools(claim)

@@ -89,7 +89,7 @@ _FILES: Final = "Manifests"
 _MORE_FILES: Final = "Objects that are added to the state, or replace their namesakes in it"
 
 
-def _files_flag(*, is_required: bool) -> _Flag:
+def _files_flag(*, is_required: bool, help_text: str = "") -> _Flag:
     return click.option(
         "-f",
         "--filename",
@@ -98,7 +98,7 @@ def _files_flag(*, is_required: bool) -> _Flag:
         required=is_required,
         type=FILE_NAME,
         metavar="PATH",
-        help=f"{_FILES if is_required else _MORE_FILES}: a file, a directory (its *.yaml, *.yml and "
+        help=f"{help_text or (_FILES if is_required else _MORE_FILES)}: a file, a directory (its *.yaml, *.yml and "
         "*.json), or - for standard input. Repeatable.",
     )
 
@@ -171,6 +171,32 @@ def with_state(command: _Command) -> _Command:
         command(cluster_objects=cluster_objects, **values)
 
     return add_flags(run_command, CLUSTER_FLAGS)
+
+
+def with_state_and_manifests(command: _Command) -> _Command:
+    """As `with_state`; with manifests of `-f` the command gets `inputs`, too, else None.
+
+    The cluster's objects are then those of the flags alone, without the manifests.
+    """
+
+    @wraps(command)
+    def run_command(**values: Any) -> None:
+        cluster = _pop_flags(ClusterFlags, values)
+        translation = _pop_flags(TranslationFlags, values)
+        if not cluster.files:
+            cluster_objects = read_cluster(cluster)
+            print_notes(cluster_objects.notes)
+            command(cluster_objects=cluster_objects, inputs=None, **values)
+            return
+        inputs = read_inputs(cluster, translation, Scope.ALLOCATION)
+        if not inputs.knows_cluster:
+            raise click.UsageError(NO_CLUSTER)
+        print_notes(inputs.notes)
+        cluster_objects = ClusterObjects(objects=inputs.state, namespace=inputs.namespace)
+        command(cluster_objects=cluster_objects, inputs=inputs, **values)
+
+    flags = (_files_flag(is_required=False, help_text=_FILES), _RECURSIVE_FLAG, *CLUSTER_FLAGS)
+    return add_flags(run_command, (*flags, _NAMESPACE_FLAG, *_TRANSLATION_FLAGS))
 
 
 def with_unread_cluster(command: _Command) -> _Command:

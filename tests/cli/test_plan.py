@@ -76,8 +76,8 @@ def test_a_wave_needs_the_cpu_of_the_nodes_that_stay(tmp_path: Path) -> None:
 
     def sizes(cpu: str) -> list[int]:
         nodes = [plugin_node(f"gpu-{number}") for number in range(4)]
-        for document in nodes:
-            document["status"]["allocatable"] |= {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+        for each_node in nodes:
+            each_node["status"]["allocatable"] |= {"cpu": cpu, "memory": "64Gi", "pods": "110"}
         busy = workload("web", {GPU: "1", "cpu": "5"}, ["gpu-0", "gpu-1", "gpu-2"])
         (tmp_path / cpu).mkdir()
         plan = planned(tmp_path / cpu, [*nodes, *busy], "--wave-nodes", 2)

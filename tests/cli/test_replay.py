@@ -11,7 +11,7 @@ from click.testing import Result
 from allocator.replay.replay import STRATEGIES
 from kube.manifests.dump import dump_yaml
 from testing.command import EXAMPLES, drawbridge
-from tests.cli.test_simulate import DRIVER, device_class, holding, slice_of
+from tests.cli.test_simulate import DRIVER, claim, device_class, holding, slice_of
 
 Document = dict[str, Any]
 EXAMPLE = EXAMPLES / "replay"
@@ -88,6 +88,7 @@ def test_the_document(tmp_path: Path) -> None:
         "failedBy": {"cpu": 1, "noDevices": 1},
         "capacities": [{"driver": DRIVER, "name": "milli", "total": 4000, "allocated": 1500}],
         "devices": {"total": 4, "inUse": 2, "wholeIdle": 2},
+        "idleBecause": {"tooFewDevices": 2},
         "secondAttempts": 0,
         "waitingSeconds": {"p50": 0, "p99": 0},
     }
@@ -253,7 +254,14 @@ def test_check_below_names_the_replays_that_are(tmp_path: Path) -> None:
         (("--seeds", "0"), "0 is not in the range"),
         (("--check-below", "nan"), "write a number from 0 to 100"),
         (("--check-below", "101"), "101"),
-        (("-f", "pods.yaml"), "No such option"),
+        (("-f", str(EXAMPLES / "share.yaml")), "--pods and -f are mutually exclusive"),
+        (("--demand", "130%"), "--demand needs --pods from-snapshot"),
+        (("--demand", "0%"), "'0%' is not a percentage above 0 and up to 1000"),
+        (("--demand", "much"), "'much' is not a percentage"),
+        (("--add-nodes", "node-a"), "write N=NODE, such as 10=node-a, not 'node-a'"),
+        (("--add-nodes", "0=node-a"), "0 is not a number from 1 to 10000"),
+        (("--add-nodes", "1=node-z"), "unknown node 'node-z'; known are: node-a, node-b"),
+        (("--scheduler-config", str(EXAMPLE / "cluster.yaml")), "one object of kind KubeScheduler"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -378,3 +386,157 @@ def test_the_text_has_waiting_times_where_time_passes(tmp_path: Path) -> None:
         "STRATEGY  SEED  PLACED  FAILED  ALLOCATED  IN USE  IDLE  2ND TRY  WAIT P50  P99",
         "stock     0     2       1       -          0       0     0        95 s      95 s",
     ]
+
+
+# --- other pods, more nodes -----------------------------------------------------------------------
+
+
+def running(name: str, node_name: str, cpu: str = "1", **metadata: Any) -> Document:
+    """Return a pod that runs, with the claim that it has the device gpu-0 of its node by."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", **metadata},
+        "spec": {
+            "nodeName": node_name,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def manifest(name: str, *claims: str, cpu: str = "1") -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": cpu}}}],
+            "resourceClaims": [{"name": use, "resourceClaimName": use} for use in claims],
+        },
+    }
+
+
+def asked(*options: object, folder: Path, state: Sequence[Document] = STATE) -> Result:
+    snapshot = folder / "cluster.yaml"
+    snapshot.write_text(dump_yaml(state))
+    call = ("--strategy", "stock", "-o", "json", "--snapshot", snapshot)
+    return drawbridge("replay", *call, *options)
+
+
+def answered(result: Result) -> Document:
+    assert result.exit_code == 0, result.output
+    (entry,) = json.loads(result.stdout)["strategies"]
+    result_: Document = entry
+    return result_
+
+
+def test_pods_of_manifests_are_placed_with_claims_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "pods.yaml"
+    objects = (claim("whole"), manifest("a", "whole"), manifest("b", cpu="9"), manifest("c", "no"))
+    file.write_text(dump_yaml([*objects, {**manifest("d"), "kind": "Pod"}]))
+
+    result = asked("-f", file, folder=tmp_path)
+
+    entry = answered(result)
+    assert entry["pods"] == {"placed": 2, "failed": 1}
+    assert entry["failedBy"] == {"cpu": 1}
+    assert entry["devices"]["inUse"] == 1
+    assert "left out: Pod/team/c: ResourceClaim team/no not found" in result.stderr
+
+
+def test_a_workload_of_manifests_stands_for_its_pods(tmp_path: Path) -> None:
+    file = tmp_path / "workload.yaml"
+    template = {"spec": manifest("x", cpu="3")["spec"], "metadata": {"labels": {"app": "x"}}}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "team"},
+        "spec": {"replicas": 5, "template": template},
+    }
+    file.write_text(dump_yaml([deployment]))
+
+    assert answered(asked("-f", file, folder=tmp_path))["pods"] == {"placed": 4, "failed": 1}
+
+
+def test_pods_are_drawn_from_those_that_run(tmp_path: Path) -> None:
+    """Their nodes are emptied, but for what a DaemonSet runs; four GPUs times 1.5 are six pods."""
+    daemon = running("agent", "node-a", "2", ownerReferences=[{"kind": "DaemonSet", "name": "a"}])
+    del daemon["spec"]["resourceClaims"]
+    state = (
+        *STATE,
+        running("train", "node-a"),
+        holding("train", "node-a", "gpu-0"),
+        daemon,
+        manifest("waits", "waits"),
+        claim("waits"),
+    )
+
+    entry = answered(
+        asked("--pods", "from-snapshot", "--demand", "150%", folder=tmp_path, state=state)
+    )
+
+    assert entry["pods"] == {"placed": 4, "failed": 2}
+    assert entry["devices"] == {"total": 4, "inUse": 4, "wholeIdle": 0}
+    usual = answered(asked("--pods", "from-snapshot", folder=tmp_path, state=state))
+    assert sum(usual["pods"].values()) == 6  # 130 % of four, rounded up.
+
+
+def test_a_cluster_without_running_pods_has_no_mix(tmp_path: Path) -> None:
+    result = asked("--pods", "from-snapshot", folder=tmp_path)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "There are no pods to place." in result.stderr
+
+
+def test_added_nodes_bring_devices_and_cpu(tmp_path: Path) -> None:
+    text = rows(*(f"p{number},3,gpu,milli=600" for number in range(12)))
+
+    def placed(*options: str) -> tuple[int, int]:
+        (entry,) = results(text, *options, folder=tmp_path)
+        return entry["pods"]["placed"], entry["devices"]["total"]
+
+    assert placed() == (4, 4)
+    assert placed("--add-nodes", "2=node-b") == (8, 8)
+    assert placed("--add-nodes", "1=node-a", "--add-nodes", "1=node-a") == (8, 8)
+
+
+def test_idle_devices_have_a_reason(tmp_path: Path) -> None:
+    text = rows(*(f"p{number},5,gpu,milli=600" for number in range(3)), "q,9,,")
+
+    (entry,) = results(text, folder=tmp_path)
+    assert (entry["failedBy"], entry["idleBecause"]) == ({"cpu": 2}, {"cpu": 2})
+    (entry,) = results(rows("a,1,gpu,milli=600"), folder=tmp_path)
+    assert entry["idleBecause"] == {"nobodyAsks": 3}
+    text = replay(text, "--strategy", "stock", folder=tmp_path).stdout
+    assert (
+        "Idle devices, by what keeps pods that failed from them\n  stock, seed 0: cpu 2\n" in text
+    )
+
+
+def test_the_schedulers_configuration_is_followed(tmp_path: Path) -> None:
+    """Of a large and a small node the first is emptier, and the second is fuller."""
+    state = (
+        device_class(),
+        node("node-a", cpu=16),
+        node("node-b"),
+        slice_of("node-b", gpu("gpu-0")),
+    )
+    file = tmp_path / "scheduler.yaml"
+    strategy = {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu"}]}}
+    profile = {"pluginConfig": [{"name": "NodeResourcesFit", "args": strategy}]}
+    kind = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [profile],
+    }
+    file.write_text(dump_yaml([kind]))
+    text = rows("a,7,,", "b,2,gpu,milli=10")  # b only fits node-b, and only if a is not there.
+
+    def placed(*options: object) -> int:
+        (entry,) = results(text, *options, state=state, folder=tmp_path)
+        count: int = entry["pods"]["placed"]
+        return count
+
+    assert (placed(), placed("--scheduler-config", file)) == (2, 1)

@@ -9,6 +9,8 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import with_unnamed_resources
+from allocator.replay.added_nodes import add_nodes
+from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.replay import replay
 from allocator.replay.results import CapacityUse, StrategyResult
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
@@ -17,7 +19,10 @@ from allocator.search.attempt import AllocatorOptions
 from answers.model.cluster_state import ClusterState, is_running
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
+from kube.errors import DrawbridgeError
 
+_NAMED: Final = 10
+"""Nodes that a message names."""
 _STOCK: Final = frozenset({STOCK, STOCK_MOST_ALLOCATED})
 """Strategies of kube-scheduler, which knows no policies."""
 
@@ -30,6 +35,15 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     strategies: tuple[StrategyResult, ...]
+
+
+class UnknownNode(DrawbridgeError):
+    """A node that the cluster does not have."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        known_names = ", ".join(names[:_NAMED]) or "none"
+        super().__init__(f"unknown node {name!r}; known are: {known_names}{more}")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +67,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         inventory: The cluster before the first pod.
         options: What the bridge evaluates.
         stock_options: What kube-scheduler evaluates.
+        profiles: How the schedulers score nodes.
     """
 
     pods: Sequence[ReplayPod]
@@ -60,20 +75,40 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     inventory: Inventory
     options: AllocatorOptions
     stock_options: AllocatorOptions
+    profiles: SchedulerProfiles
 
 
 def build_question(
-    pods: Sequence[ReplayPod], order: Order, state: ClusterState, features: Features
+    pods: Sequence[ReplayPod],
+    order: Order,
+    state: ClusterState,
+    features: Features,
+    *,
+    profiles: SchedulerProfiles = DEFAULT_PROFILES,
+    added: Sequence[tuple[int, str]] = (),
 ) -> Question:
-    """Return the common input of all replays of these pods on a cluster."""
+    """Return the common input of all replays of these pods on a cluster.
+
+    Args:
+        pods: The pods.
+        order: The order in which they arrive.
+        state: The cluster.
+        features: Feature gates.
+        profiles: How the schedulers score nodes.
+        added: Numbers of nodes to add, each with the name of a node that they are like.
+
+    Raises:
+        UnknownNode: There is no node of such a name.
+    """
     options = state.rules(features, UNIFORM_CONFIG_DRIVERS)
     limits = consumer_limits(driver_settings(state.ownerships))
     return Question(
         pods=pods,
         order=order,
-        inventory=_inventory(state, features),
+        inventory=_with_nodes(_inventory(state, features), added),
         options=msgspec.structs.replace(options, consumer_limits=limits),
         stock_options=state.rules(features, with_policies=False),
+        profiles=profiles,
     )
 
 
@@ -91,6 +126,7 @@ def run_job(job: Job, question: Question) -> StrategyResult:
         order=question.order,
         seed=job.seed,
         options=question.stock_options if job.strategy in _STOCK else question.options,
+        profiles=question.profiles,
     )
 
 
@@ -116,6 +152,15 @@ def has_capacities(question: Question) -> bool:
         for slice_ in question.inventory.slices
         for device in slice_.spec.devices or ()
     )
+
+
+def _with_nodes(inventory: Inventory, added: Sequence[tuple[int, str]]) -> Inventory:
+    names = sorted(node.metadata.name for node in inventory.nodes)
+    for count, name in added:
+        if name not in names:
+            raise UnknownNode(name, names)
+        inventory = add_nodes(inventory, name, count)
+    return inventory
 
 
 def _inventory(state: ClusterState, features: Features) -> Inventory:

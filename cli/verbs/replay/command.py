@@ -3,37 +3,39 @@
 import math
 import sys
 import time
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import click
 import msgspec
 
 from allocator.model.feature_gates import Features
-from allocator.replay.csv_pods import MAX_FAULTS, CsvFault, read_pods
+from allocator.nodes.scoring import ScoringProfile
+from allocator.replay.profiles import choose_profiles
 from allocator.replay.replay import STRATEGIES
 from allocator.replay.results import StrategyResult
-from allocator.replay.workload import Order, ReplayPod
-from answers.model.cluster_state import build_state
-from answers.model.inputs import ClusterObjects
-from answers.model.kinds import STATE_KINDS
-from answers.model.objects import decode_objects
+from allocator.replay.workload import Order
+from answers.model.inputs import ClusterObjects, Inputs
 from cli.flags.completion import FILE_NAME, complete_list_from
+from cli.flags.scheduler_config import scheduler_config
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import INTERRUPTED, LongRun
 from cli.output.standard_error import print_line
-from cli.reading.options import with_state
+from cli.reading.options import with_state_and_manifests
 from cli.verbs.replay.answer import (
     Job,
     Question,
     ReplayAnswer,
+    UnknownNode,
     build_question,
     has_capacities,
     list_jobs,
     results_below,
     run_job,
 )
+from cli.verbs.replay.arriving import DEFAULT_DEMAND, read_arriving
+from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
 from cli.verbs.replay.text import format_percent, format_results
 
 MAX_SEEDS: Final = 1000
@@ -41,29 +43,11 @@ MAX_SEEDS: Final = 1000
 EXAMPLES: Final = """\
 drawbridge replay --snapshot cluster.json.gz --pods pods.csv
 drawbridge replay --live --pods pods.csv --strategy stock,CompactFirst --order shuffle --seeds 5
+# what would ten more nodes bring to pods like those that run now?
+drawbridge replay --snapshot cluster.json.gz --pods from-snapshot --demand 130% --add-nodes 10=node-a
 # in CI
 drawbridge replay --snapshot cluster.json.gz --pods pods.csv --strategy stock --check-below 90
 """
-
-
-class StrategyNames(click.ParamType[tuple[str, ...]]):
-    """Names of strategies, with commas between them."""
-
-    name = "strategies"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the names; click reports one that is not known."""
-        names = tuple(filter(None, map(str.strip, str(value).split(","))))
-        for name in names:
-            if name not in STRATEGIES:
-                self.fail(
-                    f"unknown strategy {name!r}; known are: {', '.join(STRATEGIES)}", param, ctx
-                )
-        if not names:
-            self.fail(f"names no strategy; known are: {', '.join(STRATEGIES)}", param, ctx)
-        return names
 
 
 def _check_number(
@@ -79,12 +63,28 @@ def _check_number(
 @click.option(
     "--pods",
     "pods_file",
-    required=True,
     type=FILE_NAME,
-    metavar="FILE.csv",
-    help="The pods that arrive, one a line, as CSV; the first line names the columns. - is standard input.",
+    metavar="FILE.csv|from-snapshot",
+    help="The pods that arrive, one a line, as CSV; the first line names the columns. - is standard input. "
+    "from-snapshot draws them from those that run in the cluster, which is emptied first.",
 )
-@with_state
+@click.option(
+    "--demand",
+    type=Percentage(),
+    metavar="PERCENT",
+    help="With --pods from-snapshot, the devices that the pods request together, in percent of all: "
+    f"{DEFAULT_DEMAND:.0%} by default.",
+)
+@click.option(
+    "--add-nodes",
+    "added",
+    type=AddedNodes(),
+    multiple=True,
+    metavar="N=NODE",
+    help="Add N nodes like NODE, with devices of their own. Repeatable.",
+)
+@scheduler_config("The stock scheduler and the bridge score nodes by its profiles.")
+@with_state_and_manifests
 @click.option(
     "--strategy",
     "strategy_lists",
@@ -121,7 +121,11 @@ def _check_number(
 def replay(
     cluster_objects: ClusterObjects,
     *,
-    pods_file: str,
+    inputs: Inputs | None,
+    pods_file: str | None,
+    demand: float | None,
+    added: tuple[tuple[int, str], ...],
+    scoring_profiles: Mapping[str, ScoringProfile],
     strategy_lists: tuple[tuple[str, ...], ...],
     order: str,
     seeds: int,
@@ -139,15 +143,21 @@ def replay(
     Exit status: 0 when replayed, 1 below --check-below, 2 when the call or the CSV is wrong, 130 when
     ^C ended it before all replays were done; those that were done are printed.
     """
-    if pods_file == "-" and "-" in click.get_current_context().params["snapshots"]:
-        raise click.UsageError("- is standard input, which can be read only once.")
-    pods = _read_pods(pods_file)
-    objects, faults = decode_objects(
-        cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
-    )
-    for fault in faults:
-        print_line(fault.line())
-    question = build_question(pods, Order(order), build_state(objects), Features())
+    arriving = read_arriving(cluster_objects, inputs, pods_file, demand)
+    for note in arriving.notes:
+        print_line(f"note: {note}")
+    pods = arriving.pods
+    try:
+        question = build_question(
+            pods,
+            Order(order),
+            arriving.state,
+            Features(),
+            profiles=choose_profiles(scoring_profiles),
+            added=added,
+        )
+    except UnknownNode as error:
+        raise click.BadParameter(str(error), param_hint="'--add-nodes'") from None
     if check_below is not None and not has_capacities(question):
         raise click.UsageError("--check-below needs devices with a capacity, and there are none.")
     names = [name for names in strategy_lists for name in names] or STRATEGIES
@@ -159,15 +169,21 @@ def replay(
     else:
         answer = ReplayAnswer(strategies=tuple(results))
         click.echo(format_document(output, msgspec.json.encode(answer), Report.REPLAY))
-    below = [] if check_below is None else list(results_below(results, check_below))
-    for result, capacity in below:
-        print_line(
-            f"{result.name}, seed {result.seed}: {format_percent(capacity.percent)} of {capacity.name} "
-            f"of {capacity.driver} is allocated, below {check_below:g} %"
-        )
+    below = 0 if check_below is None else _print_below(results, check_below)
     if run.is_interrupted and len(results) < len(jobs):
         sys.exit(INTERRUPTED)
     sys.exit(1 if below else 0)
+
+
+def _print_below(results: Sequence[StrategyResult], percent: float) -> int:
+    """Print the results below a share of the first capacity, and return their number."""
+    below = list(results_below(results, percent))
+    for result, capacity in below:
+        print_line(
+            f"{result.name}, seed {result.seed}: {format_percent(capacity.percent)} of {capacity.name} "
+            f"of {capacity.driver} is allocated, below {percent:g} %"
+        )
+    return len(below)
 
 
 def _timed(job: Job, question: Question) -> StrategyResult:
@@ -175,31 +191,3 @@ def _timed(job: Job, question: Question) -> StrategyResult:
     before = time.process_time()
     result = run_job(job, question)
     return msgspec.structs.replace(result, cpu_seconds=round(time.process_time() - before, 3))
-
-
-def _read_pods(name: str) -> tuple[ReplayPod, ...]:
-    """Return the pods of a file; end with its faults, each on a line, if it has any."""
-    read = read_pods(_read_text(name))
-    pods = tuple(entry for entry in read if isinstance(entry, ReplayPod))
-    faults = [entry for entry in read if isinstance(entry, CsvFault)]
-    for fault in faults:
-        print_line(f"{_place(name)}: {fault}")
-    if len(faults) == MAX_FAULTS:
-        print_line(f"{_place(name)}: there may be more faults; the first {MAX_FAULTS} are named")
-    if faults:
-        sys.exit(2)
-    return pods
-
-
-def _read_text(name: str) -> str:
-    content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        print_line(f"{_place(name)}: line {line}: not UTF-8")
-        sys.exit(2)
-
-
-def _place(name: str) -> str:
-    return "standard input" if name == "-" else name

@@ -28,6 +28,9 @@ def format_results(results: Sequence[StrategyResult], order: Order, pods: int) -
     reasons = "\n".join(_reasons(results))
     if reasons:
         parts.append(f"Pods that failed, by reason\n{reasons}")
+    idle = "\n".join(_idle(results))
+    if idle:
+        parts.append(f"Idle devices, by what keeps pods that failed from them\n{idle}")
     return "\n\n".join((*parts, NOT_MODELLED))
 
 
@@ -55,4 +58,11 @@ def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
     for result in results:
         if result.failed_by:
             counts = ", ".join(f"{reason} {count}" for reason, count in result.failed_by.items())
+            yield f"  {result.name}, seed {result.seed}: {printable(counts)}"
+
+
+def _idle(results: Sequence[StrategyResult]) -> Iterator[str]:
+    for result in results:
+        if result.idle_because:
+            counts = ", ".join(f"{reason} {count}" for reason, count in result.idle_because.items())
             yield f"  {result.name}, seed {result.seed}: {printable(counts)}"

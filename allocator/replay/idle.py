@@ -1,0 +1,99 @@
+"""The reasons why whole devices are idle at the end of a replay, though pods failed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from allocator.cluster.verdicts import NodePlans
+from allocator.model.devices import PublishedDevice
+from allocator.model.outcome import AttemptFailed
+from allocator.model.selectors import selector_chain
+from allocator.replay.state import ReplayState
+from allocator.replay.workload import Candidate
+from allocator.strategies.strategy import Strategy
+
+NOBODY_ASKS: Final = "nobodyAsks"
+"""No pod that failed asks for such a device on this node."""
+TOO_FEW: Final = "tooFewDevices"
+"""Pods that failed ask for such devices, but for more than the node has, or for others beside it."""
+MAX_SHAPES: Final = 16
+"""Shapes of failed pods that are compared, the most frequent ones."""
+
+
+def idle_reasons(
+    state: ReplayState, failed: Sequence[tuple[Candidate, int]], strategy: Strategy
+) -> Mapping[str, int]:
+    """Return the number of idle devices by reason: a resource that the node lacks, or one of those above.
+
+    Of several reasons that of the most failed pods counts for a node.
+
+    Args:
+        state: The cluster at the end.
+        failed: The pods that failed, one of each shape with the number of all.
+        strategy: The strategy whose verdicts are known.
+    """
+    idle = _idle_devices(state)
+    votes: dict[str, Counter[str]] = {name: Counter() for name in idle}
+    shapes = [entry for entry in failed if entry[0].pending is not None]
+    for candidate, count in sorted(shapes, key=lambda entry: -entry[1])[:MAX_SHAPES]:
+        assert candidate.pending is not None
+        try:
+            plans = state.cluster.node_plans(
+                candidate.pending, strategy=strategy, may_use=idle.__contains__
+            )
+        except AttemptFailed:
+            continue
+        for name, devices in idle.items():
+            reason = _reason(state, candidate, plans, name, devices)
+            if reason is not None:
+                votes[name][reason] += count
+    reasons: Counter[str] = Counter()
+    for name, devices in idle.items():
+        own = votes[name]
+        reason = min(own, key=lambda key: (-own[key], key), default=NOBODY_ASKS)
+        reasons[reason] += len(devices)
+    return dict(sorted(reasons.items()))
+
+
+def _reason(
+    state: ReplayState,
+    candidate: Candidate,
+    plans: NodePlans,
+    node: str,
+    devices: Sequence[PublishedDevice],
+) -> str | None:
+    """Return the reason why a pod does not use idle devices of a node; None if it asks for none of them."""
+    if candidate.eligible is not None and node not in candidate.eligible:
+        return None
+    if plans.fitting(node) is None:
+        return TOO_FEW if _asks_for_any(candidate, devices) else None
+    lacks = state.lacks(candidate, (node,))
+    return min(lacks) if lacks else None
+
+
+def _asks_for_any(candidate: Candidate, devices: Sequence[PublishedDevice]) -> bool:
+    assert candidate.pending is not None
+    return any(
+        selector_chain(request.expressions).verdict(device) is True
+        for alternatives in candidate.pending.requests
+        for requests in alternatives
+        for request in requests
+        for device in devices
+    )
+
+
+def _idle_devices(state: ReplayState) -> Mapping[str, Sequence[PublishedDevice]]:
+    """Return node to its devices of which nothing is in use; a pool of several nodes is the first one's."""
+    idle: dict[str, list[PublishedDevice]] = {}
+    counted: set[object] = set()
+    usage = state.cluster.usage.pools
+    for name in state.names:
+        for pool in state.cluster.node_devices(name).pools:
+            if pool.id in counted:
+                continue
+            counted.add(pool.id)
+            uses = usage.get(pool.id, {})
+            for member in (*pool.devices, *pool.elsewhere):
+                if member.id.device not in uses:
+                    idle.setdefault(name, []).append(member)
+    return idle

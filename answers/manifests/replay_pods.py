@@ -1,0 +1,188 @@
+"""The pods of a replay from manifests, or drawn from those of a cluster. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_name
+from allocator.pods.extended_resource_claim import (
+    device_plugin_resources,
+    extended_resource_claim,
+    mapped_resources,
+)
+from allocator.replay.csv_pods import MAX_ROWS
+from allocator.replay.tie_breaker import TieBreaker
+from allocator.replay.workload import ReplayPod
+from answers.model.cluster_state import ClusterState, is_running
+from kube.api.core import Pod, PodSpec
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import DeviceRequest, ResourceClaim
+
+_DRAW_SEED: Final = 0xD2A3
+"""The seed of the draw, which is the same for all strategies and seeds of a replay."""
+_NAMED: Final = 3
+
+
+class ArrivingPods(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of a replay, and the cluster before the first one.
+
+    Attributes:
+        pods: The pods, in the order in which they arrive.
+        state: The cluster.
+        notes: Pods that are left out, and why.
+    """
+
+    pods: tuple[ReplayPod, ...]
+    state: ClusterState
+    notes: tuple[str, ...] = ()
+
+
+def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
+    """Return the unbound pods of manifests, each with claims of its own.
+
+    Args:
+        pods: The pods, after their translation.
+        state: The cluster, with the claims and templates of the manifests.
+    """
+    arriving: list[ReplayPod] = []
+    left_out: dict[str, list[str]] = {}
+    for pod in pods:
+        claims = pod_claims(pod, state.claims, state.templates)
+        if claims.missing:
+            left_out.setdefault(claims.missing[0].message, []).append(_reference(pod))
+        elif claims.held:
+            reason = "its claim is allocated already, so it has no choice of nodes"
+            left_out.setdefault(reason, []).append(_reference(pod))
+        else:
+            arriving.append(_replay_pod(pod, claims.open, state))
+    return ArrivingPods(pods=tuple(arriving), state=state, notes=tuple(_notes(left_out)))
+
+
+def drawn_pods(state: ClusterState, demand: float) -> ArrivingPods:
+    """Return pods drawn by chance from those that run, until they request a share of all devices.
+
+    The cluster is that without its pods, but for those of DaemonSets, which every node has.
+
+    Args:
+        state: The cluster.
+        demand: The share of devices that is requested, 1.3 for 130 percent; a share of a device counts
+            as its largest capacity does.
+    """
+    running = [pod for pod in state.pods.values() if is_running(pod) and not _is_of_daemon_set(pod)]
+    left_out: dict[str, list[str]] = {}
+    kinds: list[tuple[Pod, tuple[ResourceClaim, ...]]] = []
+    for pod in running:
+        claims = pod_claims(pod, state.claims, state.templates)
+        if claims.missing:
+            left_out.setdefault(claims.missing[0].message, []).append(_reference(pod))
+        else:
+            own = (*claims.held, *claims.open)
+            kinds.append((_unbound(pod), tuple(map(_unallocated, own))))
+    base = _without_pods(state, running)
+    capacities = _mean_capacities(state)
+    total = sum(len(slice_.spec.devices or ()) for slice_ in state.slices)
+    sizes = [_requested_devices(claims, capacities) for _, claims in kinds]
+    pods: list[ReplayPod] = []
+    requested, chance = 0.0, TieBreaker(_DRAW_SEED)
+    while sum(sizes) and requested < demand * total and len(pods) < MAX_ROWS:
+        number = chance.below(len(kinds))
+        pod, own_claims = kinds[number]
+        requested += sizes[number]
+        metadata = msgspec.structs.replace(pod.metadata, name=f"{pod_name(pod)}-{len(pods)}")
+        pods.append(_replay_pod(msgspec.structs.replace(pod, metadata=metadata), own_claims, base))
+    return ArrivingPods(pods=tuple(pods), state=base, notes=tuple(_notes(left_out)))
+
+
+def _replay_pod(pod: Pod, claims: Sequence[ResourceClaim], state: ClusterState) -> ReplayPod:
+    """Return a pod with claims that no other pod uses, also for extended resources of classes."""
+    mapping = extended_resources(state.classes.values())
+    resources = mapped_resources(pod, mapping)
+    # Where a device plugin offers one, kube-scheduler would leave it to that on this node alone.
+    offered = frozenset[str]().union(*map(device_plugin_resources, state.nodes))
+    if resources - offered:
+        claims = (*claims, extended_resource_claim(pod, resources - offered, mapping))
+    renamed = [
+        msgspec.structs.replace(
+            claim,
+            metadata=msgspec.structs.replace(
+                claim.metadata, name=f"{pod_name(pod)}-{number}", owner_references=None
+            ),
+        )
+        for number, claim in enumerate(claims)
+    ]
+    return ReplayPod(pod=pod, claims=tuple(renamed), priority=pod.spec.priority or 0)
+
+
+def _unbound(pod: Pod) -> Pod:
+    spec: PodSpec = msgspec.structs.replace(pod.spec, node_name="")
+    return msgspec.structs.replace(pod, spec=spec, status=None)
+
+
+def _unallocated(claim: ResourceClaim) -> ResourceClaim:
+    return msgspec.structs.replace(claim, status=None)
+
+
+def _is_of_daemon_set(pod: Pod) -> bool:
+    return any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ())
+
+
+def _without_pods(state: ClusterState, pods: Iterable[Pod]) -> ClusterState:
+    """Return a cluster without pods and their claims."""
+    names: set[Name] = {(pod.metadata.namespace, pod.metadata.name) for pod in pods}
+    used: set[Name] = set()
+    for pod in pods:
+        own = pod_claims(pod, state.claims, state.templates)
+        used |= {claim_name(claim) for claim in (*own.held, *own.open)}
+    # What waits in the cluster is no part of the mix.
+    claims = {
+        key: claim
+        for key, claim in state.claims.items()
+        if key not in used and allocation_of(claim) is not None
+    }
+    return msgspec.structs.replace(
+        state,
+        pods={key: pod for key, pod in state.pods.items() if key not in names},
+        claims=claims,
+    )
+
+
+def _mean_capacities(state: ClusterState) -> Mapping[str, float]:
+    """Return capacity to its mean over the devices that have it, in nano-units."""
+    sums: dict[str, tuple[int, int]] = {}
+    for slice_ in state.slices:
+        for device in slice_.spec.devices or ():
+            for name, capacity in (device.capacity or {}).items():
+                total, count = sums.get(name, (0, 0))
+                sums[name] = total + capacity.value.nanos, count + 1
+    return {name: total / count for name, (total, count) in sums.items()}
+
+
+def _requested_devices(claims: Iterable[ResourceClaim], capacities: Mapping[str, float]) -> float:
+    """Return the devices that claims request; of alternatives the first counts."""
+    total = 0.0
+    for claim in claims:
+        for request in claim.spec.devices.requests or ():
+            total += _devices_of(request, capacities)
+    return total
+
+
+def _devices_of(request: DeviceRequest, capacities: Mapping[str, float]) -> float:
+    alternative = request.exactly or next(iter(request.first_available or ()), None)
+    if alternative is None:
+        return 0.0
+    amounts = (alternative.capacity.requests if alternative.capacity is not None else None) or {}
+    shares = [
+        amount.nanos / capacities[name] for name, amount in amounts.items() if capacities.get(name)
+    ]
+    return (alternative.count or 1) * max(shares, default=1.0)
+
+
+def _reference(pod: Pod) -> str:
+    return f"Pod/{pod.metadata.namespace}/{pod_name(pod)}"
+
+
+def _notes(left_out: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for reason, names in left_out.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield f"left out: {', '.join(names[:_NAMED])}{more}: {reason}"

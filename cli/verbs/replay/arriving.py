@@ -1,0 +1,106 @@
+"""The pods of a replay, read from where the flags say."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from allocator.replay.csv_pods import MAX_FAULTS, CsvFault, read_pods
+from allocator.replay.workload import ReplayPod
+from answers.manifests.replay_pods import ArrivingPods, drawn_pods, manifest_pods
+from answers.manifests.simulate import build_request
+from answers.model.cluster_state import build_state
+from answers.model.inputs import ClusterObjects, Inputs
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
+from cli.output.standard_error import print_line
+from findings.finding import Severity
+
+DEFAULT_DEMAND: Final = 1.3
+"""The share of all devices that drawn pods request."""
+FROM_SNAPSHOT: Final = "from-snapshot"
+
+
+def read_arriving(
+    cluster_objects: ClusterObjects,
+    inputs: Inputs | None,
+    pods_file: str | None,
+    demand: float | None,
+) -> ArrivingPods:
+    """Return the pods and the cluster before the first one; faults of a CSV end the program.
+
+    Args:
+        cluster_objects: The cluster.
+        inputs: The manifests with the cluster; None without.
+        pods_file: A CSV, or FROM_SNAPSHOT; None with manifests.
+        demand: The share of all devices that drawn pods request; None for the default.
+
+    Raises:
+        click.UsageError: The flags contradict each other, or there are no pods.
+    """
+    _check_flags(inputs, pods_file, demand)
+    if inputs is not None:
+        arriving = _manifest_pods(inputs)
+    else:
+        # Faults in pods are told before a large cluster is decoded.
+        csv_pods = () if pods_file in {None, FROM_SNAPSHOT} else _read_pods(str(pods_file))
+        objects, faults = decode_objects(
+            cluster_objects.objects, STATE_KINDS, cluster_objects.namespace
+        )
+        for fault in faults:
+            print_line(fault.line())
+        arriving = ArrivingPods(pods=csv_pods, state=build_state(objects))
+        if pods_file == FROM_SNAPSHOT:
+            arriving = drawn_pods(arriving.state, DEFAULT_DEMAND if demand is None else demand)
+    if not arriving.pods and pods_file in {None, FROM_SNAPSHOT}:
+        raise click.UsageError("There are no pods to place.")
+    return arriving
+
+
+def _check_flags(inputs: Inputs | None, pods_file: str | None, demand: float | None) -> None:
+    if pods_file is None and inputs is None:
+        raise click.UsageError("Missing option '--pods', or '-f' with manifests of pods.")
+    if pods_file is not None and inputs is not None:
+        raise click.UsageError("--pods and -f are mutually exclusive.")
+    if demand is not None and pods_file != FROM_SNAPSHOT:
+        raise click.UsageError(f"--demand needs --pods {FROM_SNAPSHOT}.")
+    if pods_file == "-" and "-" in click.get_current_context().params["snapshots"]:
+        raise click.UsageError("- is standard input, which can be read only once.")
+
+
+def _manifest_pods(inputs: Inputs) -> ArrivingPods:
+    """Return the pods of manifests, translated; their findings go to standard error."""
+    request = build_request(inputs)
+    for entry in request.findings:
+        if entry.finding.severity is not Severity.INFO:
+            print_line(entry.line())
+    return manifest_pods(request.question.pods, request.state)
+
+
+def _read_pods(name: str) -> tuple[ReplayPod, ...]:
+    """Return the pods of a file; end with its faults, each on a line, if it has any."""
+    read = read_pods(_read_text(name))
+    pods = tuple(entry for entry in read if isinstance(entry, ReplayPod))
+    faults = [entry for entry in read if isinstance(entry, CsvFault)]
+    for fault in faults:
+        print_line(f"{_place(name)}: {fault}")
+    if len(faults) == MAX_FAULTS:
+        print_line(f"{_place(name)}: there may be more faults; the first {MAX_FAULTS} are named")
+    if faults:
+        sys.exit(2)
+    return pods
+
+
+def _read_text(name: str) -> str:
+    content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        print_line(f"{_place(name)}: line {line}: not UTF-8")
+        sys.exit(2)
+
+
+def _place(name: str) -> str:
+    return "standard input" if name == "-" else name

@@ -1,0 +1,66 @@
+"""The values of `drawbridge replay`'s options."""
+
+import re
+from typing import Any, Final
+
+import click
+
+from allocator.replay.added_nodes import MAX_ADDED
+from allocator.replay.replay import STRATEGIES
+
+MAX_DEMAND: Final = 1000
+"""Percent of all devices."""
+_NUMBER: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
+_WHOLE: Final = re.compile("[0-9]{1,6}")
+
+
+class Percentage(click.ParamType[float]):
+    """A percentage above 0, with or without its sign, as a share."""
+
+    name = "percentage"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the share; click reports what is no percentage, or is above MAX_DEMAND."""
+        text = str(value).strip().removesuffix("%").strip()
+        if not _NUMBER.fullmatch(text) or not 0 < float(text) <= MAX_DEMAND:
+            self.fail(f"{value!r} is not a percentage above 0 and up to {MAX_DEMAND}", param, ctx)
+        return float(text) / 100
+
+
+class AddedNodes(click.ParamType[tuple[int, str]]):
+    """A number of nodes, and the node that they are like."""
+
+    name = "nodes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, str]:
+        """Return both; click reports what is not `N=NODE`."""
+        count, separator, name = str(value).partition("=")
+        if not separator or not name or not _WHOLE.fullmatch(count):
+            self.fail(f"write N=NODE, such as 10=node-a, not {value!r}", param, ctx)
+        if not 1 <= int(count) <= MAX_ADDED:
+            self.fail(f"{count} is not a number from 1 to {MAX_ADDED}", param, ctx)
+        return int(count), name
+
+
+class StrategyNames(click.ParamType[tuple[str, ...]]):
+    """Names of strategies, with commas between them."""
+
+    name = "strategies"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names; click reports one that is not known."""
+        names = tuple(filter(None, map(str.strip, str(value).split(","))))
+        for name in names:
+            if name not in STRATEGIES:
+                self.fail(
+                    f"unknown strategy {name!r}; known are: {', '.join(STRATEGIES)}", param, ctx
+                )
+        if not names:
+            self.fail(f"names no strategy; known are: {', '.join(STRATEGIES)}", param, ctx)
+        return names
