@@ -13,6 +13,7 @@ from allocator.replay.results import StrategyResult, Tally, failure_reason
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED, Scheduler, StockScheduler
 from allocator.replay.state import ReplayState
 from allocator.replay.tie_breaker import TieBreaker
+from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Candidate, Inventory, Order, ReplayPod, in_order
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE
@@ -43,6 +44,7 @@ def replay(
     seed: int = 0,
     options: AllocatorOptions = _OPTIONS,
     profiles: SchedulerProfiles = DEFAULT_PROFILES,
+    recorder: Recorder | None = None,
 ) -> StrategyResult:
     """Place pods with a strategy, and return the result.
 
@@ -54,8 +56,10 @@ def replay(
         seed: Decides between equal nodes, and a shuffled order.
         options: Feature gates and policies.
         profiles: How the schedulers score nodes.
+        recorder: Samples the replay while it runs.
     """
-    run = _Run(ReplayState(inventory, options), _schedulers(profiles)[name](TieBreaker(seed)))
+    scheduler = _schedulers(profiles)[name](TieBreaker(seed))
+    run = _Run(ReplayState(inventory, options), scheduler, recorder)
     arrivals = in_order(pods, order, seed + _ORDER_SEED)
     if order is Order.ARRIVAL:
         run.over_time(arrivals)
@@ -89,10 +93,11 @@ class _Running(NamedTuple):
 class _Run:
     """The pods that arrived so far."""
 
-    def __init__(self, state: ReplayState, scheduler: Scheduler) -> None:
+    def __init__(self, state: ReplayState, scheduler: Scheduler, recorder: Recorder | None) -> None:
         self.state = state
         self.tally = Tally()
         self._scheduler = scheduler
+        self._recorder = recorder
         self._running: list[_Running] = []
         # Sorted by priority, then by arrival.
         self._waiting: list[tuple[int, int, float, Candidate]] = []
@@ -106,11 +111,9 @@ class _Run:
     def try_once(self, pod: ReplayPod) -> None:
         """Place a pod, or count it as failed."""
         candidate = self._candidate(pod)
-        if candidate is None:
-            return
-        if self._place(candidate, arrival=0.0, now=0.0):
-            return
-        self._count_failed(candidate)
+        if candidate is not None and not self._place(candidate, arrival=0.0, now=0.0):
+            self._count_failed(candidate)
+        self._record(0.0)
 
     def over_time(self, arrivals: Sequence[tuple[float, ReplayPod]]) -> None:
         """Let pods arrive and leave; those that still wait at the end failed."""
@@ -120,9 +123,14 @@ class _Run:
             if candidate is not None and not self._place(candidate, arrival=now, now=now):
                 self._number += 1
                 self._waiting.append((-pod.priority, self._number, now, candidate))
+            self._record(now)
         self._leave_until(float("inf"))
         for _, _, _, candidate in self._waiting:
             self._count_failed(candidate)
+
+    def _record(self, now: float) -> None:
+        if self._recorder is not None:
+            self._recorder.count(self.state, self.tally, now)
 
     def _leave_until(self, now: float) -> None:
         while self._running and self._running[0].departure <= now:

@@ -105,6 +105,11 @@ class Tally:
         self._shapes: dict[Hashable, tuple[Candidate, int]] = {}
         self._waits: list[float] = []
 
+    @property
+    def placed(self) -> int:
+        """Pods that were placed until now."""
+        return self._placed
+
     def count_placed(self, waited: float) -> None:
         """Count a pod that was placed after some seconds."""
         self._placed += 1
@@ -138,7 +143,7 @@ class Tally:
             pods: All pods.
             strategy: The strategy whose verdicts are known.
         """
-        capacities, devices = _devices(state, _requested_capacities(pods))
+        capacities, devices = measure_devices(state, pods)
         return StrategyResult(
             name=name,
             seed=seed,
@@ -195,9 +200,11 @@ def _requested_capacities(pods: Iterable[ReplayPod]) -> Sequence[str]:
     return list(names)
 
 
-def _devices(
-    state: ReplayState, requested: Sequence[str]
+def measure_devices(
+    state: ReplayState, pods: Iterable[ReplayPod]
 ) -> tuple[tuple[CapacityUse, ...], DeviceCounts]:
+    """Return capacities and devices as they are now; the capacities that pods request come first."""
+    requested = _requested_capacities(pods)
     pools: dict[object, Pool] = {}
     for node in state.names:
         for pool in state.cluster.node_devices(node).pools:

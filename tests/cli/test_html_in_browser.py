@@ -222,6 +222,24 @@ def test_the_page_of_a_rehearsal_is_accessible_and_fits_its_window(
     assert chromium.complaints() == []
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_of_a_replay_is_accessible_and_fits_its_window(
+    chromium: Browser, tmp_path: Path, width: int, *, dark: bool
+) -> None:
+    folder = EXAMPLES / "replay"
+    call = ("--snapshot", folder / "cluster.yaml", "--pods", folder / "pods.csv", "-o", "html")
+    page = tmp_path / "replay.html"
+    page.write_text(drawbridge("replay", *call).stdout, encoding="utf-8")
+
+    chromium.open(page, dark=dark, width=width)
+
+    assert chromium.accessibility_violations() == []
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    assert chromium.requests() == [page.as_uri()]
+    assert chromium.complaints() == []
+
+
 def test_the_timeline_leads_to_the_devices_of_a_wave(chromium: Browser, plan_page: Path) -> None:
     chromium.open(plan_page)
     chromium.evaluate("document.querySelector('a[href=\"#wave-2\"]').click()")

@@ -9,8 +9,11 @@ import pytest
 from click.testing import Result
 
 from allocator.replay.replay import STRATEGIES
+from cli.verbs.replay.page import MAX_CELLS
+from findings.text import printable
 from kube.manifests.dump import dump_yaml
 from testing.command import EXAMPLES, drawbridge
+from testing.html_pages import HOSTILE, Outline
 from tests.cli.test_simulate import DRIVER, claim, device_class, holding, slice_of
 
 Document = dict[str, Any]
@@ -540,3 +543,53 @@ def test_the_schedulers_configuration_is_followed(tmp_path: Path) -> None:
         return count
 
     assert (placed(), placed("--scheduler-config", file)) == (2, 1)
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def page(*options: object, driver: str = DRIVER, devices: int = 2, folder: Path) -> str:
+    slices = [
+        slice_of(name, *(gpu(f"gpu-{number}") for number in range(devices)))
+        for name in ("node-a", "node-b")
+    ]
+    for slice_ in slices:
+        slice_["spec"]["driver"] = driver
+    class_ = device_class()
+    class_["spec"]["selectors"] = []
+    text = rows(*(f"p{number},1,gpu,milli=600" for number in range(6)))
+    state = (class_, node("node-a"), node("node-b"), *slices)
+    result = replay(
+        text, "--strategy", "stock,BestFit", "-o", "html", *options, state=state, folder=folder
+    )
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_the_page_has_curves_and_maps_of_each_strategy(tmp_path: Path) -> None:
+    outline = Outline(page("--seeds", "2", folder=tmp_path))
+
+    assert "Devices with stock" in outline.texts
+    assert "Devices with BestFit" in outline.texts
+    names = [name for name, _ in outline.elements]
+    # Four moments of each strategy with four devices, and two curves of each with five lines.
+    assert (names.count("rect"), names.count("polyline")) == (2 * 4 * 4, 2 * (2 + 5))
+    assert "after 6 pods: 0 idle, 0 full, of 4" in outline.texts
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_name_changes_the_elements_of_the_page(text: str, tmp_path: Path) -> None:
+    plain, hostile = (Outline(page(driver=name, folder=tmp_path)) for name in ("plain", text))
+
+    assert plain.elements == hostile.elements
+    assert any(printable(text) in shown for shown in hostile.texts)
+    assert not {name for name, _ in hostile.attributes} & {"src", "style", "href"}
+
+
+def test_a_map_of_many_devices_is_bounded(tmp_path: Path) -> None:
+    """A box then stands for several devices."""
+    outline = Outline(page(devices=3_000, folder=tmp_path))
+
+    cells = [name for name, _ in outline.elements].count("rect")
+    assert 2 * 4 * 1_000 < cells <= MAX_CELLS
+    assert any(text.startswith("A box is 3 devices") for text in outline.texts)

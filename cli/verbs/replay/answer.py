@@ -14,6 +14,7 @@ from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.replay import replay
 from allocator.replay.results import CapacityUse, StrategyResult
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
+from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Inventory, Order, ReplayPod
 from allocator.search.attempt import AllocatorOptions
 from answers.model.cluster_state import ClusterState, is_running
@@ -117,8 +118,14 @@ def list_jobs(strategies: Iterable[str], seeds: int) -> Sequence[Job]:
     return [Job(strategy=name, seed=seed) for name in strategies for seed in range(seeds)]
 
 
-def run_job(job: Job, question: Question) -> StrategyResult:
-    """Return the result of a replay, without its CPU time."""
+def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> StrategyResult:
+    """Return the result of a replay, without its CPU time.
+
+    Args:
+        job: The replay.
+        question: What all replays have in common.
+        recorder: Samples the replay while it runs.
+    """
     return replay(
         job.strategy,
         question.pods,
@@ -127,6 +134,7 @@ def run_job(job: Job, question: Question) -> StrategyResult:
         seed=job.seed,
         options=question.stock_options if job.strategy in _STOCK else question.options,
         profiles=question.profiles,
+        recorder=recorder,
     )
 
 

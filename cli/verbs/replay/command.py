@@ -14,6 +14,7 @@ from allocator.nodes.scoring import ScoringProfile
 from allocator.replay.profiles import choose_profiles
 from allocator.replay.replay import STRATEGIES
 from allocator.replay.results import StrategyResult
+from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Order
 from answers.model.inputs import ClusterObjects, Inputs
 from cli.flags.completion import FILE_NAME, complete_list_from
@@ -35,10 +36,12 @@ from cli.verbs.replay.answer import (
     run_job,
 )
 from cli.verbs.replay.arriving import DEFAULT_DEMAND, read_arriving
+from cli.verbs.replay.page import Course, cells_of_a_map, format_replay_page
 from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
 from cli.verbs.replay.text import format_percent, format_results
 
 MAX_SEEDS: Final = 1000
+HTML: Final = "html"
 
 EXAMPLES: Final = """\
 drawbridge replay --snapshot cluster.json.gz --pods pods.csv
@@ -117,7 +120,10 @@ def _check_number(
     metavar="PERCENT",
     help="Exit with 1 if a replay ends with less of its first capacity allocated.",
 )
-@text_or_document("a table, and why pods failed")
+@text_or_document(
+    "a table, and why pods failed",
+    **{HTML: "a page for a browser, in one file, with curves and maps of the devices over time"},
+)
 def replay(
     cluster_objects: ClusterObjects,
     *,
@@ -162,9 +168,22 @@ def replay(
         raise click.UsageError("--check-below needs devices with a capacity, and there are none.")
     names = [name for names in strategy_lists for name in names] or STRATEGIES
     jobs = list_jobs(dict.fromkeys(names), seeds)
+    courses: list[Course] = []
     with LongRun("replayed", len(jobs)) as run:
-        results = [_timed(job, question) for job in run.track(jobs)]
-    if output == Output.TEXT:
+        results = []
+        for job in run.track(jobs):
+            # Curves of every seed would cover each other.
+            recorder = None
+            if output == HTML and job.seed == 0:
+                recorder = Recorder(pods, cells_of_a_map(len(jobs) // seeds))
+            results.append(_timed(job, question, recorder))
+            if recorder is not None:
+                courses.append(
+                    Course(result=results[-1], samples=recorder.samples, maps=recorder.maps)
+                )
+    if output == HTML:
+        click.echo(format_replay_page(results, courses, question.order, len(pods)), nl=False)
+    elif output == Output.TEXT:
         click.echo(format_results(results, question.order, len(pods)))
     else:
         answer = ReplayAnswer(strategies=tuple(results))
@@ -186,8 +205,8 @@ def _print_below(results: Sequence[StrategyResult], percent: float) -> int:
     return len(below)
 
 
-def _timed(job: Job, question: Question) -> StrategyResult:
+def _timed(job: Job, question: Question, recorder: Recorder | None) -> StrategyResult:
     """Return the result of a replay with its CPU time."""
     before = time.process_time()
-    result = run_job(job, question)
+    result = run_job(job, question, recorder)
     return msgspec.structs.replace(result, cpu_seconds=round(time.process_time() - before, 3))

@@ -1,0 +1,129 @@
+"""Curves of several series over one axis, with a table of the same figures."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from cli.html.elements import Markup, element, join
+from cli.html.nodes import OWNER_COLOURS
+from cli.html.page import row, table
+
+_WIDTH: Final = 640
+_HEIGHT: Final = 240
+_LEFT: Final = 44
+_BOTTOM: Final = 24
+_TOP: Final = 8
+_LINES: Final = 4
+"""Parts of the vertical axis."""
+_COLUMNS: Final = 10
+"""Figures of a series in the table."""
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """A series of figures.
+
+    Attributes:
+        name: Its name.
+        points: Places on the horizontal axis, increasing, and figures, both at least 0.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+def curves(title: str, series: Sequence[Series], *, unit: str, across: str) -> Markup:
+    """Return a drawing and a table.
+
+    Args:
+        title: Names the drawing.
+        series: The series.
+        unit: The unit of the figures; may be empty.
+        across: Names the horizontal axis.
+    """
+    right = max((point[0] for one in series for point in one.points), default=0.0) or 1.0
+    top = max((point[1] for one in series for point in one.points), default=0.0) or 1.0
+    drawing = element(
+        "svg",
+        [_line(part / _LINES, top, unit) for part in range(_LINES + 1)],
+        [
+            element(
+                "polyline",
+                points=" ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in one.points),
+                class_=f"curve {_colour(number)}",
+            )
+            for number, one in enumerate(series)
+        ],
+        element("text", f"{across} (up to {right:g})", x=_LEFT, y=_HEIGHT - 6),
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        width=_WIDTH,
+        height=_HEIGHT,
+        role="img",
+        aria_label=f"{title}; the table below has the figures",
+    )
+    return join(drawing, _legend(series), _table(title, series, unit=unit, across=across))
+
+
+def _colour(number: int) -> str:
+    return f"o{number % OWNER_COLOURS}"
+
+
+def _x(value: float, right: float) -> float:
+    return _LEFT + value / right * (_WIDTH - _LEFT - 1)
+
+
+def _y(value: float, top: float) -> float:
+    return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _BOTTOM - _TOP)
+
+
+def _line(share: float, top: float, unit: str) -> Markup:
+    height = _y(share * top, top)
+    return join(
+        element("polyline", points=f"{_LEFT},{height:.1f} {_WIDTH},{height:.1f}", class_="axis"),
+        element("text", f"{share * top:.4g}{unit}", x=0, y=f"{height + 4:.1f}"),
+    )
+
+
+def _legend(series: Iterable[Series]) -> Markup:
+    return element(
+        "ul",
+        (
+            element(
+                "li",
+                element("span", class_=f"swatch {_colour(number)}", aria_hidden="true"),
+                one.name,
+            )
+            for number, one in enumerate(series)
+        ),
+    )
+
+
+def _table(title: str, series: Sequence[Series], *, unit: str, across: str) -> Markup:
+    longest: Sequence[tuple[float, float]] = max(
+        (one.points for one in series), key=len, default=()
+    )
+    places = _chosen(len(longest))
+    return table(
+        title,
+        (across, *(f"{longest[place][0]:g}" for place in places)),
+        (
+            row(
+                one.name,
+                *(
+                    f"{one.points[place][1]:.4g}{unit}" if place < len(one.points) else ""
+                    for place in places
+                ),
+            )
+            for one in series
+        ),
+    )
+
+
+def _chosen(count: int) -> Sequence[int]:
+    """Return the places of figures that a table has, the last one among them.
+
+    >>> _chosen(100), _chosen(2)
+    ([9, 19, 29, 39, 49, 59, 69, 79, 89, 99], [0, 1])
+    """
+    columns = min(_COLUMNS, count)
+    return [(number + 1) * count // columns - 1 for number in range(columns)]

@@ -1,0 +1,200 @@
+"""The page of `drawbridge replay`: what strategies allocate, over time, and a map of the devices."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.replay.results import StrategyResult
+from allocator.replay.timeline import MAPS, DeviceMap, Sample
+from allocator.replay.workload import Order
+from cli.html.curves import Series, curves
+from cli.html.elements import Child, Markup, element
+from cli.html.page import build_page, lines, row, section, table, tiles
+from cli.verbs.replay.answer import first_capacity
+from cli.verbs.replay.text import NOT_MODELLED, format_percent
+from findings.text import count_text
+
+MAX_CELLS: Final = 16_000
+"""Cells of all maps of a page together."""
+_CELL: Final = 7
+_PER_LINE: Final = 64
+_FULL: Final = 3
+"""The class of a cell whose devices are wholly in use; 0 is that of idle ones."""
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay with its course."""
+
+    result: StrategyResult
+    samples: Sequence[Sample]
+    maps: Sequence[DeviceMap]
+
+
+def cells_of_a_map(strategies: int) -> int:
+    """Return the most cells of a map, so that those of all strategies fit on a page."""
+    return max(_PER_LINE, MAX_CELLS // (MAPS * max(1, strategies)))
+
+
+def format_replay_page(
+    results: Sequence[StrategyResult],
+    courses: Sequence[Course],
+    order: Order,
+    pods: int,
+    version: str = "",
+) -> str:
+    """Return the page.
+
+    Args:
+        results: All results.
+        courses: The courses that are drawn, one of each strategy.
+        order: The order in which pods arrived.
+        pods: Number of pods.
+        version: The program's version, for the line below the title; may be empty.
+    """
+    capacity = next(filter(None, map(first_capacity, results)), None)
+    name = f"{capacity.name} of {capacity.driver}" if capacity is not None else "devices in use"
+    parts: list[Child] = [
+        tiles(_tiles(results, pods)),
+        section("Strategies", _results(results)),
+        section("Pods that failed, and idle devices", _reasons(results)),
+    ]
+    if courses:
+        note = f"With seed {courses[0].result.seed}."
+        parts.append(section(f"Allocated share of {name}", _shares(courses, order), note=note))
+        parts.append(section("Pods without a node", _waiting(courses, order), note=note))
+        parts += [_maps(course) for course in courses]
+    parts.append(section("Not modelled", element("p", NOT_MODELLED.removeprefix("Not modelled: "))))
+    subtitle = f"{count_text(pods, 'pod')} in the order {order.value}"
+    return build_page(
+        "Replay of pods", f"{subtitle}, by Drawbridge {version}" if version else subtitle, *parts
+    )
+
+
+def _tiles(results: Sequence[StrategyResult], pods: int) -> Iterator[tuple[str, Child]]:
+    yield "pods", pods
+    if results:
+        yield "devices", results[0].devices.total
+    yield "replays", len(results)
+
+
+def _results(results: Iterable[StrategyResult]) -> Markup:
+    rows = []
+    for result in results:
+        capacity = first_capacity(result)
+        waiting = result.waiting_seconds
+        rows.append(
+            row(
+                result.name,
+                result.seed,
+                result.pods.placed,
+                result.pods.failed,
+                "-" if capacity is None else format_percent(capacity.percent),
+                result.devices.in_use,
+                result.devices.whole_idle,
+                result.second_attempts,
+                f"{waiting.p50:g} s, {waiting.p99:g} s",
+            )
+        )
+    head = (
+        *("strategy", "seed", "placed", "failed", "allocated", "devices in use", "wholly idle"),
+        *("second attempts", "waiting time, p50 and p99"),
+    )
+    return table("Strategies", head, rows)
+
+
+def _reasons(results: Iterable[StrategyResult]) -> Markup:
+    rows = (
+        row(
+            result.name,
+            result.seed,
+            lines(f"{reason} {count}" for reason, count in result.failed_by.items()),
+            lines(f"{reason} {count}" for reason, count in result.idle_because.items()),
+        )
+        for result in results
+    )
+    return table("Reasons", ("strategy", "seed", "pods failed by", "devices idle because"), rows)
+
+
+def _place(sample: Sample, order: Order) -> float:
+    return sample.second if order is Order.ARRIVAL else float(sample.arrived)
+
+
+def _across(order: Order) -> str:
+    return "second" if order is Order.ARRIVAL else "pods that arrived"
+
+
+def _shares(courses: Iterable[Course], order: Order) -> Markup:
+    series = [
+        Series(
+            name=course.result.name,
+            points=[(_place(sample, order), sample.percent) for sample in course.samples],
+        )
+        for course in courses
+    ]
+    return curves("Allocated share", series, unit=" %", across=_across(order))
+
+
+def _waiting(courses: Iterable[Course], order: Order) -> Markup:
+    series = [
+        Series(
+            name=course.result.name,
+            points=[
+                (_place(sample, order), float(sample.arrived - sample.placed))
+                for sample in course.samples
+            ],
+        )
+        for course in courses
+    ]
+    return curves("Pods without a node", series, unit="", across=_across(order))
+
+
+def _maps(course: Course) -> Markup:
+    per_cell = max((map_.per_cell for map_ in course.maps), default=1)
+    note = "A box is a device, node by node" if per_cell == 1 else f"A box is {per_cell} devices"
+    return section(
+        f"Devices with {course.result.name}",
+        element("div", map(_map, course.maps), class_="moments"),
+        note=f"{note}: empty where idle, filled the more of it is in use.",
+    )
+
+
+def _map(map_: DeviceMap) -> Markup:
+    levels = [_level(load) for load in map_.loads]
+    height = -(-len(levels) // _PER_LINE) * _CELL
+    counts = f"{levels.count(0)} idle, {levels.count(_FULL)} full, of {len(levels)}"
+    caption = f"after {count_text(map_.arrived, 'pod')}: {counts}"
+    cells = (
+        element(
+            "rect",
+            x=number % _PER_LINE * _CELL,
+            y=number // _PER_LINE * _CELL,
+            width=_CELL - 1,
+            height=_CELL - 1,
+            class_=f"cell load{level}" if level else "cell",
+        )
+        for number, level in enumerate(levels)
+    )
+    return element(
+        "figure",
+        element(
+            "svg",
+            cells,
+            viewBox=f"0 0 {_PER_LINE * _CELL} {height or 1}",
+            width=_PER_LINE * _CELL,
+            height=height or 1,
+            aria_hidden="true",
+        ),
+        element("figcaption", caption),
+    )
+
+
+def _level(load: float) -> int:
+    """Return the class of a cell.
+
+    >>> [_level(load) for load in (0, 0.1, 0.5, 0.99, 1)]
+    [0, 1, 2, 2, 3]
+    """
+    if load <= 0:
+        return 0
+    return _FULL if load >= 1 else 1 + (load >= 1 / 2)
