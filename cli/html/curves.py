@@ -41,18 +41,18 @@ def curves(title: str, series: Sequence[Series], *, unit: str, across: str) -> M
         unit: The unit of the figures; may be empty.
         across: Names the horizontal axis.
     """
-    right = max((point[0] for one in series for point in one.points), default=0.0) or 1.0
-    top = max((point[1] for one in series for point in one.points), default=0.0) or 1.0
+    right = max((point[0] for entry in series for point in entry.points), default=0.0) or 1.0
+    top = max((point[1] for entry in series for point in entry.points), default=0.0) or 1.0
     drawing = element(
         "svg",
         [_line(part / _LINES, top, unit) for part in range(_LINES + 1)],
         [
             element(
                 "polyline",
-                points=" ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in one.points),
+                points=" ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in entry.points),
                 class_=f"curve {_colour(number)}",
             )
-            for number, one in enumerate(series)
+            for number, entry in enumerate(series)
         ],
         element("text", f"{across} (up to {right:g})", x=_LEFT, y=_HEIGHT - 6),
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
@@ -91,16 +91,16 @@ def _legend(series: Iterable[Series]) -> Markup:
             element(
                 "li",
                 element("span", class_=f"swatch {_colour(number)}", aria_hidden="true"),
-                one.name,
+                entry.name,
             )
-            for number, one in enumerate(series)
+            for number, entry in enumerate(series)
         ),
     )
 
 
 def _table(title: str, series: Sequence[Series], *, unit: str, across: str) -> Markup:
     longest: Sequence[tuple[float, float]] = max(
-        (one.points for one in series), key=len, default=()
+        (entry.points for entry in series), key=len, default=()
     )
     places = _chosen(len(longest))
     return table(
@@ -108,13 +108,13 @@ def _table(title: str, series: Sequence[Series], *, unit: str, across: str) -> M
         (across, *(f"{longest[place][0]:g}" for place in places)),
         (
             row(
-                one.name,
+                entry.name,
                 *(
-                    f"{one.points[place][1]:.4g}{unit}" if place < len(one.points) else ""
+                    f"{entry.points[place][1]:.4g}{unit}" if place < len(entry.points) else ""
                     for place in places
                 ),
             )
-            for one in series
+            for entry in series
         ),
     )
 
