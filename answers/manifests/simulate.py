@@ -40,6 +40,8 @@ N = TypeVar("N", Pod, ResourceClaim)
 class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A simulation request and the manifests that it was made of.
 
+    The question has no resources of nodes yet, since pods may still be left out of the state.
+
     Attributes:
         rejections: Pods and claims that are invalid, and therefore not part of the question.
         workloads: References of other manifests that create pods, which are not placed.
@@ -102,7 +104,6 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         templates=state.templates,
         classes=state.classes,
         extended_resources=extended_resources(state.classes.values()),
-        resources=state.node_resources(),
     )
     return SimulationRequest(
         question=question,

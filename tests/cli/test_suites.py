@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from kube.manifests.dump import dump_yaml
-from testing.builders import gpus
+from testing.builders import container, gpus
 from testing.builders import pod as build_pod
 from testing.command import CLUSTER, EXAMPLES, ROOT, drawbridge
 
@@ -103,6 +103,21 @@ def test_a_node_by_name(tmp_path: Path) -> None:
     node = failure.rpartition(" ")[2]
 
     assert [] == failures(tmp_path, case(nodes={"Pod/share": node}))
+
+
+@pytest.mark.parametrize(("cpu", "is_placed"), [("4", True), ("5", False)])
+def test_nodes_need_the_cpu_for_a_pod(tmp_path: Path, cpu: str, *, is_placed: bool) -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a"},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}},
+    }
+    (tmp_path / "node.yaml").write_text(dump_yaml([node]))
+    (tmp_path / "pod.yaml").write_text(dump_yaml([build_pod(container(amounts={"cpu": cpu}))]))
+    test = case("pod.yaml", placed=is_placed) | {"snapshot": ["node.yaml"]}
+
+    assert [] == failures(tmp_path, test)
 
 
 def test_paths_are_relative_to_the_suite(tmp_path: Path) -> None:

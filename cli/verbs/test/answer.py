@@ -121,9 +121,10 @@ def _outcome(result: TranslatedObject) -> str:
 def _place(inputs: Inputs, features: Features) -> SimulationResult:
     request = build_request(inputs)
     cluster = request.state.cluster(features, UNIFORM_CONFIG_DRIVERS)
+    resources = request.state.node_resources()
     answer = simulate_in_order(
         cluster,
-        request.question,
+        msgspec.structs.replace(request.question, resources=resources),
         SimulationOptions(weights=request.state.weights, explained_failures=3),
     )
     return msgspec.structs.replace(
