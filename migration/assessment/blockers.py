@@ -75,7 +75,7 @@ def find_blockers(
         missing = capacity.pods - capacity.placed
         yield Blocker(
             code="notPlaced",
-            message=f"{missing} of {capacity.pods} pods would find no devices",
+            message=f"{missing} of {capacity.pods} pods would find no node with devices, CPU and memory",
             fix="drawbridge simulate tells why for each; free devices, or add nodes",
             objects=tuple(capacity.unplaced),
         )

@@ -340,3 +340,31 @@ def test_nodes_with_such_devices_come_before_many_others() -> None:
     first = next(row[1:] for row in rows if row[:1] == ["on"])
     reason = next(row[1:] for row in rows if row[:1] == ["because"])
     assert (first, reason[-5:-1]) == (["full"], ["1/1", "devices", "in", "use"])
+
+
+def test_a_pod_that_waits_for_cpu_alone_says_so() -> None:
+    """A pod without devices that runs on the node counts, too."""
+    amounts = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}
+    state = (
+        {**node("node-a"), "status": amounts},
+        {**node("node-b"), "status": amounts},
+        {**using("other", nodeName="node-a"), "status": {"phase": "Running"}},
+        using("pending", "one"),
+        claim("one"),
+    )
+    for document in state[2:4]:
+        document["spec"]["containers"] = [
+            {"name": "c", "resources": {"requests": {"cpu": "2500m", "memory": "1Gi"}}}
+        ]
+
+    placed = explain_as_json("pod", "pending", state=state)["simulation"]
+    assert placed["pods"][0]["node"] == "node-b"
+    state[3]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
+    status = explain_as_json("pod", "pending", state=state)
+    assert status["simulation"]["failedScheduling"] == [
+        {
+            "object": "Pod team/pending",
+            "message": "0/2 nodes are available: 2 Insufficient cpu.",
+        }
+    ]
+    assert status["event"] is None  # The observer's is about devices.
