@@ -30,6 +30,7 @@ MAPS: Final = (
         "totals",
         "readers",
         "strategies[].failedBy",
+        "strategies[].idleBecause",
         "quotas[].added",
         "quotas[].notConvertible",
         "<key>",
