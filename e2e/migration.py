@@ -279,10 +279,13 @@ def _share(fleet: Fleet, number: int) -> Workload:
 
 
 def _mig(fleet: Fleet, number: int) -> Workload:
-    """Return a Deployment of MIG devices; every third of the large profile."""
-    key = f"nvidia.com/mig-{MIG_PROFILES[number % 3 == 2]}"
-    template = pod("pod", limits={key: 1}, nodeSelector=_product(MIG_MODEL))
+    """Return a Deployment of MIG devices; those of the large team are of the small profile.
+
+    So each team has one size: a quota of their DeviceClass counts both, and two limits would become one.
+    """
     team = fleet.team(number, is_share=False)
+    key = f"nvidia.com/mig-{MIG_PROFILES[team != fleet.large]}"
+    template = pod("pod", limits={key: 1}, nodeSelector=_product(MIG_MODEL))
     return _workload(deployment(f"infer-{number:03}", template), team, "translated", {key: 1})
 
 

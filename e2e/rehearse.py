@@ -4,6 +4,7 @@
 `history.jsonl` there. Progress goes to standard error. Nothing but the control plane that it starts is asked.
 """
 
+import re
 import subprocess
 import sys
 import time
@@ -159,8 +160,9 @@ def identify(cluster: Cluster, rehearsal: RehearsalInput, plan: Path) -> None:
     for path in (plan / "plan.yaml", plan / "cluster.sh"):
         text = path.read_text()
         for former, own in names.items():
-            if former:
-                text = text.replace(former, own)
+            if former:  # A whole value: it may be as short as a word of the scripts.
+                value = rf"(?m)((?:uid|server)(?:: |=)[\"']?){re.escape(former)}(?=[\"']?$)"
+                text = re.sub(value, lambda match, own=own: f"{match[1]}{own}", text)  # type: ignore[misc]
         path.write_text(text)
 
 

@@ -15,10 +15,12 @@ import yaml
 
 from e2e.credentials import kubeconfig
 from e2e.drawbridge import ROOT
+from testing.migration import daemon_set, namespace, node, workload
 
 FLEET: Final = ROOT / "examples" / "migration" / "fleet.yaml"
 WHOLE: Final = ("serving", "batch")
 """Workloads of whole GPUs, which kube-scheduler would also give nodes of HAMi: these offer the same key."""
+MIG: Final = "nvidia.com/mig-1g.5gb"
 FLAGS: Final = ("--wave-nodes", "2", "--gpu-operator", "v26.7.0", "--driver-release", "none")
 
 
@@ -93,3 +95,51 @@ def test_a_plan_is_rehearsed_wave_by_wave_and_no_other_cluster_is_asked(
     assert 0 == result.returncode
     assert [] == connections
     assert (keep / "history.jsonl").exists()
+
+
+def test_pods_of_a_daemon_set_move_with_their_nodes(tmp_path: Path) -> None:
+    """Each wave has one of its nodes; nothing waits on those of later waves."""
+    names = ("mig-0", "mig-1", "mig-2")
+    monitor = workload("monitor", {MIG: "1"}, names, kind="DaemonSet")
+    monitor[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+    for pod in monitor[1:]:
+        pod["spec"]["affinity"] = pinned_to(pod["spec"]["nodeName"])
+        pod["status"] = {"phase": "Running"}
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/mig.strategy": "mixed",
+        "nvidia.com/cuda.driver-version.major": "580",
+    }
+    nodes = [node(name, {"cpu": "8", MIG: "7"}, labels, {}) for name in names]
+    system = namespace("kube-system")
+    system["metadata"]["uid"] = "6f3c9d6e-1111-4c57-9d8f-000000000001"
+    plugin = daemon_set("nvidia-device-plugin")
+    plugin["spec"]["template"]["spec"]["containers"][0]["image"] = "k8s-device-plugin:v0.17.0"
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(yaml.safe_dump_all([*nodes, system, namespace("team"), plugin, *monitor]))
+    command = [sys.executable, "-m", "cli", "rehearse", "--snapshot", str(snapshot)]
+
+    result = subprocess.run(
+        [*command, "--wave-nodes", "1", "--gpu-operator", "none", *FLAGS[4:], "-o", "json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    answer = json.loads(result.stdout)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert [run["script"] for run in answer["scripts"] if "switch" in run["script"]] == [
+        f"wave-{number}/switch.sh" for number in (1, 2, 3)
+    ]
+    assert not answer["findings"]
+
+
+def pinned_to(node: str) -> dict[str, object]:
+    """Return the affinity that the controller of DaemonSets gives a pod."""
+    expression = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = [{"matchFields": [expression]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}

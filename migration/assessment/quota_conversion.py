@@ -32,6 +32,12 @@ from translation.reading.arbiter import find_device_keys
 _Selectors = frozenset[str]
 """The expressions by which requests of a resource name choose devices of a class."""
 _PREFIXES: Final = ("requests.", "limits.")
+_TEMPLATE_SPEC: Final = ("template", "spec")
+_POD_SPEC: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "CronJob": ("jobTemplate", "spec", *_TEMPLATE_SPEC),
+}
+"""Kind to the path of its pods' spec below its own; that of others is `_TEMPLATE_SPEC`."""
 _OWNERS: Final = ("nvidia", "hami", "koordinator")
 """The vocabularies that `nvidia.com/gpu` may belong to, by the other keys of a pod."""
 _USING_KINDS: Final = {
@@ -94,7 +100,7 @@ def knows_use(objects: Iterable[SourceObject], unreadable: Iterable[str]) -> boo
 
 
 def convert_quotas(
-    objects: Iterable[SourceObject],
+    objects: Sequence[SourceObject],
     profiles: Mapping[str, Profile],
     options: TranslationOptions,
     namespace: str,
@@ -116,14 +122,20 @@ def convert_quotas(
         if (source.api_version, source.kind) == ("v1", "ResourceQuota") and source.is_named
         if (lines := _device_lines(source, vocabularies))
     ]
-    counted: dict[str, Mapping[str, _Selectors]] = {}
-    keys_of: dict[str, set[str]] = {}
+    keys_of: dict[str, set[str]] = {
+        source.namespace or namespace: set() for source, _ in with_lines
+    }
     for source, lines in with_lines:
-        keys = set(map(_resource_name, lines))
-        keys_of.setdefault(source.namespace or namespace, set()).update(keys)
-        for key in sorted(keys - counted.keys()):
-            is_counted = counts_devices(key, vocabularies.values())
-            counted[key] = _classes_of(key, snapshot, options) if is_counted else {}
+        keys_of[source.namespace or namespace].update(map(_resource_name, lines))
+    for source in objects:
+        if (place := source.namespace or namespace) in keys_of and source.kind in _USING_KINDS:
+            keys_of[place].update(find_device_keys(_requested_names(source), vocabularies))
+    counted: dict[str, Mapping[str, _Selectors]] = {
+        key: _classes_of(key, snapshot, options)
+        if counts_devices(key, vocabularies.values())
+        else {}
+        for key in sorted(set().union(*keys_of.values()))
+    }
     converted_quotas = []
     for source, lines in with_lines:
         own_keys = keys_of[source.namespace or namespace]
@@ -173,6 +185,22 @@ def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary])
     return ""
 
 
+def _requested_names(source: SourceObject) -> set[str]:
+    """Return the resource names that the containers of a pod, or of a workload's pods, request."""
+    spec: object = source.document.get("spec")
+    for step in _POD_SPEC.get(source.kind, _TEMPLATE_SPEC):
+        spec = spec.get(step) if isinstance(spec, Mapping) else None
+    names: set[str] = set()
+    for field in ("containers", "initContainers"):
+        containers = spec.get(field) if isinstance(spec, Mapping) else None
+        for container in containers if isinstance(containers, list) else ():
+            resources = container.get("resources") if isinstance(container, Mapping) else None
+            for amounts in ("limits", "requests"):
+                named = resources.get(amounts) if isinstance(resources, Mapping) else None
+                names.update(map(str, named) if isinstance(named, Mapping) else ())
+    return names
+
+
 def _sharing_reason(
     key: str, keys: Iterable[str], counted: Mapping[str, Mapping[str, _Selectors]]
 ) -> str:
@@ -183,7 +211,7 @@ def _sharing_reason(
 
     Args:
         key: The resource name of the line.
-        keys: The resource names of all quotas of its namespace.
+        keys: The resource names of the quotas and of the pods of its namespace.
         counted: Resource name to its classes.
     """
     if not counted[key]:
@@ -192,9 +220,8 @@ def _sharing_reason(
         others = sorted(other for other in keys if counted[other].get(name, selectors) != selectors)
         if others:
             return (
-                f"a quota of class {name} counts devices of all sizes, so this limit and that of "
-                f"{', '.join(others)} would become one; create a DeviceClass for each size that maps its "
-                "resource name, or accept it"
+                f"a quota of class {name} counts devices of all sizes, also those of {', '.join(others)}; "
+                "create a DeviceClass for each size that maps its resource name, or accept it"
             )
     return ""
 

@@ -83,12 +83,39 @@ def test_limits_of_two_sizes_do_not_become_one(
 
     result = convert(tmp_path, *quotas)
 
+    assert_not_converted(result, hards)
+
+
+def assert_not_converted(result: Result, hards: Sequence[Mapping[str, str]]) -> None:
     converted = json.loads(result.stdout)["quotas"]
     assert all(MIG not in entry["added"] for entry in converted)
     reasons = {line: why for entry in converted for line, why in entry["notConvertible"].items()}
     assert set(reasons) == {line for hard in hards for line in hard}
     assert all("counts devices of all sizes" in reason for reason in reasons.values())
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "is_converted"), [("nvidia.com/mig-1g.5gb", True), ("nvidia.com/mig-3g.20gb", False)]
+)
+def test_a_limit_of_one_size_counts_no_pods_of_another(
+    key: str, is_converted: bool, tmp_path: Path
+) -> None:
+    container = {"name": "c", "image": "a", "resources": {"limits": {key: 1}}}
+    job = {"template": {"spec": {"containers": [container]}}}
+    nightly = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly", "namespace": "team"},
+        "spec": {"schedule": "0 1 * * *", "jobTemplate": {"spec": job}},
+    }
+
+    result = convert(tmp_path, quota({SMALL: "7"}), nightly)
+
+    if is_converted:
+        assert json.loads(result.stdout)["quotas"][0]["added"] == {MIG: "7"}
+    else:
+        assert_not_converted(result, [{SMALL: "7"}])
 
 
 def test_quotas_are_converted_before_their_namespace_is_opted_in(tmp_path: Path) -> None:
