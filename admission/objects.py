@@ -24,8 +24,8 @@ from translation.compiling.claims import Claim
 from translation.profiles.object_checks import check_spec
 from translation.reading.legacy_pod import container_paths
 from translation.record.claim_sources import locate_at_keys, match_claims
-from translation.record.derive import derive
-from translation.record.record import RecordError, decode_record
+from translation.record.key_fixes import RecordedTranslation, derive_claims, with_key_fixes
+from translation.record.record import RecordError, TranslationRecord, decode_record
 
 
 def is_settled(target: Target, old: Target | None) -> bool:
@@ -53,13 +53,19 @@ def _requests(target: Target) -> object:
     return spec.resource_claims, [entry for entry in resources if entry not in _NOTHING]
 
 
-def validate_object(target: Target, context: Context, claims: Sequence[Claim] = ()) -> Answer:
+def validate_object(
+    target: Target,
+    context: Context,
+    claims: Sequence[Claim] = (),
+    translation: RecordedTranslation | None = None,
+) -> Answer:
     """Answer the creation or update of a DRA object, or of an object that uses claims.
 
     Args:
         claims: The translated claims of its pod, whose templates may not exist yet.
+        translation: The translation that made the claims; None without claims.
     """
-    return _answer(_validate(target, context, claims))
+    return _answer(_validate(target, context, claims, translation))
 
 
 def validate_profile(
@@ -124,13 +130,20 @@ def _busy_finding(target: Target, what: str) -> Finding:
     return warning(Code.NOT_EVALUATED, target.path.child("spec"), message)
 
 
-def _validate(target: Target, context: Context, claims: Sequence[Claim]) -> tuple[Finding, ...]:
+def _validate(
+    target: Target,
+    context: Context,
+    claims: Sequence[Claim],
+    translation: RecordedTranslation | None = None,
+) -> tuple[Finding, ...]:
     if not claims or not isinstance(target.view, Pod):
         return validate(target, context)
     findings = validate(target, with_templates(context, target.namespace, claims))
     if not target.path.is_root and REQUEST_ANNOTATION in target.view.annotations:
         return findings  # The author of the workload wrote claims.
     matches = match_claims(target.view.spec.resource_claims or (), claims)
+    if translation is not None:
+        findings = tuple(with_key_fixes(findings, target.path, matches, translation))
     return tuple(locate_at_keys(finding, target.path, matches) for finding in findings)
 
 
@@ -143,6 +156,36 @@ def with_templates(context: Context, namespace: str, claims: Iterable[Claim]) ->
     return msgspec.structs.replace(context, templates={**context.templates, **templates})
 
 
+def recorded_translation(
+    target: Target, snapshot: TranslationSnapshot
+) -> RecordedTranslation | None:
+    """Return the translation that a pod's record describes; None where it is invalid.
+
+    Args:
+        target: Untrusted: anybody may have written the record.
+        snapshot: Its profiles are those in force here.
+    """
+    if not isinstance(target.view, Pod) or REQUEST_ANNOTATION not in target.view.annotations:
+        return None
+    try:
+        record = decode_record(target.view.annotations[REQUEST_ANNOTATION])
+    except RecordError:
+        return None  # The mutating webhook rejects it.
+    return translation_of(record, target.view, snapshot)
+
+
+def translation_of(
+    record: TranslationRecord, pod: Pod, snapshot: TranslationSnapshot
+) -> RecordedTranslation:
+    """Return the translation of a pod, as a record describes it."""
+    return RecordedTranslation(
+        record=record,
+        paths=container_paths(pod),
+        profiles=snapshot.profiles,
+        versions=snapshot.profile_versions,
+    )
+
+
 def recorded_claims(target: Target, snapshot: TranslationSnapshot) -> tuple[Claim, ...]:
     """Return the claims that derive from a pod's translation record; none where it is invalid.
 
@@ -150,14 +193,8 @@ def recorded_claims(target: Target, snapshot: TranslationSnapshot) -> tuple[Clai
         target: Untrusted: anybody may have written the record.
         snapshot: Its profiles are those in force here.
     """
-    if not isinstance(target.view, Pod) or REQUEST_ANNOTATION not in target.view.annotations:
-        return ()
-    try:
-        record = decode_record(target.view.annotations[REQUEST_ANNOTATION])
-    except RecordError:
-        return ()  # The mutating webhook rejects it.
-    paths = container_paths(target.view)
-    return derive(record, snapshot.profiles, paths, snapshot.profile_versions).claims
+    translation = recorded_translation(target, snapshot)
+    return derive_claims(translation) if translation is not None else ()
 
 
 def merge_answers(answer: Answer, other: Answer) -> Answer:

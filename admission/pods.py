@@ -92,6 +92,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         operations: The patch; empty for no change.
         claims: The claims of the pod, translated now or before.
+        record: The record of a translation that is made now; None for others.
         reason: Why it is postponed; empty if it is not.
     """
 
@@ -99,6 +100,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
     claims: tuple[Claim, ...] = ()
+    record: TranslationRecord | None = None
     reason: str = ""
 
     @property
@@ -465,6 +467,7 @@ def _answer_legacy(
                     *check_tolerations(pod, keys, drivers, snapshot, options),
                 ),
                 claims=outcome.claims,
+                record=outcome.record,
             )
 
 

@@ -116,7 +116,12 @@ def validate_workload(
             ),
         )
     )
-    return Answer(decision=_decision(answer, findings), findings=findings, claims=answer.claims)
+    return Answer(
+        decision=_decision(answer, findings),
+        findings=findings,
+        claims=answer.claims,
+        record=answer.record,
+    )
 
 
 def _decision(answer: Answer, findings: tuple[Finding, ...]) -> Decision:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from findings.field_path import FieldPath
+from kube.quantity import Quantity
 
 
 class Severity(StrEnum):
@@ -392,6 +393,30 @@ TRANSIENT_CAUSES: Final[Mapping[Code, str]] = {
 created later, so on workloads these are warnings; every other error rejects the workload."""
 
 
+class FittingAmount(msgspec.Struct, frozen=True, kw_only=True):
+    """A count, or an amount of a capacity, that a claim would have to request.
+
+    Attributes:
+        claim: The path in the object of the claim, or of the reference to it.
+        field: The field below the claim's `devices`.
+    """
+
+    claim: FieldPath
+    field: FieldPath
+    amount: Quantity
+
+
+class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The smaller numbers with which an object fits a node.
+
+    Attributes:
+        amounts: One for each field to change; never empty.
+    """
+
+    amounts: tuple[FittingAmount, ...]
+    node: str
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A fault, a loss or a remark about one object.
 
@@ -401,6 +426,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         fix: The correction; empty where the message contains it or nothing needs one.
         cause: The place in the claim that the object refers to, below the claim's `devices`; None
             where the place in the object says it all.
+        fitting: The fix as values; None where it is another than to request smaller numbers.
     """
 
     severity: Severity
@@ -409,6 +435,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     fix: str = ""
     cause: FieldPath | None = None
+    fitting: FittingAmounts | None = None
 
     @property
     def message(self) -> str:

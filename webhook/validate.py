@@ -12,7 +12,8 @@ from admission.objects import (
     answer_unevaluated,
     is_settled,
     merge_answers,
-    recorded_claims,
+    recorded_translation,
+    translation_of,
     unvalidated,
     validate_object,
     validate_profile,
@@ -34,6 +35,7 @@ from rules.engine.engine import Target
 from translation.cluster.snapshot import Mode, TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import Claim
 from translation.pipeline.translate import translate
+from translation.record.key_fixes import RecordedTranslation, derive_claims
 from webhook.metrics import WebhookMetrics
 from webhook.reviews import MAX_LOGGED, ReviewRunner, TooBusy, finish_review, respond
 
@@ -83,16 +85,19 @@ async def evaluate_rules(
     claims: Sequence[Claim],
     metrics: WebhookMetrics,
     charge: Callable[[float], None],
+    *,
+    translation: RecordedTranslation | None,
 ) -> Answer:
     """Validate an object: without the inventory where that takes too long, or not at all.
 
     Args:
         claims: The translated claims of its pod, whose templates may not exist yet.
         charge: Takes the CPU seconds that it took.
+        translation: The translation that made the claims; None without claims.
     """
     try:
         return await evaluator.evaluate(
-            lambda context: validate_object(target, context, claims),
+            lambda context: validate_object(target, context, claims, translation),
             tenant=target.namespace,
             charge=charge,
         )
@@ -250,6 +255,9 @@ class WorkloadReviewHandler:
                     of_pods.claims,
                     self._metrics,
                     partial(runner.charge, request),
+                    translation=translation_of(of_pods.record, workload.pod, snapshot)
+                    if of_pods.record is not None
+                    else None,
                 )
                 of_pods = merge_answers(of_pods, evaluated)
             answer = _join(answer, of_pods)
@@ -379,6 +387,15 @@ class ObjectReviewHandler:
                 self._options,
                 self._shipped_drivers,
             )
-        claims = await runner.compute(http_request, review, recorded_claims, target, snapshot)
+        translation = await runner.compute(
+            http_request, review, recorded_translation, target, snapshot
+        )
+        claims = (
+            await runner.compute(http_request, review, derive_claims, translation)
+            if translation is not None
+            else ()
+        )
         charge = partial(runner.charge, review.request)
-        return await evaluate_rules(self._evaluator, target, claims, self._metrics, charge)
+        return await evaluate_rules(
+            self._evaluator, target, claims, self._metrics, charge, translation=translation
+        )

@@ -25,8 +25,10 @@ from allocator.model.selectors import SelectorChain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import allocate
+from findings.field_path import FieldPath
 from findings.text import count_text
 from kube.api.resource import MAX_RESULTS, ResourceClaim
+from kube.quantity import Quantity
 
 SEARCHES: Final = 1_200
 """Searches of one node each, for one closest fit; about a second."""
@@ -55,6 +57,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         request: `name`, or `parent/name` of an alternative; empty for a constraint.
         detail: The change in the imperative: `request 2 devices`.
         cost: The cost of the change, as in `allocator.explain.relaxations`.
+        position: The index of the claim among all claims of the attempt.
+        field: The field below the claim's devices that gets `amount`; None where the change is
+            another than a smaller number.
+        amount: The count, or the amount of a capacity, to request.
     """
 
     claim: str
@@ -62,6 +68,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     detail: str
     cost: int
+    position: int = 0
+    field: FieldPath | None = None
+    amount: Quantity | None = None
 
 
 class ClosestFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,6 +269,9 @@ class _Trial:
                     kind=relaxation.kind,
                     detail=option.detail,
                     cost=option.cost,
+                    position=relaxation.claim,
+                    field=relaxation.field,
+                    amount=option.amount,
                 )
             )
         return ClosestFit(changes=tuple(changes), claims=claims, node=node)

@@ -35,6 +35,7 @@ from allocator.model.requests import PendingClaims, Request
 from allocator.model.selectors import SelectorChain, selector_chain
 from allocator.model.usage import Usage
 from allocator.search.attempt import AllocatorOptions
+from findings.field_path import FieldPath
 from findings.text import count_text
 from kube.api.resource import (
     MAX_RESULTS,
@@ -88,11 +89,13 @@ class Option(NamedTuple):
 
     Attributes:
         detail: The change in the imperative: `request 2 devices`.
+        amount: The count, or the amount of a capacity, to request; None for any other change.
     """
 
     cost: int
     detail: str
     edit: Edit
+    amount: Quantity | None = None
 
 
 class Relaxation(NamedTuple):
@@ -100,6 +103,8 @@ class Relaxation(NamedTuple):
 
     Attributes:
         options: The options, from the least change to the most; never empty.
+        field: The field below the claim's devices that gets the amount of an option; None where
+            the options have none.
         may_exclude: It may rule out devices that are suitable without it: those without a capacity
             that is now requested, or without room for the default amount.
     """
@@ -109,6 +114,7 @@ class Relaxation(NamedTuple):
     kind: Kind
     options: tuple[Option, ...]
     may_exclude: bool = False
+    field: FieldPath | None = None
 
 
 Applied = Mapping[Relaxation, int]
@@ -161,9 +167,14 @@ class _RequestRelaxations:
     def relaxations(self) -> Iterator[Relaxation]:
         """Yield those that have an option."""
         requested_amounts = self._request.capacity or {}
-        yield from self._relaxation(Kind.COUNT, self._counts())
+        count = self._field.child("count")
+        yield from self._relaxation(Kind.COUNT, self._counts(), field=count)
         for name in sorted(requested_amounts):
-            yield from self._relaxation(Kind.CAPACITY, self._amounts(name, requested_amounts[name]))
+            yield from self._relaxation(
+                Kind.CAPACITY,
+                self._amounts(name, requested_amounts[name]),
+                field=self._field.child("capacity", "requests").key(name),
+            )
             dropped_amount = self._without_amount(name, requested_amounts[name])
             yield from self._relaxation(Kind.CAPACITY, dropped_amount, may_exclude=True)
         for name in self._shared_capacities(requested_amounts):
@@ -173,13 +184,28 @@ class _RequestRelaxations:
         for options in self._conditions():
             yield from self._relaxation(Kind.SELECTOR, options)
 
+    @property
+    def _field(self) -> FieldPath:
+        """The field of the request, or of the alternative, below the claim's devices."""
+        request = FieldPath.of("requests", self._request.index)
+        if self._request.parent:
+            return request.child("firstAvailable", self._place)
+        return request.child("exactly")
+
     def _relaxation(
-        self, kind: Kind, options: Sequence[Option], *, may_exclude: bool = False
+        self,
+        kind: Kind,
+        options: Sequence[Option],
+        *,
+        may_exclude: bool = False,
+        field: FieldPath | None = None,
     ) -> Iterator[Relaxation]:
         if options:
             request = self._request
             kept_options = tuple(_thin_out(options))
-            yield Relaxation(request.claim, request.full_name, kind, kept_options, may_exclude)
+            yield Relaxation(
+                request.claim, request.full_name, kind, kept_options, may_exclude, field
+            )
 
     def _counts(self) -> list[Option]:
         request = self._request
@@ -195,7 +221,8 @@ class _RequestRelaxations:
             edit = self._edit(
                 lambda exact: replace(exact, allocation_mode="ExactCount", count=count)
             )
-            return Option(cost, f"request {count_text(count, 'device')}", edit)
+            detail = f"request {count_text(count, 'device')}"
+            return Option(cost, detail, edit, Quantity.from_int(count))
 
         return [option(count) for count in range(largest, 0, -1)]
 
@@ -205,6 +232,7 @@ class _RequestRelaxations:
                 _AMOUNT + _lost_amount(amount.nanos, requested_amount.nanos),
                 f"request {name} {amount}",
                 self._with_amount(name, amount),
+                amount,
             )
             for amount in self._smaller(name, requested_amount)
         ]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from admission.objects import profile_findings
+from admission.objects import profile_findings, translation_of
 from admission.pods import Answer, Decision
 from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
@@ -53,6 +53,7 @@ from translation.compiling.claims import Claim
 from translation.preflight.quotas.uncounted_templates import QuotaName, find_uncounted_templates
 from translation.reading.claim_blind_objects import find_unseen_claims
 from translation.record.claim_sources import locate_at_keys, match_claims, source_path
+from translation.record.key_fixes import with_key_fixes
 
 _QUOTA: Final = "ResourceQuota"
 _CLAIM_KINDS = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
@@ -196,7 +197,7 @@ def check_objects(
                 (
                     *field_findings(result, version),
                     *_translation_findings(result),
-                    *_rule_findings(result, context, inputs.namespace, manifest_templates),
+                    *_rule_findings(result, context, inputs, manifest_templates),
                     *quota_findings,
                     *_profile_findings(result.source, inputs),
                     *_mapping_findings(result.source, inputs),
@@ -346,26 +347,24 @@ def _mapping_findings(source: SourceObject, inputs: Inputs) -> Iterator[Finding]
 
 
 def _rule_findings(
-    result: TranslatedObject, context: Context, namespace: str, manifest_templates: Collection[Name]
+    result: TranslatedObject, context: Context, inputs: Inputs, manifest_templates: Collection[Name]
 ) -> Iterator[Finding]:
     """Yield the findings of rules on an object after its translation.
 
     Args:
         manifest_templates: Templates of the manifests, which have findings of their own.
     """
-    place = namespace_of(result.source, namespace)
+    place = namespace_of(result.source, inputs.namespace)
     kind = workload_kind(result.source.api_version, result.source.kind)
     if kind is not None:
         for path, answer in result.pods if kind.has_claims else ():
-            yield from _embedded_findings(path, answer, result, context, place)
+            yield from _embedded_findings(path, answer, result, context, inputs)
         return
     target = _target(result.source, result.document or result.source.document, place)
     if target is None:
         return
-    findings = [
-        _at_keys(finding, target, result)
-        for finding in original_paths(validate(target, context), result.source)
-    ]
+    located_findings = original_paths(validate(target, context), result.source)
+    findings = list(_at_keys(located_findings, target, result, inputs))
     findings += routing_findings(target, context, result.claims)
     # A finding on all claims of a pod is not repeated for each; nor one of the translation.
     codes = {finding.code for finding in (*result.findings, *findings)}
@@ -378,17 +377,25 @@ def _rule_findings(
 
 
 def _embedded_findings(
-    path: Path, answer: Answer, result: TranslatedObject, context: Context, namespace: str
+    path: Path,
+    answer: Answer,
+    result: TranslatedObject,
+    context: Context,
+    inputs: Inputs,
 ) -> Iterator[Finding]:
     """Yield the findings of rules on one pod of a workload of another project."""
+    namespace = namespace_of(result.source, inputs.namespace)
     target = _pod_target(result.document or result.source.document, path, namespace)
     if target is None:
         return
     is_translated = answer.decision is Decision.TRANSLATED
     of_pod = msgspec.structs.replace(result, answer=answer)
     codes = {finding.code for finding in result.findings}
-    for finding in validate(target, context):
-        yield _at_keys(finding, target, of_pod) if is_translated else finding
+    pod_findings: Iterable[Finding] = validate(target, context)
+    if is_translated:
+        pod_findings = _at_keys(pod_findings, target, of_pod, inputs)
+    for finding in pod_findings:
+        yield finding
         codes.add(finding.code)
     for claim in of_pod.claims:
         yield from (
@@ -410,12 +417,21 @@ def _pod_target(document: Mapping[str, Any], path: Path, namespace: str) -> Targ
     return Target(view=pod, raw=raw, path=field, metadata=head.metadata, namespace=namespace)
 
 
-def _at_keys(finding: Finding, target: Target, result: TranslatedObject) -> Finding:
-    """Return a finding about claims of the translation at the keys that requested them."""
-    if not result.is_translated or not isinstance(target.view, Pod):
-        return finding
+def _at_keys(
+    findings: Iterable[Finding], target: Target, result: TranslatedObject, inputs: Inputs
+) -> Iterator[Finding]:
+    """Yield findings, those about claims of the translation at the keys that requested them."""
+    findings = list(findings)
+    if not findings or not result.is_translated or not isinstance(target.view, Pod):
+        yield from findings
+        return
     claims = match_claims(target.view.spec.resource_claims or (), result.claims)
-    return locate_at_keys(finding, target.path, claims)
+    record = result.answer.record if result.answer is not None else None
+    if record is not None and any(finding.fitting for finding in findings):
+        translation = translation_of(record, target.view, inputs.snapshot)
+        findings = with_key_fixes(findings, target.path, claims, translation)
+    for finding in findings:
+        yield locate_at_keys(finding, target.path, claims)
 
 
 def _claim_findings(

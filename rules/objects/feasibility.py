@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.explain.closest_fit import closest_fit_now
+from allocator.explain.closest_fit import ClosestFit, closest_fit_now
 from allocator.model.outcome import AttemptFailed
 from allocator.pods.extended_resource_claim import (
     SUFFIX,
@@ -19,7 +19,7 @@ from allocator.pods.extended_resource_claim import (
     mapped_resources,
 )
 from findings.field_path import FieldPath
-from findings.finding import Code, Finding, warning
+from findings.finding import Code, Finding, FittingAmount, FittingAmounts, warning
 from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.meta import ObjectMeta
 from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
@@ -210,7 +210,7 @@ def _finding(
         doubt=infeasibility.doubt,
     )
     closest_fit = infeasibility.closest_fit
-    return build_findings(
+    findings = build_findings(
         infeasibility.code,
         path,
         infeasibility.message,
@@ -219,6 +219,24 @@ def _finding(
         cause=cause,
         fix=closest_fit.fix if closest_fit is not None else "",
     )
+    fitting = _fitting_amounts(closest_fit, entries)
+    return tuple(replace(finding, fitting=fitting) for finding in findings)
+
+
+def _fitting_amounts(
+    closest_fit: ClosestFit | None, entries: Sequence[_Entry]
+) -> FittingAmounts | None:
+    """Return a closest fit as the numbers to request; None where it changes anything else."""
+    if closest_fit is None:
+        return None
+    amounts = tuple(
+        FittingAmount(claim=entries[change.position].path, field=change.field, amount=change.amount)
+        for change in closest_fit.changes
+        if change.field is not None and change.amount is not None
+    )
+    if not amounts or len(amounts) < len(closest_fit.changes):
+        return None
+    return FittingAmounts(amounts=amounts, node=closest_fit.node)
 
 
 def _joint_path(entries: Sequence[_Entry], whole: FieldPath) -> FieldPath:
@@ -258,12 +276,13 @@ def _does_not_fit_now(
     closest_fit = None
     if is_small_enough_for_closest_fit(claims):
         closest_fit = closest_fit_now(cluster, claims, nodes=names, searches=SEARCHES)
-    yield warning(
+    finding = warning(
         Code.DOES_NOT_FIT_NOW,
         _joint_path(entries, whole),
         "no node can satisfy this now" + (f" ({reasons})" if reasons else ""),
         closest_fit.fix if closest_fit is not None else "",
     )
+    yield replace(finding, fitting=_fitting_amounts(closest_fit, entries))
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from answers.model.kinds import API_VERSION
 from kube.manifests.dump import dump_yaml
 from kube.names import ENFORCEMENT_LABEL
 from testing import rule_cases as cases
-from testing.builders import container, gpus, pod
+from testing.builders import container, gpus, pod, workload
 from testing.command import CLUSTER, ROOT, drawbridge, finding_lines, translate
 from testing.migration import namespace, origin
 from testing.slice_cases import MIXED_LAYOUT
@@ -515,3 +515,32 @@ def test_a_snapshot_of_everything_has_no_note(tmp_path: Path) -> None:
     # What another file has is there.
     added = snapshot_file(tmp_path, "namespaces", others=[namespace("team")])
     assert [] == notes(check(RIGHT, options=("--snapshot", added)))
+
+
+@pytest.mark.parametrize(
+    ("limits", "key", "value", "node"),
+    [
+        ({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 200000}, "nvidia.com/gpumem", 81920, "hami-1"),
+        ({"nvidia.com/gpu": 8, "nvidia.com/gpumem": 1000}, "nvidia.com/gpu", 2, "hami-0"),
+        (
+            {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 200000},
+            *("volcano.sh/vgpu-memory", 81920, "hami-1"),
+        ),
+        ({"koordinator.sh/gpu": 800}, "koordinator.sh/gpu", 200, "hami-0"),
+        ({"aliyun.com/gpu-mem": 200}, "aliyun.com/gpu-mem", 80, "hami-1"),
+    ],
+)
+def test_the_fix_of_a_legacy_pod_is_in_its_own_key_and_fits(
+    limits: Mapping[str, int], key: str, value: int, node: str
+) -> None:
+    fix = f"write {key}: {value} to fit node {node}"
+
+    assert [fix, fix] == _fixes_of_errors(limits)
+    assert [] == _fixes_of_errors({**limits, key: value})
+
+
+def _fixes_of_errors(limits: Mapping[str, int]) -> list[str]:
+    """Return the fixes of the errors about a pod with these limits, and about a workload of it."""
+    alone = pod(container("main", limits))
+    findings = answer(alone, workload(alone), options=("--snapshot", CLUSTER))["findings"]
+    return [entry["fix"] for entry in findings if entry["severity"] == "error"]

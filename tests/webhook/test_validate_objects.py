@@ -22,6 +22,7 @@ from testing.builders import (
     translation_snapshot,
     workload,
 )
+from testing.hami_cluster import SNAPSHOT, context_fields
 from testing.rule_cases import (
     CLASSES,
     CONFIGS,
@@ -121,6 +122,21 @@ async def test_an_object_is_answered_as_the_rules_say(case: Case, start: StartEn
     assert response["allowed"] is not bool(errors)
     assert errors == [cause["field"] for cause in causes]
     assert len(warnings) == len(summaries)
+
+
+async def test_a_pod_that_never_fits_is_told_what_to_write_into_its_key(
+    start: StartEndpoint,
+) -> None:
+    rules = FixedEvaluator(lambda: SNAPSHOT, **context_fields())
+    endpoint = await start(lambda: SNAPSHOT, rules)
+    translated, _ = admit(pod(gpus(1, mem=200000)), SNAPSHOT)
+
+    content = encode(review(translated))
+    answer = await endpoint.client.post(VALIDATE_OBJECTS_PATH, data=content, headers=JSON)
+    response = (await answer.json())["response"]
+
+    fix = "write nvidia.com/gpumem: 81920 to fit node node-1"
+    assert response["status"]["message"].endswith(f"; {fix}")
 
 
 @pytest.mark.parametrize("depth", [150, 700, 980, 1020, 5000])

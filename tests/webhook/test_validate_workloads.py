@@ -13,10 +13,12 @@ from testing.builders import (
     pod,
     workload,
 )
+from testing.hami_cluster import SNAPSHOT, context_fields
 from testing.webhook_endpoint import (
     RESOURCES,
     REVIEW,
     Call,
+    FixedEvaluator,
     StartEndpoint,
     encode,
     validate_workload,
@@ -45,6 +47,20 @@ async def test_a_workload_whose_pods_would_be_denied_is_denied(
     limit = "containers[0].resources.limits[nvidia.com/gpumem]"
     assert cause["field"] == f"{above}.template.spec.{limit}"
     assert status["message"].startswith(f"{kind} rejected: {cause['field']}: ")
+
+
+async def test_a_workload_that_never_fits_is_told_what_to_write_into_its_key(
+    start: StartEndpoint,
+) -> None:
+    rules = FixedEvaluator(lambda: SNAPSHOT, **context_fields())
+    endpoint = await start(lambda: SNAPSHOT, rules)
+
+    denied = await validate_workload(endpoint, workload(pod(gpus(1, mem=200000))))
+    admitted = await validate_workload(endpoint, workload(pod(gpus(1, mem=81920))))
+
+    fix = "write nvidia.com/gpumem: 81920 to fit node node-1"
+    assert denied["status"]["message"].endswith(f"; {fix}")
+    assert admitted["allowed"]
 
 
 async def test_a_workload_with_a_lossy_translation_is_warned(start: StartEndpoint) -> None:

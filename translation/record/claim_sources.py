@@ -12,7 +12,8 @@ from findings.finding import Finding
 from kube.api.core import PodResourceClaim
 from translation.compiling.claims import Claim
 
-_CLAIMS = FieldPath.of("spec", "resourceClaims")
+CLAIMS = FieldPath.of("spec", "resourceClaims")
+"""The entries of a pod that refer to claims."""
 _CONTAINERS = FieldPath.of("spec", "containers")
 _REQUESTS = FieldPath.of("requests")
 
@@ -41,7 +42,7 @@ def locate_at_keys(finding: Finding, pod: FieldPath, claims: Sequence[Claim | No
         pod: The path of the pod in the object.
         claims: The translated claim for each entry of the pod's claims; None for other entries.
     """
-    entry = finding.path.relative_to(pod.join(_CLAIMS))
+    entry = finding.path.relative_to(pod.join(CLAIMS))
     if entry is None:
         return finding
     index = next((step for step in entry.steps if isinstance(step, int)), None)

@@ -1,0 +1,167 @@
+"""The law of a fix in keys: written into the pod, it requests what the closest fit requests."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from findings.field_path import FieldPath, Key
+from findings.finding import FittingAmount
+from kube.quantity import Quantity
+from testing.builders import (
+    Document,
+    container,
+    devices_of,
+    pod,
+    pod_view,
+    profiles,
+    translation_of,
+    translation_outcome,
+    translation_snapshot,
+)
+from testing.generators import koordinator_pods, legacy_pods, operators_options, published_slices
+from translation.compiling.claims import Claim
+from translation.pipeline.translate import Translated
+from translation.reading.arbiter import VOCABULARIES
+from translation.reading.legacy_pod import container_paths
+from translation.record.key_fixes import KeyFix, RecordedTranslation, find_key_fixes
+
+pytestmark = pytest.mark.property
+
+EXAMPLES: Final[Mapping[str, Document]] = {
+    "hami": pod(container("main", {"nvidia.com/gpu": 4, "nvidia.com/gpumem": 4000})),
+    "nvidia": pod(container("main", {"nvidia.com/mig-1g.5gb": 4})),
+    "koordinator": pod(container("main", {"koordinator.sh/gpu": 400})),
+    "volcano": pod(
+        container("main", {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 4000})
+    ),
+    "hygon": pod(container("main", {"hygon.com/dcunum": 4, "hygon.com/dcumem": 4000})),
+    "ascend": pod(container("main", {"huawei.com/Ascend910B3": 4})),
+    "resources": pod(container("main", {"amd.com/gpu": 4})),
+    "rdma": pod(container("main", {"vpc.amazonaws.com/efa": 4})),
+    "sriov": pod(container("main", {"nvidia.com/hostdev": 4})),
+    "aliyun": pod(container("main", {"aliyun.com/gpu-mem": 8})),
+    "tencent": pod(
+        container("main", {"tencent.com/vcuda-core": 50, "tencent.com/vcuda-memory": 16})
+    ),
+    "volcengine": pod(
+        container(
+            "main", {"vke.volcengine.com/mgpu-core": 50, "vke.volcengine.com/mgpu-memory": 4000}
+        )
+    ),
+}
+"""A pod of each vocabulary whose keys have an inverse."""
+
+FROM_ANNOTATIONS: Final = frozenset({"kai", "tensorfusion", "multus"})
+"""Vocabularies whose amounts are in annotations, which have no fix in keys."""
+
+
+def amounts_of(claim: Claim) -> Iterator[tuple[FieldPath, Quantity]]:
+    """Yield the counts and amounts that a claim requests, by field."""
+    for index, request in enumerate(devices_of(claim)["requests"]):
+        field = FieldPath.of("requests", index)
+        alternatives = [(field.child("exactly"), request.get("exactly"))]
+        for place, alternative in enumerate(request.get("firstAvailable") or ()):
+            alternatives.append((field.child("firstAvailable", place), alternative))
+        for below, exact in alternatives:
+            if exact is None:
+                continue
+            if "count" in exact:
+                yield below.child("count"), Quantity(exact["count"])
+            for name, amount in (exact.get("capacity", {}).get("requests") or {}).items():
+                yield below.child("capacity", "requests").key(name), Quantity(amount)
+
+
+def written(document: Document, fixes: tuple[KeyFix, ...]) -> Any:
+    """Return a pod with the values of fixes written into it."""
+    changed: Any = copy.deepcopy(dict(document))
+    for fix in fixes:
+        value: Any = changed
+        *parents, last = [step.name if isinstance(step, Key) else step for step in fix.path.steps]
+        for step in parents:
+            value = value[step]
+        value[last] = str(fix.amount)
+        requests: Any = changed
+        for step in parents[:-1]:
+            requests = requests[step]
+        if last in requests.get("requests", {}):
+            requests["requests"][last] = str(fix.amount)
+    return changed
+
+
+def smaller(amount: Quantity, parts: int) -> Quantity:
+    return Quantity.from_nanos(max(amount.nanos // parts, 1), amount.format)
+
+
+def recorded(outcome: Translated, document: Document) -> RecordedTranslation:
+    paths = container_paths(pod_view(document))
+    return RecordedTranslation(record=outcome.record, paths=paths, profiles=profiles())
+
+
+@given(
+    legacy_pods() | koordinator_pods() | st.sampled_from(list(EXAMPLES.values())),
+    published_slices(),
+    operators_options(),
+    st.integers(0, 50),
+    st.integers(2, 9),
+)
+def test_a_fix_that_is_written_requests_no_more(
+    document: Document, published: Any, chosen_options: Any, choice: int, parts: int
+) -> None:
+    snapshot = translation_snapshot(*published)
+    outcome = translation_outcome(document, snapshot, chosen_options)
+    if not isinstance(outcome, Translated):
+        return
+    fields = [(claim, *entry) for claim in outcome.claims for entry in amounts_of(claim)]
+    if not fields:
+        return
+    claim, field, amount = fields[choice % len(fields)]
+    target = FittingAmount(claim=FieldPath(), field=field, amount=smaller(amount, parts))
+    fixes = find_key_fixes([(claim, target)], recorded(outcome, document))
+    if not fixes:
+        return
+
+    after = translation_outcome(written(document, fixes), snapshot, chosen_options)
+
+    assert isinstance(after, Translated), after.findings
+    before_amounts = {
+        (index, below): value
+        for index, each_claim in enumerate(outcome.claims)
+        for below, value in amounts_of(each_claim)
+    }
+    after_amounts = {
+        (index, below): value
+        for index, each_claim in enumerate(after.claims)
+        for below, value in amounts_of(each_claim)
+    }
+    changed = (outcome.claims.index(claim), field)
+    assert before_amounts.keys() == after_amounts.keys()
+    assert after_amounts[changed] <= target.amount
+    assert all(
+        after_amounts[place] == value for place, value in before_amounts.items() if place != changed
+    )
+
+
+def test_each_vocabulary_has_an_example() -> None:
+    assert VOCABULARIES.keys() == EXAMPLES.keys() | FROM_ANNOTATIONS
+
+
+@pytest.mark.parametrize("vocabulary", EXAMPLES)
+def test_some_amount_of_each_vocabulary_has_a_fix(vocabulary: str) -> None:
+    document = EXAMPLES[vocabulary]
+    outcome = translation_of(document)
+    translation = recorded(outcome, document)
+
+    fixes = [
+        find_key_fixes(
+            [(claim, FittingAmount(claim=FieldPath(), field=field, amount=smaller(amount, 2)))],
+            translation,
+        )
+        for claim in outcome.claims
+        for field, amount in amounts_of(claim)
+    ]
+
+    assert any(fixes)

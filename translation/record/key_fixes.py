@@ -1,0 +1,263 @@
+"""The closest fit of translated claims, in the keys that requested them.
+
+The author of `nvidia.com/gpumem: 200000` wrote no claim, so `request memory 80Gi` does not say what to
+write. A vocabulary is not inverted by a second table, which could disagree with it: the value of a
+key is a proportion of what it requests now, and is proved by a translation of the changed keys. Where
+the proof fails, as for a percentage or an amount that several keys add up to, there is no fix in keys.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from findings.field_path import FieldPath, Key
+from findings.finding import Finding, FittingAmount, FittingAmounts, has_errors
+from findings.text import printable
+from kube.errors import QuantityError
+from kube.quantity import ZERO, Format, Quantity
+from translation.compiling.claims import Claim
+from translation.profiles.profile import Profile
+from translation.record.claim_sources import CLAIMS
+from translation.record.derive import derive
+from translation.record.record import TranslationRecord
+
+_MAX_NAME: Final = 253
+_MAX_KEY: Final = 317
+_IN_CLAIM_UNITS: Final = " (in the claim's units: no value of a single key requests it)"
+
+
+class RecordedTranslation(msgspec.Struct, frozen=True, kw_only=True):
+    """A translation that can be made again with other values of its keys.
+
+    Attributes:
+        paths: Container name to its path in the pod.
+        profiles: Driver name to the profile in force.
+        versions: Content hash to a version of a profile that is kept.
+    """
+
+    record: TranslationRecord
+    paths: Mapping[str, FieldPath]
+    profiles: Mapping[str, Profile]
+    versions: Mapping[str, Profile] = {}
+
+
+def derive_claims(translation: RecordedTranslation) -> tuple[Claim, ...]:
+    """Return the claims that derive from the record."""
+    return derive(
+        translation.record, translation.profiles, translation.paths, translation.versions
+    ).claims
+
+
+class KeyFix(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of one key that makes a pod fit.
+
+    Attributes:
+        key: The resource name as the translation record has it.
+        path: The path of the limit in the pod.
+    """
+
+    container: str
+    key: str
+    path: FieldPath
+    amount: Quantity
+
+
+def with_key_fixes(
+    findings: Iterable[Finding],
+    pod: FieldPath,
+    claims: Sequence[Claim | None],
+    translation: RecordedTranslation,
+) -> Iterator[Finding]:
+    """Yield findings about translated claims with their fixes in the pod's own keys.
+
+    A finding without such a fix says that its amounts are those of the claim. Findings about other
+    claims, and those whose fix is another than smaller numbers, are yielded as they are.
+
+    Args:
+        findings: Findings whose amounts are at the claims of the pod.
+        pod: The path of the pod in the object.
+        claims: The translated claim for each entry of the pod's claims; None for other entries.
+    """
+    # The findings of a pod share a closest fit, and each proof translates the pod twice.
+    fixes_by_fitting: dict[FittingAmounts, tuple[KeyFix, ...]] = {}
+    for finding in findings:
+        fitting = finding.fitting
+        amounts = [_at_claim(amount, pod, claims) for amount in fitting.amounts] if fitting else []
+        known_amounts = [amount for amount in amounts if amount is not None]
+        if fitting is None or not known_amounts:
+            yield finding
+            continue
+        if fitting not in fixes_by_fitting:
+            is_complete = len(known_amounts) == len(amounts)
+            fixes_by_fitting[fitting] = (
+                find_key_fixes(known_amounts, translation) if is_complete else ()
+            )
+        fixes = fixes_by_fitting[fitting]
+        fix = (
+            _describe(fixes, fitting.node, translation) if fixes else finding.fix + _IN_CLAIM_UNITS
+        )
+        yield replace(finding, fix=fix)
+
+
+def _at_claim(
+    amount: FittingAmount, pod: FieldPath, claims: Sequence[Claim | None]
+) -> tuple[Claim, FittingAmount] | None:
+    """Return an amount with the translated claim that requests it; None for another claim."""
+    entry = amount.claim.relative_to(pod.join(CLAIMS))
+    index = next((step for step in entry.steps if isinstance(step, int)), None) if entry else None
+    claim = claims[index] if index is not None and index < len(claims) else None
+    return None if claim is None else (claim, amount)
+
+
+def find_key_fixes(
+    amounts: Sequence[tuple[Claim, FittingAmount]], translation: RecordedTranslation
+) -> tuple[KeyFix, ...]:
+    """Return the values of keys with which the claims request no more than these amounts.
+
+    Returns:
+        One for each key, in the order of the amounts; empty where no values are proved.
+    """
+    fixes: dict[FieldPath, KeyFix] = {}
+    for claim, amount in amounts:
+        fix = _proportional(claim, amount, translation)
+        if fix is None:
+            return ()
+        other = fixes.get(fix.path)
+        # One key may request several numbers, such as the devices of two requests.
+        fixes[fix.path] = fix if other is None or fix.amount < other.amount else other
+    return tuple(fixes.values()) if _is_proved(amounts, tuple(fixes.values()), translation) else ()
+
+
+def _proportional(
+    claim: Claim, amount: FittingAmount, translation: RecordedTranslation
+) -> KeyFix | None:
+    """Return the value of the key that requested a field, in proportion to the amount."""
+    path = claim.source(amount.field)
+    requested = _amount_at(claim, amount.field)
+    if path is None or requested is None or requested.nanos <= 0:
+        return None
+    for container in translation.record.containers:
+        place = translation.paths.get(container.name)
+        below = path.relative_to(place.child("resources", "limits")) if place is not None else None
+        match below:
+            case FieldPath(steps=(Key(name=key),)) if key in container.limits:
+                value = _share_of(container.limits[key], amount.amount, requested)
+                if value is None:
+                    return None
+                return KeyFix(container=container.name, key=key, path=path, amount=value)
+    return None
+
+
+def _share_of(value: Quantity, amount: Quantity, requested: Quantity) -> Quantity | None:
+    """Return the whole number that is to a key's value as an amount to the requested one."""
+    share = int(value) * amount.nanos // requested.nanos if value.is_whole else 0
+    return Quantity.from_int(share, value.format) if share > 0 else None
+
+
+def _is_proved(
+    amounts: Sequence[tuple[Claim, FittingAmount]],
+    fixes: Sequence[KeyFix],
+    translation: RecordedTranslation,
+) -> bool:
+    """Return whether the changed keys request the same, but for the amounts, and no more of them.
+
+    Fewer constraints count as the same. Less of a capacity fits wherever more of it fits, since request policies round up.
+    """
+    before = _derive(translation.record, translation)
+    after = _derive(_changed(translation.record, fixes), translation)
+    if before is None or after is None or len(before) != len(after):
+        return False
+    fields: dict[Hashable, list[FittingAmount]] = {}
+    for claim, amount in amounts:
+        fields.setdefault(_identity(claim), []).append(amount)
+    return all(
+        _is_same_but_for(old, new, fields.get(_identity(old), ()))
+        for old, new in zip(before, after, strict=True)
+    )
+
+
+def _identity(claim: Claim) -> Hashable:
+    return claim.label, claim.template, claim.uses
+
+
+def _derive(
+    record: TranslationRecord, translation: RecordedTranslation
+) -> tuple[Claim, ...] | None:
+    derivation = derive(record, translation.profiles, translation.paths, translation.versions)
+    return None if has_errors(derivation.findings) else derivation.claims
+
+
+def _changed(record: TranslationRecord, fixes: Sequence[KeyFix]) -> TranslationRecord:
+    amounts = {(fix.container, fix.key): fix.amount for fix in fixes}
+    containers = tuple(
+        replace(
+            container,
+            limits={
+                key: amounts.get((container.name, key), amount)
+                for key, amount in container.limits.items()
+            },
+        )
+        for container in record.containers
+    )
+    return replace(record, containers=containers)
+
+
+def _is_same_but_for(old: Claim, new: Claim, amounts: Sequence[FittingAmount]) -> bool:
+    for amount in amounts:
+        requested = _amount_at(new, amount.field)
+        if requested is None or not ZERO < requested <= amount.amount:
+            return False
+    fields = [amount.field for amount in amounts]
+    is_same = (old.label, old.uses, old.drivers) == (new.label, new.uses, new.drivers)
+    old_devices, new_devices = _without(old, fields), _without(new, fields)
+    # A single device has no constraint to others, and fewer constraints fit wherever more of them do.
+    old_constraints = old_devices.pop("constraints", None) or []
+    new_constraints = new_devices.pop("constraints", None) or []
+    is_looser = all(constraint in old_constraints for constraint in new_constraints)
+    return is_same and is_looser and old_devices == new_devices
+
+
+def _amount_at(claim: Claim, field: FieldPath) -> Quantity | None:
+    """Return the number at a field below the devices of a claim; None where there is none."""
+    value: Any = claim.spec["spec"]["devices"]
+    for step in _plain_steps(field):
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    try:
+        return Quantity(value) if isinstance(value, str | int) else None
+    except QuantityError:
+        return None
+
+
+def _without(claim: Claim, fields: Sequence[FieldPath]) -> dict[str, Any]:
+    """Return the devices of a claim without some numbers, all of which it has."""
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(claim.spec["spec"]["devices"]))
+    for field in fields:
+        *parents, last = _plain_steps(field)
+        value: Any = copied
+        for step in parents:
+            value = value[step]
+        value.pop(last)
+    return copied
+
+
+def _plain_steps(field: FieldPath) -> list[str | int]:
+    return [step.name if isinstance(step, Key) else step for step in field.steps]
+
+
+def _describe(fixes: Sequence[KeyFix], node: str, translation: RecordedTranslation) -> str:
+    """Return fixes in words: `write nvidia.com/gpumem: 81920 to fit node hami-2`."""
+    names_container = len(translation.record.containers) > 1
+    words = []
+    for fix in fixes:
+        where = f" in container {printable(fix.container[:_MAX_NAME])}" if names_container else ""
+        words.append(f"{printable(fix.key[:_MAX_KEY])}: {_written_amount(fix.amount)}{where}")
+    return f"write {', '.join(words)} to fit node {printable(node[:_MAX_NAME])}"
+
+
+def _written_amount(amount: Quantity) -> str:
+    return str(amount) if amount.format is Format.BINARY else str(int(amount))
