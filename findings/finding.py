@@ -150,7 +150,7 @@ class Code(StrEnum):
     CLAMPED = "clamped"
     """The amount was lowered to the largest meaningful one."""
     AMOUNT_ROUNDED_UP = "amountRoundedUp"
-    """Devices divide memory in steps, so the share gets more than was requested."""
+    """The share gets more than was requested: devices divide memory in steps, and some need cores."""
     ALLOCATION_IGNORED = "allocationIgnored"
     """An annotation assigns devices by number, as in a restored pod; the scheduler allocates anew."""
     HOST_NETWORK_NIC = "hostNetworkNic"

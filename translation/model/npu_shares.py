@@ -61,7 +61,7 @@ def read_share(reader: ShareReader) -> NpuShare | None:
     reader.findings.extend(faults)
     if faults or not count:
         return None
-    share = _soft_share(chip, memory, cores) if reader.is_soft else _hard_share(reader, memory)
+    share = _soft_share(reader, memory, cores) if reader.is_soft else _hard_share(reader, memory)
     if chip is not None and chip.super_pod:
         reader.findings.append(
             warning(
@@ -104,24 +104,31 @@ def _check(
             f"{memory} MiB is more than the {chip.memory_capacity} MiB of an NPU",
             f"write at most {chip.memory_capacity}",
         )
-    template = chip.template(memory)
-    is_part = memory != chip.memory_allocatable if reader.is_soft else template is not None
-    if count > 1 and is_part:
+    if count > 1 and not reader.is_soft and chip.template(memory) is not None:
         amounts.fail(
             Code.INVALID_COMBINATION,
             f"{key}{MEMORY}",
-            "HAMi gives several NPUs to a container only as a whole",
-            f"remove the amount, or write {printable(key)}: 1",
+            "HAMi gives several virtual NPUs to a container only with the annotation "
+            f"{_SOFT}, as templates divide one NPU",
+            f"add the annotation {_SOFT}, remove the amount, or write {printable(key)}: 1",
         )
 
 
-def _soft_share(chip: NpuChip | None, memory: int | None, cores: int | None) -> NpuShare:
-    if not memory:
-        return NpuShare(count=1, cores_percent=cores or None)
+def _soft_share(reader: ShareReader, memory: int | None, cores: int | None) -> NpuShare:
+    if not memory or cores:
+        return NpuShare(count=1, memory=memory or None, cores_percent=cores or None)
     # HAMi reserves no cores then. The driver makes them the priority of the container, and one of 0
     # would let it starve; all of them, the driver's default, would keep others from the NPU.
-    part = 1 if chip is None else chip.percent_of_memory(memory)
-    return NpuShare(count=1, memory=memory, cores_percent=cores or part)
+    part = 1 if reader.chip is None else reader.chip.percent_of_memory(memory)
+    reader.findings.append(
+        info(
+            Code.AMOUNT_ROUNDED_UP,
+            reader.container.limit_path(f"{reader.key}{MEMORY}"),
+            f"HAMi reserves no cores without {printable(reader.key)}{CORES}; the claim reserves {part} "
+            "percent, the same part as of the memory",
+        )
+    )
+    return NpuShare(count=1, memory=memory, cores_percent=part)
 
 
 def _hard_share(reader: ShareReader, memory: int | None) -> NpuShare:

@@ -53,8 +53,8 @@ TABLE: Final[Table] = (
         "MiB",
         KeyOutcome.CAPACITY,
         "with `huawei.com/vnpu-mode: hami-core` `memory: <M>Mi`; else that of the smallest template with "
-        "as much, and its cores, or the whole NPU where none has. More than one NPU with a part of the "
-        "memory is rejected",
+        "as much, and its cores, or the whole NPU where none has; with more than one NPU a template is "
+        "rejected",
     ),
     limit(
         f"{PREFIX}*{CORES}",
