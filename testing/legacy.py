@@ -27,6 +27,7 @@ from testing.builders import (
     NVIDIA,
     Document,
     admit,
+    amount,
     container,
     device,
     driver_slice,
@@ -40,6 +41,10 @@ from testing.builders import (
 )
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 
+ASCEND: Final = "ascend.project-hami.io"
+HYGON: Final = "dra.hygon.com"
+HYGON_CORES: Final = "120"
+"""The compute units of a card."""
 FOLDER: Final = Path(__file__).parent.parent / "tests" / "legacy"
 REFUSED: Final = "refused"
 NUMA: Final = "resource.kubernetes.io/numaNode"
@@ -68,7 +73,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         limits: Of a single container; else `containers`.
-        legacy: What is granted for each GPU, or "refused".
+        legacy: What is granted for each GPU, or "refused"; empty where a record says it.
         nics: The number of NICs that are granted.
         findings: The codes of the findings that say how ours differs; empty where it does not.
     """
@@ -79,7 +84,7 @@ class LegacyPod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sidecars: Mapping[str, Mapping[str, Any]] = {}
     annotations: Mapping[str, str] = {}
     privileged: bool = False
-    legacy: str | list[tuple[int, int]]
+    legacy: str | list[tuple[int, int]] = ""
     nics: int = 0
     findings: tuple[str, ...] = ()
 
@@ -88,12 +93,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Pods in order on the cards of nodes.
 
     Attributes:
-        source: File and function that decide it.
+        source: File and function that decide it; empty where they are executed.
         driver: The driver that publishes the GPUs; None for the file's.
     """
 
     name: str
-    source: str = msgspec.field(name="from")
+    source: str = msgspec.field(name="from", default="")
     driver: str | None = None
     nodes: Mapping[str, list[int | LegacyCard]]
     pods: tuple[LegacyPod, ...]
@@ -166,7 +171,7 @@ def _run(
     state: ClusterState,
     cluster: Any,
 ) -> Result:
-    document = _document(asked_pod, name)
+    document = pod_document(asked_pod, name)
     translated_document, answer = admit(document, snapshot, _OPTIONS)
     codes = frozenset(str(finding.code) for finding in answer.findings)
     if not answer.allowed:
@@ -201,19 +206,21 @@ def _run(
 
 def _amounts(result: Any, slices: Sequence[ResourceSlice]) -> Amounts:
     consumed = result.consumed_capacity or {}
-    memory, cores = consumed.get("memory"), consumed.get("cores")
-    if memory is None:
-        (memory,) = (
-            published_device.capacity["memory"].value
-            for slice_ in slices
-            if (slice_.spec.driver, slice_.spec.pool.name) == (result.driver, result.pool)
-            for published_device in slice_.spec.devices or ()
-            if published_device.name == result.device and published_device.capacity
-        )
-    return int(memory) // MEBIBYTE, 100 if cores is None else int(cores)
+    (capacity,) = (
+        published_device.capacity
+        for slice_ in slices
+        if (slice_.spec.driver, slice_.spec.pool.name) == (result.driver, result.pool)
+        for published_device in slice_.spec.devices or ()
+        if published_device.name == result.device and published_device.capacity
+    )
+    memory, cores = consumed.get("memory", capacity["memory"].value), consumed.get("cores")
+    percent = 100 if cores is None else int(cores) * 100 // int(capacity["cores"].value)
+    return int(memory) // MEBIBYTE, percent
 
 
-def _document(asked_pod: LegacyPod, name: str) -> Document:
+def pod_document(asked_pod: LegacyPod, name: str) -> Document:
+    """Return the pod of a scenario."""
+
     def legacy_container(key: str, limits: Mapping[str, Any]) -> Document:
         fields = {"securityContext": {"privileged": True}} if asked_pod.privileged else {}
         return container(key, limits, **fields)
@@ -275,7 +282,7 @@ def _gpu(card: LegacyCard, uuid: str, driver: str) -> Document:
         document = mig_device(memory, card.mig)
         document["attributes"]["parentUUID"] = {"string": uuid}
         return document
-    document = hami_gpu(memory, card.model) if driver == HAMI else nvidia_gpu(memory)
+    document = _vendor_device(memory, card.model, driver)
     document["attributes"]["uuid"] = {"string": uuid}
     document["attributes"]["productName"] = {"string": card.model}
     if driver == NVIDIA:
@@ -285,6 +292,22 @@ def _gpu(card: LegacyCard, uuid: str, driver: str) -> Document:
         for size, partition in card.partitions.items():
             document["attributes"][f"partition{size}"] = {"int": partition}
     return _at_root(document, card)
+
+
+def _vendor_device(memory: str, model: str, driver: str) -> Document:
+    if driver == HAMI:
+        return hami_gpu(memory, model)
+    if driver == NVIDIA:
+        return nvidia_gpu(memory)
+    kind, cores = {ASCEND: ("HAMivNPUCore", "100"), HYGON: ("hcu", HYGON_CORES)}[driver]
+    return device(
+        shared=True,
+        attributes={"type": kind, "productName": model},
+        capacity={
+            "memory": amount(memory, memory, min="1Mi", step="1Mi"),
+            "cores": amount(cores, cores, min="0", max=cores, step="1"),
+        },
+    )
 
 
 def _nic(card: LegacyCard) -> Document:

@@ -1,0 +1,1 @@
+"""Legacy schedulers, executed on scenarios, and their outcomes, kept for tests without Go."""
