@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from testing.legacy import LegacyPod, Result, Scenario, legacy_grant, run_scenario
+from testing.legacy import LegacyPod, Result, Scenario, legacy_grant, read_scenarios, run_scenario
 from testing.oracle.legacy.questions import (
     SYSTEMS,
     VOCABULARIES,
@@ -47,6 +47,20 @@ def test_ours_grants_what_executed_code_granted_or_says_why_not(
     scenario: Scenario, driver: str
 ) -> None:
     assert not list(differences(scenario.pods, list(run_scenario(scenario, driver))))
+
+
+def test_what_was_read_in_hami_is_what_it_does() -> None:
+    derived = {scenario.name: scenario for scenario in read_scenarios("hami.yaml").scenarios}
+    executed = FILES["hami"].scenarios
+
+    assert len(executed) >= 50
+    assert {
+        scenario.name: [legacy_grant(asked_pod) for asked_pod in derived[scenario.name].pods]
+        for scenario in executed
+    } == {
+        scenario.name: [legacy_grant(asked_pod) for asked_pod in scenario.pods]
+        for scenario in executed
+    }
 
 
 def test_a_planted_fault_is_noticed_in_every_record() -> None:

@@ -9,7 +9,15 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from testing.legacy import LegacyCard, LegacyPod, Scenario, ScenarioFile, Source, pod_document
+from testing.legacy import (
+    LegacyCard,
+    LegacyPod,
+    Scenario,
+    ScenarioFile,
+    Source,
+    pod_document,
+    read_scenarios,
+)
 from translation.model.npu_chips import CHIPS
 
 SCENARIOS: Final = Path(__file__).parents[3] / "tests" / "legacy" / "executed"
@@ -30,7 +38,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
     "hami": System(
         repository="https://github.com/Project-HAMi/HAMi",
         commit="4707fb02c91c545bc7343ce26dba4c32919f9a3e",
-        vocabularies=("ascend", "hygon"),
+        vocabularies=("ascend", "hami", "hygon"),
     ),
     "volcano": System(
         repository="https://github.com/volcano-sh/volcano",
@@ -111,8 +119,36 @@ def record_path(vocabulary: str) -> Path:
 
 def read_executed(vocabulary: str) -> ExecutedFile:
     """Read the scenarios of a vocabulary."""
+    if vocabulary == "hami":
+        return _executable_of_hami()
     text = (SCENARIOS / f"{vocabulary}.yaml").read_text()
     return msgspec.convert(yaml.safe_load(text), ExecutedFile)
+
+
+def _executable_of_hami() -> ExecutedFile:
+    """Return the scenarios of tests/legacy/hami.yaml that a recorder can execute as they are.
+
+    Those with init containers have one amount for containers that run one after the other; for others
+    the recorder lacks MIG, NUMA nodes, or the webhook's check of privileged containers.
+    """
+    file = read_scenarios("hami.yaml")
+    return ExecutedFile(
+        driver=file.driver,
+        scenarios=tuple(
+            scenario
+            for scenario in file.scenarios
+            if scenario.driver is None
+            and not any(
+                isinstance(card, LegacyCard) and (card.mig is not None or card.numa is not None)
+                for cards in scenario.nodes.values()
+                for card in cards
+            )
+            and not any(
+                asked_pod.init or asked_pod.sidecars or asked_pod.privileged
+                for asked_pod in scenario.pods
+            )
+        ),
+    )
 
 
 def read_record(vocabulary: str) -> Record:
@@ -149,6 +185,9 @@ def _card(vocabulary: str, node: str, index: int, listed: int | LegacyCard) -> d
         "cores": 100,
         "shares": SHARES_OF_A_CARD,
     }
+    if vocabulary == "hami":
+        # As HAMi's device plugin registers a GPU.
+        return facts | {"model": f"NVIDIA-{card.model}"}
     if vocabulary == "hygon":
         return facts | {"model": "DCU"}
     if vocabulary == "ascend":
