@@ -50,6 +50,11 @@ SYSTEMS: Final[Mapping[str, System]] = {
         commit="c0b61411cddabd1b19500878ab355afeeae5589e",
         vocabularies=("aliyun",),
     ),
+    "tencent": System(
+        repository="https://github.com/tkestack/gpu-admission",
+        commit="47d56ae99ef7f24f2c9c4d33d17567e2e52f3ba2",
+        vocabularies=("tencent",),
+    ),
 }
 
 VOCABULARIES: Final = tuple(

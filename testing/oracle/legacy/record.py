@@ -1,6 +1,6 @@
 """Run legacy schedulers on scenarios and keep their outcomes: `python -m testing.oracle.legacy.record`.
 
-    python -m testing.oracle.legacy.record hami=CHECKOUT volcano=CHECKOUT
+    python -m testing.oracle.legacy.record hami=CHECKOUT aliyun=CHECKOUT
 
 A checkout is a clone of the project at the commit that `SYSTEMS` names. Files of ours that lie beside
 this one are overlaid, so the checkout is not changed: they call the project's own webhook, device
