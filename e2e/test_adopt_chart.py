@@ -380,3 +380,23 @@ def test_install_upgrade_rollback_and_uninstall(release: Cluster) -> None:
     run("upgrade", RELEASE, CHART, "--reuse-values", "--set", "mode=Shadow")
     run("uninstall", RELEASE)
     assert {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == kept
+
+
+@pytest.mark.parametrize("cluster", [{}], indirect=True)
+def test_helm_takes_over_what_kustomize_installed(release: Cluster) -> None:
+    release.kubectl("apply", "-k", str(MANIFESTS / "overlays" / "opt-in"))
+    uids = {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS}
+    install = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--set", "mode=OptIn")
+    where = release.kubeconfig
+
+    assert "cannot be imported" in run_helm(*install, kubeconfig=where, fails=True)
+    run_helm(*install, "--take-ownership", *REINSTALL, kubeconfig=where)
+
+    assert {name: release.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == uids
+    deployment = release.get("deployments", "drawbridge-webhook", NAMESPACE)
+    assert deployment["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
+    run_helm(
+        "upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reuse-values", kubeconfig=where
+    )
+    run_helm("uninstall", RELEASE, "--namespace", NAMESPACE, kubeconfig=where)
+    assert release.find("deployments", "drawbridge-webhook", NAMESPACE) is None

@@ -27,6 +27,11 @@ SETTING = re.compile(
     r"`((?:certificates|controllers|driver|observer|translation|validation|webhook)(?:\.[a-zA-Z]+)+)`"
 )
 VARIABLE = re.compile(r"\bDRAWBRIDGE_[A-Z_]+\b")
+BASE_COMMAND = re.compile(
+    r"(?:-k|--kustomize|kustomize|-f|-Rf)[ =](?:\./)?manifests/base/?(?=[\s`'\"]|$)"
+)
+PROSE_FOR_BASE = re.compile(r"[Aa]pply `manifests/base/?`")
+"""Commands and sentences that apply or delete the folder of mode OptOut, whatever was installed."""
 
 
 def _run_console(example: Example) -> str | None:
@@ -81,6 +86,38 @@ def test_links(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
 
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_only_a_first_installation_names_the_base(page: Path) -> None:
+    """An upgrade or removal with the base would turn an installation in mode OptIn into OptOut."""
+    text = page.read_text()
+
+    assert BASE_COMMAND.findall(text) + PROSE_FOR_BASE.findall(text) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kubectl apply -k manifests/base",
+        "kubectl delete -k manifests/base --ignore-not-found",
+        "`kubectl apply --kustomize=./manifests/base/`",
+        "kubectl kustomize manifests/base | kubectl apply -f -",
+    ],
+)
+def test_a_command_with_the_base_is_seen(command: str) -> None:
+    assert BASE_COMMAND.search(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kubectl apply -k manifests/overlays/opt-in",
+        "kubectl apply -f manifests/base/allocatorownerships.yaml",
+    ],
+)
+def test_a_command_with_another_folder_or_one_file_is_not_the_base(command: str) -> None:
+    assert not BASE_COMMAND.search(command)
 
 
 def public_names(*sections: str) -> set[str]:
