@@ -16,6 +16,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         manifests: The objects of `-f`, in order.
+        unreadable: A message for each file that could not be read, where the others count.
         state: The objects of the cluster; empty when nothing is known of it.
         knows_cluster: The flags name a cluster, even if it is empty.
         snapshot: The inputs of a translation, from manifests and cluster.
@@ -28,6 +29,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     manifests: tuple[SourceObject, ...]
+    unreadable: tuple[str, ...] = ()
     shipped_drivers: frozenset[str] = frozenset()
     state: tuple[InputObject, ...] = ()
     knows_cluster: bool = False

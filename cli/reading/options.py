@@ -32,6 +32,7 @@ from cli.output.standard_error import print_notes
 from cli.reading.settings import CONFIG_MAP, SharedSettings, read_settings
 from cli.reading.snapshots import read_snapshots
 from kube.manifests.reader import read_paths
+from kube.manifests.repositories import Contents, read_repositories
 from kube.manifests.source import SourceObject
 from kube.names import NAMESPACE
 from process.profiles.profile_files import load_profiles, shipped_drivers
@@ -64,6 +65,7 @@ class ClusterFlags(msgspec.Struct, frozen=True, kw_only=True):
 
     files: tuple[str, ...]
     recursive: bool = False
+    exclude: tuple[str, ...] | None = None
     snapshots: tuple[str, ...]
     live: bool
     offline: bool = False
@@ -286,8 +288,9 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     translation_options(
         translation.profiles, files, settings or SharedSettings(), others_may_come=True
     )
-    manifests = read_paths(cluster.files, recursive=cluster.recursive)
-    if not manifests:
+    contents = _read_manifests(cluster)
+    manifests = contents.objects
+    if not manifests and not contents.unreadable:
         raise click.UsageError(f"no objects in {', '.join(map(_file_name, cluster.files))}")
     read = _read_state(cluster, manifests, scope)
     namespace, state = read.namespace, read.objects
@@ -296,7 +299,7 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     if cluster.live and settings is None:
         settings, note = asyncio.run(_read_live_settings(cluster))
         notes, is_whole = [*notes, *note], is_whole and not note
-    notes = [*default_notes, *notes]
+    notes = [*default_notes, *contents.notes(), *notes]
     settings = settings or SharedSettings()
     if settings.translation.profiles_directory is not None and not translation.profile_directory:
         notes = [
@@ -323,7 +326,8 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
             "in mode Shadow the cluster changes and rejects nothing; this is what another mode would do",
         ]
     return Inputs(
-        manifests=tuple(manifests),
+        manifests=manifests,
+        unreadable=contents.unreadable,
         shipped_drivers=shipped_drivers(),
         state=tuple(state or ()),
         knows_cluster=state is not None,
@@ -335,6 +339,14 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
         unread=frozenset(kind.resource for kind in read.unread),
         kubernetes=read.kubernetes,
     )
+
+
+def _read_manifests(flags: ClusterFlags) -> Contents:
+    if flags.exclude is not None and flags.recursive:
+        return read_repositories(flags.files, flags.exclude)
+    if flags.exclude:
+        raise click.UsageError("--exclude requires -R.")
+    return Contents(objects=tuple(read_paths(flags.files, recursive=flags.recursive)))
 
 
 def read_cluster(flags: ClusterFlags) -> ClusterObjects:

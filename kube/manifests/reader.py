@@ -17,7 +17,15 @@ from kube.errors import ObjectFileError
 from kube.manifests.compressed import decompress
 from kube.manifests.json_reader import read_json
 from kube.manifests.lists import flatten
-from kube.manifests.source import MAX_BYTES, STDIN, SUFFIXES, SourceObject, ViewedObject, check_size
+from kube.manifests.source import (
+    MAX_BYTES,
+    STDIN,
+    SUFFIXES,
+    LocatedDocument,
+    SourceObject,
+    ViewedObject,
+    check_size,
+)
 from kube.manifests.views import read_list_views
 from kube.manifests.yaml_reader import YamlReader
 
@@ -96,7 +104,7 @@ def _read_path(path: str, stdin: BinaryIO, *, recursive: bool) -> Iterator[tuple
 def _object_files(path: Path, *, recursive: bool) -> list[Path]:
     if not path.is_dir():
         return [path]
-    inside = _files_below(path) if recursive else sorted(filter(Path.is_file, path.iterdir()))
+    inside = files_below(path) if recursive else sorted(filter(Path.is_file, path.iterdir()))
     files = [file for file in inside if file.suffix in SUFFIXES]
     if not files:
         place = "in or below" if recursive else "in"
@@ -104,13 +112,13 @@ def _object_files(path: Path, *, recursive: bool) -> list[Path]:
     return files
 
 
-def _files_below(path: Path) -> Iterator[Path]:
+def files_below(path: Path) -> Iterator[Path]:
     """Yield the files of a directory, then those of its subdirectories, each in order of names."""
     entries = sorted(path.iterdir())
     yield from (entry for entry in entries if entry.is_file())
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():
-            yield from _files_below(entry)
+            yield from files_below(entry)
 
 
 def read_objects(text: bytes, source: str) -> list[SourceObject]:
@@ -127,9 +135,20 @@ def read_objects(text: bytes, source: str) -> list[SourceObject]:
         ObjectFileError: The text is neither YAML nor JSON, a document is not an object with
             apiVersion and kind, or a limit is exceeded. The message begins with `source:line:`.
     """
+    return [
+        source_object
+        for document in read_documents(text, source)
+        for source_object in flatten(document, source)
+    ]
+
+
+def read_documents(text: bytes, source: str) -> Iterable[LocatedDocument]:
+    """Read a stream of documents, whatever they are.
+
+    Raises:
+        ObjectFileError: As `read_objects`, but for what a document is; maybe during the iteration.
+    """
     check_size(text, source)
     text = text.removeprefix(b"\xef\xbb\xbf")
     documents = read_json(text, source)
-    if documents is None:
-        documents = YamlReader(text, source).documents()
-    return [source_object for document in documents for source_object in flatten(document, source)]
+    return YamlReader(text, source).documents() if documents is None else documents

@@ -15,12 +15,14 @@ from answers.model.findings import FindingDocument
 from answers.model.inputs import Inputs
 from answers.model.kubernetes_version import Version
 from cli.flags.completion import complete_from
+from cli.flags.excluded import EXCLUDE
 from cli.flags.feature_gates import feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
 from cli.flags.version_type import VersionType
 from cli.output.formats import Output, Report, format_document, format_json, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import INTERRUPTED, LongRun
+from cli.output.standard_error import print_line
 from cli.reading.options import with_allocation_inputs
 from cli.verbs.check import github, junit, sarif
 from cli.verbs.check import text as check_text
@@ -76,6 +78,7 @@ _SEVERITIES: Final = click.Choice([severity.value for severity in Severity])
 
 @click.command("check", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @with_allocation_inputs
+@EXCLUDE
 @feature_gates
 @policy_aware_schedulers
 @click.option(
@@ -143,10 +146,13 @@ def check(
     created. The webhook only warns about a workload whose pods may be accepted by then, for
     instance because of a ResourceQuota; here that is an error as well, as in translate.
 
+    With -R a file that cannot be read is reported, and the others are checked; files without
+    manifests, such as values.yaml, are skipped with a note.
+
     Equal findings on many objects are printed once, with the number of objects; -o json has all.
 
     Exit status: 0 when nothing would be rejected, 1 when something would (or as --fail-on says), 2
-    when the call is wrong or a file cannot be read, 130 when ^C ended it before all were checked.
+    when the call is wrong or a file cannot be read (with -R after the report), 130 when ^C ended it before all were checked.
     """
     with LongRun("checked", len(inputs.manifests)) as run:
         results = check_objects(inputs, features, schedulers, run.track, kubernetes=kubernetes)
@@ -169,9 +175,20 @@ def check(
         case _:
             answer = msgspec.json.encode(_answer(report))
             click.echo(format_document(output, answer, Report.CHECK))
-    if run.is_interrupted:
-        sys.exit(INTERRUPTED)
-    sys.exit(1 if report.has(Severity(fail_on)) else 0)
+    sys.exit(_exit_status(inputs, report, Severity(fail_on), is_interrupted=run.is_interrupted))
+
+
+def _exit_status(
+    inputs: Inputs, report: CheckReport, fail_on: Severity, *, is_interrupted: bool
+) -> int:
+    """Return the exit status, and print what could not be read to standard error."""
+    if is_interrupted:
+        return INTERRUPTED
+    for message in inputs.unreadable:
+        print_line(f"Error: {message}")
+    if inputs.unreadable:
+        return 2
+    return 1 if report.has(fail_on) else 0
 
 
 def _answer(report: CheckReport) -> CheckAnswer:
