@@ -18,7 +18,7 @@ from cli.output.layout import (
 from cli.output.phrases import requests
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
-from findings.text import count_text
+from findings.text import count_text, reference_text
 from kube.api.workloads import pod_path, resolve_path
 from kube.names import REQUEST_ANNOTATION
 from translation.compiling.claims import Claim
@@ -39,7 +39,9 @@ def format_results(results: Sequence[TranslatedObject], profiles: Profiles, widt
         for result in results
         if _has_rows(result)
     ]
-    unchanged_references = [result.reference for result in results if not _has_rows(result)]
+    unchanged_references = [
+        reference_text(result.reference) for result in results if not _has_rows(result)
+    ]
     if unchanged_references:
         parts.append(
             format_rows([Row(label="unchanged", text=", ".join(unchanged_references))], width)

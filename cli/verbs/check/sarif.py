@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from answers.manifests.check import CheckedFinding, CheckReport
 from findings.finding import Code, Severity
-from findings.text import printable
+from findings.text import printable, reference_text
 from kube.names import DOCUMENTATION, NAME
 from rules.engine.registry import RULES
 
@@ -72,7 +72,8 @@ def _rule(code: Code, version: str) -> Iterator[tuple[str, Any]]:
 def _result(entry: CheckedFinding, index: int) -> Mapping[str, Any]:
     finding = entry.finding
     advice = f"{finding.message}; {finding.fix}" if finding.fix else finding.message
-    place = entry.object if finding.path.is_root else f"{entry.object}: {finding.path}"
+    name = reference_text(entry.object)
+    place = name if finding.path.is_root else f"{name}: {finding.path}"
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": printable(place)}]}
     if entry.file is not None:
         location["physicalLocation"] = {

@@ -5,7 +5,7 @@ from typing import Final
 
 from cli.output.layout import BAD, GOOD, NEUTRAL, Paragraph, Row, format_paragraph
 from findings.finding import Severity
-from findings.text import count_text
+from findings.text import count_text, reference_text
 from migration.upgrade.model import UpgradeAnswer, UpgradeFinding
 
 _STYLES: Final = {Severity.ERROR: BAD, Severity.WARNING: {"fg": "yellow"}, Severity.INFO: NEUTRAL}
@@ -49,7 +49,7 @@ def _rows(entry: UpgradeFinding) -> Iterator[Row]:
     yield Row(label="found", text=entry.message)
     if entry.objects:
         more = entry.count - min(_SHOWN, len(entry.objects))
-        names = ", ".join(entry.objects[:_SHOWN])
+        names = ", ".join(map(reference_text, entry.objects[:_SHOWN]))
         yield Row(label="objects", text=f"{names} and {more} more" if more else names)
     if entry.fix:
         yield Row(label="fix", text=entry.fix)
