@@ -134,6 +134,7 @@ def check_wave(plan: Plan, wave: Wave, view: ClusterView) -> WaveAnswer:
         *(_check_opted_in(namespace, view) for namespace in wave.namespaces),
         *(_check_selective(part.namespace, view) for part in wave.partial_namespaces),
         *(_check_workload(workload, view) for workload in wave.workloads),
+        *_check_daemon_pods(wave, view),
     ]
     return WaveAnswer(wave=wave.wave, checks=tuple(checks))
 
@@ -253,6 +254,27 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
         return waiting_check(workload.object, f"{len(running)} of {expected_count} pods run")
     claims = "with claims" if workload.is_translated and not without else "with device keys"
     return ok_check(workload.object, f"{len(running)} of {expected_count} pods run, {claims}")
+
+
+def _check_daemon_pods(wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield whether pods run with claims on the wave's nodes whose DaemonSet an earlier wave has opted in."""
+    own = {workload.object for workload in wave.workloads}
+    for node in wave.nodes:
+        for entry in node.daemon_sets:
+            group = view.groups.get(entry.reference)
+            if not entry.translated or entry.reference in own or group is None:
+                continue
+            pods = [
+                pod
+                for pod in group.pods
+                if mapping_at(pod.document, "spec").get("nodeName") == node.name
+            ]
+            if any(_runs(pod) and _has_claims(pod) for pod in pods):
+                yield ok_check(entry.reference, f"its pod on {node.name} runs, with claims")
+            else:
+                yield waiting_check(
+                    entry.reference, f"no pod of it runs on {node.name} with claims"
+                )
 
 
 # --- parts of objects -----------------------------------------------------------------------------

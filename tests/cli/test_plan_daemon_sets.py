@@ -1,6 +1,7 @@
 """`drawbridge plan`: pods of DaemonSets that a drain leaves on their node, with their devices."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -131,25 +132,36 @@ def test_no_node_is_switched_before_its_daemon_set_is_opted_in(tmp_path: Path) -
     assert {node for nodes, _ in waves(plan) for node in nodes} >= {"hami-0", "hami-1"}
 
 
-@pytest.mark.parametrize(
-    ("keyed_node", "state"), [("hami-1", "ok"), ("hami-0", "waiting")], ids=["waiting", "switched"]
-)
-def test_pods_with_device_keys_are_right_on_nodes_of_later_waves(
-    tmp_path: Path, keyed_node: str, state: str
-) -> None:
+def state_after(tmp_path: Path, wave: int, *, keyed_nodes: Collection[str]) -> str:
+    """Return what `verify` says of the DaemonSet, whose pods on some nodes have device keys still."""
     planned(tmp_path, shared_nodes(), "--wave-nodes", 1)
     objects = shared_nodes()
     for item in objects:
         if item["kind"] == "Pod":
             item["status"] = {"phase": "Running"}
-            if item["spec"]["nodeName"] != keyed_node:
+            if item["spec"]["nodeName"] not in keyed_nodes:
                 item["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a"}]
     file = tmp_path / "after.yaml"
     file.write_text(dump_yaml(objects))
 
-    answer = drawbridge(
-        *("verify", "--wave", tmp_path / "plan" / "wave-1", "--snapshot", file, "-o", "json")
-    )
+    folder = tmp_path / "plan" / f"wave-{wave}"
+    answer = drawbridge("verify", "--wave", folder, "--snapshot", file, "-o", "json")
 
     checks = {check["object"]: check for check in json.loads(answer.stdout)["checks"]}
-    assert checks["DaemonSet/team/monitor"]["state"] == state
+    return str(checks["DaemonSet/team/monitor"]["state"])
+
+
+@pytest.mark.parametrize(
+    ("wave", "keyed_nodes", "state"),
+    [
+        (1, {"hami-1"}, "ok"),
+        (1, {"hami-0"}, "waiting"),
+        (2, {"hami-1"}, "waiting"),
+        (2, {}, "ok"),
+    ],
+    ids=["a later node", "this node", "this node, opted in before", "all nodes"],
+)
+def test_pods_with_device_keys_are_right_on_nodes_of_later_waves(
+    tmp_path: Path, wave: int, keyed_nodes: Collection[str], state: str
+) -> None:
+    assert state_after(tmp_path, wave, keyed_nodes=keyed_nodes) == state
