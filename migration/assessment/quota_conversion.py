@@ -105,15 +105,23 @@ def convert_quotas(
     options: TranslationOptions,
     namespace: str,
     usage: Mapping[str, Mapping[str, int]] | None = None,
+    *,
+    later_mappings: Mapping[str, str] = {},
 ) -> list[ConvertedQuota]:
     """Return each quota with device keys, in order.
+
+    A class that maps the key of a line gets none: the line counts its claims itself, and a second one would
+    count those that Kubernetes makes for pods with the key, which would wait above it.
 
     Args:
         profiles: Driver to profile.
         namespace: The namespace for objects that name none.
         usage: Namespace to DeviceClass to the devices that its pods use of it today, by which amounts
             are divided (`Split.USED`); None for whole amounts.
+        later_mappings: DeviceClass to the resource name that it maps by the time of its use, beside those
+            that the objects have.
     """
+    mappings = {**later_mappings, **_class_mappings(objects)}
     snapshot = TranslationSnapshot(profiles=profiles)
     vocabularies = vocabularies_in_force(options, profiles)
     with_lines = [
@@ -151,11 +159,16 @@ def convert_quotas(
             if reason:
                 missing[line] = reason
                 continue
-            parts = _parts(Quantity(amount), sorted(counted[key]), used)
+            parts = {
+                name: part
+                for name, part in _parts(Quantity(amount), sorted(counted[key]), used).items()
+                if mappings.get(name) != key
+            }
             for name, part in parts.items():
                 of_class = devices_of_class(name)
                 added_amounts[of_class] = added_amounts.get(of_class, ZERO) + part
-            effects.append(QuotaEffect(line=line, allows=_effect(amount, parts)))
+            own = [name for name in sorted(counted[key]) if name not in parts]
+            effects.append(QuotaEffect(line=line, allows=_effect(amount, own, parts)))
         converted_quota = _convert_quota(source, namespace, added_amounts, missing)
         converted_quotas.append(
             msgspec.structs.replace(
@@ -196,8 +209,8 @@ def _requested_names(source: SourceObject) -> set[str]:
         for container in containers if isinstance(containers, list) else ():
             resources = container.get("resources") if isinstance(container, Mapping) else None
             for amounts in ("limits", "requests"):
-                named = resources.get(amounts) if isinstance(resources, Mapping) else None
-                names.update(map(str, named) if isinstance(named, Mapping) else ())
+                by_name = resources.get(amounts) if isinstance(resources, Mapping) else None
+                names.update(map(str, by_name) if isinstance(by_name, Mapping) else ())
     return names
 
 
@@ -248,13 +261,31 @@ def _parts(
     return {name: Quantity(str(part)) for name, part in parts.items()}
 
 
-def _effect(amount: str, parts: Mapping[str, Quantity]) -> str:
-    """Return the total that a line and the lines for claims allow together."""
+def _effect(amount: str, own: Sequence[str], parts: Mapping[str, Quantity]) -> str:
+    """Return the total that a line and the lines for claims allow together.
+
+    Args:
+        amount: The amount of the line.
+        own: The classes whose claims the line counts itself.
+        parts: Class to the amount of its own line.
+    """
     claims = ZERO
     for part in parts.values():
         claims += part
     texts = ", ".join(f"{part} of class {name}" for name, part in parts.items())
-    return f"pods with the key {amount}, claims {claims} ({texts})"
+    with_own = f" and claims of class {', '.join(own)} together" if own else ""
+    return f"pods with the key{with_own} {amount}, claims {claims} ({texts})"
+
+
+def _class_mappings(objects: Iterable[SourceObject]) -> Mapping[str, str]:
+    """Return DeviceClass to the resource name that it maps."""
+    mappings = {}
+    for source in objects:
+        spec = source.document.get("spec") if source.kind == "DeviceClass" else None
+        name = spec.get("extendedResourceName") if isinstance(spec, Mapping) else None
+        if isinstance(name, str) and name:
+            mappings[source.name] = name
+    return mappings
 
 
 def _convert_quota(

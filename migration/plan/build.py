@@ -220,6 +220,7 @@ def _prepare(question: PlanQuestion) -> _Prepared:
             question.options,
             question.namespace,
             used_devices(cluster.workloads) if is_known else None,
+            later_mappings=_mapped_classes(cluster.workloads),
         )
     )
     objects = with_converted_quotas(question.objects, quotas, question.namespace)

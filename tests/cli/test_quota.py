@@ -61,6 +61,25 @@ def test_numbers_of_devices_become_devices_of_classes(
     assert result.exit_code == 0
 
 
+def test_a_class_that_maps_the_key_has_no_line_beside_that_of_the_key(tmp_path: Path) -> None:
+    """Claims that Kubernetes makes for pods with the key counted twice, and waited above the smaller line."""
+    mapped = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.nvidia.com"},
+        "spec": {"extendedResourceName": "nvidia.com/gpu"},
+    }
+
+    result = convert(tmp_path, quota({"requests.nvidia.com/gpu": "64"}), mapped)
+
+    (converted,) = json.loads(result.stdout)["quotas"]
+    assert converted["added"] == {HAMI: "64"}
+    (effect,) = converted["effects"]
+    assert effect["allows"].startswith(
+        "pods with the key and claims of class gpu.nvidia.com together 64, claims 64 (64 of class hami"
+    )
+
+
 SMALL, LARGE = "requests.nvidia.com/mig-1g.5gb", "requests.nvidia.com/mig-3g.20gb"
 
 
