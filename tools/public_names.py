@@ -46,7 +46,7 @@ from answers.cluster.bridge import BridgePlan, BridgeStatus
 from answers.cluster.inventory import Inventory
 from answers.cluster.matrix import GroupsAnswer, MatrixAnswer
 from answers.cluster.verify import VerifyAnswer
-from answers.manifests.documents import SimulateAnswer, WhyAnswer
+from answers.manifests.documents import SimulateAnswer, WhyAnswer, WhyWorkloadAnswer
 from answers.model.kinds import API_VERSION
 from cli.__main__ import COMMANDS
 from cli.__main__ import main as drawbridge
@@ -117,6 +117,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "verify --wave|--node": WaveAnswer,
     "wave": WaveReport,
     "why": WhyAnswer,
+    "why WORKLOAD": WhyWorkloadAnswer,
 }
 """Call to the type of what it prints with `-o json`."""
 OPAQUE: Final = "kube.api"

@@ -6,6 +6,7 @@ from allocator.explain.failure import NodeResult
 from allocator.explain.trace import PlacementTrace
 from allocator.pods.claims import Missing
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationResult
+from answers.cluster.pending_workload import WorkloadStatus
 from answers.cluster.why import ObjectStatus
 from answers.manifests.removal import RemovedPod
 
@@ -84,6 +85,24 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None
 
 
+class PendingPodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that wait for the same reasons; fields as of `PendingPods`."""
+
+    pods: tuple[str, ...]
+    answer: WhyAnswer
+
+
+class WhyWorkloadAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge why WORKLOAD -o json`; its fields are those of `WorkloadStatus`."""
+
+    kind: str
+    namespace: str
+    name: str
+    pods: int
+    pending: tuple[PendingPodsAnswer, ...]
+    not_explained: int = msgspec.field(name="notExplained")
+
+
 def simulation_answer(result: SimulationResult) -> SimulationAnswer:
     """Return a simulation for scripts."""
     return SimulationAnswer(
@@ -114,6 +133,21 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         conflicts=status.conflicts,
         requested=status.requested,
         unreadable=status.unreadable,
+    )
+
+
+def why_workload_answer(workload: WorkloadStatus) -> WhyWorkloadAnswer:
+    """Return the pending pods of a workload for scripts."""
+    return WhyWorkloadAnswer(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        pods=workload.pods,
+        pending=tuple(
+            PendingPodsAnswer(pods=group.pods, answer=why_answer(group.status))
+            for group in workload.pending
+        ),
+        not_explained=workload.not_explained,
     )
 
 

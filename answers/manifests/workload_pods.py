@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from answers.manifests.quotas import pods_at_a_time
 from answers.model.cluster_state import ClusterState
+from answers.model.pod_owners import is_made_by
 from kube.api.core import FINISHED_PHASES, Pod
 from kube.api.custom_workloads import embedded_pods, workload_kind
 from kube.api.workloads import pod_path, resolve_path
@@ -12,7 +13,6 @@ from kube.manifests.source import SourceObject
 
 MAX_PODS: Final = 500
 """The maximum number of pods of one workload; every pod is placed alone."""
-HASH_LABEL: Final = "pod-template-hash"
 _WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
 """Kinds whose pods depend on the nodes or on the time, or which make none."""
 
@@ -88,11 +88,4 @@ def count_pods_of(source: SourceObject, namespace: str, state: ClusterState) -> 
 def _is_made_by(pod: Pod, source: SourceObject) -> bool:
     if pod.status is not None and pod.status.phase in FINISHED_PHASES:
         return False
-    owner = next((entry for entry in pod.metadata.owner_references or () if entry.controller), None)
-    if owner is None:
-        return False
-    if source.kind == "Deployment":
-        # A Deployment calls its ReplicaSets after itself and the hash of their template.
-        name = f"{source.name}-{pod.labels.get(HASH_LABEL, '')}"
-        return (owner.kind, owner.name) == ("ReplicaSet", name)
-    return (owner.kind, owner.name) == (source.kind, source.name)
+    return is_made_by(pod, source.kind, source.name)

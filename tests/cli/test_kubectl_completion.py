@@ -48,7 +48,7 @@ def test_commands_come_with_their_lines() -> None:
             ],
         ),
         (("bridge", "rel"), ["release"]),
-        (("why", ""), ["claim", "pod"]),
+        (("why", ""), ["claim", "deployment", "job", "pod", "statefulset"]),
         (("why", "pod", ""), []),
     ],
 )

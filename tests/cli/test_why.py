@@ -79,7 +79,12 @@ def test_a_pod_may_be_named_as_for_kubectl(call: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("call", "want"),
     [
-        (("deployment", "x"), "only pods and claims can be explained, not 'deployment'"),
+        (
+            ("configmap", "x"),
+            "only pods, claims and workloads with pods of their own can be explained, not 'configmap'",
+        ),
+        (("cronjob", "x"), "can be explained, not 'cronjob'"),
+        (("deploy", "x"), "No pod in namespace team has Deployment x as its owner."),
         (("bound",), "expected pod NAME or claim NAME, found 'bound'"),
         ((), "Which pod or claim? kubectl get pods -A --field-selector=status.phase=Pending"),
         (("pod/",), "expected pod NAME or claim NAME, found 'pod/'"),

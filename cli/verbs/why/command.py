@@ -1,10 +1,9 @@
-"""`drawbridge why`: where a pod or claim of a cluster is, or why it is pending."""
+"""`drawbridge why`: where a pod or claim is, or why it or the pods of a workload are pending."""
 
 import shutil
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -12,19 +11,22 @@ from click.shell_completion import CompletionItem
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.feature_gates import Features
+from allocator.model.scheduler_support import SchedulerSupport
 from allocator.model.usage import Usage
 from allocator.pods.claims import Name
 from answers.cluster.conflicts import describe_conflicts
 from answers.cluster.held_back import held_devices
 from answers.cluster.hints import hints, legacy_hints
+from answers.cluster.pending_workload import PendingPods, WorkloadStatus, group_pending_pods
 from answers.cluster.why import Condition, ObjectStatus, claim_status, pod_status, scheduler_of
-from answers.manifests.documents import why_answer
+from answers.manifests.documents import why_answer, why_workload_answer
 from answers.manifests.scheduler_views import claim_scheduler, fenced_drivers, scheduler_support
 from answers.manifests.simulate import gate_notes
 from answers.model.cluster_state import ClusterState, build_state
 from answers.model.inputs import ClusterObjects
 from answers.model.kinds import STATE_KINDS
 from answers.model.objects import decode_objects
+from answers.model.pod_owners import WORKLOAD_NAMES, pods_made_by
 from cli.flags.completion import complete_from
 from cli.flags.feature_gates import feature_gates
 from cli.flags.schedulers import policy_aware_schedulers
@@ -35,18 +37,23 @@ from cli.output.help import CLUSTER_STATE, Command
 from cli.output.layout import Paragraph, Row, drop_repeated_labels, format_paragraph
 from cli.output.standard_error import print_line
 from cli.reading.options import with_cluster
+from findings.text import count_text
 from kube.api.core import Pod
 from kube.api.extended_resources import extended_resources
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim
 
 KINDS: Final[Mapping[str, str]] = {
+    **WORKLOAD_NAMES,
     **dict.fromkeys(("po", "pod", "pods"), "pod"),
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), "claim"),
 }
 """Names by which kubectl knows the kinds."""
 _CONSUMERS_SHOWN: Final = 5
 _HELD_SHOWN: Final = 10
+_GROUPS_EXPLAINED: Final = 5
+"""Groups of pending pods of one workload that are explained; each is a search of its own."""
+_NAMES_SHOWN: Final = 3
 
 T = TypeVar("T", Pod, ResourceClaim)
 
@@ -60,6 +67,7 @@ class _NotFound(click.ClickException):
 EXAMPLES: Final = """\
 drawbridge why pod trainer -n team --live
 drawbridge why claim shared-gpu --snapshot cluster.json.gz
+drawbridge why deploy/trainer -n team --live
 """
 
 
@@ -71,14 +79,14 @@ def _complete_kind(
     return [] if has_kind else _complete_kinds(context, parameter, incomplete)
 
 
-_complete_kinds: Final = complete_from(lambda: ("pod", "claim"))
+_complete_kinds: Final = complete_from(lambda: ("pod", "claim", "deployment", "statefulset", "job"))
 
 
 @click.command("why", cls=Command, epilog=CLUSTER_STATE + EXAMPLES)
 @click.argument(
     "target",
     nargs=-1,
-    metavar="{pod|claim} NAME",
+    metavar="{pod|claim|WORKLOAD} NAME",
     shell_complete=_complete_kind,
 )
 @with_cluster
@@ -96,7 +104,8 @@ def why(
     """Explain where a pod or claim is, or why it is pending.
 
     `pod/NAME` and `claim/NAME` are accepted as well. A pending one is tried on every node, alone, on
-    the cluster as it is, by the rules of its scheduler. Read-only.
+    the cluster as it is, by the rules of its scheduler. Of a workload, such as `deploy/NAME`, the
+    pending pods are tried, those with equal requests once. Read-only.
 
     Exit status: 0 when printed, 2 when there is no such object or the call is wrong.
     """
@@ -108,19 +117,52 @@ def why(
         print_line(fault.line())
     state = build_state(objects)
     place = (cluster_objects.namespace, name)
+    support = scheduler_support(state, features, schedulers)
+    unread = tuple(sorted(cluster_objects.unread))
+    if kind not in {"pod", "claim"}:
+        _explain_workload(kind, place, _Question(state, support, features, unread), output)
+        return
     target_object: Pod | ResourceClaim = (
         _find(kind, state.pods, place) if kind == "pod" else _find(kind, state.claims, place)
     )
-    support = scheduler_support(state, features, schedulers)
-    scheduler = scheduler_of(target_object, state)
-    if isinstance(target_object, ResourceClaim):
-        scheduler = scheduler or claim_scheduler(target_object, state)
+    answer = _explain(target_object, _Question(state, support, features, unread))
+    _print_hints([answer], state, features)
+    if output != Output.TEXT:
+        click.echo(format_document(output, encode(why_answer(answer.status))))
+    else:
+        width = shutil.get_terminal_size().columns
+        click.echo("\n\n".join(_format_status(answer, state, width)))
+
+
+class _Question(NamedTuple):
+    """The cluster, as the user may read it, and how its schedulers allocate."""
+
+    state: ClusterState
+    support: SchedulerSupport
+    features: Features
+    unread: tuple[str, ...]
+
+
+class _Explained(NamedTuple):
+    """The state of a pod or claim, the cluster with its placement, and the usage before that."""
+
+    status: ObjectStatus
+    cluster: Cluster
+    before: Usage
+
+
+def _explain(target: Pod | ResourceClaim, question: _Question) -> _Explained:
+    """Return the state of a pod or claim; a pending one is placed on a cluster of its own."""
+    state, support, features, unread = question
+    scheduler = scheduler_of(target, state)
+    if isinstance(target, ResourceClaim):
+        scheduler = scheduler or claim_scheduler(target, state)
     cluster = state.cluster(features, with_policies=support.evaluates_policies(scheduler))
     before = cluster.usage
-    if isinstance(target_object, Pod):
-        status = pod_status(target_object, state, cluster)
+    if isinstance(target, Pod):
+        status = pod_status(target, state, cluster)
     else:
-        status = claim_status(target_object, state, cluster)
+        status = claim_status(target, state, cluster)
     conflicts = describe_conflicts(_claims_of(status, state), state, support)
     sentences = held_devices(state.ownerships) if status.condition is Condition.PENDING else ()
     status = msgspec.structs.replace(
@@ -128,31 +170,64 @@ def why(
         conflicts=conflicts,
         held_back=tuple(sentences),
         fenced=tuple(sorted(fenced_drivers(scheduler, status.simulation, support))),
-        unreadable=tuple(sorted(cluster_objects.unread)),
+        unreadable=unread,
         # The observer's event would say that the cluster has no nodes.
-        event=None if _lacks_nodes(cluster_objects.unread, state) else status.event,
+        event=None if _lacks_nodes(unread, state) else status.event,
     )
-    for hint in (*hints(state.classes, _claims_of(status, state)), *_legacy_hints(status, state)):
-        print_line(f"hint: {hint}")
-    if status.condition is Condition.PENDING:
-        for note in gate_notes(state.slices, features):
-            print_line(f"note: {note}")
+    return _Explained(status, cluster, before)
+
+
+def _explain_workload(kind: str, place: Name, question: _Question, output: str) -> None:
+    """Print why the pending pods of a workload wait, those with equal requests once."""
+    namespace, name = place
+    state = question.state
+    pods = pods_made_by(state.pods.values(), kind, namespace, name)
+    if not pods:
+        raise _NotFound(
+            f"No pod in namespace {namespace} has {kind} {name} as its owner. Name an object that"
+            " owns pods itself, such as the Job of a CronJob, or a pod."
+        )
+    groups = group_pending_pods(pods, state)
+    answers = [_explain(group[0], question) for group in groups[:_GROUPS_EXPLAINED]]
+    workload = WorkloadStatus(
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        pods=len(pods),
+        pending=tuple(
+            PendingPods(pods=tuple(pod.metadata.name for pod in group), status=answer.status)
+            for group, answer in zip(groups, answers, strict=False)
+        ),
+        not_explained=sum(map(len, groups[_GROUPS_EXPLAINED:])),
+    )
+    _print_hints(answers, state, question.features)
     if output != Output.TEXT:
-        click.echo(format_document(output, encode(why_answer(status))))
-    else:
-        width = shutil.get_terminal_size().columns
-        click.echo("\n\n".join(_format_status(status, state, cluster, before, width)))
-    sys.exit(0)
+        click.echo(format_document(output, encode(why_workload_answer(workload))))
+        return
+    width = shutil.get_terminal_size().columns
+    click.echo("\n\n".join(_format_workload(workload, answers, state, width)))
+
+
+def _print_hints(answers: Sequence[_Explained], state: ClusterState, features: Features) -> None:
+    """Print hints and notes on standard error, equal ones once."""
+    lines: list[str] = []
+    for status, *_ in answers:
+        lines += [f"hint: {hint}" for hint in hints(state.classes, _claims_of(status, state))]
+        lines += [f"hint: {hint}" for hint in _legacy_hints(status, state)]
+    if any(answer.status.condition is Condition.PENDING for answer in answers):
+        lines += [f"note: {note}" for note in gate_notes(state.slices, features)]
+    for line in dict.fromkeys(lines):
+        print_line(line)
 
 
 def parse_target(words: Sequence[str]) -> tuple[str, str]:
-    """Return "pod" or "claim", and the name, as kubectl would understand them.
+    """Return "pod", "claim" or the kind of a workload, and the name, as kubectl would understand them.
 
-    >>> parse_target(["po/share"])
-    ('pod', 'share')
+    >>> parse_target(["po/share"]), parse_target(["deploy", "web"])
+    (('pod', 'share'), ('Deployment', 'web'))
 
     Raises:
-        click.UsageError: The words name no single pod or claim.
+        click.UsageError: The words name no single pod, claim or workload.
     """
     if not words:
         raise click.UsageError(
@@ -163,7 +238,9 @@ def parse_target(words: Sequence[str]) -> tuple[str, str]:
         raise click.UsageError(f"expected pod NAME or claim NAME, found {' '.join(words)!r}")
     kind = KINDS.get(parts[0].lower())
     if kind is None:
-        raise click.UsageError(f"only pods and claims can be explained, not {parts[0]!r}")
+        raise click.UsageError(
+            f"only pods, claims and workloads with pods of their own can be explained, not {parts[0]!r}"
+        )
     return kind, parts[1]
 
 
@@ -205,9 +282,39 @@ def _find(kind: str, objects: Mapping[Name, T], place: Name) -> T:
 # --- text -----------------------------------------------------------------------------------------
 
 
-def _format_status(
-    status: ObjectStatus, state: ClusterState, cluster: Cluster, before: Usage, width: int
+def _format_workload(
+    workload: WorkloadStatus, answers: Sequence[_Explained], state: ClusterState, width: int
 ) -> Iterator[str]:
+    """Yield a summary, then a block for each group of pending pods."""
+    number = workload.not_explained + sum(len(group.pods) for group in workload.pending)
+    rows = [Row(label="status", text=f"{number} of {count_text(workload.pods, 'pod')} pending")]
+    rows += [
+        Row(label="pending", text=f"{count_text(len(group.pods), 'pod')}: {_names(group.pods)}")
+        for group in workload.pending
+    ]
+    if workload.not_explained:
+        more = count_text(workload.not_explained, "pod")
+        rows.append(Row(label="pending", text=f"{more} with other requests, not explained here"))
+    yield format_paragraph(
+        Paragraph(
+            title=f"{workload.kind} {workload.namespace}/{workload.name}",
+            place="",
+            rows=tuple(drop_repeated_labels(rows)),
+        ),
+        width,
+    )
+    for answer in answers:
+        yield from _format_status(answer, state, width)
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    text = ", ".join(names[:_NAMES_SHOWN])
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def _format_status(answer: _Explained, state: ClusterState, width: int) -> Iterator[str]:
+    status, cluster, before = answer
     lacks_nodes = _lacks_nodes(status.unreadable, state)
     yield format_paragraph(_paragraph(status, lacks_nodes=lacks_nodes), width)
     if status.simulation is not None:

@@ -1,0 +1,67 @@
+"""The pending pods of a workload, those with equal requests together. Pure."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from allocator.pods.claims import allocation_of, pod_claims
+from answers.cluster.why import ObjectStatus
+from answers.model.cluster_state import ClusterState, is_pending
+from answers.model.requested_keys import requested_keys
+from kube.api.core import Pod
+from kube.api.meta import encode
+
+
+class PendingPods(msgspec.Struct, frozen=True, kw_only=True):
+    """Pending pods that wait for the same reasons.
+
+    Attributes:
+        pods: Their names, sorted; at least one.
+        status: The state of the first of them.
+    """
+
+    pods: tuple[str, ...]
+    status: ObjectStatus
+
+
+class WorkloadStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The pending pods of a workload.
+
+    Attributes:
+        pods: The number of its pods.
+        pending: The explained ones, the largest group first.
+        not_explained: The number of pending pods in groups beyond those that are explained.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    pods: int
+    pending: tuple[PendingPods, ...] = ()
+    not_explained: int = 0
+
+
+def group_pending_pods(pods: Iterable[Pod], state: ClusterState) -> tuple[tuple[Pod, ...], ...]:
+    """Return the pending pods, those together for which the search has the same answer.
+
+    Each pod is tried alone on the cluster as it is, so its own spec and the contents of its claims
+    decide; names of pods and of generated claims do not.
+
+    Returns:
+        Groups in the order of the pods, the largest first.
+    """
+    groups: dict[bytes, list[Pod]] = {}
+    for pod in pods:
+        if is_pending(pod):
+            groups.setdefault(_question_key(pod, state), []).append(pod)
+    return tuple(tuple(group) for group in sorted(groups.values(), key=len, reverse=True))
+
+
+def _question_key(pod: Pod, state: ClusterState) -> bytes:
+    claims = pod_claims(pod, state.claims, state.templates)
+    spec = msgspec.structs.replace(pod.spec, resource_claims=None)
+    allocated = [(claim.spec, allocation_of(claim)) for claim in claims.held]
+    missing = [entry.code for entry in claims.missing]
+    return encode(
+        (spec, [claim.spec for claim in claims.open], allocated, missing, requested_keys(pod))
+    )

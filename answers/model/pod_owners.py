@@ -1,0 +1,53 @@
+"""The workload that a pod belongs to, as far as the pod tells it. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kube.api.core import Pod
+from kube.api.custom_workloads import WORKLOAD_KINDS
+
+HASH_LABEL: Final = "pod-template-hash"
+
+_BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
+    "DaemonSet": ("daemonset", "daemonsets", "ds"),
+    "Deployment": ("deployment", "deployments", "deploy"),
+    "Job": ("job", "jobs"),
+    "ReplicaSet": ("replicaset", "replicasets", "rs"),
+    "ReplicationController": ("replicationcontroller", "replicationcontrollers", "rc"),
+    "StatefulSet": ("statefulset", "statefulsets", "sts"),
+}
+WORKLOAD_NAMES: Final[Mapping[str, str]] = {
+    **{
+        name: custom.kind
+        for custom in WORKLOAD_KINDS
+        if custom.namespaced and custom.numbers is not None
+        for name in (custom.kind.lower(), custom.resource)
+    },
+    **{name: kind for kind, names in _BUILT_IN.items() for name in names},
+}
+"""Names by which kubectl knows kinds with pods to those kinds; `job` is the one of Kubernetes."""
+
+
+def is_made_by(pod: Pod, kind: str, name: str) -> bool:
+    """Return whether a workload of the pod's namespace controls it.
+
+    The owner of a pod is the object that made it. The only owner of an owner that is known is a
+    Deployment, which calls its ReplicaSets after itself and the hash of their template.
+    """
+    owner = next((entry for entry in pod.metadata.owner_references or () if entry.controller), None)
+    if owner is None:
+        return False
+    if kind == "Deployment":
+        return (owner.kind, owner.name) == (
+            "ReplicaSet",
+            f"{name}-{pod.labels.get(HASH_LABEL, '')}",
+        )
+    return (owner.kind, owner.name) == (kind, name)
+
+
+def pods_made_by(pods: Iterable[Pod], kind: str, namespace: str, name: str) -> tuple[Pod, ...]:
+    """Return the pods of a workload, by name."""
+    own = (
+        pod for pod in pods if pod.metadata.namespace == namespace and is_made_by(pod, kind, name)
+    )
+    return tuple(sorted(own, key=lambda pod: pod.metadata.name))
