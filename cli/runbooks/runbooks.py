@@ -231,9 +231,11 @@ def _preflight(plan: Plan, wave: Wave, last: int, verify: str) -> Iterator[str]:
     for file in quota_files(plan, wave):
         yield f'kubectl apply --dry-run=server --filename="$here/../quotas/"{quoted(file)}'
     if wave.nodes:
+        # switch.sh waits for pods without a controller that run to their end; of others the next check tells.
+        force = ["--force"] if any(work.waits and not work.owner for work in wave.work) else []
         yield command(
             *("kubectl", "drain", *(node.name for node in wave.nodes), "--dry-run=server"),
-            *("--ignore-daemonsets", "--delete-emptydir-data"),
+            *("--ignore-daemonsets", "--delete-emptydir-data", *force),
         )
     yield f'{verify} --wave "$here" --before'
     yield _print(f"wave {wave.wave} may begin: %q", "$here/switch.sh")

@@ -98,7 +98,8 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         ]
         drain = [*_drain_lines(node, labels), *_offered_lines(node), *_later_rollbacks(wave, node)]
         parts += _node_parts(path, node, wait, drain, ())
-    parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), [*_restarts(wave)]))
+    restarts = [*_restarts(wave), *_recreated_daemon_pods(wave)]
+    parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
     return _with_commands(parts)
 
 
@@ -179,16 +180,17 @@ def _daemon_set_lines(node: PlannedNode) -> Iterator[str]:
 
 
 def _recreated_daemon_pods(wave: Wave) -> Iterator[str]:
-    """Yield the commands that delete pods of DaemonSets without a node, once they are opted in.
+    """Yield the commands that delete pods of DaemonSets without a node, once they are opted in or out.
 
-    They were created again with device keys when their node had changed hands, and found no plugin there.
+    They were created again when their node had changed hands, with device keys where the plugin is gone, or
+    with claims where the driver is.
     """
     waiting = {workload.object for workload in wave.workloads if workload.waiting}
     entries = dict.fromkeys(
         entry for node in wave.nodes for entry in node.daemon_sets if entry.reference in waiting
     )
     if entries:
-        yield "# Pods without a node have device keys still, and come again with claims; others are not restarted."
+        yield "# Pods without a node are as their namespace was before, and come again; others are not restarted."
     yield from (_delete_pods(entry, "") for entry in entries)
 
 
@@ -257,7 +259,7 @@ def _restarts(wave: Wave) -> Iterator[str]:
 def recreation_lines(wave: Wave) -> Iterator[str]:
     """Yield commands that name the pods that no command creates again."""
     for workload in wave.workloads:
-        if workload.is_translated and workload.object.startswith("Pod/"):
+        if workload.is_translated and workload.object.startswith("Pod/") and not workload.ends:
             text = (
                 f"by hand: delete {reference_text(workload.object)}, and apply its manifest again"
             )

@@ -185,7 +185,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             for plugin in plugin_daemon_sets(prepared.objects, operator)
             if is_namespace(plugin.namespace) and is_name(plugin.name)
         ),
-        waves=tuple(_wave_with_work(wave, work) for wave in waves.waves),
+        waves=tuple(
+            _with_ending_pods(_wave_with_work(wave, work), prepared.evidence)
+            for wave in waves.waves
+        ),
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
         quota_effects=quota_effects(prepared.quotas),
@@ -380,6 +383,21 @@ def _with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
         "asks, see work in plan.yaml"
     )
     return msgspec.structs.replace(entry, notes=(*entry.notes, note), has_work=True)
+
+
+def _with_ending_pods(wave: Wave, evidence: Evidence) -> Wave:
+    """Return a wave that lets pods without a controller run to their end."""
+    ending = {
+        f"Pod/{pod.namespace}/{pod.name}"
+        for pods in evidence.pods.values()
+        for pod in pods
+        if pod.ends and not pod.controller
+    }
+    workloads = tuple(
+        msgspec.structs.replace(workload, ends=workload.object in ending)
+        for workload in wave.workloads
+    )
+    return msgspec.structs.replace(wave, workloads=workloads)
 
 
 def _wave_with_work(wave: Wave, work: Mapping[str, Sequence[PlannedWork]]) -> Wave:

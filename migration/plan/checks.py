@@ -244,7 +244,7 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
         if not _has_claims(pod)
         and mapping_at(pod.document, "spec").get("nodeName") not in workload.waiting
     ]
-    if workload.is_translated and without and kind not in _RUN_OUT:
+    if workload.is_translated and without and kind not in _RUN_OUT and not workload.ends:
         return waiting_check(
             workload.object,
             f"{len(without)} of {len(running)} pods have no claims, and were created before the "

@@ -80,6 +80,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         labelled: The template of its pods gets the label, since its namespace moves in parts.
+        ends: It is a pod without a controller that runs to its end, and goes on as it is until then.
         waiting: Nodes with a device plugin where pods of a DaemonSet stay as they are until their node is
             switched; so it is not restarted.
     """
@@ -88,6 +89,7 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
     outcome: str
     labelled: bool = False
+    ends: bool = False
     waiting: tuple[str, ...] = ()
 
     @property

@@ -14,7 +14,7 @@ from answers.model.redaction import redact
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
-from testing.migration import GPU, namespace, plugin_node, workload
+from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
 
 Objects = Sequence[Mapping[str, Any]]
 SINCE: Final = "2026-11-20T10:00:00Z"
@@ -367,3 +367,48 @@ def test_jobs_are_evicted_on_demand(tmp_path: Path) -> None:
     assert 0 == status, text
     assert not any("--before" in line for line in runbook.lines("drawbridge"))
     assert 1 == len(runbook.lines("kubectl drain"))
+
+
+def bare_share(restart: str) -> list[dict[str, Any]]:
+    """Two nodes of HAMi, and on one of them a pod with a share that nothing creates again."""
+    (_, pod) = workload("once", SHARE, ["hami-0"], restartPolicy=restart)
+    del pod["metadata"]["ownerReferences"]
+    pod["status"] = {"phase": "Running", "startTime": SINCE}
+    return [hami_node("hami-0"), hami_node("hami-1"), pod]
+
+
+@pytest.mark.parametrize(("restart", "ends"), [("OnFailure", True), ("Always", False)])
+def test_a_pod_that_runs_to_its_end_is_not_to_be_deleted(
+    tmp_path: Path, restart: str, ends: bool
+) -> None:
+    """It was waited for by one script, to be deleted by another, and the next wave did not begin before."""
+    plan = planned(tmp_path, bare_share(restart))
+
+    scripts = [path.read_text() for path in sorted((tmp_path / "plan").glob("wave-*/*.sh"))]
+    assert any("delete Pod/team/once-0" in text for text in scripts) is not ends
+    drains = [
+        line
+        for text in scripts
+        for line in text.splitlines()
+        if line.strip().startswith("kubectl drain hami-0") and "--dry-run" in line
+    ]
+    assert [("--force" in line) for line in drains] == [ends]
+    workloads = [entry for wave in plan["waves"] for entry in wave["workloads"]]
+    assert [entry["ends"] for entry in workloads if entry["object"] == "Pod/team/once-0"] == [ends]
+
+
+@pytest.mark.parametrize(("restart", "state"), [("OnFailure", "ok"), ("Always", "waiting")])
+def test_a_pod_that_runs_to_its_end_goes_on_with_device_keys(
+    tmp_path: Path, restart: str, state: str
+) -> None:
+    objects = [*NODES, namespace("team"), *bare_share(restart)]
+    plan = planned(tmp_path, bare_share(restart))
+    number = next(wave["wave"] for wave in plan["waves"] if "team" in wave["namespaces"])
+    file = tmp_path / "after.yaml"
+    file.write_text(dump_yaml(objects))
+
+    folder = tmp_path / "plan" / f"wave-{number}"
+    result = drawbridge("verify", "--wave", folder, "--snapshot", file, "-o", "json")
+
+    checks = {entry["object"]: entry["state"] for entry in json.loads(result.stdout)["checks"]}
+    assert checks["Pod/team/once-0"] == state
