@@ -120,7 +120,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
             stage=stage_after(self.stage, names, attempt.parts),
             placement=attempt.after,
             nodes=tuple(entry for entry in self.nodes if entry.node.name not in names),
-            parts=self.parts[len(attempt.parts) :],
+            parts=tuple(part for part in self.parts if part not in attempt.parts),
         )
 
 
@@ -217,13 +217,15 @@ class WaveSearch:
                 return None
             before = during.after(moment.placement)
         tried: dict[int, Attempt | None] = {}
+        parts = self._parts_with(moment, names)
+        share = min(share, len(parts))
 
         def fits(number: int) -> bool:
             if number not in tried:
-                tried[number] = self._switch(moment, nodes, before, moment.parts[:number])
+                tried[number] = self._switch(moment, nodes, before, parts[:number])
             return tried[number] is not None
 
-        for number in _numbers(share, len(moment.parts)):
+        for number in _numbers(share, len(parts)):
             if self._stops():
                 return None
             if (nodes or number) and fits(number):
@@ -233,6 +235,23 @@ class WaveSearch:
                 chosen = tried[most]
                 return chosen and msgspec.structs.replace(chosen, during=during)
         return None
+
+    def _parts_with(self, moment: Moment, names: frozenset[str]) -> tuple[Part, ...]:
+        """Return the parts that may move with some nodes, first those that have to.
+
+        A namespace is opted in with the first node of its DaemonSets: later, pods there had device keys and no
+        plugin; earlier, those that are created anew had claims and no driver.
+        """
+        daemon_nodes = self._placer.daemon_nodes(moment.placement)
+        left = {entry.node.name for entry in moment.nodes} - names
+        bound = {name for name, nodes in daemon_nodes.items() if nodes & names}
+        early = {
+            name
+            for name, nodes in daemon_nodes.items()
+            if nodes & left and not nodes & (names | moment.stage.switched)
+        }
+        parts = [part for part in moment.parts if part.namespace not in early or not part.completes]
+        return tuple(sorted(parts, key=lambda part: part.namespace not in bound))
 
     def _drain(self, moment: Moment, names: frozenset[str]) -> tuple[Placement, Obstacle | None]:
         stage = msgspec.structs.replace(moment.stage, draining=names)

@@ -236,14 +236,14 @@ def _check_workload(workload: PlannedWorkload, view: ClusterView) -> Check:
         if kind in _RUN_OUT or kind == "Pod":
             return note_check(workload.object, "it is gone")
         return failed_check(workload.object, "there is no such workload")
-    expected_count = _wanted_pods(group)
-    running = [pod for pod in group.pods if _runs(pod)]
-    without = [
-        pod.name
-        for pod in running
-        if not _has_claims(pod)
-        and mapping_at(pod.document, "spec").get("nodeName") not in workload.waiting
+    # On nodes of later waves a DaemonSet's pods may stay as they are, or have ended and wait.
+    expected_count = _wanted_pods(group) - len(workload.waiting)
+    running = [
+        pod
+        for pod in group.pods
+        if _runs(pod) and mapping_at(pod.document, "spec").get("nodeName") not in workload.waiting
     ]
+    without = [pod.name for pod in running if not _has_claims(pod)]
     if workload.is_translated and without and kind not in _RUN_OUT and not workload.ends:
         return waiting_check(
             workload.object,

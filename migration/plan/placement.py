@@ -214,6 +214,15 @@ class Placer:
             if (node := placement.nodes.get(pod.key)) is not None
         )
 
+    def daemon_nodes(self, placement: Placement) -> Mapping[str, frozenset[str]]:
+        """Return namespace to the nodes with pods of its DaemonSets that get claims."""
+        nodes: dict[str, set[str]] = {}
+        for pod in self.pods:
+            node = placement.nodes.get(pod.key)
+            if pod.is_pinned and pod.has_claims and node is not None:
+                nodes.setdefault(pod.namespace, set()).add(node)
+        return {namespace: frozenset(names) for namespace, names in nodes.items()}
+
     def waiting_nodes(self, stage: Stage, placement: Placement) -> Mapping[str, tuple[str, ...]]:
         """Return DaemonSet to the nodes with a device plugin where its pods are not restarted yet."""
         nodes: dict[str, set[str]] = {}

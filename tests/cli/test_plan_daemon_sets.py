@@ -137,14 +137,26 @@ def test_no_node_is_switched_before_its_daemon_set_is_opted_in(tmp_path: Path) -
     assert {node for nodes, _ in waves(plan) for node in nodes} >= {"hami-0", "hami-1"}
 
 
-def state_after(tmp_path: Path, wave: int, *, keyed_nodes: Collection[str]) -> str:
-    """Return what `verify` says of the DaemonSet, whose pods on some nodes have device keys still."""
+def state_after(
+    tmp_path: Path, wave: int, *, keyed_nodes: Collection[str], pending_nodes: Collection[str] = ()
+) -> str:
+    """Return what `verify` says of the DaemonSet.
+
+    Args:
+        tmp_path: Gets the files.
+        wave: The wave that is verified.
+        keyed_nodes: The nodes whose pods have device keys still.
+        pending_nodes: The nodes whose pods have ended, and were created anew without finding a device.
+    """
     planned(tmp_path, shared_nodes(), "--wave-nodes", 1)
     objects = shared_nodes()
     for item in objects:
         if item["kind"] == "Pod":
             item["status"] = {"phase": "Running"}
-            if item["spec"]["nodeName"] not in keyed_nodes:
+            if item["spec"]["nodeName"] in pending_nodes:
+                item["status"] = {"phase": "Pending"}
+                del item["spec"]["nodeName"]
+            if item["spec"].get("nodeName") not in keyed_nodes:
                 item["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "a"}]
     file = tmp_path / "after.yaml"
     file.write_text(dump_yaml(objects))
@@ -170,3 +182,21 @@ def test_pods_with_device_keys_are_right_on_nodes_of_later_waves(
     tmp_path: Path, wave: int, keyed_nodes: Collection[str], state: str
 ) -> None:
     assert state_after(tmp_path, wave, keyed_nodes=keyed_nodes) == state
+
+
+def test_a_pod_that_waits_for_a_later_node_keeps_no_wave_waiting(tmp_path: Path) -> None:
+    assert state_after(tmp_path, 1, keyed_nodes=(), pending_nodes={"hami-1"}) == "ok"
+    assert state_after(tmp_path, 1, keyed_nodes=(), pending_nodes={"hami-0"}) == "waiting"
+
+
+def test_a_daemon_set_is_not_opted_in_before_its_first_node(tmp_path: Path) -> None:
+    """A pod of it that ended meanwhile came back with a claim, on a node without a driver."""
+    web = workload("web", SHARE, ["hami-2"] * 2, namespace="web")
+    more = [hami_node(f"hami-{number}") for number in (2, 3, 4, 5)]
+
+    plan = planned(tmp_path, [*shared_nodes(), *more, namespace("web"), *web], "--wave-nodes", 1)
+
+    (wave,) = (nodes for nodes, namespaces in waves(plan) if "team" in namespaces)
+    assert set(wave) & {"hami-0", "hami-1"}
+    assert waves(plan)[0] != (wave, ["team"])
+    assert not any("team" in entry for _, entry in waves(plan)[:1])
