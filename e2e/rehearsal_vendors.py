@@ -63,7 +63,11 @@ class RehearsedVendors:
             if "nodeName" in pod["spec"] or pod["spec"].get("resourceClaims"):
                 continue
             places = self._places.get(_top_owner(pod, owners), Counter())
-            name = next((name for name, count in sorted(places.items()) if count > 0), "")
+            own = _own_node(pod)
+            name = next(
+                (name for name, count in sorted(places.items()) if count > 0 and own in {"", name}),
+                "",
+            )
             if name:
                 places[name] -= 1
                 self._bind(pod, name)
@@ -126,10 +130,13 @@ class RehearsedVendors:
         self, pod: Object, nodes: Mapping[str, Object], used: Mapping[tuple[str, str], int]
     ) -> str:
         chosen = pod["spec"].get("nodeSelector", {})
+        # A pod of a DaemonSet names its node, which no other pod may have in its place.
+        own = _own_node(pod)
         fitting = [
             (sum(used.get((name, key), 0) for key in _limits(pod)), name)
             for name, node in nodes.items()
             if name not in self._switched
+            and own in {"", name}
             and self._nodes[name].resources
             and not node["spec"].get("unschedulable")
             and chosen.items() <= node["metadata"].get("labels", {}).items()
@@ -174,6 +181,17 @@ class RehearsedVendors:
         status, answer = self._cluster.request(method, path, body, content_type=content)
         gone = (http.client.NOT_FOUND, http.client.CONFLICT)
         assert status < http.client.BAD_REQUEST or status in gone, (method, path, answer)
+
+
+def _own_node(pod: Object) -> str:
+    """Return the node that the controller of DaemonSets has chosen for a pod; empty for other pods."""
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    for term in required.get("nodeSelectorTerms", []):
+        for field in term.get("matchFields", []):
+            if field.get("key") == "metadata.name" and field.get("values"):
+                return str(field["values"][0])
+    return ""
 
 
 def _limits(pod: Object) -> dict[str, int]:

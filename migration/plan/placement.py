@@ -117,7 +117,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         stranded: Those of them that cannot leave a switched node, and have device keys.
         free: Devices without a consumer, of nodes that take pods.
         devices: The number of all devices of these nodes.
-        in_use: Node to the number of its devices that are not free.
+        in_use: Node to the number of its devices that are not free, or may be in use.
     """
 
     nodes: Mapping[PodKey, str]
@@ -396,10 +396,10 @@ class _Allocator:
             if node in stage.draining:
                 continue
             number += 1
-            if device_state(device, usage) is not DeviceState.FREE:
+            if device_state(device, usage) is not DeviceState.FREE or node in stage.closed:
                 if node is not None:
                     in_use[node] += 1
-            elif node not in stage.closed:
+            else:
                 counts[node is None or node in stage.switched] += 1
         return FreeDevices(for_keys=counts[False], for_claims=counts[True]), number, in_use
 

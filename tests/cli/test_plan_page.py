@@ -8,7 +8,7 @@ import pytest
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 from testing.html_pages import Outline
-from testing.migration import GPU, plugin_node, workload
+from testing.migration import GPU, SHARE, hami_node, plugin_node, workload
 from testing.plan import call, document
 
 CLUSTER = [
@@ -94,3 +94,31 @@ def test_risks_and_what_is_held_are_told(tmp_path: Path) -> None:
     assert "Node/gpu-0" in text
     assert "1 pod has no devices: 1 of Deployment/team/web" in text
     assert "There is no wave." in text
+
+
+def test_the_page_says_what_is_restarted_and_what_goes_on(tmp_path: Path) -> None:
+    """Jobs and DaemonSets stood among what is restarted, and no script restarts them."""
+    monitor = workload("monitor", SHARE, ["hami-0", "hami-1"], kind="DaemonSet")
+    monitor[0]["spec"]["selector"] = {"matchLabels": {"app": "monitor"}}
+    train = workload("train", SHARE, ["hami-2"], kind="Job", restartPolicy="Never")
+    train[0]["apiVersion"] = train[1]["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    objects = [
+        *(hami_node(f"hami-{number}") for number in range(3)),
+        *workload("web", SHARE, ["hami-2"]),
+        *train,
+        *monitor,
+    ]
+
+    call(tmp_path, objects, "--wave-nodes", 1)
+
+    text = shown((tmp_path / "plan" / "plan.html").read_text())
+    restarted, later = "", ""
+    for wave in text.split("Gets claims, and is restarted")[1:]:
+        before, _, after = wave.partition("Gets claims later")
+        restarted += before
+        later += after.partition("Wave ")[0]
+    assert "Deployment/team/web: 1 pod" in restarted
+    assert "Job/team/train: " in later
+    assert "DaemonSet/team/monitor: 2 pods" in later
+    assert "Job/team/train: " not in restarted
+    assert "DaemonSet/team/monitor: 2 pods" not in restarted

@@ -1,15 +1,16 @@
 """The page of `drawbridge plan` for the meeting that decides: waves, devices, evictions and risks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
+from cli.runbooks.opt_in_runbook import ROLLED_OUT
 from cli.runbooks.plan_text import namespace_texts
 from findings.text import count_text, reference_text
 from migration.plan.device_map import NodeState, NodeUse, WaveDetails
-from migration.plan.model import Held, Plan, Wave
+from migration.plan.model import Held, Plan, PlannedWorkload, Wave
 
 _BOX: Final = 10
 """Width and height of a device, and of a wave."""
@@ -204,17 +205,31 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
         if details.evicted
         else element("p", "No pod with devices."),
         element("h3", "Gets claims, and is restarted"),
+        _workloads(entry for entry in wave.workloads if _is_restarted(entry)),
+        element("h3", "Gets claims later"),
         element(
-            "ul",
-            (
-                element("li", f"{reference_text(entry.object)}: {count_text(entry.pods, 'pod')}")
-                for entry in wave.workloads
-                if entry.is_translated
-            ),
-        )
-        if any(entry.is_translated for entry in wave.workloads)
-        else element("p", "Nothing."),
+            "p",
+            "Jobs and pods that run to their end go on as they are; a DaemonSet's pods change with their nodes; "
+            "other pods without a controller are created again by hand.",
+        ),
+        _workloads(
+            entry for entry in wave.workloads if entry.is_translated and not _is_restarted(entry)
+        ),
     )
+
+
+def _is_restarted(workload: PlannedWorkload) -> bool:
+    """Return whether a script of the wave restarts a workload, or changes its template."""
+    is_rolled_out = workload.object.partition("/")[0] in ROLLED_OUT
+    return workload.is_translated and is_rolled_out and not workload.waiting
+
+
+def _workloads(entries: Iterable[PlannedWorkload]) -> Markup:
+    items = [
+        element("li", f"{reference_text(entry.object)}: {count_text(entry.pods, 'pod')}")
+        for entry in entries
+    ]
+    return element("ul", items) if items else element("p", "Nothing.")
 
 
 def _map(number: int, node_names: Sequence[str], details: WaveDetails) -> Markup:
