@@ -45,6 +45,8 @@ def check_quotas(inputs: PreflightInput) -> Iterator[Finding]:
     fix = (
         f"count {', '.join(map(devices_of_class, classes)) or 'claims'} in a ResourceQuota instead"
     )
+    if any(request.get("selectors") for claim in inputs.claims for request in claim.requests()):
+        fix += ", which counts devices of all sizes, or create a DeviceClass that maps the resource name"
     own = list(quota_amounts(inputs.legacy, inputs.readings, inputs.vocabularies))
     for key, path in own:
         is_amount = counts_amounts(key, vocabularies)
