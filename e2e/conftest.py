@@ -97,6 +97,9 @@ def cluster(
 ) -> Iterator[Access]:
     """A control plane without nodes and device classes, or the one that the environment names.
 
+    Stories with equal arguments on one worker share a control plane, so one that leaves things behind needs
+    arguments that no other has.
+
     A story that needs other flags parametrizes it with keyword arguments of `Cluster`::
 
         @pytest.mark.parametrize(

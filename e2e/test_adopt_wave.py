@@ -38,7 +38,7 @@ MODEL: Final = inventory.A100_40GB
 PERIOD_S: Final = 0.3
 TIMEOUT_S: Final = 120.0
 MOST_CALLS: Final = 60
-OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 500}
+OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 510}
 SETTINGS: Final = merged(IMPATIENT, {"translation": {"mode": "OptIn"}})
 
 

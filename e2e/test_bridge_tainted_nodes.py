@@ -22,7 +22,7 @@ from kube.names import DEFAULT_SCHEDULER_NAME, SCHEDULER_NAME
 TAINT: Final = "example.com/bridge"
 DOCUMENTED: Final = "kubectl taint nodes NODE example.com/bridge=:NoSchedule"
 PODS: Final = 4
-OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 500}
+OF_ITS_OWN: Final[dict[str, Any]] = {"client_qps": 520}
 """Of the cluster, since here the webhook routes pods that other stories leave to kube-scheduler."""
 
 
