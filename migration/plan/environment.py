@@ -43,6 +43,12 @@ _MARKS: Final = (
     ("labels", "helm.toolkit.fluxcd.io/name", "Flux"),
     ("annotations", "meta.helm.sh/release-name", "Helm"),
 )
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+_KUEUE_TOPICS: Final = dict.fromkeys(
+    ("Pod", "Deployment", "StatefulSet", "LeaderWorkerSet"),
+    (Topic.COUNTS_POD, Topic.UNMAPPED_CLASS, Topic.SHARES),
+)
+"""Kinds whose pods Kueue counts; of others, which are jobs, it counts the template."""
 REVERTING: Final = frozenset({"Argo CD", "Flux"})
 """The managers that compare a cluster with a repository all the time. Helm does so with each
 upgrade."""
@@ -152,6 +158,7 @@ def with_environment(
                 *wave.notes,
                 *environment_notes(plan, wave, objects),
                 *_quota_notes(wave, objects, vocabularies),
+                *_queue_notes(wave, objects),
             ),
         )
         for wave in plan.waves
@@ -175,6 +182,20 @@ def _quota_notes(
                 f"{source.kind}/{source.namespace}/{source.name} counts {', '.join(sorted(keys)[:MAX_KEYS])}: "
                 "not for the pods that get claims"
             )
+
+
+def _queue_notes(wave: Wave, objects: Iterable[SourceObject]) -> Iterator[str]:
+    """Yield what Kueue does with the workloads of a wave that it queues, each statement once."""
+    translated = {workload.object for workload in wave.workloads if workload.is_translated}
+    topics = dict.fromkeys(
+        topic
+        for source in objects
+        if f"{source.kind}/{source.namespace or 'default'}/{source.name}" in translated
+        and QUEUE_NAME in text_map(source.document, "metadata", "labels")
+        for topic in _KUEUE_TOPICS.get(source.kind, (Topic.COUNTS_TEMPLATE,))
+    )
+    for statement in statements_about(Component.KUEUE, *topics) if topics else ():
+        yield f"{statement.sentence} [{statement.source}]"
 
 
 def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -> Iterator[str]:

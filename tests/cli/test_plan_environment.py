@@ -379,3 +379,24 @@ def test_a_quota_of_others_is_told_with_the_wave_that_moves_its_pods(
     notes = [note for wave in plan["waves"] for note in wave["notes"] if "ElasticQuota" in note]
     text = "ElasticQuota/team/gpus counts nvidia.com/gpu: not for the pods that get claims"
     assert notes == ([text] if is_told else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("Deployment", "builds its Workload from the translated pod"), ("Job", "from the template")],
+)
+def test_what_kueue_does_is_told_with_the_wave_that_moves_its_pods(
+    tmp_path: Path, kind: str, text: str
+) -> None:
+    objects = workload("web", SHARE, ["gpu-0"], kind=kind)
+    objects[0]["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    if kind == "Job":
+        objects[0]["apiVersion"] = "batch/v1"
+        objects[1]["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v1"
+    nodes = [hami_node(f"gpu-{number}") for number in range(3)]
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), *objects])
+
+    notes = [note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note]
+    assert any(text in note for note in notes)
+    assert len(notes) == len(set(notes))
