@@ -299,7 +299,7 @@ def read_inputs(cluster: ClusterFlags, translation: TranslationFlags, scope: Sco
     if cluster.live and settings is None:
         settings, note = asyncio.run(_read_live_settings(cluster))
         notes, is_whole = [*notes, *note], is_whole and not note
-    notes = [*default_notes, *contents.notes(), *notes]
+    notes = [*default_notes, *contents.notes, *notes]
     settings = settings or SharedSettings()
     if settings.translation.profiles_directory is not None and not translation.profile_directory:
         notes = [

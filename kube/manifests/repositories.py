@@ -1,6 +1,6 @@
 """Read the manifests of a folder that also holds other files, such as a Git repository."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -22,22 +22,12 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         objects: The objects, in order of the files.
         unreadable: A message for each file that cannot be read; it begins with the file's name.
-        skipped: Files with documents that have neither apiVersion nor kind.
+        notes: A line about the files with documents that have neither apiVersion nor kind, if there are any.
     """
 
     objects: tuple[SourceObject, ...]
     unreadable: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-
-    def notes(self) -> tuple[str, ...]:
-        """Return a line about the files that were skipped, or none."""
-        if not self.skipped:
-            return ()
-        count = len(self.skipped)
-        names = ", ".join(self.skipped[:_NAMED])
-        more = f" and {count - _NAMED} more" if count > _NAMED else ""
-        files = "a file has" if count == 1 else f"{count} files have"
-        return (f"{files} documents without apiVersion and kind, which are skipped: {names}{more}",)
+    notes: tuple[str, ...] = ()
 
 
 def read_repositories(paths: Iterable[str], exclude: Iterable[str]) -> Contents:
@@ -72,7 +62,15 @@ def read_repositories(paths: Iterable[str], exclude: Iterable[str]) -> Contents:
             else:
                 objects += manifests
                 skipped += [str(file)] if others else []
-    return Contents(objects=tuple(objects), unreadable=tuple(unreadable), skipped=tuple(skipped))
+    notes = (_describe_skipped(skipped),) if skipped else ()
+    return Contents(objects=tuple(objects), unreadable=tuple(unreadable), notes=notes)
+
+
+def _describe_skipped(files: Sequence[str]) -> str:
+    names = ", ".join(files[:_NAMED])
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    have = "a file has" if len(files) == 1 else f"{len(files)} files have"
+    return f"{have} documents without apiVersion and kind, which are skipped: {names}{more}"
 
 
 def is_excluded(path: Path, globs: Iterable[str]) -> bool:

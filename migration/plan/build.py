@@ -40,8 +40,6 @@ from migration.plan.model import (
     Held,
     Plan,
     PlannedNode,
-    PlannedWork,
-    Wave,
     is_name,
     is_namespace,
 )
@@ -54,6 +52,7 @@ from migration.plan.vendors import (
     plugin_daemon_sets,
     switch_labels,
 )
+from migration.plan.wave_pods import with_bare_pods, with_pods, with_work
 from migration.plan.waves import Planner, PlanProgress, Waves
 from migration.plan.work import read_work
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
@@ -147,7 +146,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     names = {entry.object for entry in blocked}
     work = read_work(prepared.objects, question.namespace)
     candidates = [
-        _with_work(_with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()))
+        with_work(with_bare_pods(entry, prepared.evidence), work.get(entry.node.name, ()))
         for entry in candidates
         if f"Node//{entry.node.name}" not in names
     ]
@@ -186,7 +185,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             if is_namespace(plugin.namespace) and is_name(plugin.name)
         ),
         waves=tuple(
-            _with_ending_pods(_wave_with_work(wave, work), prepared.evidence)
+            with_pods(wave, work, prepared.evidence, prepared.cluster.workloads)
             for wave in waves.waves
         ),
         held=(*releases.held_steps(), *blocked, *waves.held),
@@ -358,51 +357,6 @@ def _held_by_evidence(candidates: Iterable[Candidate], prepared: _Prepared) -> l
                 )
             )
     return blocked
-
-
-def _with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
-    """Return a node with a note on pods that `kubectl drain` does not evict."""
-    names = [f"{pod.namespace}/{pod.name}" for pod in evidence.bare_pods(entry.node.name)]
-    if not names:
-        return entry
-    note = (
-        f"node {entry.node.name}: nothing creates {_join_names(names)} again, and kubectl drain stops at such "
-        "pods: delete them first, and apply their manifests after the wave"
-    )
-    return msgspec.structs.replace(entry, notes=(*entry.notes, note))
-
-
-def _with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
-    """Return a node with a note on pods whose work its switch waits for; such nodes come last."""
-    names = [item.pod.partition("/")[2] for item in work if item.waits]
-    if not names:
-        return entry
-    pods = "1 pod" if len(names) == 1 else f"{len(names)} pods"
-    note = (
-        f"node {entry.node.name}: {pods} would lose work: {_join_names(names)}; switch.sh waits for them, or "
-        "asks, see work in plan.yaml"
-    )
-    return msgspec.structs.replace(entry, notes=(*entry.notes, note), has_work=True)
-
-
-def _with_ending_pods(wave: Wave, evidence: Evidence) -> Wave:
-    """Return a wave that lets pods without a controller run to their end."""
-    ending = {
-        f"Pod/{pod.namespace}/{pod.name}"
-        for pods in evidence.pods.values()
-        for pod in pods
-        if pod.ends and not pod.controller
-    }
-    workloads = tuple(
-        msgspec.structs.replace(workload, ends=workload.object in ending)
-        for workload in wave.workloads
-    )
-    return msgspec.structs.replace(wave, workloads=workloads)
-
-
-def _wave_with_work(wave: Wave, work: Mapping[str, Sequence[PlannedWork]]) -> Wave:
-    of_wave = tuple(item for node in wave.nodes for item in work.get(node.name, ()))
-    return msgspec.structs.replace(wave, work=of_wave)
 
 
 # --- namespaces and workloads ---------------------------------------------------------------------

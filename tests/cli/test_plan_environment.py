@@ -400,3 +400,20 @@ def test_what_kueue_does_is_told_with_the_wave_that_moves_its_pods(
     notes = [note for wave in plan["waves"] for note in wave["notes"] if "Kueue" in note]
     assert any(text in note for note in notes)
     assert len(notes) == len(set(notes))
+
+
+def test_pods_without_devices_that_a_drain_evicts_are_counted(tmp_path: Path) -> None:
+    nodes = [hami_node(f"gpu-{number}") for number in range(3)]
+    other = workload("other", {"cpu": "40"}, ["gpu-0"], namespace="other")
+    agent = workload("agent", {}, ["gpu-0", "gpu-1"], kind="DaemonSet", namespace="other")
+    objects = [*nodes, namespace("team"), *workload("web", SHARE, ["gpu-0"]), *other, *agent]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    told = {
+        node["name"]: any("evict 1 pod without devices" in note for note in wave["notes"])
+        for wave in plan["waves"]
+        for node in wave["nodes"]
+    }
+    assert told["gpu-0"]
+    assert not any(told[name] for name in told if name != "gpu-0")

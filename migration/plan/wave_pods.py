@@ -1,0 +1,84 @@
+"""The pods that the drains of a wave evict, wait for, or stop at, told with its nodes. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from findings.text import count_text
+from migration.assessment.outcomes import AssessedWorkload
+from migration.plan.attempts import Candidate, join_names
+from migration.plan.evidence import Evidence
+from migration.plan.model import PlannedWork, Wave
+
+
+def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
+    """Return a node with a note on pods that `kubectl drain` does not evict."""
+    names = [f"{pod.namespace}/{pod.name}" for pod in evidence.bare_pods(entry.node.name)]
+    if not names:
+        return entry
+    note = (
+        f"node {entry.node.name}: nothing creates {join_names(names)} again, and kubectl drain stops at such "
+        "pods: delete them first, and apply their manifests after the wave"
+    )
+    return msgspec.structs.replace(entry, notes=(*entry.notes, note))
+
+
+def with_work(entry: Candidate, work: Sequence[PlannedWork]) -> Candidate:
+    """Return a node with a note on pods whose work its switch waits for; such nodes come last."""
+    names = [item.pod.partition("/")[2] for item in work if item.waits]
+    if not names:
+        return entry
+    pods = "1 pod" if len(names) == 1 else f"{len(names)} pods"
+    note = (
+        f"node {entry.node.name}: {pods} would lose work: {join_names(names)}; switch.sh waits for them, or "
+        "asks, see work in plan.yaml"
+    )
+    return msgspec.structs.replace(entry, notes=(*entry.notes, note), has_work=True)
+
+
+def with_pods(
+    wave: Wave,
+    work: Mapping[str, Sequence[PlannedWork]],
+    evidence: Evidence,
+    workloads: Iterable[AssessedWorkload],
+) -> Wave:
+    """Return a wave with the pods that lose work, those that run to their end, and a note on the others.
+
+    Args:
+        wave: The wave, with its nodes and workloads.
+        work: Node to the pods that lose something when they are evicted.
+        evidence: All pods of the cluster.
+        workloads: The workloads with devices.
+    """
+    ending = {
+        f"Pod/{pod.namespace}/{pod.name}"
+        for pods in evidence.pods.values()
+        for pod in pods
+        if pod.ends and not pod.controller
+    }
+    return msgspec.structs.replace(
+        wave,
+        work=tuple(item for node in wave.nodes for item in work.get(node.name, ())),
+        workloads=tuple(
+            msgspec.structs.replace(workload, ends=workload.object in ending)
+            for workload in wave.workloads
+        ),
+        notes=(*wave.notes, *_evicted_others(wave, evidence, workloads)),
+    )
+
+
+def _evicted_others(
+    wave: Wave, evidence: Evidence, workloads: Iterable[AssessedWorkload]
+) -> Iterator[str]:
+    """Yield a note on the pods without devices that the drains of a wave evict."""
+    members = frozenset(member for workload in workloads for member in workload.members)
+    count = sum(
+        (pod.namespace, pod.name) not in members
+        for node in wave.nodes
+        for pod in evidence.leaving(node.name)
+    )
+    if count:
+        yield (
+            f"its drains evict {count_text(count, 'pod')} without devices, too; whether they find CPU and memory "
+            "elsewhere is not planned"
+        )
