@@ -5,18 +5,23 @@ from typing import NamedTuple
 import pytest
 
 from testing.builders import (
+    HAMI,
     Document,
     derived_claims,
     devices_of,
+    driver_slice,
     finding_codes,
     gpus,
+    hami_gpu,
     pod,
     sidecar,
     translation_of,
+    translation_outcome,
     translation_snapshot,
 )
 from translation.cluster.snapshot import TranslationOptions
 from translation.model.choices import Choices
+from translation.pipeline.translate import Refused
 
 SEPARATE = TranslationOptions(choices=Choices())
 LARGEST = TranslationOptions()
@@ -166,6 +171,40 @@ MERGED = (
         HELD,
     ),
     Merged(
+        "more memory of fewer GPUs raises as many",
+        pod(gpus(2, mem=5, cores=0), init=(gpus(1, mem=20, cores=0, name="i"),)),
+        ("1 memory 20Mi cores 0 for i, main", "1 memory 5Mi cores 0 for main"),
+        RAISED,
+    ),
+    Merged(
+        "a whole GPU before shares of three",
+        pod(gpus(3, mem=5, cores=10), init=(gpus(1, cores=100, name="i"),)),
+        ("1 cores 100 for i, main", "2 memory 5Mi cores 10 for main"),
+        RAISED,
+    ),
+    Merged(
+        "a smaller init container for all of them uses both parts",
+        pod(
+            gpus(2, mem=5, cores=0),
+            init=(gpus(1, mem=20, cores=0, name="i"), gpus(2, mem=3, cores=0, name="j")),
+        ),
+        ("1 memory 20Mi cores 0 for i, j, main", "1 memory 5Mi cores 0 for j, main"),
+        (*RAISED, *SEES_MORE),
+    ),
+    Merged(
+        "two init containers of growing counts",
+        pod(
+            gpus(3, mem=5, cores=0),
+            init=(gpus(1, mem=20, cores=0, name="i"), gpus(2, mem=10, cores=0, name="j")),
+        ),
+        (
+            "1 memory 20Mi cores 0 for i, j, main",
+            "1 memory 10Mi cores 0 for j, main",
+            "1 memory 5Mi cores 0 for main",
+        ),
+        (*RAISED, *RAISED, *SEES_MORE),
+    ),
+    Merged(
         "of two app containers the larger one is raised",
         pod(
             gpus(1, mem=10, cores=0, name="a"),
@@ -202,6 +241,28 @@ def test_the_pod_reserves_the_larger_of_both(case: Merged) -> None:
     assert sorted(case.want) == sorted(reserved(case.pod))
     assert sorted(case.codes) == sorted(finding_codes(got.findings))
     assert got.claims == derived_claims(case.pod, got.annotation, translation_snapshot())
+
+
+def test_parts_of_one_container_are_on_distinct_devices() -> None:
+    document = pod(gpus(2, mem=5, cores=0), init=(gpus(1, mem=20, cores=0, name="i"),))
+    snapshot = translation_snapshot(driver_slice(HAMI, hami_gpu()))
+
+    (claim,) = translation_of(document, snapshot, LARGEST).claims
+
+    assert [["gpu-0", "gpu-1"]] == [
+        constraint["requests"]
+        for constraint in devices_of(claim)["constraints"]
+        if "distinctAttribute" in constraint
+    ]
+
+
+def test_more_devices_than_a_claim_has_are_raised_together() -> None:
+    document = pod(gpus(33, mem=5, cores=0), init=(gpus(1, mem=20, cores=0, name="i"),))
+
+    outcome = translation_outcome(document, None, LARGEST)
+
+    assert isinstance(outcome, Refused)
+    assert "error tooManyDevices" in finding_codes(outcome.findings)
 
 
 def test_one_container_never_uses_one_device_twice() -> None:

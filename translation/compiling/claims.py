@@ -348,7 +348,8 @@ def _compile_claim(
             if part is not compiler:
                 findings += part.findings
         by_intent.append(tuple(parts))
-        for constraint, path in compiler.constraints(*parts):
+        relating = _relating_compiler(compiler, intents, len(by_intent) - 1, profile, facts)
+        for constraint, path in _related(relating, intents, by_intent):
             sources[FieldPath.of("constraints", len(constraints))] = path
             constraints.append(constraint)
         for part_name in parts:
@@ -356,6 +357,8 @@ def _compile_claim(
                 sources[FieldPath.of("config", len(configs))] = path
                 configs.append(config)
         findings += compiler.findings
+        if relating is not compiler:
+            findings += relating.findings
         if excess:
             break
     claim = DeviceClaim(
@@ -370,6 +373,42 @@ def _compile_claim(
         findings=(*findings, *excess),
         exceeds=bool(excess),
     )
+
+
+def _relating_compiler(
+    compiler: RequestCompiler,
+    intents: Sequence[Intent],
+    index: int,
+    profile: Profile,
+    facts: Mapping[DeviceKind, Facts],
+) -> RequestCompiler:
+    """Return the compiler of the constraints of an intent, or of the card group that it is in."""
+    intent = intents[index]
+    if intent.card_group is None:
+        return compiler
+    count = sum(other.count for other in intents if other.card_group == intent.card_group)
+    return _compiler(msgspec.structs.replace(intent, count=count), profile, facts)
+
+
+def _related(
+    compiler: RequestCompiler, intents: Sequence[Intent], by_intent: Sequence[tuple[str, ...]]
+) -> Iterator[tuple[DeviceConstraint, FieldPath]]:
+    """Yield each constraint with the last of some intents; of a card group, with its last one only.
+
+    Args:
+        by_intent: The names of the requests of each intent so far.
+    """
+    group = intents[len(by_intent) - 1].card_group
+    if group is None:
+        yield from compiler.constraints(*by_intent[-1])
+    elif all(intent.card_group != group for intent in intents[len(by_intent) :]):
+        names = [
+            name
+            for intent, its_names in zip(intents, by_intent, strict=False)
+            if intent.card_group == group
+            for name in its_names
+        ]
+        yield from compiler.constraints(*names)
 
 
 def _compiler(

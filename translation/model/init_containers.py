@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from findings.finding import Code, Finding, info, warning
+from kube.api.resource import MAX_RESULTS
 from kube.quantity import ZERO, Quantity
 from translation.model.intents import DeviceKind, Intent, LegacyContainer
 
@@ -43,7 +44,9 @@ def reused_intents(
             (
                 other
                 for other in reusable
-                if other not in in_use and _covers(intents[other], intent)
+                if other not in in_use
+                and intent.card_group in (None, intents[other].card_group)
+                and _covers(intents[other], intent)
             ),
             None,
         )
@@ -85,43 +88,98 @@ def merge_init_intents(
     """Return the intents, with those of app containers raised to the needs of init containers.
 
     An init container's intent for more whole devices than the app container's becomes two: one that
-    reuses the app container's devices, and one for the others.
+    reuses the app container's devices, and one for the others. One that needs more of fewer shares
+    raises as many of them only: the app container's intent becomes one per size, in a card group.
 
     Args:
         intents: The intents in the order of the pod's containers.
         containers: The pod's containers by name.
     """
-    merged_intents = list(intents)
     findings: list[Finding] = []
     init, apps = _init_and_app_indexes(intents, containers)
-    further: dict[int, Intent] = {}
+    # A group must not be divided among claims, which happens beyond the devices of one.
+    may_split = sum(intent.count for intent in intents) <= MAX_RESULTS
+    parts: dict[int, list[Intent]] = {index: [intent] for index, intent in enumerate(intents)}
+    matches: dict[int, int] = {}
     in_use: dict[str, set[int]] = {}
     for index in init:
         intent = intents[index]
         used_apps = in_use.setdefault(intent.container, set())
         free = [app for app in apps if app not in used_apps]
-        match = next((app for app in free if _covers(merged_intents[app], intent)), None)
+        covering = [app for app in free if any(_covers(part, intent) for part in parts[app])]
+        mergeable = [app for app in free if _merges(parts[app], intent)]
+        match = next(iter(covering), None)
         if match is None:
-            mergeable = [app for app in free if _merges(merged_intents[app], intent)]
-            match = max(mergeable, key=lambda app: _size(merged_intents[app]), default=None)
+            match = max(mergeable, key=lambda app: _size(parts[app][0]), default=None)
         if match is None:
             continue
         used_apps.add(match)
-        app = merged_intents[match]
+        app = intents[match]
         if intent.count > app.count:
-            merged_intents[index] = _with_count(intent, count=app.count)
-            further[index] = _with_count(intent, count=intent.count - app.count)
-        elif not _covers(app, intent):
-            merged_intents[match] = _raised_intent(app, intent)
-            findings.append(_raised_finding(app, intent))
-    return (
-        [
-            part
-            for index, intent in enumerate(merged_intents)
-            for part in ((intent, further[index]) if index in further else (intent,))
-        ],
-        tuple(findings),
-    )
+            reused, further = app.count, intent.count - app.count
+            parts[index] = [_with_count(intent, reused), _with_count(intent, further)]
+            continue
+        matches[index] = match
+        if match not in covering:
+            raised_parts = _raised_parts(parts[match], intent, may_split=may_split)
+            if raised_parts != parts[match]:
+                parts[match] = raised_parts
+                findings.append(_raised_finding(app, intent))
+    _group_parts(parts, matches)
+    return [part for index in parts for part in parts[index]], tuple(findings)
+
+
+def _group_parts(parts: dict[int, list[Intent]], matches: Mapping[int, int]) -> None:
+    """Number the groups of app containers with several intents, and divide what reuses them.
+
+    Args:
+        parts: Index of a container's intent to what it becomes.
+        matches: Index of an init container's intent to that of the intent that it reuses.
+    """
+    for index, match in matches.items():
+        if len(parts[match]) > 1:
+            parts[index] = _divided(parts[index][0], parts[match], match)
+    for match in matches.values():
+        if len(parts[match]) > 1:
+            parts[match] = [
+                msgspec.structs.replace(part, card_group=match) for part in parts[match]
+            ]
+
+
+def _raised_parts(apps: Sequence[Intent], init: Intent, *, may_split: bool) -> list[Intent]:
+    """Return an app container's intents, with the first devices raised for an init container.
+
+    Every init container gets the first devices, so each device has at least the amounts of the next.
+
+    Args:
+        apps: The intents of one container for at least as many devices.
+        may_split: An intent may become two, of which one is raised.
+    """
+    parts: list[Intent] = []
+    missing = init.count
+    for app in apps:
+        count = min(missing, app.count)
+        missing -= count
+        if not count or _covers(app, _with_count(init, count)):
+            parts.append(app)
+        elif count == app.count or not may_split:
+            parts.append(_raised_intent(app, init))
+        else:
+            parts.append(_raised_intent(_with_count(app, count), init))
+            parts.append(_with_count(app, app.count - count))
+    return parts
+
+
+def _divided(init: Intent, apps: Sequence[Intent], group: int) -> list[Intent]:
+    """Return an init container's intent as one for each app intent whose devices it reuses."""
+    parts: list[Intent] = []
+    missing = init.count
+    for app in apps:
+        count = min(missing, app.count)
+        missing -= count
+        if count:
+            parts.append(msgspec.structs.replace(init, count=count, card_group=group))
+    return parts
 
 
 def _init_and_app_indexes(
@@ -146,18 +204,29 @@ def _with_count(intent: Intent, count: int) -> Intent:
     return msgspec.structs.replace(intent, count=count)
 
 
-def _merges(app: Intent, init: Intent) -> bool:
-    """Return whether devices for both containers can be requested at once."""
+def _merges(apps: Sequence[Intent], init: Intent) -> bool:
+    """Return whether devices for both containers can be requested at once.
+
+    Args:
+        apps: The intents of one app container, which differ in their amounts only.
+        init: The intent of an init container.
+    """
+    app = apps[0]
     same = ("kind", "filter", "replica", "through_mps", "same_numa", "within", "every", "pool")
     if any(getattr(app, field) != getattr(init, field) for field in same) or app.through_mps:
         return False
-    if init.count > app.count:
+    if init.count > sum(part.count for part in apps):
         # Constraints and distinct devices of a share span one request only.
         is_whole = init.exclusive and app.exclusive and _covers_memory(app, init)
         return is_whole and not (init.same_numa or init.within)
-    by_percent = {intent.memory_percent is not None for intent in (app, init)}
-    all_memory = app.takes_all_memory or init.takes_all_memory
-    return app.kind is DeviceKind.GPU and (all_memory or len(by_percent) == 1)
+    return app.kind is DeviceKind.GPU and all(_are_comparable(part, init) for part in apps)
+
+
+def _are_comparable(app: Intent, init: Intent) -> bool:
+    """Return whether it is known which of both has more memory on a device."""
+    if app.takes_all_memory or init.takes_all_memory:
+        return True
+    return (app.memory_percent is None) is (init.memory_percent is None)
 
 
 def _raised_intent(app: Intent, init: Intent) -> Intent:
@@ -188,9 +257,12 @@ def _raised_finding(app: Intent, init: Intent) -> Finding:
     )
 
 
-def _size(intent: Intent) -> tuple[int, bool, Quantity, int, int]:
+def _size(intent: Intent) -> tuple[int, tuple[bool, Quantity, int, int]]:
+    return intent.count, _amounts(intent)
+
+
+def _amounts(intent: Intent) -> tuple[bool, Quantity, int, int]:
     return (
-        intent.count,
         intent.exclusive or intent.takes_all_memory,
         intent.memory or ZERO,
         intent.memory_percent or 0,

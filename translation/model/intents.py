@@ -174,6 +174,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
         pool: A share of all matching devices of a node; one device where they cannot be shared.
         network: The network that the driver attaches the NICs to; None where nothing says it.
         also: Further containers that use the same devices.
+        card_group: The number of a group of intents of one container, of different amounts. Together
+            their devices are related as those of one intent. None outside any.
         paths: Aspect (a field of the filter, "count", "memory", "cores", "mode", "numa", "scope",
             "partition")
             to the path of the key that requested it.
@@ -197,6 +199,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     pool: bool = False
     network: NetworkAttachment | None = None
     also: tuple[str, ...] = ()
+    card_group: int | None = None
     filter: DeviceFilter = DeviceFilter()
     paths: Mapping[str, FieldPath] = {}
 
