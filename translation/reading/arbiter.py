@@ -42,6 +42,7 @@ from translation.vocabularies.hami.translate import VOCABULARY as HAMI
 from translation.vocabularies.koordinator.keys import FOREIGN_GPUS, GPU_KEYS, OWN_KEYS
 from translation.vocabularies.koordinator.replacements import takes_whole_gpus
 from translation.vocabularies.koordinator.translate import VOCABULARY as KOORDINATOR
+from translation.vocabularies.tensorfusion import leaves_whole_gpus
 
 SHARES: Final = (
     volcano.VOCABULARY.name,
@@ -234,8 +235,14 @@ def owners(
     return tuple(
         vocabulary.name
         for vocabulary in candidates
-        if split[vocabulary.name] or vocabulary.is_requested(pod)
+        if split[vocabulary.name] or _is_requested(vocabulary, pod)
     )
+
+
+def _is_requested(vocabulary: Vocabulary, pod: LegacyPod) -> bool:
+    """Return whether annotations of a pod request devices of a vocabulary, beside those of keys."""
+    is_by_key = vocabulary.name == tensorfusion.VOCABULARY.name and leaves_whole_gpus(pod)
+    return vocabulary.is_requested(pod) and not is_by_key
 
 
 def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
@@ -246,7 +253,7 @@ def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> 
 def requests_by_annotations(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
     """Return whether annotations of a pod request devices without a key."""
     return any(
-        vocabularies[name].is_requested(pod)
+        _is_requested(vocabularies[name], pod)
         for name in _REQUESTED_BY_ANNOTATIONS
         if name in vocabularies
     )
@@ -275,7 +282,7 @@ def check_conflicts(pod: LegacyPod) -> Iterator[Finding]:
 def _check_annotations(pod: LegacyPod) -> Iterator[Finding]:
     """Yield an error for each key of a GPU beside annotations that request one."""
     requested_vocabularies = [
-        name for name in GPUS_BY_ANNOTATIONS if VOCABULARIES[name].is_requested(pod)
+        name for name in GPUS_BY_ANNOTATIONS if _is_requested(VOCABULARIES[name], pod)
     ]
     for name in requested_vocabularies:
         for container in pod.containers:

@@ -53,6 +53,7 @@ BY_CONTAINER: Final = (f"{DOMAIN}container-gpu-count", f"{DOMAIN}container-gpus"
 QOS: Final = f"{DOMAIN}qos"
 AUTOSCALE: Final = f"{DOMAIN}autoscale"
 SCHEDULER: Final = "tensor-fusion-scheduler"
+GPU_COUNT: Final = "nvidia.com/gpu"
 MAX_COUNT: Final = 128
 
 _DROPPED: Final[Mapping[str, str]] = {
@@ -109,7 +110,8 @@ TABLE: Final[Table] = (
     annotation(
         ISOLATION,
         KeyOutcome.CAPACITY,
-        "whole GPUs without amounts; with amounts the driver limits them, with a warning",
+        "whole GPUs without amounts; with amounts the driver limits them, with a warning. Beside "
+        "`nvidia.com/gpu` of one container and nothing else, the GPUs are those of that key",
         case="`shared`",
     ),
     annotation(
@@ -170,6 +172,24 @@ class _Amounts(msgspec.Struct, frozen=True, kw_only=True):
     def is_empty(self) -> bool:
         """Return whether no amount is above zero."""
         return not (self.memory or self.tflops or self.percent)
+
+
+def leaves_whole_gpus(pod: LegacyPod) -> bool:
+    """Return whether a pod's GPUs are the whole ones that one container requests by the device plugin's key.
+
+    With isolation shared, no amounts and no number, tensor-fusion gives the container as many whole GPUs.
+
+    Source: NexusGPU/tensor-fusion 0343c94, internal/webhook/v1/tf_parser.go, parseGPUResourcesAnnotations.
+    """
+    own = {name for name in pod.annotations if name.startswith(DOMAIN)}
+    requesting = [container for container in pod.containers if container.limits.get(GPU_COUNT)]
+    return (
+        pod.annotations.get(ISOLATION) == _SHARED
+        and own <= {ISOLATION, CONTAINERS}
+        and len(requesting) == 1
+        and not requesting[0].init
+        and pod.annotations.get(CONTAINERS, requesting[0].name) == requesting[0].name
+    )
 
 
 def translate(pod: LegacyPod) -> Translation:

@@ -176,3 +176,40 @@ def test_a_pod_of_its_scheduler_needs_adoption() -> None:
 
     assert isinstance(translation_outcome(document), Untouched)
     assert "default-scheduler" == translation_of(document, options=adopting).scheduler_name
+
+
+def test_whole_gpus_of_the_device_plugins_key_stand_beside_shared() -> None:
+    document = requesting(gpus(2), isolation="shared")
+
+    (claim,) = translation_of(document).claims
+
+    assert devices_of(translation_of(pod(gpus(2))).claims[0]) == devices_of(claim)
+
+
+def test_whole_gpus_beside_shared_are_translated_once() -> None:
+    document = requesting(gpus(2), isolation="shared")
+
+    translated, _ = admit(document)
+    again, answer = admit(translated)
+
+    assert answer.decision is Decision.ACCEPTED
+    assert translated == again
+
+
+@pytest.mark.parametrize(
+    ("containers", "annotations"),
+    [
+        ((gpus(2),), {"isolation": "soft"}),
+        ((gpus(2),), {"isolation": "shared", "gpu_count": "1"}),
+        ((gpus(2),), {"isolation": "shared", "gpu_model": "A100"}),
+        ((gpus(2), container("side")), {"isolation": "shared", "inject_container": "side"}),
+        ((gpus(1), gpus(1, name="side")), {"isolation": "shared"}),
+    ],
+)
+def test_other_annotations_beside_the_device_plugins_key_are_refused(
+    containers: tuple[Document, ...], annotations: dict[str, str]
+) -> None:
+    outcome = translation_outcome(requesting(*containers, **annotations))
+
+    assert isinstance(outcome, Refused)
+    assert "error ambiguousOwner" in finding_codes(outcome.findings)
