@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from findings.finding import Code
 from testing.builders import (
     Document,
     admit,
@@ -84,6 +85,14 @@ def test_which_shares_become_whole_devices(case: Case) -> None:
     assert case.want == devices_of(claim)["requests"][0]["exactly"]["capacity"]["requests"]
     assert case.code in finding_codes(got.findings)
     assert got.claims == derived_claims(case.pod, got.annotation, translation_snapshot())
+
+
+def test_an_exclusive_gpu_names_the_setting_that_shares_it() -> None:
+    (finding,) = [
+        entry for entry in translation_of(MUTEX).findings if entry.code is Code.WHOLE_DEVICE
+    ]
+
+    assert "translation.exclusivity to never" in finding.fix
 
 
 def test_counted_devices_are_exclusive_whatever_is_chosen_as_in_koordinator() -> None:

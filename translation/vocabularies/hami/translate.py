@@ -291,6 +291,7 @@ def _mutex_finding(intent: Intent) -> Finding:
         Code.WHOLE_DEVICE,
         intent.path("count"),
         "policy mutex requires an exclusive GPU: the claim requests all its memory and cores",
+        "for a share, which others may join later, set translation.exclusivity to never",
     )
 
 
