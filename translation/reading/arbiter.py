@@ -241,8 +241,9 @@ def owners(
 
 def _is_requested(vocabulary: Vocabulary, pod: LegacyPod) -> bool:
     """Return whether annotations of a pod request devices of a vocabulary, beside those of keys."""
-    is_by_key = vocabulary.name == tensorfusion.VOCABULARY.name and leaves_whole_gpus(pod)
-    return vocabulary.is_requested(pod) and not is_by_key
+    if not vocabulary.is_requested(pod):
+        return False
+    return vocabulary.name != tensorfusion.VOCABULARY.name or not leaves_whole_gpus(pod)
 
 
 def requests_devices(pod: LegacyPod, vocabularies: Mapping[str, Vocabulary]) -> bool:
