@@ -14,6 +14,7 @@ JSON_CALLS: Final = (
     ("bridge", "own", "gpu.nvidia.com", *CLUSTER),
     ("check", "-f", "examples/mistakes", *CLUSTER),
     ("check-upgrade", "--kubernetes", "1.38", "-f", "examples/upgrade"),
+    ("explain", "wrongUnit"),
     ("inventory", "--devices", *CLUSTER),
     ("matrix", *POLICY),
     ("matrix", "--as-groups", *POLICY),

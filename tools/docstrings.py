@@ -25,8 +25,11 @@ def texts_below(kind: type) -> dict[str, str]:
     return texts
 
 
-def member_rows(kind: type[StrEnum]) -> str:
+def member_rows(kind: type[StrEnum], page: str = "") -> str:
     """Return a row of a table for each member: its value, and the text below it.
+
+    Args:
+        page: The page with a heading for each member, to which its value links; none if empty.
 
     Raises:
         LookupError: A member has no text.
@@ -35,4 +38,10 @@ def member_rows(kind: type[StrEnum]) -> str:
     missing = [member.name for member in kind if member.name not in texts]
     if missing:
         raise LookupError(f"nothing stands below {', '.join(missing)}")
-    return "".join(f"| `{member.value}` | {texts[member.name]} |\n" for member in kind)
+    names = {
+        member: f"[`{member.value}`]({page}#{member.value.lower()})"
+        if page
+        else f"`{member.value}`"
+        for member in kind
+    }
+    return "".join(f"| {name} | {texts[member.name]} |\n" for member, name in names.items())

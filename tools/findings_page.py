@@ -12,7 +12,8 @@ HEADER = """\
 
 Every code of `drawbridge`, of denials and of warnings, in the order of the source. The tables are
 generated from `findings/finding.py` and `rules`. An error rejects the object, a warning reports a loss or
-a risk, an info is for your information. The message says what was found and, where there is one, the fix.
+a risk, an info is for your information. The message says what was found and, where there is one, the fix. Each code
+leads to its cause, its fix and an example, which `drawbridge explain CODE` prints, too.
 
 | code | meaning |
 | --- | --- |
@@ -48,7 +49,14 @@ def page() -> str:
     """Return the page's text."""
     passing = "".join(f"| `{code.value}` | {how} |\n" for code, how in TRANSIENT_CAUSES.items())
     rules = "".join(_row(rule) for rule in RULES)
-    return HEADER + member_rows(Code) + RULES_HEADER + rules + ON_WORKLOADS + passing
+    return (
+        HEADER
+        + member_rows(Code, "reference/codes.md")
+        + RULES_HEADER
+        + rules
+        + ON_WORKLOADS
+        + passing
+    )
 
 
 def _row(rule: Rule[Any]) -> str:

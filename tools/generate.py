@@ -18,6 +18,7 @@ from tools import account_policies as accounts
 from tools import (
     answer_schemas,
     chart,
+    code_explanations,
     command_line,
     custom_resources,
     dashboard,
@@ -167,6 +168,8 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     (reference_pages.METRICS_PAGE, reference_pages.metrics_page),
     (reference_pages.REJECTIONS_PAGE, reference_pages.rejections_page),
     (reference_pages.SETTINGS_PAGE, reference_pages.settings_page),
+    (code_explanations.FILE, code_explanations.file),
+    (code_explanations.PAGE, code_explanations.page),
     ("docs/findings.md", findings_page.page),
     (statements_page.PATH, statements_page.page),
     ("docs/profiles.md", profiles_page.page),

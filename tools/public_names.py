@@ -53,6 +53,7 @@ from cli.__main__ import main as drawbridge
 from cli.output.formats import Report
 from cli.verbs.assess.command import AssessmentDocument
 from cli.verbs.check.command import CheckAnswer
+from cli.verbs.explain.explanation import ExplainAnswer
 from cli.verbs.quota.command import QuotaDocument
 from cli.verbs.replay.answer import ReplayAnswer
 from cli.verbs.status.model import StatusAnswer
@@ -103,6 +104,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "bridge status": BridgeStatus,
     "check": CheckAnswer,
     "check-upgrade": UpgradeAnswer,
+    "explain": ExplainAnswer,
     "inventory": Inventory,
     "matrix": MatrixAnswer,
     "matrix --as-groups": GroupsAnswer,

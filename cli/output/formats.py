@@ -28,6 +28,7 @@ class Report(StrEnum):
     BRIDGE = "BridgeReport"
     CHECK = "CheckReport"
     CHECK_UPGRADE = "CheckUpgradeReport"
+    EXPLAIN = "ExplainReport"
     INVENTORY = "InventoryReport"
     MATRIX = "MatrixReport"
     PLAN = "PlanReport"

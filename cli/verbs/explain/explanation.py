@@ -1,0 +1,79 @@
+"""The explanation of a code: its cause, its fix and an example. Pure but for the package's own file.
+
+The file is generated from the enumerations of codes, the table of rules and `tools/code_explanations.py`.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+
+FILE: Final = "explanations.json"
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A manifest that yields the code.
+
+    Attributes:
+        name: What the manifest has, or its file among the examples.
+        manifest: YAML of one or several documents.
+        snapshot: The file of the cluster state that it needs; empty if it needs none.
+    """
+
+    name: str
+    manifest: str
+    snapshot: str = ""
+
+
+class RuleNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A rule that reports the code.
+
+    Attributes:
+        kinds: The kinds of objects that it validates.
+        category: `invalid`, `infeasible`, `not yet` or `advice`.
+        api_server: `yes` if the API server can enforce it, else `no` with the reason.
+    """
+
+    kinds: tuple[str, ...]
+    category: str
+    api_server: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a code means.
+
+    Attributes:
+        code: The code.
+        cause: A sentence.
+        fixes: In general; a finding names the fix for its object.
+        rules: The rules that report it; empty for codes of the translation and of lint.
+        how_it_passes: How the cause may pass by itself; empty if it does not.
+        example: None if there is no example yet.
+    """
+
+    code: str
+    cause: str
+    fixes: tuple[str, ...]
+    rules: tuple[RuleNote, ...] = ()
+    how_it_passes: str = ""
+    example: Example | None = None
+
+
+class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `explain`.
+
+    Attributes:
+        explanations: One for the code that was given, or one for each code in their order.
+    """
+
+    explanations: tuple[Explanation, ...]
+
+
+@cache
+def explanations() -> Mapping[str, Explanation]:
+    """Return the explanation of each code, in the order of the source."""
+    text = files(__package__).joinpath(FILE).read_bytes()
+    answer = msgspec.json.decode(text, type=ExplainAnswer)
+    return {explanation.code: explanation for explanation in answer.explanations}

@@ -1,0 +1,194 @@
+"""`drawbridge explain`: every code has a cause and a fix, and its example yields it."""
+
+import json
+
+import pytest
+
+from allocator.compatibility import lint_findings
+from cli.verbs.explain.explanation import Explanation, explanations
+from findings.finding import Code
+from rules.engine.registry import RULES
+from testing.command import ROOT, drawbridge
+from tools.code_explanations import FIXES
+
+WITHOUT_EXAMPLE = frozenset(
+    [
+        "adminAccessNotAllowed",
+        "allocatedSetInconsistent",
+        "allocationIgnored",
+        "alreadyConverted",
+        "ambiguousOwner",
+        "amountRoundedUp",
+        "cannotExpress",
+        "claimMissing",
+        "claimUnawareComponent",
+        "claimsNotSeen",
+        "classConfigMissing",
+        "configMismatch",
+        "conflictingSharing",
+        "conflictingSharingConfig",
+        "controllerReadsKeys",
+        "devicesExposedByEnv",
+        "doesNotFitNow",
+        "driverNotOwned",
+        "driverOwnedByBridge",
+        "driverOwnershipUnknown",
+        "duplicateClaim",
+        "duplicateDevice",
+        "duplicateExtendedResource",
+        "duplicatePolicyForDriver",
+        "duplicateResource",
+        "emptyDeviceList",
+        "exceedsQuota",
+        "exclusiveByRule",
+        "existingValueKept",
+        "failingNodeSelector",
+        "featureGateOff",
+        "fullDevice",
+        "gpuDiscoveryNodeLabel",
+        "gpuSharingNodeLabel",
+        "grantedWhereRejected",
+        "heldForPodLifetime",
+        "hostNetworkNic",
+        "incompatibleModes",
+        "initRaisesLimit",
+        "invalidCombination",
+        "invalidName",
+        "invalidObject",
+        "invalidProfile",
+        "invalidQuantity",
+        "invalidRequestPolicy",
+        "jointlyInfeasible",
+        "limitDiffers",
+        "limitRangeConflict",
+        "limitsEnforced",
+        "lonelyGroup",
+        "malformedAnnotation",
+        "mappingTooWide",
+        "memoryAmountRequired",
+        "memorySizesMerged",
+        "memorySizesUnknown",
+        "mixedDeclaration",
+        "mixedDriverOwnership",
+        "mixedHardware",
+        "multusBesidePool",
+        "negative",
+        "neverCoFit",
+        "noDeviceRequested",
+        "noDevices",
+        "noPartitionOfSize",
+        "noScaleFromZero",
+        "nodeNameSet",
+        "nonHellyGroups",
+        "notExclusive",
+        "notOptedIn",
+        "oneSidedRule",
+        "outsideRequestPolicy",
+        "partiallyEvaluated",
+        "podTemplateNotRead",
+        "policyNotEnforced",
+        "privilegedShare",
+        "profileChanged",
+        "profileKeyNotServed",
+        "profileTooLarge",
+        "quotaNotCounted",
+        "ruleEvaluationError",
+        "ruleGroupMismatch",
+        "ruleInvalid",
+        "ruleNotBoolean",
+        "ruleNotEvaluated",
+        "schedulerReplaced",
+        "selectorFails",
+        "selectorMatchesNothing",
+        "selfRejectingShare",
+        "shadowMode",
+        "sharesNotSupported",
+        "shippedProfileReplaced",
+        "sliceCountMismatch",
+        "smallestDeviceNotPreferred",
+        "strategyIgnoresCpu",
+        "templateConflict",
+        "templateNotCounted",
+        "tolerationMissing",
+        "tooLarge",
+        "tooLong",
+        "translationNotSigned",
+        "translationRecordChanged",
+        "translationRecordForged",
+        "unknownMode",
+        "wholeDevice",
+    ]
+)
+"""Codes that have no example yet. The list may only shrink."""
+
+
+def test_every_code_is_explained() -> None:
+    codes = {code.value for code in (*Code, *lint_findings.Code)}
+
+    assert set(explanations()) == codes
+    assert [entry.code for entry in explanations().values() if not entry.cause] == []
+    assert set(FIXES) == codes - {rule.code.value for rule in RULES}
+
+
+def test_codes_without_an_example_are_known() -> None:
+    assert {e.code for e in explanations().values() if e.example is None} == WITHOUT_EXAMPLE
+
+
+@pytest.mark.parametrize(
+    "explanation",
+    [entry for entry in explanations().values() if entry.example is not None],
+    ids=lambda entry: entry.code,
+)
+def test_an_example_yields_its_code(explanation: Explanation) -> None:
+    assert explanation.example is not None
+    snapshot = explanation.example.snapshot
+    state = ("--snapshot", ROOT / snapshot) if snapshot else ()
+    result = drawbridge(
+        "check", "-f", "-", *state, "-o", "json", stdin=explanation.example.manifest
+    )
+
+    assert result.exit_code in (0, 1), result.stderr
+    assert explanation.code in {f["code"] for f in json.loads(result.stdout)["findings"]}
+
+
+def test_a_code_is_explained_as_text() -> None:
+    result = drawbridge("explain", "wrongUnit")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "wrongUnit\n\nCause: The amount is written in bytes where the key counts MiB.\nFix: Write"
+    )
+    assert "Example: examples/mistakes/bytes-for-mebibytes.yaml" in result.stdout
+
+
+def test_a_code_without_an_example_says_so() -> None:
+    assert drawbridge("explain", "tooLarge").stdout.endswith("Example: none yet\n")
+
+
+def test_a_code_is_explained_as_json() -> None:
+    answer = json.loads(drawbridge("explain", "tooManyDevices", "-o", "json").stdout)
+    (explanation,) = answer["explanations"]
+
+    assert answer["kind"] == "ExplainReport"
+    assert explanation["code"] == "tooManyDevices"
+    assert explanation["rules"][0]["kinds"] == ["ResourceClaim", "ResourceClaimTemplate"]
+
+
+def test_without_a_code_all_are_listed() -> None:
+    lines = drawbridge("explain").stdout.splitlines()
+
+    assert [line.split()[0] for line in lines] == list(explanations())
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        ("wrongunits", "no code 'wrongunits'; did you mean wrongUnit?"),
+        ("\x1b[31m", "no code '\\x1b[31m'; drawbridge explain lists them"),
+    ],
+)
+def test_an_unknown_code_is_a_wrong_call(code: str, answer: str) -> None:
+    result = drawbridge("explain", code)
+
+    assert result.exit_code == 2
+    assert answer in result.stderr

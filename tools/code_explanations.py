@@ -1,0 +1,255 @@
+"""The explanations of codes: the file that `drawbridge explain` reads, and the page of the same content.
+
+Causes are the texts below the codes; fixes of rules are those of the table of rules.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from allocator.compatibility import lint_findings
+from cli.verbs.explain.explanation import FILE as FILE_NAME
+from cli.verbs.explain.explanation import Example, ExplainAnswer, Explanation, RuleNote
+from findings.finding import TRANSIENT_CAUSES, Code
+from kube.manifests.dump import dump_yaml
+from rules.context.rule import KINDS
+from rules.engine.registry import RULES
+from testing.rule_cases import ALL
+from tools.docstrings import texts_below
+
+ROOT: Final = Path(__file__).parent.parent
+FILE: Final = f"cli/verbs/explain/{FILE_NAME}"
+PAGE: Final = "docs/reference/codes.md"
+_CLUSTER: Final = "examples/cluster/cluster.yaml"
+_NICS: Final = "examples/nics/cluster.yaml"
+_NOTHING: Final = "None needed; the finding is for your information."
+
+FIXES: Final[Mapping[str, str]] = {
+    "invalidQuantity": "Write a number, or a quantity such as 10Gi for memory.",
+    "notAnInteger": "Write a whole number.",
+    "negative": "Write 0 or more.",
+    "outOfRange": "Write an amount within the range that the message names.",
+    "wrongUnit": "Write the amount in the unit of the key; if the key counts another unit in this "
+    "cluster, set the unit in the settings that the finding names.",
+    "limitRequired": "Set the same amount in limits.",
+    "limitDiffers": "Use one amount for requests and limits.",
+    "unknownMigProfile": "Write a name such as nvidia.com/mig-1g.10gb.",
+    "unknownMode": "Write one of the modes that the finding names.",
+    "invalidCombination": "Keep one of the keys that the message names.",
+    "malformedAnnotation": "Write the annotation as its schema says, with names that exist, or remove it.",
+    "emptyDeviceList": "Name a device, or remove the annotation.",
+    "tooLong": "Name fewer devices.",
+    "tooLarge": "Make the pod smaller in what the message counts.",
+    "invalidObject": "Write the field in the type that the message names.",
+    "cannotExpress": "Request the devices in another way, as the finding says, or use a driver that "
+    "can express the key.",
+    "unsupportedAsPublished": "Use a driver that publishes what the message names, or remove the key.",
+    "memoryAmountRequired": "Request an amount of memory, not a percentage.",
+    "memorySizesUnknown": "Request an amount of memory, or provide the inventory (--snapshot).",
+    "ambiguousOwner": "Request devices by the keys of one system.",
+    "privilegedShare": "Remove privileged, or request whole devices.",
+    "quotaNotCounted": "Let a ResourceQuota count the DeviceClass; drawbridge quota prints one.",
+    "duplicateResource": "Stop the device plugin on nodes whose devices a driver publishes, or change the "
+    "extended resource of the DeviceClass.",
+    "exceedsQuota": "Request less, or raise the ResourceQuota.",
+    "claimsNotSeen": "Let the quota, LimitRange or policy count or read claims, too.",
+    "templateNotCounted": "Count the devices of the driver's classes in the ResourceQuota, too.",
+    "limitRangeConflict": "Remove the key from the LimitRange, and limit claims by a ResourceQuota on "
+    "their DeviceClass.",
+    "templateConflict": "Delete the ResourceClaimTemplate that the message names.",
+    "schedulerReplaced": "List the scheduler in adoptSchedulers, with its own name if it supports claims.",
+    "foreignScheduler": "Remove schedulerName, list the scheduler in adoptSchedulers, or label the namespace "
+    "for translation.",
+    "claimUnawareComponent": "Use a version of the component that reads claims, as the finding says.",
+    "noScaleFromZero": "Keep one node of each kind running.",
+    "mixedDriverOwnership": "Request devices of drivers that one scheduler allocates, or give the other "
+    "drivers to the bridge, too.",
+    "driverOwnershipUnknown": "Create the claim, the template or the class before the pod.",
+    "driverOwnedByBridge": "Name the scheduler of the bridge, or release the driver.",
+    "driverNotOwned": "Remove schedulerName, or give the driver to the bridge.",
+    "nodeNameSet": "Remove nodeName, or select the node with a nodeSelector.",
+    "translationRecordMalformed": "Remove the annotation; the webhook writes it.",
+    "translationRecordForged": "Remove the annotation and the claims; the webhook writes them.",
+    "translationRecordChanged": "Create the pod anew, without changing what the webhook wrote.",
+    "translationNotSigned": "Remove the annotation, or have pods of the namespace translated.",
+    "profileChanged": "Create the pod anew from its original keys.",
+    "invalidProfile": "Correct the field that the message names.",
+    "profileTooLarge": "List resource names that begin alike as one that ends in *.",
+    "profileKeyNotServed": "Remove the name from the profile, or from that of the other driver.",
+    "shippedProfileReplaced": "None needed if this is intended; else delete the profile.",
+    "clamped": "Write the amount that the finding names.",
+    "amountRoundedUp": "Request an amount that is a multiple of the driver's step.",
+    "allocationIgnored": "Remove the annotation.",
+    "hostNetworkNic": "Remove hostNetwork, or remove the key.",
+    "networkByClaim": "Run Multus on other nodes, or take its driver out of translation.profiles.",
+    "controllerReadsKeys": "Follow the finding's fix; the controller has to find the keys that it reads.",
+    "classConfigMissing": "Add the configuration to the DeviceClass that the finding names.",
+    "noPartitionOfSize": "Request one of the numbers of GPUs that the finding names.",
+    "policyDropped": "Write the placement in the pod, for instance as affinity, or remove the policy.",
+    "notPublishedByDriver": "Use a driver that publishes it, or remove the request.",
+    "wholeDevice": "None needed if a whole device is wanted; else set the amount that the finding names.",
+    "oneOfPool": "None needed if the pod may have the NIC alone; else keep the device plugin for it.",
+    "multusBesidePool": "Keep the device plugin for this pod, or remove the annotation of the networks.",
+    "limitsEnforced": "Request what the container uses at most.",
+    "tolerationMissing": "Add a toleration of the taint to the pod.",
+    "uncappedCores": "Request cores, if some must be left.",
+    "equalMemorySizes": _NOTHING,
+    "memorySizesMerged": _NOTHING,
+    "notExclusive": "For a GPU of its own, set translation.exclusivity to policies.",
+    "bandwidthNotReserved": "Follow the finding's fix, if the bandwidth has to be reserved.",
+    "duplicateClaim": "Remove the claim or the keys, if one of them should replace the other.",
+    "sharedWithinPodOnly": _NOTHING,
+    "mixedHardware": "Select nodes of one kind, if groups have to fit.",
+    "smallestDeviceNotPreferred": "Provide the inventory, so that the sizes are known.",
+    "initRaisesLimit": "To keep the limits apart, set translation.initContainers to separate.",
+    "initSharesDevice": "To keep the devices apart, set translation.initContainers to separate.",
+    "heldForPodLifetime": _NOTHING,
+    "sidecarAdded": "Request less, so that the sum fits.",
+    "grantedWhereRejected": "Write the keys that the finding names.",
+    "noDeviceRequested": "Add a device count above zero, or remove the keys.",
+    "devicesExposedByEnv": "Remove the variable; the driver injects the claimed devices.",
+    "notInjected": "Follow the finding's fix, if the container needs the injection.",
+    "envVarNotProvided": "Read the devices from what the driver provides.",
+    "existingValueKept": "Remove the variable from the pod, if the translation should set it.",
+    "gpuSharingNodeLabel": "Select the product without the suffix of shared GPUs.",
+    "passedThrough": _NOTHING,
+    "notOptedIn": "Label the namespace drawbridge.internal/translate=true to have its pods translated.",
+    "shadowMode": "None needed; another mode acts on it.",
+    "optedOut": "Remove the label to have the pod translated.",
+    "alreadyConverted": _NOTHING,
+    "gpuDiscoveryNodeLabel": "Keep GPU feature discovery running, or remove the labels from the selector.",
+    "untranslatedDeviceKey": "Keep the device plugin running, or install a driver that the finding names.",
+    "podTemplateNotRead": "Label the object's pods or write claims in the template by hand.",
+    "mappingTooWide": "Map the name by a DeviceClass of its own that selects only these devices.",
+    "ruleInvalid": "Correct the expression as the message says.",
+    "ruleNotEvaluated": "Write the expression with the parts of CEL that the API documents for devices.",
+    "ruleEvaluationError": "Test that an attribute exists before the rule reads it.",
+    "ruleNotBoolean": "Write an expression that is true or false.",
+    "ruleGroupMismatch": "Make the rules and the groups of the devices say the same.",
+    "mixedDeclaration": "Declare groups on all devices of the counter set.",
+    "nonHellyGroups": "Give all three devices a group in common, or fewer groups in pairs.",
+    "allocatedSetInconsistent": "Delete the pods of one of the devices when they can be spared.",
+    "oneSidedRule": "Give the other device a rule, too.",
+    "exclusiveByRule": "None needed if the device has to be alone; else let the rule accept others.",
+    "lonelyGroup": "Give the group to another device, or remove it.",
+    "fullDevice": _NOTHING,
+    "selfRejectingShare": "None needed; let the rule accept its own kind to say so.",
+    "neverCoFit": _NOTHING,
+}
+"""Fixes of codes that no rule reports."""
+
+_FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "uncappedCores": ("by-uuid.yaml", _CLUSTER),
+    "equalMemorySizes": ("half-of-each.yaml", _CLUSTER),
+    "initSharesDevice": ("init-and-sidecar.yaml", _CLUSTER),
+    "sidecarAdded": ("init-and-sidecar.yaml", _CLUSTER),
+    "policyDropped": ("mig-mode.yaml", _CLUSTER),
+    "sharedWithinPodOnly": ("mps.yaml", _CLUSTER),
+    "requiresFeatureGate": ("mps.yaml", _CLUSTER),
+    "notPublishedByDriver": ("numa-bind.yaml", _CLUSTER),
+    "optedOut": ("opted-out.yaml", _CLUSTER),
+    "passedThrough": ("whole-gpu.yaml", _CLUSTER),
+    "untranslatedDeviceKey": ("accelerators/amd.yaml", _CLUSTER),
+    "deviceClassMissing": ("check/single-device-constraint.yaml", _CLUSTER),
+    "capacityNotPublished": ("denied/misspelt.yaml", _CLUSTER),
+    "unsatisfiableConstraint": ("denied/no-such-request.yaml", _CLUSTER),
+    "exceedsLargestNode": ("denied/too-many.yaml", _CLUSTER),
+    "exceedsLargestDevice": ("denied/too-large.yaml", _CLUSTER),
+    "noUsableDevice": ("denied/unusable.yaml", _CLUSTER),
+    "unsupportedAsPublished": ("gpu-shared/pod.yaml", _CLUSTER),
+    "notInjected": ("koordinator/share.yaml", _CLUSTER),
+    "wrongUnit": ("mistakes/bytes-for-mebibytes.yaml", _CLUSTER),
+    "notAnInteger": ("mistakes/half-a-gpu.yaml", _CLUSTER),
+    "outOfRange": ("mistakes/more-than-all.yaml", _CLUSTER),
+    "unknownMigProfile": ("mistakes/no-such-profile.yaml", _CLUSTER),
+    "limitRequired": ("mistakes/requests-only.yaml", _CLUSTER),
+    "bandwidthNotReserved": ("multus/pod.yaml", _CLUSTER),
+    "clamped": ("nics/rdma-pool.yaml", _CLUSTER),
+    "oneOfPool": ("nics/rdma-pool.yaml", _CLUSTER),
+    "envVarNotProvided": ("shares/aliyun.yaml", _CLUSTER),
+    "networkByClaim": ("nics/sriov.yaml", _CLUSTER),
+    "foreignScheduler": ("shares/kai.yaml", _CLUSTER),
+    "unservedVersion": ("upgrade/claim.yaml", _CLUSTER),
+    "translationRecordMalformed": ("upgrade/deployment.yaml", _CLUSTER),
+}
+"""Code to the manifest among the examples that yields it, and the cluster state that it needs."""
+
+_HEADER: Final = """\
+# Codes
+
+Each code of a finding with its cause, its fix and a manifest that yields it. `drawbridge explain CODE`
+prints the same. The [table of findings](../findings.md) has all of them on one page.
+"""
+
+
+def explanations() -> ExplainAnswer:
+    """Return the explanation of every code, in the order of the source.
+
+    Raises:
+        LookupError: A code has no text or no fix.
+    """
+    causes = {
+        code.value: texts_below(kind)[code.name]
+        for kind in (lint_findings.Code, Code)
+        for code in kind
+    }
+    order = dict.fromkeys(code.value for code in (*Code, *lint_findings.Code))
+    return ExplainAnswer(explanations=tuple(_explanation(code, causes[code]) for code in order))
+
+
+def _explanation(code: str, cause: str) -> Explanation:
+    rules = [rule for rule in RULES if rule.code == code]
+    return Explanation(
+        code=code,
+        cause=cause,
+        fixes=tuple(dict.fromkeys(rule.fix for rule in rules)) or (FIXES[code],),
+        rules=tuple(
+            RuleNote(
+                kinds=KINDS[rule.scope],
+                category=rule.category.value,
+                api_server="yes" if rule.cel is not None else f"no: {rule.no_cel_reason}",
+            )
+            for rule in rules
+        ),
+        how_it_passes={key.value: how for key, how in TRANSIENT_CAUSES.items()}.get(code, ""),
+        example=_example(code),
+    )
+
+
+def _example(code: str) -> Example | None:
+    """Return the code's manifest: a file of the examples, or the shortest case of only this code."""
+    if code in _FILES:
+        file, snapshot = _FILES[code]
+        text = (ROOT / "examples" / file).read_text()
+        return Example(name=f"examples/{file}", manifest=text, snapshot=snapshot)
+    cases = [
+        Example(name=case.name, manifest=dump_yaml([case.document]))
+        for case in ALL
+        if [line.split()[1] for line in case.expected_lines] == [code]
+    ]
+    return min(cases, key=lambda example: len(example.manifest), default=None)
+
+
+def file() -> str:
+    """Return the text of the file that the command reads."""
+    text = msgspec.json.format(msgspec.json.encode(explanations()), indent=1)
+    return text.decode() + "\n"
+
+
+def page() -> str:
+    """Return the text of the page."""
+    return _HEADER + "".join(map(_section, explanations().explanations))
+
+
+def _section(explanation: Explanation) -> str:
+    fixes = "".join(f"- Fix: {fix}\n" for fix in explanation.fixes)
+    passing = f"- It may pass: {explanation.how_it_passes}\n" if explanation.how_it_passes else ""
+    example = explanation.example
+    if example is None:
+        shown = "- Example: none yet\n"
+    else:
+        state = f", with the cluster `{example.snapshot}`" if example.snapshot else ""
+        shown = f"- Example: {example.name}{state}\n\n```text\n{example.manifest.rstrip()}\n```\n"
+    return f"\n## {explanation.code}\n\n- Cause: {explanation.cause}\n{fixes}{passing}{shown}"
