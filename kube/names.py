@@ -8,9 +8,9 @@ from typing import Final
 
 GROUP: Final = "drawbridge.internal"
 NAME: Final = "drawbridge"
-DOCUMENTATION: Final = f"https://docs.{GROUP}"
-"""The address of the site that `make docs` builds, with a folder for each version. As the domain, it is for
-private use: whoever publishes the site puts its address here, or lets a host of this name serve it."""
+DOCUMENTATION: Final = ""
+"""The address of the published site that `make docs` builds, such as `https://docs.example.com`, with a folder
+for each version. Whoever publishes the site sets it here. Nothing links to the site while it is empty."""
 DISTRIBUTION: Final = "drawbridge-dra"
 """The installed Python distribution, whose version is that of every process."""
 

@@ -98,7 +98,7 @@ def build_site(root: Path, source: Path, target: Path) -> None:
     config = load_config(
         str(root / "mkdocs.yml"),
         site_name=f"Drawbridge {version(root)}",
-        site_url=f"{DOCUMENTATION}/{version(root)}/",
+        site_url=f"{DOCUMENTATION}/{version(root)}/" if DOCUMENTATION else "",
         docs_dir=str(source),
         site_dir=str(target),
         nav=[*navigation(root), {"Files": listings}],

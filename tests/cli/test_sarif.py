@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from findings.finding import Code
+from answers.manifests.check import CheckedFinding, CheckReport
+from cli.verbs.check import sarif
+from findings.field_path import FieldPath
+from findings.finding import Code, warning
 from kube.manifests.dump import dump_yaml
 from testing import rule_cases as cases
 from testing.command import drawbridge
@@ -17,7 +20,7 @@ NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Uri = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9/:._~%-]+$")]
 HelpUri = Annotated[
-    str, msgspec.Meta(pattern=r"^https://[a-z.]+/[0-9.]+/docs/findings\.html#:~:text=[A-Za-z]+$")
+    str, msgspec.Meta(pattern=r"^https://[a-z.]+/[0-9.]+/docs/reference/codes\.html#[a-z]+$")
 ]
 
 
@@ -31,15 +34,15 @@ class Text(Strict):
 
 class SarifRule(Strict):
     id: str
-    help_uri: HelpUri
+    help_uri: HelpUri | None = None
     help: Text | None = None
 
 
 class Driver(Strict):
     name: str
-    information_uri: Uri
     semantic_version: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+")]
     rules: list[SarifRule]
+    information_uri: Uri | None = None
 
 
 class Tool(Strict):
@@ -134,3 +137,21 @@ def test_each_rule_stands_once_with_its_cure() -> None:
     assert rule.id == Code.TOO_MANY_DEVICES
     assert rule.help is not None
     assert len({result.partial_fingerprints["objectAndPath/v1"] for result in run.results}) == 2
+
+
+def test_links_lead_to_the_published_site_and_nowhere_without_one() -> None:
+    finding = warning(Code.CLAMPED, FieldPath(), "lowered")
+    entry = CheckedFinding(object="Pod/default/a", finding=finding)
+    report = CheckReport(objects=1, places=(), findings=(entry,), shown=(entry,))
+
+    without = msgspec.json.encode(sarif.log(report, "1.2.3"))
+    published = msgspec.json.decode(
+        msgspec.json.encode(sarif.log(report, "1.2.3", "https://docs.example.com")), type=Log
+    )
+
+    assert b'Uri"' not in without
+    (run,) = published.runs
+    assert run.tool.driver.information_uri == "https://docs.example.com"
+    assert run.tool.driver.rules[0].help_uri == (
+        "https://docs.example.com/1.2.3/docs/reference/codes.html#clamped"
+    )

@@ -7,21 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from cli.verbs.check.sarif import FINDINGS_PAGE
-from kube.names import DOCUMENTATION
+from cli.verbs.check.sarif import CODES_PAGE
+from findings.finding import Code
 from tools.docs_site import main, pages, version, write_versions
 
 ROOT = Path(__file__).parent.parent.parent
 _ASSET = re.compile(
     r"<(?:script|img|iframe|link(?! rel=\"canonical\"))[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
 )
+_ADDRESS = "https://docs.example.com"
 _IN_STYLE = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "site"
-    assert main(["--out", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tools.docs_site.DOCUMENTATION", _ADDRESS)
+        assert main(["--out", str(folder)]) == 0
     return folder / version(ROOT)
 
 
@@ -49,10 +52,11 @@ def test_every_link_leads_to_a_file(site: Path) -> None:
 
 def test_pages_name_the_address_that_findings_link_to(site: Path) -> None:
     """`check -o sarif` sends readers there; only the address has to be that of the publisher."""
-    page = site / FINDINGS_PAGE
-    address = f"{DOCUMENTATION}/{site.name}/{FINDINGS_PAGE}"
+    text = (site / CODES_PAGE).read_text()
+    address = f"{_ADDRESS}/{site.name}/{CODES_PAGE}"
 
-    assert f'<link rel="canonical" href="{address}">' in page.read_text()
+    assert f'<link rel="canonical" href="{address}">' in text
+    assert [code for code in Code if f'id="{code.value.lower()}"' not in text] == []
 
 
 def test_the_search_knows_every_page(site: Path) -> None:

@@ -21,7 +21,7 @@ SCHEMA: Final = (
 )
 """The JSON Schema of the format, by which editors and code hosts recognise it."""
 MAX_RESULTS: Final = 25_000
-FINDINGS_PAGE: Final = "docs/findings.html"
+CODES_PAGE: Final = "docs/reference/codes.html"
 """The page's path below the folder of a version on the site."""
 _LEVELS: Final[Mapping[Severity, str]] = {
     Severity.ERROR: "error",
@@ -31,11 +31,12 @@ _LEVELS: Final[Mapping[Severity, str]] = {
 _CURES: Final[Mapping[Code, str]] = {rule.code: rule.fix for rule in reversed(RULES)}
 
 
-def log(report: CheckReport, version: str) -> Mapping[str, Any]:
+def log(report: CheckReport, version: str, documentation: str = DOCUMENTATION) -> Mapping[str, Any]:
     """Return the log of the findings that are to be shown.
 
     Args:
         version: Drawbridge's version.
+        documentation: The address of the site; without one, the log has no link to it.
     """
     codes = list(dict.fromkeys(entry.finding.code for entry in report.shown))
     return {
@@ -47,8 +48,8 @@ def log(report: CheckReport, version: str) -> Mapping[str, Any]:
                     "driver": {
                         "name": NAME,
                         "semanticVersion": version,
-                        "informationUri": DOCUMENTATION,
-                        "rules": [dict(_rule(code, version)) for code in codes],
+                        **({"informationUri": documentation} if documentation else {}),
+                        "rules": [dict(_rule(code, version, documentation)) for code in codes],
                     }
                 },
                 "columnKind": "unicodeCodePoints",
@@ -61,10 +62,11 @@ def log(report: CheckReport, version: str) -> Mapping[str, Any]:
     }
 
 
-def _rule(code: Code, version: str) -> Iterator[tuple[str, Any]]:
+def _rule(code: Code, version: str, documentation: str) -> Iterator[tuple[str, Any]]:
     yield "id", code.value
-    # The page has a row for each code, which browsers find by a text fragment.
-    yield "helpUri", f"{DOCUMENTATION}/{quote(version)}/{FINDINGS_PAGE}#:~:text={code.value}"
+    if documentation:
+        # The page has a heading for each code, whose anchor is the code in lower case.
+        yield "helpUri", f"{documentation}/{quote(version)}/{CODES_PAGE}#{code.value.lower()}"
     if code in _CURES:
         yield "help", {"text": _CURES[code]}
 
