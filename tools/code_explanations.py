@@ -199,10 +199,17 @@ def explanations() -> ExplainAnswer:
 
 def _explanation(code: str, cause: str) -> Explanation:
     rules = [rule for rule in RULES if rule.code == code]
+    fixes = tuple(dict.fromkeys(rule.fix for rule in rules)) or tuple(
+        fix for name, fix in FIXES.items() if name == code
+    )
+    if not fixes:
+        raise ValueError(
+            f"no rule and no line of FIXES in {__name__} has a fix for {code}: add one"
+        )
     return Explanation(
         code=code,
         cause=cause,
-        fixes=tuple(dict.fromkeys(rule.fix for rule in rules)) or (FIXES[code],),
+        fixes=fixes,
         rules=tuple(
             RuleNote(
                 kinds=KINDS[rule.scope],
