@@ -34,6 +34,7 @@ from translation.profiles.profile import (
     canonical_content,
     profile_of,
 )
+from translation.profiles.unknown_fields import UnknownFieldError
 
 SPEC: Final = FieldPath.of("spec")
 MAX_FAULT: Final = 512
@@ -269,9 +270,14 @@ def check_spec(name: str, spec: Mapping[str, Any]) -> tuple[Profile | None, tupl
     """
     try:
         profile = profile_of(spec)
+    except UnknownFieldError as fault:
+        return None, (_no_profile(SPEC.join(fault.path), fault.message),)
     except ValueError as fault:
-        message = f"is not a driver profile: {printable(str(fault))[:MAX_FAULT]}"
-        fix = "docs/profiles.md has every field"
-        return None, (error(Code.INVALID_PROFILE, SPEC, message, fix),)
+        return None, (_no_profile(SPEC, printable(str(fault))[:MAX_FAULT]),)
     named_profile = NamedProfile(name=name, profile=profile)
     return profile, tuple(finding for check in CHECKS for finding in check(named_profile))
+
+
+def _no_profile(path: FieldPath, fault: str) -> Finding:
+    message = f"is not a driver profile: {fault}"
+    return error(Code.INVALID_PROFILE, path, message, "docs/profiles.md has every field")

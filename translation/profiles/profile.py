@@ -15,6 +15,7 @@ import yaml
 from kube.api.translation_profile import HASH_LENGTH
 from kube.errors import ConfigError
 from translation.model.intents import DeviceKind
+from translation.profiles.unknown_fields import find_unknown_field
 
 _PARSER_ERRORS = (
     yaml.YAMLError,
@@ -309,8 +310,12 @@ def profile_of(document: object) -> Profile:
     """Return the profile in a parsed document, with its content hash.
 
     Raises:
+        UnknownFieldError: It has a field that no profile has.
         ValueError: It is not a profile; the message names the field.
     """
+    unknown_field = find_unknown_field(document, Profile)
+    if unknown_field is not None:
+        raise unknown_field
     try:
         blank = msgspec.structs.replace(msgspec.convert(document, Profile), content_hash="")
         content = canonical_content(blank)

@@ -70,7 +70,7 @@ class Fault(NamedTuple):
 
 FAULTS: Final = (
     Fault("no profile", {"driver": DRIVER}, "missing required field `devices`"),
-    Fault("an unknown field", {**spec(), "klass": "a"}, "unknown field `klass`"),
+    Fault("an unknown field", {**spec(), "klass": "a"}, 'unknown field "klass"'),
     Fault("the name of no driver", spec("UPPER.example.com"), "is not the name of a driver"),
     Fault("the name of no class", spec(**{"class": "a b"}), "is not the name of a DeviceClass"),
     Fault(
@@ -145,6 +145,13 @@ def test_what_cannot_be_in_force_is_reported_and_is_not(row: Fault) -> None:
     assert any(row.want in finding.message for finding in object_.findings), object_.findings
     assert verdict.reason is AcceptedReason.INVALID
     assert plan.published == PublishedProfiles()
+
+
+def test_an_unknown_field_is_named_at_its_place_with_the_nearest() -> None:
+    (finding,) = object_of(spec(memroy="memory")).findings
+
+    assert str(finding.path) == "spec.devices.device.memroy"
+    assert finding.message.endswith('unknown field "memroy"; did you mean memory?')
 
 
 def test_an_object_of_another_name_is_not_accepted() -> None:

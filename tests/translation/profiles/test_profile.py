@@ -46,8 +46,29 @@ REFUSALS = (
     Refusal("a list", "[]", "Expected `object`, got `array`"),
     Refusal("no driver", "devices: {}", "missing required field `driver`"),
     Refusal("no devices", "driver: a", "missing required field `devices`"),
-    Refusal("a misspelled field", f"{SMALLEST}\nclaim: pod", "unknown field `claim`"),
-    Refusal("a field of a device", SMALLEST.replace("class", "klass"), "$.devices"),
+    Refusal(
+        "a misspelled field",
+        f"{SMALLEST}\nclaim: pod",
+        "unknown field claim; did you mean claims?",
+    ),
+    Refusal(
+        "a field of a device",
+        SMALLEST.replace("class", "klass"),
+        "unknown field devices.gpu.klass; did you mean class?",
+    ),
+    Refusal(
+        "a field of a part that may be missing",
+        SMALLEST.replace("{class", "{cores: {capacty: cores}, class"),
+        "unknown field devices.gpu.cores.capacty; did you mean capacity?",
+    ),
+    Refusal("a field near no other", f"{SMALLEST}\nxyz: 1", "unknown field xyz"),
+    Refusal("a long field", f"{SMALLEST}\n{'c' * 400}: 1", f"unknown field {'c' * 314}..."),
+    Refusal(
+        "a field of the devices with a name",
+        SMALLEST.replace("{class", "{resources: {rdma/a: {clas: b}}, class"),
+        "unknown field devices.gpu.resources[rdma/a].clas; did you mean class?",
+    ),
+    Refusal("a field with control characters", f'{SMALLEST}\n"\\x1b[2J": 1', r"\x1b[2J"),
     Refusal("a kind that does not exist", SMALLEST.replace("gpu:", "tpu:"), "'tpu'"),
     Refusal("a granularity", f"{SMALLEST}claims: node", "'node' - at `$.claims`"),
     Refusal(
