@@ -313,14 +313,12 @@ def profile_of(document: object) -> Profile:
         UnknownFieldError: It has a field that no profile has.
         ValueError: It is not a profile; the message names the field.
     """
-    unknown_field = find_unknown_field(document, Profile)
-    if unknown_field is not None:
-        raise unknown_field
     try:
         blank = msgspec.structs.replace(msgspec.convert(document, Profile), content_hash="")
         content = canonical_content(blank)
     except _PARSER_ERRORS as fault:
-        raise ValueError(" ".join(str(fault).split())) from fault
+        unknown_field = find_unknown_field(document, Profile)
+        raise (unknown_field or ValueError(" ".join(str(fault).split()))) from fault
     return msgspec.structs.replace(blank, content_hash=content_hash(content))
 
 
