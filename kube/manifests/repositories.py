@@ -41,7 +41,8 @@ def read_repositories(paths: Iterable[str], exclude: Iterable[str]) -> Contents:
         exclude: Globs of files and directories to leave out, as in `is_excluded`.
 
     Raises:
-        ObjectFileError: A path that is no directory cannot be read, or a directory not listed.
+        ObjectFileError: A path that is no directory cannot be read, or a directory not listed; or there are
+            only files that are skipped.
     """
     globs = tuple(exclude)
     objects: list[SourceObject] = []
@@ -62,6 +63,8 @@ def read_repositories(paths: Iterable[str], exclude: Iterable[str]) -> Contents:
             else:
                 objects += manifests
                 skipped += [str(file)] if others else []
+    if skipped and not (objects or unreadable):
+        read_paths(skipped[:1])  # Whoever finds nothing is told how such a file becomes manifests.
     notes = (_describe_skipped(skipped),) if skipped else ()
     return Contents(objects=tuple(objects), unreadable=tuple(unreadable), notes=notes)
 
