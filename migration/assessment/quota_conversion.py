@@ -15,6 +15,7 @@ import msgspec
 
 from answers.manifests.translate import translate_objects
 from kube.api.extended_resources import implicit_class
+from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from quotas.scopes import devices_of_class
@@ -32,12 +33,6 @@ from translation.reading.arbiter import find_device_keys
 _Selectors = frozenset[str]
 """The expressions by which requests of a resource name choose devices of a class."""
 _PREFIXES: Final = ("requests.", "limits.")
-_TEMPLATE_SPEC: Final = ("template", "spec")
-_POD_SPEC: Final[Mapping[str, tuple[str, ...]]] = {
-    "Pod": (),
-    "CronJob": ("jobTemplate", "spec", *_TEMPLATE_SPEC),
-}
-"""Kind to the path of its pods' spec below its own; that of others is `_TEMPLATE_SPEC`."""
 _OWNERS: Final = ("nvidia", "hami", "koordinator")
 """The vocabularies that `nvidia.com/gpu` may belong to, by the other keys of a pod."""
 _USING_KINDS: Final = {
@@ -200,16 +195,16 @@ def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary])
 
 def _requested_names(source: SourceObject) -> set[str]:
     """Return the resource names that the containers of a pod, or of a workload's pods, request."""
-    spec: object = source.document.get("spec")
-    for step in _POD_SPEC.get(source.kind, _TEMPLATE_SPEC):
-        spec = spec.get(step) if isinstance(spec, Mapping) else None
+    path = pod_path(source.api_version, source.kind)
+    if path is None:
+        return set()
+    _, spec = resolve_path(source.document, (*path, "spec"))
     names: set[str] = set()
     for field in ("containers", "initContainers"):
-        containers = spec.get(field) if isinstance(spec, Mapping) else None
+        _, containers = resolve_path(spec, (field,))
         for container in containers if isinstance(containers, list) else ():
-            resources = container.get("resources") if isinstance(container, Mapping) else None
             for amounts in ("limits", "requests"):
-                by_name = resources.get(amounts) if isinstance(resources, Mapping) else None
+                _, by_name = resolve_path(container, ("resources", amounts))
                 names.update(map(str, by_name) if isinstance(by_name, Mapping) else ())
     return names
 
