@@ -183,6 +183,7 @@ class Placer:
         for workload in workloads:
             self._templates.update(build_templates(workload))
         self._by_key = {pod.key: pod for pod in self.pods}
+        self._daemon_pods = tuple(pod for pod in self.pods if pod.is_pinned and pod.has_claims)
         self._shapes = {pod.key: _shape(pod.pod, self._templates) for pod in self.pods}
         by_shape: dict[bytes, PodRequest] = {}
         for pod in self.pods:
@@ -208,29 +209,30 @@ class Placer:
     def bound_nodes(self, stage: Stage, placement: Placement) -> frozenset[str]:
         """Return the nodes with a DaemonSet's pod that has to have claims before its node is switched."""
         return frozenset(
-            node
-            for pod in self.pods
-            if pod.is_pinned and pod.has_claims and not stage.moves(pod)
-            if (node := placement.nodes.get(pod.key)) is not None
+            node for pod, node in self._placed_daemon_pods(placement) if not stage.moves(pod)
         )
 
     def daemon_nodes(self, placement: Placement) -> Mapping[str, frozenset[str]]:
         """Return namespace to the nodes with pods of its DaemonSets that get claims."""
         nodes: dict[str, set[str]] = {}
-        for pod in self.pods:
-            node = placement.nodes.get(pod.key)
-            if pod.is_pinned and pod.has_claims and node is not None:
-                nodes.setdefault(pod.namespace, set()).add(node)
+        for pod, node in self._placed_daemon_pods(placement):
+            nodes.setdefault(pod.namespace, set()).add(node)
         return {namespace: frozenset(names) for namespace, names in nodes.items()}
 
     def waiting_nodes(self, stage: Stage, placement: Placement) -> Mapping[str, tuple[str, ...]]:
         """Return DaemonSet to the nodes with a device plugin where its pods are not restarted yet."""
         nodes: dict[str, set[str]] = {}
-        for pod in self.pods:
-            node = placement.nodes.get(pod.key)
-            if pod.is_pinned and stage.moves(pod) and node and node not in stage.switched:
+        for pod, node in self._placed_daemon_pods(placement):
+            if stage.moves(pod) and node not in stage.switched:
                 nodes.setdefault(pod.key.workload, set()).add(node)
         return {workload: tuple(sorted(names)) for workload, names in nodes.items()}
+
+    def _placed_daemon_pods(self, placement: Placement) -> Iterator[tuple[PlannedPod, str]]:
+        """Yield the pods of DaemonSets that get claims, with their nodes."""
+        for pod in self._daemon_pods:
+            node = placement.nodes.get(pod.key)
+            if node:
+                yield pod, node
 
     def device_counts(self) -> Mapping[str, int]:
         """Return node to the number of its devices."""
