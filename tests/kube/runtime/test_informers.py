@@ -615,20 +615,28 @@ async def test_some_refusals_in_a_row_are_believed(refusals: int, is_believed: b
             answered.set()
 
 
-async def test_after_a_refresh_every_object_is_projected_anew() -> None:
-    suffix = ""
+class Suffixed:
+    """A projection that gives other values once its suffix has changed."""
 
-    def project(raw: bytes) -> str | None:
+    def __init__(self) -> None:
+        self.suffix = ""
+
+    def project(self, raw: bytes) -> str | None:
+        """Project a pod to its node and the suffix."""
         node = node_of(raw)
-        return None if node is None else node + suffix
+        return None if node is None else node + self.suffix
+
+
+async def test_after_a_refresh_every_object_is_projected_anew() -> None:
+    suffixed = Suffixed()
 
     async with FakeApiServer() as server, server.client() as client:
         server.put(PODS, pod("a"))
         factory = InformerFactory(client, settings=QUICK)
-        pods = factory.subscribe(PODS, project)
+        pods = factory.subscribe(PODS, suffixed.project)
         async with running(factory.run):
             await until(lambda: server.watching == 1)
-            suffix = "!"
+            suffixed.suffix = "!"
             pods.refresh()
             await until(lambda: [*pods.store.values()] == ["n!"])
             await until(lambda: server.watching == 1)
@@ -639,22 +647,17 @@ async def test_after_a_refresh_every_object_is_projected_anew() -> None:
 
 
 async def test_a_refresh_during_a_list_is_followed_by_another_list() -> None:
-    suffix = ""
-
-    def project(raw: bytes) -> str | None:
-        node = node_of(raw)
-        return None if node is None else node + suffix
+    suffixed = Suffixed()
 
     def refresh_once(_key: Key, old: str | None, _new: str | None) -> None:
-        nonlocal suffix
         if old is None:
-            suffix = "!"
+            suffixed.suffix = "!"
             pods.refresh()
 
     async with FakeApiServer() as server, server.client() as client:
         server.put(PODS, pod("a"))
         factory = InformerFactory(client, settings=QUICK)
-        pods = factory.subscribe(PODS, project, handlers=(refresh_once,))
+        pods = factory.subscribe(PODS, suffixed.project, handlers=(refresh_once,))
         async with running(factory.run):
             await until(lambda: [*pods.store.values()] == ["n!"])
 
@@ -675,22 +678,17 @@ async def test_a_refresh_while_a_watch_ends_for_another_changes_nothing() -> Non
 
 
 async def test_a_refresh_by_a_handler_of_an_event_is_followed_by_a_list() -> None:
-    suffix = ""
-
-    def project(raw: bytes) -> str | None:
-        node = node_of(raw)
-        return None if node is None else node + suffix
+    suffixed = Suffixed()
 
     def refresh_at_b(key: Key, old: str | None, _new: str | None) -> None:
-        nonlocal suffix
         if key[1] == "b" and old is None:
-            suffix = "!"
+            suffixed.suffix = "!"
             pods.refresh()
 
     async with FakeApiServer() as server, server.client() as client:
         server.put(PODS, pod("a"))
         factory = InformerFactory(client, settings=QUICK)
-        pods = factory.subscribe(PODS, project, handlers=(refresh_at_b,))
+        pods = factory.subscribe(PODS, suffixed.project, handlers=(refresh_at_b,))
         async with running(factory.run):
             await until(lambda: server.watching == 1)
             server.put(PODS, pod("b"))
