@@ -29,7 +29,7 @@ def count_reasons(
 
 
 def failed_scheduling(counts: Mapping[str, int], nodes: int) -> str:
-    """Return the message, without what it says about preemption.
+    """Return the message without its part about preemption.
 
     Args:
         counts: Reason to number of nodes; a node may have several.

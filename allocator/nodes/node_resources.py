@@ -81,7 +81,7 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_unnamed_resources(node: Node) -> Node:
-    """Return a node that has no limit of what a manifest leaves out.
+    """Return a node without limits for the resources that its manifest does not name.
 
     A kubelet publishes all of CPU, memory and the number of pods, so a node without the last one was written by
     hand, mostly with its devices alone.

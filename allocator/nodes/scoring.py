@@ -66,7 +66,7 @@ CPU_AND_MEMORY: Final = (ScoredResource(name=CPU), ScoredResource(name=MEMORY))
 
 
 class ScoringProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """How a profile of kube-scheduler scores the resources of nodes.
+    """The scores that a profile of kube-scheduler gives to the resources of nodes.
 
     Attributes:
         strategy: The strategy of NodeResourcesFit.

@@ -69,7 +69,7 @@ def _node(model: Node, name: str) -> Node:
 
 
 def _slices(slices: list[ResourceSlice], model: str, name: str) -> Iterator[ResourceSlice]:
-    """Yield the slices of a node as another one's; a pool keeps what its name says beside the node's."""
+    """Yield the slices of a node as those of another; a pool keeps the part of its name beside the node's."""
     for slice_ in slices:
         pool = slice_.spec.pool
         own = name if pool.name == model else f"{name}/{pool.name}"

@@ -83,7 +83,7 @@ def _asks_for_any(candidate: Candidate, devices: Sequence[PublishedDevice]) -> b
 
 
 def _idle_devices(state: ReplayState) -> Mapping[str, Sequence[PublishedDevice]]:
-    """Return node to its devices of which nothing is in use; a pool of several nodes is the first one's."""
+    """Return node to its idle devices; a pool of several nodes is the first one's."""
     idle: dict[str, list[PublishedDevice]] = {}
     counted: set[object] = set()
     usage = state.cluster.usage.pools

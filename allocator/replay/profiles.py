@@ -1,4 +1,4 @@
-"""How the schedulers of a replay score the resources of nodes."""
+"""The scores of nodes' resources by the schedulers of a replay."""
 
 from collections.abc import Mapping
 from typing import Final

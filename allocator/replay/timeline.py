@@ -1,4 +1,4 @@
-"""The course of a replay: what is allocated as pods arrive, and how full each device is at some moments."""
+"""The course of a replay: the allocated share as pods arrive, and the devices in use at some moments."""
 
 from collections.abc import Sequence
 from typing import Final

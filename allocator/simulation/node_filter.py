@@ -119,7 +119,7 @@ class NodeFilter:
         return failed_scheduling(count_reasons(counted, total - len(counted)), total)
 
     def excluded(self, attempt: PlacementAttempt, name: str) -> ExcludedNode | None:
-        """Return why a node is rejected, whatever its pods and devices; None if it is not."""
+        """Return the reason against a node, regardless of its pods and devices; None without one."""
         if attempt.claims.missing:
             reasons = tuple(
                 NodeReason(code=missing.code, message=missing.message)

@@ -1,4 +1,4 @@
-"""How the profiles of a KubeSchedulerConfiguration score the resources of nodes. Pure.
+"""The scores of nodes' resources by the profiles of a KubeSchedulerConfiguration. Pure.
 
 Only what `ScoringProfile` has is read. Scores of other plugins, such as ImageLocality, are not modelled.
 

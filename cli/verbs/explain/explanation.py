@@ -42,7 +42,7 @@ class RuleNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a code means.
+    """The meaning of a code.
 
     Attributes:
         code: The code.
