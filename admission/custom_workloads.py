@@ -1,6 +1,6 @@
 """Workloads of other projects: each of their pods by the pipeline of pods, with paths in the object.
 
-Source: `kube.api.custom_workloads`, the table of kinds.
+Source: `translation.reading.custom_workloads`, the table of kinds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,8 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, info, warning
 from findings.text import printable
 from kube.api.core import Pod
-from kube.api.custom_workloads import EmbeddedPod, WorkloadKind
 from translation.model.intents import Vocabulary
+from translation.reading.custom_workloads import EmbeddedPod, WorkloadKind
 from translation.reading.legacy_pod import containers, device_keys
 
 MAX_KEYS = 5

@@ -40,7 +40,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from kube.api.custom_workloads import CUSTOM_RESOURCES
 from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.api.workloads import VALIDATED_POD_PATHS
 from kube.cel.quoting import quote
@@ -52,6 +51,7 @@ from kube.names import (
     TRANSLATE_LABEL,
 )
 from translation.model.intents import Vocabulary
+from translation.reading.custom_workloads import CUSTOM_RESOURCES
 
 KEYS_BEGIN: Final = 'key.contains("/") && ('
 KEYS_END: Final = ' || key == "/")'

@@ -28,12 +28,6 @@ from kube.api.admission import (
     StatusDetails,
 )
 from kube.api.core import Pod
-from kube.api.custom_workloads import (
-    CUSTOM_RESOURCES,
-    WorkloadKind,
-    embedded_pods,
-    workload_kind,
-)
 from kube.api.meta import ObjectHead, ObjectMeta, convert, decode_pruned, encode
 from kube.api.own_kinds import VALIDATED_OWN_KINDS
 from kube.api.workloads import VALIDATED_KINDS, Path, pod_path, resolve_path
@@ -43,6 +37,12 @@ from kube.names import NAME
 from kube.quantity import Quantity
 from rules.engine.engine import VIEWS, Target
 from translation.pipeline.patch import CONTAINER_FIELDS
+from translation.reading.custom_workloads import (
+    CUSTOM_RESOURCES,
+    WorkloadKind,
+    embedded_pods,
+    workload_kind,
+)
 
 MAX_WARNINGS: Final = 10
 MAX_WARNING_LENGTH: Final = 250

@@ -27,7 +27,6 @@ from admission.match_conditions import (
     update_match_conditions,
     workload_match_conditions,
 )
-from kube.api.custom_workloads import CLUSTER_SCOPED, CUSTOM_RESOURCES
 from kube.api.own_kinds import VALIDATED_OWN_KINDS
 from kube.api.workloads import VALIDATED_KINDS
 from kube.names import (
@@ -42,6 +41,7 @@ from kube.names import (
 )
 from translation.cluster.snapshot import Mode
 from translation.model.intents import Vocabulary
+from translation.reading.custom_workloads import CLUSTER_SCOPED, CUSTOM_RESOURCES
 
 MUTATE_PATH: Final = "/mutate"
 ROUTE_PATH: Final = "/route"

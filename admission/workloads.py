@@ -21,7 +21,6 @@ from admission.pods import UNTOUCHED, Answer, Decision, Translator, admit_create
 from findings.field_path import FieldPath
 from findings.finding import TRANSIENT_CAUSES, Finding, Severity, has_errors
 from kube.api.core import Container, Pod, PodResourceClaim
-from kube.api.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from kube.api.meta import ObjectMeta
 from kube.names import REQUEST_ANNOTATION
 from rules.engine.engine import Target
@@ -35,6 +34,7 @@ from translation.compiling.claims import Claim
 from translation.model.intents import Vocabulary
 from translation.pipeline.patch import claim_labels
 from translation.pipeline.translate import translate
+from translation.reading.custom_workloads import EmbeddedPod, Path, WorkloadKind
 from translation.reading.legacy_pod import containers, device_keys
 from translation.reading.untranslated_keys import check_untranslated_keys
 from translation.record.record import decode_record

@@ -59,7 +59,7 @@ from kube.api.urls import (
 from kube.cel.comparisons import drivers_named_by_class
 from kube.runtime.informers import InformerFactory, Subscription, unsynced_resources, wait_synced
 from kube.runtime.stores import Handler, Projection
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from translation.cluster.snapshot import (
     ClaimUnawareComponent,
     TranslationOptions,

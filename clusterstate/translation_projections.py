@@ -13,7 +13,7 @@ from kube.api.resource import ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.manifests.plain_yaml import PlainYamlError, load_yaml
 from kube.runtime.stores import Projection
-from quotas.scopes import Quota, quota_of
+from quotas.resource_quotas.scopes import Quota, quota_of
 from translation.cluster.snapshot import NetworkSummary, TemplateSummary, summarize_network
 from translation.compiling.claims import template_classes, template_digest
 from translation.model.limit_ranges import LimitRangeSummary, limit_range_summary

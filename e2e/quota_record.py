@@ -21,7 +21,7 @@ from msgspec import structs
 from e2e.access import Access, Object
 from kube.api.core import FINISHED_PHASES
 from kube.quantity import Quantity
-from quotas.usage import DEVICES_OF_CLASS
+from quotas.resource_quotas.usage import DEVICES_OF_CLASS
 
 ADMISSION: Final = "kube-apiserver"
 """The field manager of what admission writes."""

@@ -18,7 +18,7 @@ from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.quantity import Quantity
-from quotas.usage import claim_usage, pod_usage
+from quotas.resource_quotas.usage import claim_usage, pod_usage
 from testing.rule_cases import first, sub
 
 CLASS: Final = "quota.judge.example.com"

@@ -39,7 +39,6 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from kube.api.conversion import to_current_version
 from kube.api.core import Namespace, Node, Pod
-from kube.api.custom_workloads import Path, workload_kind
 from kube.api.meta import ObjectHead, ObjectMeta
 from kube.api.resource import ResourceSlice
 from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
@@ -52,6 +51,7 @@ from translation.cluster.snapshot import vocabularies_in_force
 from translation.compiling.claims import Claim
 from translation.preflight.quotas.uncounted_templates import QuotaName, find_uncounted_templates
 from translation.reading.claim_blind_objects import find_unseen_claims
+from translation.reading.custom_workloads import Path, workload_kind
 from translation.record.claim_sources import locate_at_keys, match_claims, source_path
 from translation.record.key_fixes import with_key_fixes
 

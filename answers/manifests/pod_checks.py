@@ -10,13 +10,13 @@ from answers.model.kubernetes_version import Version
 from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.api.core import Pod
-from kube.api.custom_workloads import value_at
 from kube.api.workloads import pod_path
 from rules.context.context import Context
 from rules.engine.engine import Target
 from rules.model.recorded_pods import VERSION
 from rules.objects.pod_fields import find_unknown_pod_fields
 from translation.compiling.claims import Claim
+from translation.reading.custom_workloads import value_at
 
 
 def field_findings(result: TranslatedObject, version: Version | None) -> Iterator[Finding]:

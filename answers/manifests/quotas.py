@@ -17,10 +17,10 @@ from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.api.conversion import CURRENT, to_current_version
 from kube.api.core import Pod, ResourceQuota
-from kube.api.custom_workloads import WorkloadKind, embedded_pods, workload_kind
 from kube.api.resource import ResourceClaim
 from kube.api.workloads import pod_path, resolve_path
-from quotas.ledger import QuotaLedger
+from quotas.resource_quotas.ledger import QuotaLedger
+from translation.reading.custom_workloads import WorkloadKind, embedded_pods, workload_kind
 from translation.record.claim_sources import locate_at_keys, match_claims
 
 EXTENDED_RESOURCES_SINCE: Final = (1, 35)

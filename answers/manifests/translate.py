@@ -21,13 +21,6 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from kube.api.conversion import current_version
 from kube.api.core import Pod
-from kube.api.custom_workloads import (
-    Path,
-    WorkloadKind,
-    embedded_pods,
-    replace_in,
-    workload_kind,
-)
 from kube.api.meta import ObjectHead
 from kube.api.workloads import pod_path, replace_at, resolve_path
 from kube.jsonpatch import apply
@@ -38,6 +31,13 @@ from translation.cluster.snapshot import (
     vocabularies_in_force,
 )
 from translation.compiling.claims import Claim
+from translation.reading.custom_workloads import (
+    Path,
+    WorkloadKind,
+    embedded_pods,
+    replace_in,
+    workload_kind,
+)
 from translation.reading.embedded_templates import check_embedded_templates
 from translation.reading.untranslated_keys import check_untranslated_keys
 

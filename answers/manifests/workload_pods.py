@@ -7,9 +7,9 @@ from answers.manifests.quotas import pods_at_a_time
 from answers.model.cluster_state import ClusterState
 from answers.model.pod_owners import is_made_by
 from kube.api.core import FINISHED_PHASES, Pod
-from kube.api.custom_workloads import embedded_pods, workload_kind
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from translation.reading.custom_workloads import embedded_pods, workload_kind
 
 MAX_PODS: Final = 500
 """The maximum number of pods of one workload; every pod is placed alone."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kube.api.core import Pod
-from kube.api.custom_workloads import WORKLOAD_KINDS
+from translation.reading.custom_workloads import WORKLOAD_KINDS
 
 HASH_LABEL: Final = "pod-template-hash"
 

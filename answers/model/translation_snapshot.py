@@ -18,7 +18,7 @@ from kube.api.network_attachments import NetworkAttachmentDefinition
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from kube.api.tensor_fusion import WorkloadProfile
 from kube.cel.comparisons import drivers_named_by_class
-from quotas.scopes import Quota, quota_of
+from quotas.resource_quotas.scopes import Quota, quota_of
 from rules.context.inventory import Inventory
 from translation.cluster.node_taints import summarize_taints
 from translation.cluster.snapshot import (

@@ -12,7 +12,7 @@ from kube.api.urls import RESOURCE_QUOTAS
 from kube.cel.comparisons import drivers_named_by_class
 from kube.client.client import Client
 from kube.errors import Forbidden, NotFound
-from quotas.scopes import Quota, quota_of
+from quotas.resource_quotas.scopes import Quota, quota_of
 from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 from translation.compiling.claims import requested_classes
 from translation.preflight.quotas.uncounted_templates import find_uncounted_templates

@@ -18,7 +18,7 @@ from kube.api.extended_resources import implicit_class
 from kube.api.workloads import pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
-from quotas.scopes import devices_of_class
+from quotas.resource_quotas.scopes import devices_of_class
 from translation.cluster.snapshot import (
     Mode,
     TranslationOptions,

@@ -16,7 +16,7 @@ from admission.pods import Decision
 from answers.model.translation_snapshot import build_snapshot
 from kube.manifests.reader import read_paths
 from kube.names import DEFAULT_SCHEDULER_NAME
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from rules.context.context import Context
 from testing.builders import (
     HAMI,

@@ -7,7 +7,7 @@ import pytest
 
 from admission.pods import Decision
 from kube.names import TRANSLATE_LABEL
-from quotas.scopes import Quota, Scope
+from quotas.resource_quotas.scopes import Quota, Scope
 from testing.builders import (
     DRANET,
     HAMI,

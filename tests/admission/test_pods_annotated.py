@@ -7,7 +7,7 @@ import pytest
 
 from admission.pods import Decision
 from kube.names import REQUEST_ANNOTATION
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,

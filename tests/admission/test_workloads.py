@@ -15,7 +15,7 @@ from kube.api.admission import AdmissionRequest, GroupVersionKind
 from kube.api.urls import WORKLOADS
 from kube.api.workloads import VALIDATED_KINDS
 from kube.names import REQUEST_ANNOTATION, TRANSLATE_LABEL
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,

@@ -10,7 +10,11 @@ import pytest
 from admission.review import decode_workloads
 from admission.webhook_configuration import WORKLOADS_WEBHOOK, webhook_rules
 from kube.api.admission import AdmissionRequest, GroupVersionKind
-from kube.api.custom_workloads import (
+from kube.manifests.dump import dump_yaml
+from kube.names import REQUEST_ANNOTATION
+from testing.builders import container, gpus, pod
+from testing.command import answer, drawbridge, translate
+from translation.reading.custom_workloads import (
     ANY,
     MAX_TEMPLATES,
     WORKLOAD_KINDS,
@@ -19,10 +23,6 @@ from kube.api.custom_workloads import (
     embedded_pods,
     workload_kind,
 )
-from kube.manifests.dump import dump_yaml
-from kube.names import REQUEST_ANNOTATION
-from testing.builders import container, gpus, pod
-from testing.command import answer, drawbridge, translate
 
 SHARE: Final = pod(gpus(1, mem=3000))["spec"]
 BYTES: Final = pod(gpus(1, mem="8Gi"))["spec"]

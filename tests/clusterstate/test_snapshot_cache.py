@@ -26,7 +26,7 @@ from kube.api.urls import (
     WORKLOAD_PROFILES,
     Resource,
 )
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from testing.builders import EXAMPLE, Document, driver_slice, nvidia_gpu, profiles
 from testing.fake_api_server import FakeApiServer, quick_informers, running, until
 from translation.cluster.snapshot import ClaimUnawareComponent, NetworkSummary, TemplateSummary

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     NAMESPACE,

@@ -10,7 +10,7 @@ import pytest
 
 from kube.api.core import ResourceQuota
 from kube.api.meta import convert
-from quotas.scopes import quota_of, scopes_of
+from quotas.resource_quotas.scopes import quota_of, scopes_of
 from testing.builders import Document, container, pod, pod_view
 
 

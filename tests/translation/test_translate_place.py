@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from quotas.scopes import Quota, Scope
+from quotas.resource_quotas.scopes import Quota, Scope
 from testing.builders import (
     HAMI,
     NAMESPACE,

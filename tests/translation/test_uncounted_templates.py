@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from findings.finding import Severity
-from quotas.scopes import Quota, Scope
+from quotas.resource_quotas.scopes import Quota, Scope
 from testing.builders import DRANET, HAMI, NAMESPACE, NVIDIA, translation_snapshot
 from translation.cluster.snapshot import TemplateSummary, TranslationOptions, TranslationSnapshot
 from translation.preflight.quotas.uncounted_templates import find_uncounted_templates

@@ -19,7 +19,7 @@ from kube.names import (
     TRANSLATE_LABEL,
     TRANSLATE_SELECTED,
 )
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from translation.cluster.node_taints import NodeTaints
 from translation.model.choices import Choices, InitContainers
 from translation.model.intents import DeviceKind, Vocabulary

@@ -14,7 +14,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Finding
 from kube.quantity import Quantity
-from quotas.scopes import PodScopes
+from quotas.resource_quotas.scopes import PodScopes
 from translation.model.choices import Choices
 from translation.model.keys import Table
 

@@ -15,7 +15,7 @@ from kube.api.foreign_quotas import GANG_NAMES, QUOTA_NAMES
 from kube.api.network_attachments import NETWORKS
 from kube.names import TRANSLATE_LABEL
 from kube.quantity import format_count
-from quotas.scopes import scopes_of
+from quotas.resource_quotas.scopes import scopes_of
 from translation.model.intents import LegacyContainer, LegacyPod, Vocabulary
 from translation.reading import arbiter
 from translation.reading.arbiter import VOCABULARIES

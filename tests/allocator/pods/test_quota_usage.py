@@ -9,7 +9,7 @@ from kube.api.core import Pod
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaim
 from kube.quantity import Quantity
-from quotas.usage import claim_usage, pod_usage, subtract_usage
+from quotas.resource_quotas.usage import claim_usage, pod_usage, subtract_usage
 from testing import rule_cases as cases
 
 Document = dict[str, Any]

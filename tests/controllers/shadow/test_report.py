@@ -13,7 +13,7 @@ from controllers.shadow.report import (
     stored_object,
 )
 from kube.api.events import Event
-from quotas.scopes import Quota
+from quotas.resource_quotas.scopes import Quota
 from testing.builders import (
     HAMI,
     Document,

@@ -5,7 +5,7 @@ from typing import Final
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, error, warning
-from quotas.scopes import REQUESTS, devices_of_class
+from quotas.resource_quotas.scopes import REQUESTS, devices_of_class
 from translation.cluster.snapshot import QuotaPolicy, TranslationSnapshot
 from translation.model.intents import LegacyPod, Vocabulary
 from translation.preflight.model.inputs import PreflightInput

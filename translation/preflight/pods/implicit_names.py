@@ -7,7 +7,7 @@ from findings.finding import Code, Finding, error, warning
 from kube.api.core import Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX, implicit_class
 from kube.quantity import ZERO
-from quotas.scopes import devices_of_class, scopes_of
+from quotas.resource_quotas.scopes import devices_of_class, scopes_of
 from translation.cluster.snapshot import Mode, QuotaPolicy, TranslationOptions, TranslationSnapshot
 from translation.preflight.quotas.coverage import (
     counts_claims,

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from kube.api.extended_resources import implicit_class
-from quotas.scopes import PodScopes, Quota
+from quotas.resource_quotas.scopes import PodScopes, Quota
 from translation.cluster.serving_drivers import serving_drivers
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 

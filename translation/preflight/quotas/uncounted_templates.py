@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, warning
-from quotas.scopes import REQUESTS, Quota, devices_of_class
+from quotas.resource_quotas.scopes import REQUESTS, Quota, devices_of_class
 from translation.cluster.snapshot import TranslationOptions, TranslationSnapshot
 from translation.preflight.quotas.coverage import (
     counts_claims,

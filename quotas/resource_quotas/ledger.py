@@ -24,8 +24,8 @@ from kube.api.core import FINISHED_PHASES, Node, Pod, ResourceQuota
 from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from kube.quantity import ZERO, Quantity
-from quotas.scopes import Quota, quota_of, scopes_of
-from quotas.usage import REQUESTS, Usage, claim_usage, pod_usage, subtract_usage
+from quotas.resource_quotas.scopes import Quota, quota_of, scopes_of
+from quotas.resource_quotas.usage import REQUESTS, Usage, claim_usage, pod_usage, subtract_usage
 
 _DEVICES: Final = FieldPath.of("spec", "devices")
 _FIX: Final = "request less, delete what is not in use, or raise the quota"
