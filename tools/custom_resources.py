@@ -28,6 +28,7 @@ from kube.api.policy import CONDITION_SCHEMA
 from kube.api.schema import Keywords, Schema
 from kube.manifests.dump import dump_yaml
 from kube.names import GROUP, NAME
+from kube.quantity import Quantity
 from translation.profiles.profile import Profile
 from translation.profiles.schema import SCHEMA as PROFILE_SCHEMA
 
@@ -150,6 +151,14 @@ def _column(column: Column) -> Document:
     return {"name": column.name, "type": column.type, "jsonPath": column.json_path, **more}
 
 
+_QUANTITY: Final[Document] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$",
+    "x-kubernetes-int-or-string": True,
+}
+"""An amount that is not negative (k8s.io/apimachinery, pkg/api/resource, as controller-gen writes it)."""
+
+
 class _Definer:
     """Makes the structural schema of a kind."""
 
@@ -210,6 +219,8 @@ class _Definer:
                 return {"type": "object", **self._map(kind)}
             case inspect.StrType() | inspect.BoolType():
                 return {"type": _SCALARS[type(kind)]}
+            case inspect.CustomType(cls=cls) if cls is Quantity:
+                return _QUANTITY
             case inspect.IntType(ge=least, le=most):
                 limits = {"minimum": least, "maximum": most}
                 return {"type": "integer"} | {
@@ -264,8 +275,8 @@ class _Definer:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Document:
-    assert isinstance(field.default, StrEnum)
-    return {"default": field.default.value}
+    default = field.default
+    return {"default": default.value if isinstance(default, StrEnum) else default}
 
 
 def _limited(schema: Document, limits: Keywords) -> Document:

@@ -74,6 +74,59 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
+class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
+    """A condition on one label (meta/v1 LabelSelectorRequirement).
+
+    Attributes:
+        key: The label's name.
+        operator: In, NotIn, Exists or DoesNotExist.
+        values: Values for In and NotIn.
+    """
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels meet the condition; an unknown operator matches none."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in (self.values or ())
+            case "NotIn":
+                return value is None or value not in (self.values or ())
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case _:
+                return False
+
+
+class LabelSelector(ApiStruct, frozen=True, kw_only=True):
+    """Conditions on labels, all of which must hold; without any, everything is selected.
+
+    Source: k8s.io/apimachinery, meta/v1 LabelSelector and LabelSelectorAsSelector.
+
+    Attributes:
+        match_labels: Labels with the values that they must have.
+        match_expressions: Further conditions on labels.
+    """
+
+    match_labels: Mapping[str, str] | None = None
+    match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels are selected.
+
+        >>> LabelSelector(match_labels={"team": "vision"}).matches({"team": "vision", "a": "b"})
+        True
+        """
+        return all(
+            labels.get(key) == value for key, value in (self.match_labels or {}).items()
+        ) and all(requirement.matches(labels) for requirement in self.match_expressions or ())
+
+
 class ObjectHead(ApiStruct, frozen=True, kw_only=True):
     """The fields that an object of any kind has."""
 

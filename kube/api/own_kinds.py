@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from kube.api import ownership, policy, translation_profile
+from kube.api import device_quota, ownership, policy, translation_profile
 from kube.api.meta import ApiStruct
 from kube.api.schema import Schema
 from kube.names import GROUP, NAME
@@ -185,5 +185,34 @@ ALLOCATOR_OWNERSHIP: Final = OwnKind(
     ),
 )
 
-OWN_KINDS: Final = (DEVICE_COMPATIBILITY_POLICY, DEVICE_TRANSLATION_PROFILE, ALLOCATOR_OWNERSHIP)
+DEVICE_QUOTA: Final = OwnKind(
+    view=device_quota.DeviceQuota,
+    schema=device_quota.SCHEMA,
+    version=device_quota.VERSION,
+    plural="devicequotas",
+    short_names=("dq",),
+    columns=(
+        Column("Left", ".status.summary"),
+        Column("Namespaces", ".status.namespaceCount", "integer"),
+        *map(condition, ("Accepted", "Enforced")),
+        Column("Alert", '.status.conditions[?(@.type=="AlertThresholdReached")].status'),
+        Column("Enforcement", ".spec.enforcement", priority=1),
+        Column("Budget", ".spec.budget", priority=1),
+        AGE,
+    ),
+    is_validated=True,
+    access=(
+        Access(account=Account.WEBHOOK),
+        Access(account=Account.CONTROLLER, writes_status=True),
+        Access(account=Account.BRIDGE),
+        Access(account=Account.OBSERVER),
+    ),
+)
+
+OWN_KINDS: Final = (
+    DEVICE_COMPATIBILITY_POLICY,
+    DEVICE_TRANSLATION_PROFILE,
+    ALLOCATOR_OWNERSHIP,
+    DEVICE_QUOTA,
+)
 VALIDATED_OWN_KINDS: Final = tuple(kind for kind in OWN_KINDS if kind.is_validated)

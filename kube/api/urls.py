@@ -118,6 +118,7 @@ def own_resource(kind: own_kinds.OwnKind) -> Resource:
 
 DEVICE_COMPATIBILITY_POLICIES: Final = own_resource(own_kinds.DEVICE_COMPATIBILITY_POLICY)
 ALLOCATOR_OWNERSHIPS: Final = own_resource(own_kinds.ALLOCATOR_OWNERSHIP)
+DEVICE_QUOTAS: Final = own_resource(own_kinds.DEVICE_QUOTA)
 DEVICE_TRANSLATION_PROFILES: Final = own_resource(own_kinds.DEVICE_TRANSLATION_PROFILE)
 
 NETWORK_ATTACHMENTS: Final = Resource(

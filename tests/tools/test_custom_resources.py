@@ -252,7 +252,7 @@ def test_kinds_with_the_same_verbs_share_a_rule() -> None:
     rules = role_rules(Account.BRIDGE, (*OWN_KINDS, watched))
 
     assert rules == [
-        rule(["list", "watch"], "devicecompatibilitypolicies", "samples"),
+        rule(["list", "watch"], "devicecompatibilitypolicies", "devicequotas", "samples"),
         rule(["get", "list", "watch"], "allocatorownerships"),
         rule(["patch"], "allocatorownerships/status"),
     ]
@@ -378,7 +378,7 @@ def test_a_new_kind_is_a_module_and_a_row(copy: Path) -> None:
     """Its definition, rights, reference and public names are generated."""
     table = copy / "kube/api/own_kinds.py"
     (table.parent / "sample.py").write_text(MODULE)
-    imports = "from kube.api import ownership, policy"
+    imports = "from kube.api import device_quota, ownership, policy"
     text = table.read_text().replace(imports, f"{imports}, sample")
     table.write_text(text.replace("OWN_KINDS: Final = (", ROW, 1))
     written = changed_files(copy)

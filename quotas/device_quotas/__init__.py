@@ -1,0 +1,1 @@
+"""DeviceQuotas: what claims use of a tenant's amounts, before and after they are allocated."""

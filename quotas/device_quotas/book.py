@@ -1,0 +1,257 @@
+"""The usage of all DeviceQuotas, kept up to date with quotas, namespaces, devices and claims.
+
+Whoever decides reads it: the sidecar, the controllers that remove gates, the command line. Everything in it
+follows from objects of the API, so that a restarted process has the same book.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from allocator.model.devices import PoolId
+from allocator.model.feature_gates import Features
+from allocator.model.plan import Choice
+from kube.api.device_quota import DeviceQuota
+from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceSlice
+from kube.quantity import Quantity
+from quotas.device_quotas.charges import ClaimCharges, Estimate
+from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Excess, Stage
+from quotas.device_quotas.limits import Limit
+from quotas.device_quotas.published import PublishedDevices
+from quotas.device_quotas.tenants import Account, Labels, Tenants
+
+
+class CountedClaim(NamedTuple):
+    """A claim, or one that is to be created for a pod.
+
+    Attributes:
+        allocation: What it has; None before.
+        is_let_through: It may be allocated without a further decision; what waits for one is not charged.
+    """
+
+    namespace: str
+    devices: DeviceClaim
+    allocation: AllocationResult | None = None
+    is_let_through: bool = True
+
+    @property
+    def stage(self) -> Stage:
+        """Return the stage of its charges."""
+        if self.allocation is not None:
+            return Stage.USED
+        return Stage.PROMISED if self.is_let_through else Stage.WAITING
+
+
+class CapBreach(NamedTuple):
+    """A request, or a device of it, that is larger than a limit allows for one.
+
+    Attributes:
+        amount: In nano-units.
+        per: `request` or `device`.
+    """
+
+    limit: Limit
+    amount: int
+    cap: Quantity
+    per: str
+
+    @property
+    def message(self) -> str:
+        """Return the breach in one phrase."""
+        amount, cap = self.limit.in_words(self.amount), self.limit.in_words(self.cap.nanos)
+        return f"DeviceQuota {self.limit.quota}, limit {self.limit.name}: {amount} for a {self.per}, at most {cap} allowed"
+
+
+class QuotaBook:
+    """Quotas, their tenants, and what is charged to them.
+
+    Attributes:
+        tenants: The quotas and the namespaces that they select.
+        ledger: The charges of all claims.
+    """
+
+    def __init__(self, features: Features) -> None:
+        """Begin empty."""
+        self.tenants = Tenants()
+        self.ledger = DeviceQuotaLedger()
+        self._classes: dict[str, DeviceClass] = {}
+        self._published = PublishedDevices()
+        self._charges = ClaimCharges(self._published, self._classes, features)
+        self._claims: dict[Hashable, CountedClaim] = {}
+        self._of_namespace: dict[str, set[Hashable]] = defaultdict(set)
+        self._of_pool: dict[PoolId, set[Hashable]] = defaultdict(set)
+        self._open: set[Hashable] = set()
+
+    # --- objects ----------------------------------------------------------------------------------
+
+    def replace_quota(self, name: str, quota: DeviceQuota | None) -> None:
+        """Take a quota that was added, changed or, with None, deleted."""
+        for namespace in self.tenants.replace_quota(name, quota):
+            self._charge_again(self._of_namespace[namespace])
+
+    def replace_namespace(self, name: str, labels: Labels | None) -> None:
+        """Take a namespace: if other quotas select it now, its usage moves to them."""
+        if self.tenants.replace_namespace(name, labels):
+            self._charge_again(self._of_namespace[name])
+
+    def replace_class(self, name: str, device_class: DeviceClass | None) -> None:
+        """Take a DeviceClass that was added, changed or, with None, deleted."""
+        self._classes.pop(name, None)
+        if device_class is not None:
+            self._classes[name] = device_class
+        self._charges.forget()
+        self._charge_again(self._open)
+
+    def replace_slices(self, slices: Mapping[str, ResourceSlice | None]) -> None:
+        """Take slices that were added, changed or, with None, deleted, by name."""
+        pools = [
+            pool
+            for name, slice_ in slices.items()
+            for pool in self._published.replace_slice(name, slice_)
+        ]
+        self._charges.forget()
+        self._charge_again(
+            self._open.union(*(self._of_pool.get(pool, set()) for pool in set(pools)))
+        )
+
+    def put_claim(self, key: Hashable, claim: CountedClaim) -> None:
+        """Charge a claim, instead of what was charged for the same key before."""
+        if self._claims.get(key) == claim:
+            return
+        self.remove_claim(key)
+        self._claims[key] = claim
+        self._of_namespace[claim.namespace].add(key)
+        for pool in _pools(claim):
+            self._of_pool[pool].add(key)
+        if claim.allocation is None:
+            self._open.add(key)
+        self._charge(key, claim)
+
+    def remove_claim(self, key: Hashable) -> None:
+        """Release the charges of a claim that is gone."""
+        claim = self._claims.pop(key, None)
+        if claim is None:
+            return
+        self._of_namespace[claim.namespace].discard(key)
+        for pool in _pools(claim):
+            self._of_pool[pool].discard(key)
+        self._open.discard(key)
+        self.ledger.remove(key)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def accounts(
+        self, namespace: str, drivers: frozenset[str] | None = None
+    ) -> tuple[Account, ...]:
+        """Return the accounts of a namespace, of some drivers only if they are given."""
+        return tuple(
+            account
+            for account in self.tenants.accounts(namespace)
+            if drivers is None or account.limit.driver in drivers
+        )
+
+    def estimates(
+        self, devices: DeviceClaim, accounts: Iterable[Account]
+    ) -> Mapping[Account, Estimate]:
+        """Return the charges of a claim that is not allocated.
+
+        Raises:
+            AnswerInterrupted: The budget does not last to evaluate the claim's selectors.
+        """
+        return {account: self._charges.estimate(devices, account.limit) for account in accounts}
+
+    def excesses_of_plan(
+        self,
+        accounts: Sequence[Account],
+        choices: Iterable[Sequence[Choice]],
+        *,
+        besides: Iterable[Hashable] = (),
+    ) -> tuple[Excess | CapBreach, ...]:
+        """Return what devices that a plan gives to a pod's claims would exceed.
+
+        Args:
+            choices: The devices of each claim.
+            besides: Claims that do not count: the pod's own, and those of victims.
+        """
+        charges: dict[Account, int] = dict.fromkeys(accounts, 0)
+        breaches: list[CapBreach] = []
+        for of_claim in choices:
+            for account in accounts:
+                charge = self._charges.planned(of_claim, account.limit)
+                charges[account] += charge.total
+                if account.limit.is_enforced:
+                    breaches += _breaches(account.limit, charge.request, charge.device)
+        return (*breaches, *self.ledger.excesses(charges, besides=besides))
+
+    def excesses_of_claims(
+        self,
+        namespace: str,
+        claims: Iterable[DeviceClaim],
+        *,
+        drivers: frozenset[str] | None = None,
+        besides: Iterable[Hashable] = (),
+    ) -> tuple[Excess | CapBreach, ...]:
+        """Return what claims would exceed in the worst case, which is theirs before a scheduler chose.
+
+        Args:
+            drivers: The drivers whose limits are asked for; None for all.
+            besides: Claims that do not count.
+        """
+        accounts = self.accounts(namespace, drivers)
+        charges: dict[Account, int] = dict.fromkeys(accounts, 0)
+        breaches: list[CapBreach] = []
+        for devices in claims:
+            for account, estimate in self.estimates(devices, accounts).items():
+                charges[account] += estimate.total.most
+                if account.limit.is_enforced:
+                    request, device = estimate.request.most, estimate.device.most
+                    breaches += _breaches(account.limit, request, device)
+        return (*breaches, *self.ledger.excesses(charges, besides=besides))
+
+    def impossible(self, namespace: str, devices: DeviceClaim) -> tuple[Excess | CapBreach, ...]:
+        """Return what a claim exceeds whatever device it gets, and even if nothing else is in use."""
+        accounts = self.accounts(namespace)
+        impossible: list[Excess | CapBreach] = []
+        for account, estimate in self.estimates(devices, accounts).items():
+            if not account.limit.is_enforced:
+                continue
+            impossible += _breaches(account.limit, estimate.request.least, estimate.device.least)
+            excess = Excess(account, estimate.total.least, 0)
+            if estimate.total.least > 0 and excess.is_final:
+                impossible.append(excess)
+        return tuple(impossible)
+
+    # --- charges ----------------------------------------------------------------------------------
+
+    def _charge_again(self, keys: Iterable[Hashable]) -> None:
+        for key in tuple(keys):
+            self._charge(key, self._claims[key])
+
+    def _charge(self, key: Hashable, claim: CountedClaim) -> None:
+        charges: dict[Account, int] = {}
+        is_complete = True
+        for account in self.tenants.accounts(claim.namespace):
+            if claim.allocation is not None:
+                charge = self._charges.allocated(claim.devices, claim.allocation, account.limit)
+                amount = charge.total
+                is_complete &= charge.is_complete
+            else:
+                amount = self._charges.estimate(claim.devices, account.limit).total.most
+            if amount:
+                charges[account] = amount
+        self.ledger.put(key, Entry(claim.namespace, claim.stage, charges, is_complete))
+
+
+def _breaches(limit: Limit, request: int, device: int) -> list[CapBreach]:
+    breaches = []
+    if limit.per_request is not None and request > limit.per_request.nanos:
+        breaches.append(CapBreach(limit, request, limit.per_request, "request"))
+    if limit.per_device is not None and device > limit.per_device.nanos:
+        breaches.append(CapBreach(limit, device, limit.per_device, "device"))
+    return breaches
+
+
+def _pools(claim: CountedClaim) -> frozenset[PoolId]:
+    allocation = claim.allocation
+    results = (allocation.devices.results if allocation is not None else None) or ()
+    return frozenset(PoolId(result.driver, result.pool) for result in results)

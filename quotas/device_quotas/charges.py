@@ -1,0 +1,401 @@
+"""What a claim is charged with: before its allocation between two bounds, after it what it has.
+
+| request | before the allocation, at most | after it |
+| --- | --- | --- |
+| a number of devices | the number times the largest amount of a device that matches | the devices that it has |
+| a number of shares | the number times the amount as the allocator rounds it | `consumedCapacity` |
+| firstAvailable | the largest of the alternatives | the chosen alternative |
+| All | the node with the most | the devices that it has |
+| admin access | nothing | nothing |
+
+A claim is charged once, whoever shares it. What follows from the devices that are published holds for them:
+a device that is published later may be larger.
+
+Source of the forms: k8s.io/kubernetes pkg/quota/v1/evaluator/core/resource_claims.go; of the amounts:
+`allocator.model.consumption`.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from allocator.model.consumption import Consumption, capacity_consumption
+from allocator.model.devices import DeviceId, PublishedDevice
+from allocator.model.feature_gates import Features
+from allocator.model.outcome import AttemptFailed
+from allocator.model.plan import Choice
+from allocator.model.requests import Expression
+from allocator.model.selectors import SelectorChain, selector_chain
+from kube.api.meta import encode
+from kube.api.resource import (
+    MAX_RESULTS,
+    AllocationResult,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+)
+from kube.cel.device import qualify_name
+from kube.quantity import Quantity
+from quotas.device_quotas.limits import Limit, Measure
+from quotas.device_quotas.published import PublishedDevices, node_of
+
+ONE: Final = 10**9
+"""A device, or a claim, in nano-units."""
+_MAX_CACHED: Final = 16384
+_ANY_NODE: Final = ""
+
+
+class Bounds(NamedTuple):
+    """The least and the largest charge, in nano-units."""
+
+    least: int = 0
+    most: int = 0
+
+    def __add__(self, other: "Bounds") -> "Bounds":  # type: ignore[override]
+        return Bounds(self.least + other.least, self.most + other.most)
+
+
+class Estimate(NamedTuple):
+    """The charge of a claim that is not allocated.
+
+    Attributes:
+        total: The charge.
+        request: The charge of its largest request.
+        device: The charge on the device that it is charged most for.
+    """
+
+    total: Bounds = Bounds()
+    request: Bounds = Bounds()
+    device: Bounds = Bounds()
+
+
+class Charge(NamedTuple):
+    """The charge of devices that are chosen, in nano-units.
+
+    Attributes:
+        total: The charge.
+        request: The charge of the largest request.
+        device: The charge on the device that is charged most.
+        is_complete: False if devices are not published any more whose amounts only slices tell.
+    """
+
+    total: int = 0
+    request: int = 0
+    device: int = 0
+    is_complete: bool = True
+
+
+class TakenDevice(NamedTuple):
+    """A device, or a share of it, that a claim has or would get.
+
+    Attributes:
+        request: The name of the top-level request.
+        device_class: The class of the request.
+        id: The device.
+        device: What is published of it; None if it is not published any more.
+        consumed: The consumption of the share; None for a device that is allocated alone.
+    """
+
+    request: str
+    device_class: str
+    id: DeviceId
+    device: PublishedDevice | None
+    consumed: Mapping[str, Quantity] | None
+
+
+class _Candidate(NamedTuple):
+    """A device that a request may get, with the charge for it, and its node."""
+
+    charge: int
+    node: str | None
+
+
+Request = ExactDeviceRequest | DeviceSubRequest
+
+
+class ClaimCharges:
+    """Charges under the devices that are published and the classes.
+
+    Attributes:
+        published: The devices; `forget` has to follow a change of them.
+        classes: The DeviceClasses by name; likewise.
+    """
+
+    def __init__(
+        self,
+        published_devices: PublishedDevices,
+        classes: Mapping[str, DeviceClass],
+        features: Features,
+    ) -> None:
+        """Charge nothing yet."""
+        self.published = published_devices
+        self.classes = classes
+        self._fractional = features.fractional_capacity_range
+        self._estimates: dict[Hashable, Estimate] = {}
+
+    def forget(self) -> None:
+        """Take note that devices or classes are others now."""
+        self._estimates.clear()
+
+    def estimate(self, devices: DeviceClaim, limit: Limit) -> Estimate:
+        """Return the charge of a claim that is not allocated.
+
+        Raises:
+            AnswerInterrupted: The budget does not last to evaluate the claim's selectors.
+        """
+        estimates = [self._request(request, limit) for request in devices.requests or ()]
+        total = sum((estimate.total for estimate in estimates), Bounds())
+        if limit.measure is Measure.CLAIMS:
+            total = Bounds(min(total.least, ONE), min(total.most, ONE))
+        return Estimate(
+            total=total,
+            request=_largest(estimate.request for estimate in estimates),
+            device=_largest(estimate.device for estimate in estimates),
+        )
+
+    def allocated(self, devices: DeviceClaim, allocation: AllocationResult, limit: Limit) -> Charge:
+        """Return the charge of a claim for what it has."""
+        results = allocation.devices.results or ()
+        classes = dict(_request_classes(devices.requests or ()))
+        return self.charge_of(
+            [
+                TakenDevice(
+                    request=result.request.partition("/")[0],
+                    device_class=classes.get(result.request, ""),
+                    id=(id_ := DeviceId(result.driver, result.pool, result.device)),
+                    device=self.published.find(id_),
+                    consumed=None if result.share_id is None else result.consumed_capacity or {},
+                )
+                for result in results
+                if not result.admin_access and result.driver == limit.driver
+            ],
+            limit,
+        )
+
+    def planned(self, choices: Iterable[Choice], limit: Limit) -> Charge:
+        """Return the charge of a claim for the devices that a plan gives it."""
+        return self.charge_of(
+            [
+                TakenDevice(
+                    request=choice.request.parent or choice.request.name,
+                    device_class=choice.request.device_class.metadata.name,
+                    id=choice.device.id,
+                    device=choice.device,
+                    consumed=choice.consumed,
+                )
+                for choice in choices
+                if not choice.request.admin and choice.device.id.driver == limit.driver
+            ],
+            limit,
+        )
+
+    def charge_of(self, devices: Iterable[TakenDevice], limit: Limit) -> Charge:
+        """Return the charge of one claim for devices and shares."""
+        total, is_complete = 0, True
+        by_request: dict[str, int] = defaultdict(int)
+        by_device: dict[DeviceId, int] = defaultdict(int)
+        for device_taken in devices:
+            # The class of a request that is not in the spec is unknown, so it counts.
+            if device_taken.device_class and not limit.counts_class(device_taken.device_class):
+                continue
+            if device_taken.device is not None and not limit.devices.counts(device_taken.device):
+                continue
+            amount = _amount_taken(device_taken, limit)
+            if amount is None:
+                amount, is_complete = self._largest_published(limit), False
+            if limit.measure is Measure.COUNTER and device_taken.id in by_device:
+                continue  # Counters are consumed once by a device, whatever the number of its shares.
+            total += amount
+            by_request[device_taken.request] += amount
+            by_device[device_taken.id] += amount
+        if limit.measure is Measure.CLAIMS:
+            total = min(total, ONE)
+        return Charge(
+            total=total,
+            request=max(by_request.values(), default=0),
+            device=max(by_device.values(), default=0),
+            is_complete=is_complete,
+        )
+
+    def _request(self, request: DeviceRequest, limit: Limit) -> Estimate:
+        """Return the charge of a request: between those of its alternatives."""
+        alternatives = request.first_available or ((request.exactly,) if request.exactly else ())
+        estimates = [self._alternative(alternative, limit) for alternative in alternatives]
+        if not estimates:
+            return Estimate()
+        total = _span(estimate.total for estimate in estimates)
+        device = _span(estimate.device for estimate in estimates)
+        return Estimate(total=total, request=total, device=device)
+
+    def _alternative(self, request: Request, limit: Limit) -> Estimate:
+        if isinstance(request, ExactDeviceRequest) and request.admin_access:
+            return Estimate()
+        if not limit.counts_class(request.device_class_name):
+            return Estimate()
+        key = (limit, *_identity(request))
+        estimate = self._estimates.get(key)
+        if estimate is None:
+            if len(self._estimates) >= _MAX_CACHED:
+                self._estimates.clear()
+            estimate = self._estimates[key] = self._estimate(request, limit)
+        return estimate
+
+    def _estimate(self, request: Request, limit: Limit) -> Estimate:
+        candidates = tuple(self._candidates(request, limit))
+        if not candidates:
+            return Estimate()
+        charges = [candidate.charge for candidate in candidates]
+        device = Bounds(min(charges), max(charges))
+        if request.allocation_mode == "All":
+            # Some node may see only one of them.
+            total = Bounds(device.least, _most_on_a_node(candidates))
+            return Estimate(total=total, device=device)
+        number = 1 if request.count is None else request.count
+        return Estimate(total=Bounds(number * device.least, number * device.most), device=device)
+
+    def _candidates(self, request: Request, limit: Limit) -> Iterator[_Candidate]:
+        """Yield the devices that a request may get; one that does not count is charged with nothing."""
+        device_class = self.classes.get(request.device_class_name)
+        if device_class is None:
+            return
+        chain = _chain(request, device_class)
+        devices = self.published.devices
+        requested_amounts = request.capacity.requests if request.capacity else None
+        for device, verdict in zip(devices, chain.verdicts(devices), strict=True):
+            if verdict is not True:
+                continue
+            consumption = self._consumption(requested_amounts, device)
+            if consumption is None:
+                continue
+            counts = device.id.driver == limit.driver and limit.devices.counts(device)
+            charge = _amount_of(device, consumption.amounts, limit) if counts else 0
+            yield _Candidate(charge, node_of(device))
+
+    def _consumption(
+        self, requested_amounts: Mapping[str, Quantity] | None, device: PublishedDevice
+    ) -> Consumption | None:
+        """Return the consumption of a device; None if it can never serve the request."""
+        try:
+            consumption = capacity_consumption(
+                requested_amounts, device.device.capacity or {}, fractional=self._fractional
+            )
+        except AttemptFailed:
+            return None
+        return consumption if isinstance(consumption, Consumption) else None
+
+    def _largest_published(self, limit: Limit) -> int:
+        """Return the charge for a device that is not published any more: that of the largest that is."""
+        return max(
+            (
+                _amount_of(device, {}, limit)
+                for device in self.published.devices
+                if device.id.driver == limit.driver and limit.devices.counts(device)
+            ),
+            default=0,
+        )
+
+
+def _amount_taken(device_taken: TakenDevice, limit: Limit) -> int | None:
+    """Return the charge for a device or share; None if only its slice would tell."""
+    if limit.measure is Measure.CAPACITY and device_taken.consumed is not None:
+        return _of_capacity(device_taken.consumed, limit)
+    if limit.measure in {Measure.DEVICES, Measure.CLAIMS}:
+        return ONE
+    return None if device_taken.device is None else _amount_of(device_taken.device, {}, limit)
+
+
+def _amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit: Limit) -> int:
+    """Return the charge for a device, or for a share with this consumption.
+
+    Args:
+        consumed: The consumption; empty for all of the device.
+    """
+    match limit.measure:
+        case Measure.DEVICES | Measure.CLAIMS:
+            return ONE
+        case Measure.CAPACITY:
+            if consumed and device.device.allow_multiple_allocations:
+                return _of_capacity(consumed, limit)
+            capacity = device.device.capacity or {}
+            return _of_capacity({name: amount.value for name, amount in capacity.items()}, limit)
+        case Measure.COUNTER:
+            return sum(
+                max(0, counter.value.nanos)
+                for consumption in device.device.consumes_counters or ()
+                for name, counter in (consumption.counters or {}).items()
+                if name == limit.counter
+            )
+
+
+def _of_capacity(amounts: Mapping[str, Quantity], limit: Limit) -> int:
+    """Return the amount of the limit's capacity, by whichever form of its name; 0 without one."""
+    return max(
+        (
+            amount.nanos
+            for name, amount in amounts.items()
+            if qualify_name(name, limit.driver) == limit.capacity
+        ),
+        default=0,
+    )
+
+
+def _chain(request: Request, device_class: DeviceClass) -> SelectorChain:
+    own = [(selector, "request") for selector in request.selectors or ()]
+    of_class = [(selector, "class") for selector in device_class.spec.selectors or ()]
+    return selector_chain(
+        tuple(
+            Expression(text=selector.cel.expression, origin=origin)
+            for selector, origin in (*of_class, *own)
+            if selector.cel is not None
+        )
+    )
+
+
+def _identity(request: Request) -> Sequence[Hashable]:
+    """Return what the estimate of a request depends on beside devices and classes."""
+    # A digest, since whoever creates claims chooses how long the selectors are.
+    return (
+        request.device_class_name,
+        request.allocation_mode,
+        request.count,
+        sha256(encode((request.selectors, request.capacity))).digest(),
+    )
+
+
+def _request_classes(requests: Iterable[DeviceRequest]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each request and alternative as in results, and its class."""
+    for request in requests:
+        if request.exactly is not None:
+            yield request.name, request.exactly.device_class_name
+        for alternative in request.first_available or ():
+            yield f"{request.name}/{alternative.name}", alternative.device_class_name
+
+
+def _most_on_a_node(candidates: Iterable[_Candidate]) -> int:
+    """Return the largest charge for all devices of a node, as many as a claim can have."""
+    by_node: dict[str, list[int]] = defaultdict(list)
+    for candidate in candidates:
+        by_node[candidate.node or _ANY_NODE].append(candidate.charge)
+    everywhere = by_node.pop(_ANY_NODE, [])
+    return max(
+        sum(sorted((*charges, *everywhere), reverse=True)[:MAX_RESULTS])
+        for charges in (*by_node.values(), ())
+    )
+
+
+def _span(bounds: Iterable[Bounds]) -> Bounds:
+    """Return the bounds of one of several, whichever it is."""
+    all_bounds = tuple(bounds)
+    return Bounds(min(least for least, _ in all_bounds), max(most for _, most in all_bounds))
+
+
+def _largest(bounds: Iterable[Bounds]) -> Bounds:
+    """Return the bounds of the largest of several."""
+    all_bounds = tuple(bounds)
+    return Bounds(
+        max((least for least, _ in all_bounds), default=0),
+        max((most for _, most in all_bounds), default=0),
+    )

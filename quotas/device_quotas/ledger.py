@@ -1,0 +1,181 @@
+"""What is charged to the accounts of DeviceQuotas: entries that come, change and go.
+
+An entry is a claim, or a claim of a pod that is not created yet. Totals are the sum of the entries,
+whatever their order: an entry that is put again replaces what it was charged with.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from quotas.device_quotas.tenants import Account
+
+
+class Stage(Enum):
+    """The stage of an entry: it waits, is let through, or has its devices."""
+
+    WAITING = "waiting"
+    PROMISED = "promised"
+    USED = "used"
+
+
+class Totals(NamedTuple):
+    """The sums of an account by stage, in nano-units."""
+
+    used: int = 0
+    promised: int = 0
+    waiting: int = 0
+
+    @property
+    def committed(self) -> int:
+        """Return the amount that nobody else may have."""
+        return self.used + self.promised
+
+
+class Entry(NamedTuple):
+    """The charges of a claim.
+
+    Attributes:
+        namespace: The claim's namespace.
+        charges: Account to nano-units.
+        is_complete: False if devices of it are not published any more.
+    """
+
+    namespace: str
+    stage: Stage
+    charges: Mapping[Account, int]
+    is_complete: bool = True
+
+
+class Excess(NamedTuple):
+    """An account that has not enough left.
+
+    Attributes:
+        amount: The amount that is asked for, in nano-units, like all others.
+        committed: The amount that is used and promised.
+    """
+
+    account: Account
+    amount: int
+    committed: int
+
+    @property
+    def left(self) -> int:
+        """Return the amount that is left."""
+        return max(0, self.account.limit.available_max - self.committed)
+
+    @property
+    def missing(self) -> int:
+        """Return the amount that has to become free."""
+        return self.committed + self.amount - self.account.limit.available_max
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the amount exceeds the limit even if nothing else is in use."""
+        return self.amount > self.account.limit.available_max
+
+    @property
+    def message(self) -> str:
+        """Return the excess in one phrase, such as `3 devices needed, 1 of 4 devices left`."""
+        limit = self.account.limit
+        if limit.is_closed:
+            return f"DeviceQuota {limit.quota}, limit {limit.name} cannot be evaluated, so it lets nothing through"
+        needed, left = limit.in_words(self.amount), limit.in_words(self.left)
+        whole = limit.in_words(limit.max.nanos)
+        return f"DeviceQuota {limit.quota}, limit {limit.name}: {needed} needed, {left} of {whole} left"
+
+
+class DeviceQuotaLedger:
+    """The entries of all namespaces, and their sums by account."""
+
+    def __init__(self) -> None:
+        """Begin without entries."""
+        self._entries: dict[Hashable, Entry] = {}
+        self._totals: dict[Account, dict[Stage, int]] = {}
+        self._by_namespace: dict[Account, dict[str, dict[Stage, int]]] = {}
+        self._incomplete: dict[Account, int] = {}
+
+    def put(self, key: Hashable, entry: Entry) -> None:
+        """Add an entry, or replace the one with the same key."""
+        self.remove(key)
+        self._entries[key] = entry
+        self._count(entry, 1)
+
+    def remove(self, key: Hashable) -> Entry | None:
+        """Remove an entry and return it; None if there is none."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._count(entry, -1)
+        return entry
+
+    def get(self, key: Hashable) -> Entry | None:
+        """Return an entry; None if there is none."""
+        return self._entries.get(key)
+
+    @property
+    def entries(self) -> Mapping[Hashable, Entry]:
+        """Return all entries."""
+        return self._entries
+
+    def totals(self, account: Account) -> Totals:
+        """Return the sums of an account."""
+        return _totals(self._totals.get(account, {}))
+
+    def by_namespace(self, account: Account) -> Iterator[tuple[str, Totals]]:
+        """Yield the namespaces that are charged to an account, and their part."""
+        for namespace, sums in self._by_namespace.get(account, {}).items():
+            yield namespace, _totals(sums)
+
+    def is_complete(self, account: Account) -> bool:
+        """Return whether the amounts of all devices in use are known."""
+        return not self._incomplete.get(account)
+
+    def excesses(
+        self, charges: Mapping[Account, int], *, besides: Iterable[Hashable] = ()
+    ) -> tuple[Excess, ...]:
+        """Return the accounts of enforced limits that have less left than is asked for.
+
+        A charge of nothing exceeds nothing, even where more is used than the limit allows.
+
+        Args:
+            charges: Account to nano-units.
+            besides: Entries that do not count, such as those of victims, or of the pod itself.
+        """
+        ignored_entries = [entry for key in besides if (entry := self._entries.get(key))]
+        excesses = []
+        for account, amount in charges.items():
+            if amount <= 0 or not account.limit.is_enforced:
+                continue
+            committed = self.totals(account).committed - sum(
+                entry.charges.get(account, 0)
+                for entry in ignored_entries
+                if entry.stage is not Stage.WAITING
+            )
+            if committed + amount > account.limit.available_max:
+                excesses.append(Excess(account, amount, committed))
+        return tuple(excesses)
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        for account, amount in entry.charges.items():
+            _add(self._totals.setdefault(account, {}), entry.stage, sign * amount)
+            by_namespace = self._by_namespace.setdefault(account, {})
+            sums = by_namespace.setdefault(entry.namespace, {})
+            _add(sums, entry.stage, sign * amount)
+            if not any(sums.values()):
+                del by_namespace[entry.namespace]
+            if not by_namespace:
+                del self._by_namespace[account], self._totals[account]
+            if not entry.is_complete:
+                self._incomplete[account] = self._incomplete.get(account, 0) + sign
+
+
+def _add(sums: dict[Stage, int], stage: Stage, amount: int) -> None:
+    sums[stage] = sums.get(stage, 0) + amount
+
+
+def _totals(sums: Mapping[Stage, int]) -> Totals:
+    return Totals(
+        used=sums.get(Stage.USED, 0),
+        promised=sums.get(Stage.PROMISED, 0),
+        waiting=sums.get(Stage.WAITING, 0),
+    )

@@ -1,0 +1,207 @@
+"""The limits of DeviceQuotas, compiled: which devices and requests count, and in what measure.
+
+Selectors are administrators' expressions, so they are evaluated in place, once for each projection of a
+device. Whatever cannot be evaluated counts: a limit whose expression does not compile lets nothing through.
+"""
+
+from collections.abc import Hashable, Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from allocator.model.devices import PublishedDevice
+from allocator.model.selectors import projection, referenced_fields
+from findings.field_path import FieldPath
+from kube.api.device_quota import Budget, DeviceQuota, QuotaEnforcement, QuotaLimit, WhenFull
+from kube.api.resource import DeviceSelector
+from kube.cel.compile import COST_PER_STEP, Environment, LocalSelector, compile_in_place
+from kube.cel.device import device_view, qualify_name
+from kube.cel.scope import current_scope
+from kube.errors import CelError, InvalidSelector, UnsupportedSelector
+from kube.quantity import Quantity
+
+_MAX_CACHED: Final = 65536
+"""Verdicts that a filter caches; beyond that the cache is cleared."""
+
+
+class Measure(StrEnum):
+    """The unit of a limit."""
+
+    DEVICES = "devices"
+    CLAIMS = "claims"
+    CAPACITY = "capacity"
+    COUNTER = "counter"
+
+
+class LimitFault(msgspec.Struct, frozen=True, kw_only=True):
+    """The fault of a selector, independent of the device."""
+
+    path: FieldPath
+    why: str
+
+
+class DeviceFilter:
+    """The devices that a limit counts. Immutable but for its cache of verdicts.
+
+    Attributes:
+        fault: The first selector that does not compile; None if all do.
+        failure: The message of a selector that failed on a device; empty if none has.
+    """
+
+    def __init__(self, selectors: Iterable[DeviceSelector], path: FieldPath) -> None:
+        """Compile every selector.
+
+        Args:
+            path: The path of the selectors in the quota.
+        """
+        self.fault: LimitFault | None = None
+        self.failure = ""
+        self._selectors: list[LocalSelector] = []
+        for place, selector in enumerate(selectors):
+            compiled = _compile(selector, path.child(place, "cel", "expression"))
+            if isinstance(compiled, LocalSelector):
+                self._selectors.append(compiled)
+            elif self.fault is None:
+                self.fault = compiled
+        self._fields = referenced_fields(self._selectors)
+        self._verdicts: dict[Hashable, bool] = {}
+
+    def counts(self, device: PublishedDevice) -> bool:
+        """Return whether a device counts; one on which a selector fails does.
+
+        Raises:
+            AnswerInterrupted: The budget of the answer does not last for the evaluation.
+        """
+        if self.fault is not None or not self._selectors:
+            return True
+        key = projection(device, self._fields)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            if len(self._verdicts) >= _MAX_CACHED:
+                self._verdicts.clear()
+            verdict = self._verdicts[key] = self._evaluate(device)
+        return verdict
+
+    def _evaluate(self, device: PublishedDevice) -> bool:
+        for selector in self._selectors:
+            current_scope().meter.count(1 + selector.charge // COST_PER_STEP)
+            try:
+                if not selector.matches(device_view(device.id.driver, device.device)):
+                    return False
+            except CelError as error:
+                self.failure = f"device {device.id}: {error}"
+        return True
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One limit of one quota. All amounts are in nano-units, devices and claims, too.
+
+    Attributes:
+        classes: The classes whose requests count; all without any.
+        capacity: Domain and identifier of the capacity, where the measure is one.
+        counter: Name of the counter, where the measure is one.
+        max: The largest amount in use at a time, as written.
+        per_request: The largest amount of a request; None for no limit.
+        per_device: The largest amount on a device; None for no limit.
+        is_enforced: False if the quota only reports.
+        waits: A pod for which nothing is left waits.
+        is_shared: One amount for all selected namespaces.
+        path: The path of the limit in its quota.
+    """
+
+    quota: str
+    name: str
+    driver: str
+    classes: frozenset[str] = frozenset()
+    devices: DeviceFilter
+    measure: Measure
+    capacity: tuple[str, str] = ("", "")
+    counter: str = ""
+    max: Quantity
+    per_request: Quantity | None = None
+    per_device: Quantity | None = None
+    alert_percent: int = 95
+    is_enforced: bool = True
+    waits: bool = True
+    is_shared: bool = True
+    path: FieldPath
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether nothing is let through, since the limit cannot be evaluated."""
+        return self.devices.fault is not None
+
+    @property
+    def available_max(self) -> int:
+        """Return the largest amount in use at a time in nano-units; 0 for a limit that is closed."""
+        return 0 if self.is_closed else self.max.nanos
+
+    def counts_class(self, name: str) -> bool:
+        """Return whether requests for a DeviceClass count."""
+        return not self.classes or name in self.classes
+
+    def in_words(self, nanos: int) -> str:
+        """Return an amount as the limit writes it, with its measure.
+
+        >>> memory.in_words(40 * 2**30 * 10**9)  # doctest: +SKIP
+        '40Gi of memory'
+        """
+        amount = Quantity.from_nanos(nanos, self.max.format)
+        match self.measure:
+            case Measure.CAPACITY:
+                return f"{amount} of {self.capacity[1]}"
+            case Measure.COUNTER:
+                return f"{amount} of counter {self.counter}"
+            case Measure.DEVICES:
+                return f"{amount} device" if nanos == 10**9 else f"{amount} devices"
+            case Measure.CLAIMS:
+                return f"{amount} claim" if nanos == 10**9 else f"{amount} claims"
+
+
+def compile_limits(quota: DeviceQuota) -> tuple[Limit, ...]:
+    """Return the limits of a quota, in its order."""
+    return tuple(
+        _compile_limit(quota, limit, FieldPath.of("spec", "limits", place))
+        for place, limit in enumerate(quota.spec.limits)
+    )
+
+
+def _compile_limit(quota: DeviceQuota, limit: QuotaLimit, path: FieldPath) -> Limit:
+    measure = _measure(limit)
+    return Limit(
+        quota=quota.metadata.name,
+        name=limit.name,
+        driver=limit.driver,
+        classes=frozenset(limit.device_class_names or ()),
+        devices=DeviceFilter(limit.selectors or (), path.child("selectors")),
+        measure=measure,
+        capacity=qualify_name(limit.capacity or "", limit.driver),
+        counter=limit.counter or "",
+        max=limit.max,
+        per_request=limit.per_request,
+        per_device=limit.per_device,
+        alert_percent=limit.alert_threshold_percent,
+        is_enforced=quota.spec.enforcement is not QuotaEnforcement.AUDIT,
+        waits=quota.spec.when_full is not WhenFull.DENY,
+        is_shared=quota.spec.budget is not Budget.PER_NAMESPACE,
+        path=path,
+    )
+
+
+def _measure(limit: QuotaLimit) -> Measure:
+    if limit.capacity is not None:
+        return Measure.CAPACITY
+    if limit.counter is not None:
+        return Measure.COUNTER
+    return Measure.CLAIMS if limit.claims is not None else Measure.DEVICES
+
+
+def _compile(selector: DeviceSelector, path: FieldPath) -> LocalSelector | LimitFault:
+    if selector.cel is None:
+        # A kind of selector of a later version.
+        return LimitFault(path=path, why="it is not CEL")
+    try:
+        return compile_in_place(selector.cel.expression, Environment.STORED)
+    except (InvalidSelector, UnsupportedSelector) as error:
+        return LimitFault(path=path, why=str(error))

@@ -1,0 +1,70 @@
+"""DeviceQuotas as tests write them: `quota(capacity_limit("memory", "80Gi"))`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kube.api.device_quota import (
+    CountedClaims,
+    CountedDevices,
+    DeviceQuota,
+    DeviceQuotaSpec,
+    QuotaLimit,
+)
+from kube.api.meta import LabelSelector, ObjectMeta
+from kube.quantity import Quantity
+from testing.allocation.builders import DRIVER, selectors
+
+
+def device_limit(most: str | int, name: str = "devices", **fields: Any) -> QuotaLimit:
+    """A limit on the number of devices."""
+    return _limit(name, most, devices=CountedDevices(), **fields)
+
+
+def claim_limit(most: str | int, name: str = "claims", **fields: Any) -> QuotaLimit:
+    """A limit on the number of claims."""
+    return _limit(name, most, claims=CountedClaims(), **fields)
+
+
+def capacity_limit(capacity: str, most: str | int, name: str = "", **fields: Any) -> QuotaLimit:
+    """A limit on a capacity."""
+    return _limit(name or capacity, most, capacity=capacity, **fields)
+
+
+def counter_limit(counter: str, most: str | int, name: str = "", **fields: Any) -> QuotaLimit:
+    """A limit on a counter."""
+    return _limit(name or counter, most, counter=counter, **fields)
+
+
+def _limit(
+    name: str,
+    most: str | int,
+    *,
+    where: str = "",
+    per_request: str | None = None,
+    per_device: str | None = None,
+    classes: tuple[str, ...] | None = None,
+    driver: str = DRIVER,
+    **measure: Any,
+) -> QuotaLimit:
+    return QuotaLimit(
+        name=name,
+        driver=driver,
+        device_class_names=classes,
+        selectors=selectors(where) if where else None,
+        max=Quantity(most),
+        per_request=Quantity(per_request) if per_request is not None else None,
+        per_device=Quantity(per_device) if per_device is not None else None,
+        **measure,
+    )
+
+
+def quota(
+    *limits: QuotaLimit, name: str = "team", labels: Mapping[str, str] | None = None, **fields: Any
+) -> DeviceQuota:
+    """A quota for the namespaces with these labels; for all without any."""
+    return DeviceQuota(
+        metadata=ObjectMeta(name=name, uid=name, generation=1),
+        spec=DeviceQuotaSpec(
+            namespace_selector=LabelSelector(match_labels=labels), limits=limits, **fields
+        ),
+    )
