@@ -5,7 +5,9 @@ or that was made twice, does no harm. The sidecar runs these steps against the A
 simulator of `make chaos` against one that delays, doubles and loses.
 """
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,18 +42,27 @@ class Kind(StrEnum):
     """Change the version and nothing else, so that no earlier write can land."""
 
 
+class Candidate(NamedTuple):
+    """A pod that waits to be bound to a node with a claim that is being written."""
+
+    pod: ResourceClaimConsumerReference
+    node: Node
+
+
 class ClaimWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A write, conditional on the very version that it was decided on.
 
     Attributes:
         claim: The claim as it was read for the decision.
         pod: Whom it is about; None for PROTECT and SETTLE.
+        others: Further pods that ALLOCATE and RESERVE reserve the claim for.
         allocation: The allocation for ALLOCATE.
     """
 
     kind: Kind
     claim: ResourceClaim
     pod: ResourceClaimConsumerReference | None = None
+    others: tuple[ResourceClaimConsumerReference, ...] = ()
     allocation: AllocationResult | None = None
 
     @property
@@ -68,6 +79,7 @@ def next_bind_step(
     node: Node,
     *,
     is_unsettled: bool,
+    candidates: Sequence[Candidate] = (),
 ) -> ClaimWrite | Rejection | None:
     """Return the next write on the way to a claim that is allocated and reserved for a pod.
 
@@ -77,6 +89,8 @@ def next_bind_step(
         hold: The devices that are promised to the claim.
         node: The node that the pod will be bound to.
         is_unsettled: An earlier write, decided on this version of the claim, may be made yet.
+        candidates: Other pods that wait to write the claim. One write reserves it for all that can have
+            it, so that a claim with many pods is not written once for each.
 
     Returns:
         None when nothing is left to do.
@@ -95,13 +109,37 @@ def next_bind_step(
         if writes.is_reserved_for(claim, pod.uid):
             # An earlier release without an answer would take the devices from the pod while it runs.
             return ClaimWrite(kind=Kind.SETTLE, claim=claim) if is_unsettled else None
-        return ClaimWrite(kind=Kind.RESERVE, claim=claim, pod=pod)
+        others = _joining(candidates, claim, pod, allocation)
+        return ClaimWrite(kind=Kind.RESERVE, claim=claim, pod=pod, others=others)
     if hold is None or pod.uid not in hold.pods:
         return unschedulable(Code.DEVICES_GONE, "the reserved devices are not free any more")
     # The finalizer is metadata, so it takes a write of its own before the one of the status.
     if not writes.has_finalizer(claim):
         return ClaimWrite(kind=Kind.PROTECT, claim=claim)
-    return ClaimWrite(kind=Kind.ALLOCATE, claim=claim, pod=pod, allocation=hold.allocation)
+    promised = [candidate for candidate in candidates if candidate.pod.uid in hold.pods]
+    others = _joining(promised, claim, pod, hold.allocation)
+    return ClaimWrite(
+        kind=Kind.ALLOCATE, claim=claim, pod=pod, others=others, allocation=hold.allocation
+    )
+
+
+def _joining(
+    candidates: Iterable[Candidate],
+    claim: ResourceClaim,
+    pod: ResourceClaimConsumerReference,
+    allocation: AllocationResult,
+) -> tuple[ResourceClaimConsumerReference, ...]:
+    """Return the candidates that a claim is reserved for together with a pod, as many as it may have."""
+    selector = allocation.node_selector
+    known_uids = {consumer.uid for consumer in writes.consumers(claim)} | {pod.uid}
+    room = writes.MAX_CONSUMERS - len(known_uids)
+    joining = [
+        candidate.pod
+        for candidate in candidates
+        if candidate.pod.uid not in known_uids
+        and (selector is None or is_for(selector, candidate.node))
+    ]
+    return tuple(joining[: max(0, room)])
 
 
 def next_release_step(
@@ -182,9 +220,9 @@ def patch_of(write: ClaimWrite, *, now: str, number: int) -> Patch:
             return writes.finalizer_patch(claim)
         case Kind.ALLOCATE:
             allocation = write.allocation or AllocationResult()
-            return writes.allocation_patch(claim, allocation, pod, now)
+            return writes.allocation_patch(claim, allocation, (pod, *write.others), now)
         case Kind.RESERVE:
-            return writes.reservation_patch(claim, pod)
+            return writes.reservation_patch(claim, (pod, *write.others))
         case Kind.DEALLOCATE:
             return writes.release_patch(claim, pod.uid)
         case Kind.LEAVE:

@@ -5,7 +5,7 @@ pkg/registry/resource/resourceclaim/strategy.go: the status endpoint drops the f
 that allocation and finalizer need two writes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -83,23 +83,25 @@ def has_finalizer(claim: ResourceClaim) -> bool:
 def allocation_patch(
     claim: ResourceClaim,
     allocation: AllocationResult,
-    pod: ResourceClaimConsumerReference,
+    pods: Sequence[ResourceClaimConsumerReference],
     timestamp: str,
 ) -> Patch:
-    """Return the patch of the status that allocates a claim and reserves it for a pod.
+    """Return the patch of the status that allocates a claim and reserves it for pods.
 
     Args:
         timestamp: Now, as the API writes it.
     """
     dated_allocation = replace(allocation, allocation_timestamp=timestamp)
     return _on(claim) | {
-        "status": {"allocation": dated_allocation, "reservedFor": _with(claim, pod)}
+        "status": {"allocation": dated_allocation, "reservedFor": _with(claim, pods)}
     }
 
 
-def reservation_patch(claim: ResourceClaim, pod: ResourceClaimConsumerReference) -> Patch:
-    """Return the patch of the status that reserves an allocated claim for one more pod."""
-    return _on(claim) | {"status": {"reservedFor": _with(claim, pod)}}
+def reservation_patch(
+    claim: ResourceClaim, pods: Sequence[ResourceClaimConsumerReference]
+) -> Patch:
+    """Return the patch of the status that reserves an allocated claim for further pods."""
+    return _on(claim) | {"status": {"reservedFor": _with(claim, pods)}}
 
 
 def release_patch(claim: ResourceClaim, pod_uid: str) -> Patch:
@@ -127,10 +129,11 @@ def is_reserved_for(claim: ResourceClaim, pod_uid: str) -> bool:
 
 
 def _with(
-    claim: ResourceClaim, pod: ResourceClaimConsumerReference
+    claim: ResourceClaim, pods: Sequence[ResourceClaimConsumerReference]
 ) -> list[ResourceClaimConsumerReference]:
-    others = [consumer for consumer in consumers(claim) if consumer.uid != pod.uid]
-    return [*others, pod]
+    added_uids = {pod.uid for pod in pods}
+    others = [consumer for consumer in consumers(claim) if consumer.uid not in added_uids]
+    return [*others, *pods]
 
 
 def _on(claim: ResourceClaim, **metadata: object) -> dict[str, Any]:

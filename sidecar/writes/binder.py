@@ -1,11 +1,12 @@
 """Brings the allocations of a reserved pod into the API, and takes them back.
 
-`plan.steps` decides what to write next; here the writes are made, one at a time for each claim.
+`commit.steps` decides what to write next; here the writes are made, one at a time for each claim. A claim is
+reserved by one write for all pods that are being bound with it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -19,7 +20,7 @@ from kube.logs import get_logger
 from sidecar.commit import steps, writes
 from sidecar.commit.binding import Binding, binding_rejection, binding_state
 from sidecar.commit.ledger import Step
-from sidecar.commit.steps import ClaimWrite
+from sidecar.commit.steps import Candidate, ClaimWrite
 from sidecar.commit.unsettled import UnsettledWrites
 from sidecar.commit.writes import Outcome, Patch
 from sidecar.model.rejections import Code, Rejection, failed_rejection
@@ -97,6 +98,8 @@ class Binder:
         self._now = now
         self._count = count
         self._turns: dict[str, _Turn] = {}
+        # UID of a claim to the pods that are being bound with it, by UID.
+        self._candidates: dict[str, dict[str, Candidate]] = {}
         self._unsettled = UnsettledWrites()
         self._number = 0
 
@@ -109,11 +112,12 @@ class Binder:
             node: The node that the pod will be bound to.
             claims: Name and UID of each.
         """
-        for name, uid in claims:
-            async with self._lock_claim(uid):
-                rejection = await self._bind_claim(pod, node, name, uid)
-            if rejection is not None:
-                return rejection
+        with self._candidate(Candidate(pod.consumer(), node), [uid for _, uid in claims]):
+            for name, uid in claims:
+                async with self._lock_claim(uid):
+                    rejection = await self._bind_claim(pod, node, name, uid)
+                if rejection is not None:
+                    return rejection
         return await self._wait_ready([name for name, _ in claims])
 
     async def release(self, pod: PodReference, name: Name, uid: str, *, deallocate: bool) -> bool:
@@ -176,6 +180,7 @@ class Binder:
                         pod.consumer(),
                         node,
                         is_unsettled=self._is_unsettled(claim),
+                        candidates=tuple(self._candidates.get(uid, {}).values()),
                     )
                     if step is None or isinstance(step, Rejection):
                         return step
@@ -283,6 +288,23 @@ class Binder:
             turn.users -= 1
             if not turn.users:
                 del self._turns[uid]
+
+    @contextmanager
+    def _candidate(self, candidate: Candidate, uids: Sequence[str]) -> Iterator[None]:
+        """Have the writes of other pods reserve these claims for a pod, too, while it is being bound.
+
+        Who gives up afterwards is taken out of its claims by `release`, whoever wrote it there.
+        """
+        for uid in uids:
+            self._candidates.setdefault(uid, {})[candidate.pod.uid] = candidate
+        try:
+            yield
+        finally:
+            for uid in uids:
+                of_claim = self._candidates.get(uid, {})
+                of_claim.pop(candidate.pod.uid, None)
+                if not of_claim:
+                    self._candidates.pop(uid, None)
 
 
 class _Turn:

@@ -46,7 +46,7 @@ from kube.runtime.leader import Lease, LeaseSpec
 from sidecar.commit import ledger, steps
 from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.pending_writes import PendingWrites, version_of
-from sidecar.commit.steps import ClaimWrite, Kind
+from sidecar.commit.steps import Candidate, ClaimWrite, Kind
 from sidecar.commit.unsettled import UnsettledWrites
 from sidecar.commit.writes import FINALIZER, Outcome, consumers, is_reserved_for
 
@@ -483,6 +483,11 @@ class World:
             consumer(pod),
             NODE,
             is_unsettled=claim is not None and process.unsettled.may_change(claim),
+            candidates=[
+                Candidate(consumer(other), NODE)
+                for other, of_other in process.attempts.items()
+                if of_other.uid == key.uid and other != pod
+            ],
         )
         if isinstance(step, ClaimWrite):
             self._send(process, step)

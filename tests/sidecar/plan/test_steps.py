@@ -10,6 +10,7 @@ from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimCons
 from kube.errors import KubeError
 from sidecar.commit.ledger import Hold, Step
 from sidecar.commit.steps import (
+    Candidate,
     ClaimWrite,
     Kind,
     after,
@@ -49,12 +50,12 @@ def allocated(where: object = HERE, *users: object) -> ResourceClaim:
     return claim_with(allocation=allocation, reservedFor=list(users))
 
 
-def hold(step: Step = Step.RESERVED, pod: str = "uid-a") -> Hold:
+def hold(step: Step = Step.RESERVED, pods: tuple[str, ...] = ("uid-a",)) -> Hold:
     return Hold(
         name=("default", "gpu"),
         uid="claim",
         allocation=AllocationResult(),
-        pods=frozenset({pod}),
+        pods=frozenset(pods),
         step=step,
         base="7",
     )
@@ -86,13 +87,56 @@ def bind(
         ),
         ("somebody allocated it elsewhere", allocated(ELSEWHERE), hold(), Code.CLAIM_NOT_AVAILABLE),
         ("nothing is promised any more", claim_with(), None, Code.DEVICES_GONE),
-        ("it is promised for another pod", claim_with(), hold(pod="uid-b"), Code.DEVICES_GONE),
+        ("it is promised for another pod", claim_with(), hold(pods=("uid-b",)), Code.DEVICES_GONE),
     ],
 )
 def test_next_bind_step(
     name: str, claim: ResourceClaim | None, promised: Hold | None, want: Kind | Code | None
 ) -> None:
     assert bind(claim, promised) == want, name
+
+
+WAITING = tuple(
+    Candidate(ResourceClaimConsumerReference(resource="pods", name=uid, uid=uid), node)
+    for uid, node in (
+        ("uid-b", NODE),
+        ("uid-c", Node(metadata=ObjectMeta(name="node-2"))),
+        ("uid-a", NODE),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "claim", "promised", "joining"),
+    [
+        ("those that the node lets", allocated(), None, ["uid-b"]),
+        ("not whom it is reserved for", allocated(HERE, OTHER), None, []),
+        ("not whom nothing was promised", claim_with(), hold(), []),
+        (
+            "whom it was promised",
+            claim_with(),
+            hold(pods=("uid-a", "uid-b", "uid-c")),
+            ["uid-b", "uid-c"],
+        ),
+        (
+            "as many as it may have",
+            allocated(HERE, *({"uid": f"uid-{number}"} for number in range(255))),
+            None,
+            [],
+        ),
+    ],
+)
+def test_a_write_reserves_a_claim_for_all_that_wait_for_it(
+    name: str, claim: ResourceClaim, promised: Hold | None, joining: list[str]
+) -> None:
+    step = next_bind_step(
+        claim, "claim", promised, POD, NODE, is_unsettled=False, candidates=WAITING
+    )
+
+    assert isinstance(step, ClaimWrite)
+    assert [pod.uid for pod in step.others] == joining, name
+    reserved = patch_of(step, now="2026-11-24T00:00:00Z", number=1)["status"]["reservedFor"]
+    assert [pod.uid for pod in reserved][-1 - len(joining) :] == ["uid-a", *joining]
 
 
 @pytest.mark.parametrize(
