@@ -1,4 +1,4 @@
-"""What the API server's audit log says of claims, read by code that has nothing of ours."""
+"""The API server's audit log about claims, read by code that has nothing of ours."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Whether the memory of processes grows, by samples that are taken at even intervals."""
+"""Growth of the memory of processes, by samples that are taken at even intervals."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -43,7 +43,7 @@ _LARGE_OF_TEN: Final = 6
 
 
 class NodeKind(StrEnum):
-    """What a node's devices are handed out as; its nodes are named after it."""
+    """The form in which a node hands out its devices; its nodes are named after it."""
 
     WHOLE = "whole"
     SHARED = "shared"

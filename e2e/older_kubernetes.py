@@ -1,4 +1,4 @@
-"""What the control plane of an older Kubernetes has off, lacks or decides otherwise than the newest one.
+"""The differences between the control plane of an older Kubernetes and the newest one.
 
 `DRAWBRIDGE_E2E_KUBERNETES` chooses the version, see `e2e.binaries`. Gates that 1.37 has on by default and
 the version has off are turned on, so that stories of shares have shares; a story that needs what the

@@ -1,4 +1,4 @@
-"""What was used beyond a quota, at any version of the objects that count, and whose doing it was.
+"""The usage beyond a quota, at any version of the objects that count, and its author.
 
 Two write the status of a quota: admission adds what it admits, before it is stored, and the quota
 controller counts anew from its caches. Where its cache of pods is behind, the controller takes back what

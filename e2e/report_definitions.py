@@ -121,7 +121,7 @@ def install(cluster: Access) -> None:
 
 
 def is_served(cluster: Access, resource: Resource) -> bool:
-    """Whether the API server lists objects of a kind."""
+    """Return whether the API server lists objects of a kind."""
     return cluster.request("GET", resource.path())[0] == http.client.OK
 
 

@@ -1,4 +1,4 @@
-"""Which pods the webhook routes to the bridge, as the API server tells."""
+"""The pods that the webhook routes to the bridge, as the API server tells."""
 
 from typing import Final
 

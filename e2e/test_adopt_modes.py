@@ -63,7 +63,7 @@ def apply(cluster: Access, namespace: str, *objects: Object, **flags: bool) -> s
 
 
 def is_translated(cluster: Access, namespace: str, document: Object) -> bool:
-    """Whether the API server would have a pod translated; it and we learn of labels by watches."""
+    """Return whether the API server would have a pod translated; it and we learn of labels by watches."""
     command = ("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-")
     answer = json.loads(cluster.kubectl(*command, input=stream(document)).stdout)
     return REQUEST_ANNOTATION in answer["metadata"].get("annotations", {})

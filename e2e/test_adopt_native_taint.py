@@ -1,4 +1,4 @@
-"""What Kubernetes does with a native request when its device is tainted, as docs/neighbours.md says.
+"""A native request whose device is tainted stays, as docs/neighbours.md says of Kubernetes.
 
 A pod with a claim is evicted; a pod whose claim kube-scheduler made for an extended resource is not,
 though it holds a device with the same taint. No part of Drawbridge has a say in either.

@@ -289,7 +289,7 @@ def unreviewed(cluster: Access, namespace: str) -> str:
 
 
 def unsigned_pods(drawbridge: Drawbridge, reason: str) -> int:
-    """How many pods without a valid signature the controller has seen since its start."""
+    """Return the number of pods without a valid signature that the controller has seen since its start."""
     line = rf'^drawbridge_unsigned_pods_total{{reason="{reason}"}} (\S+)$'
     outcome = re.search(line, drawbridge.metrics(CONTROLLER), re.MULTILINE)
     return int(float(outcome[1])) if outcome else 0

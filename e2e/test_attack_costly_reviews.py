@@ -163,7 +163,7 @@ def test_expressions_are_evaluated_in_a_process_that_may_be_lost(
     assert record is not None
 
     def denial(model: str) -> str:
-        """What is said of a selector that no device satisfies."""
+        """Return the words about a selector that no device satisfies."""
         long = " || ".join(
             f'device.attributes["{HAMI}"].productName == "{model} {number}"' for number in range(9)
         )

@@ -1,4 +1,4 @@
-"""Which errors of the API server quote the path of a webhook, to everybody who creates an object.
+"""Errors of the API server that quote the path of a webhook, to everybody who creates an object.
 
 The rows are what docs/threat-model.md says of the secret paths. Every webhook here is one of its own, at a
 server that fails in one way.
@@ -128,7 +128,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port on which it listens."""
         return int(self.server_address[1])
 
     def finish_request(self, request: socket.socket, _client: object) -> None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""What each of our accounts is good for when its token is stolen: its work, and nothing else.
+"""A stolen token of one of our accounts is good for the account's work, and for nothing else.
 
 A role cannot name what is created, nor say which fields of an object may change. The policies in
 manifests/base/accountpolicies.yaml can, and are what these stories meet.
@@ -82,7 +82,7 @@ def test_a_webhook_cannot_be_added_or_removed(cluster: Access, drawbridge: Drawb
 
 
 class Creation(NamedTuple):
-    """What an account tries to create, and the words with which it is refused."""
+    """An object that an account tries to create, and the words with which it is refused."""
 
     account: str
     document: Object

@@ -104,7 +104,7 @@ def store(cluster: Access, objects: Iterable[Object], namespace: str) -> Iterato
 
 
 def cpu_s(cluster: Access, process: str) -> float:
-    """What a process and its workers have used of a CPU so far."""
+    """Return the CPU time of a process and its workers so far."""
     record = cluster.children[process].record
     assert record is not None, f"{process} ended"
     fields = Path(f"/proc/{record.pid}/stat").read_text().rpartition(")")[2].split()
@@ -205,7 +205,7 @@ def wide_parameters() -> Iterator[Object]:
 
 
 def resident_mib(cluster: Access, process: str) -> int:
-    """What a process has in memory."""
+    """Return the memory of a process."""
     record = cluster.children[process].record
     assert record is not None, f"{process} ended"
     return int(Path(f"/proc/{record.pid}/statm").read_text().split()[1]) * 4096 >> 20
@@ -250,7 +250,7 @@ def test_an_ownership_of_many_drivers_routes_and_is_taken_back(
 
 
 def is_routed(cluster: Access) -> bool:
-    """Whether pods are sent to the webhook that routes."""
+    """Return whether pods are sent to the webhook that routes."""
     return any(
         webhook["name"] == ROUTING_WEBHOOK and webhook.get("rules")
         for configuration in cluster.objects("mutatingwebhookconfigurations")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("fleet")
 
 
 def unread(drawbridge: Drawbridge) -> float:
-    """How many requests were answered without being read."""
+    """Return the number of requests that were answered without being read."""
     name = "drawbridge_requests_to_unknown_paths_total"
     match = re.search(rf"^{name} (\S+)$", drawbridge.metrics(WEBHOOK), re.MULTILINE)
     return float(match[1]) if match else 0.0

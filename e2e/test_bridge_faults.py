@@ -50,7 +50,7 @@ def wait_running(cluster: Access, bridge: Bridge, namespace: str, names: list[st
 
 
 def allocated_claims(cluster: Access, namespace: str) -> int:
-    """How many claims hold a device, each for a pod."""
+    """Return the number of claims that hold a device, each for a pod."""
     claims = cluster.objects("resourceclaims", namespace)
     allocated = [claim for claim in claims if "allocation" in claim.get("status", {})]
     assert all(len(claim["status"]["reservedFor"]) == 1 for claim in allocated)

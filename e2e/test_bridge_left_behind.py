@@ -1,4 +1,4 @@
-"""What a crash leaves behind: a claim that is allocated for a pod that was never bound."""
+"""A claim that a crash leaves behind, allocated for a pod that was never bound."""
 
 import json
 from typing import Final

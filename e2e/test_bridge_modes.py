@@ -77,7 +77,7 @@ def stage(owned_bridge: Owned) -> Iterator[Owned]:
 
 
 def test_namespaces_that_use_gpus_in_different_ways_keep_to_the_policy(stage: Owned) -> None:
-    """Whatever runs is deleted, so that all modes take turns on all GPUs."""
+    """Running pods are deleted, so that all modes take turns on all GPUs."""
     cluster = stage.cluster
     began = log_length(cluster)
     names = {

@@ -473,7 +473,7 @@ def crowded(cluster: Access, handover: Drawbridge) -> Iterator[None]:
 
 @pytest.mark.usefixtures("crowded")
 def test_pods_with_costly_selectors_are_routed(cluster: Access) -> None:
-    """Where the class tells the driver, at once; where their selectors decide, within five tries."""
+    """At once if the class tells the driver; within five tries if their selectors decide."""
     slow = [slow_selector(ATTRIBUTE, number) for number in range(SELECTORS)]
     long = [long_selector(ATTRIBUTE, number) for number in range(SELECTORS - 1)]
     templates = [

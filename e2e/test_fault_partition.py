@@ -33,7 +33,7 @@ LIMITS: Final = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 100}
 
 @pytest.fixture
 def link(owned_bridge: Owned) -> Iterator[Link]:
-    """What the sidecar of replica `cut-off` reaches the API server through; `PODS` devices."""
+    """The link between the sidecar of replica `cut-off` and the API server; `PODS` devices."""
     cluster = owned_bridge.cluster
     nodes = cluster.add_nodes(
         inventory.kwok_nodes(1, prefix="partition"),
@@ -104,7 +104,7 @@ def test_a_sidecar_behind_a_partition_writes_nothing_that_counts_and_leads_again
 
 @pytest.fixture
 def behind(cluster: Access, drawbridge: Drawbridge, fleet: list[str]) -> Iterator[Link]:
-    """What webhook, controllers and certificates reach the API server through."""
+    """The link between webhook, controllers and certificates and the API server."""
     processes = (WEBHOOK, CONTROLLER, CERTIFICATES)
     with Link(cluster.entry()) as link_:
         for name in processes:

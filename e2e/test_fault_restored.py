@@ -130,7 +130,7 @@ def test_a_namespace_of_translated_pods_is_restored(cluster: Access, namespace: 
 def test_older_keys_leases_and_config_maps_are_put_right(
     cluster: Access, drawbridge: Drawbridge, namespace: str
 ) -> None:
-    """What was created since stays, and the next pod needs nobody's hand."""
+    """Objects created since stay, and the next pod needs nobody's hand."""
     cluster.apply(translation_profile(PROFILE_DRIVER))
     cluster.wait_until(
         lambda: PROFILE_DRIVER in published_profiles(cluster, drawbridge.namespace).in_force,

@@ -353,7 +353,7 @@ def allocate_by_hand(cluster: Access, name: str, namespace: str, device: str) ->
 
 
 def audit_events(cluster: Access, namespace: str) -> list[Object]:
-    """What was told about conflicts in a namespace under a policy in audit, as soon as there is some."""
+    """Return the events about conflicts in a namespace under a policy in audit, as soon as there are some."""
     events: list[Object] = []
 
     def is_told() -> bool:

@@ -71,7 +71,7 @@ def test_a_forged_allocation_is_refused_and_the_tenant_stays(
 def test_allocations_that_name_nothing_of_this_node_are_refused(
     cluster: Access, namespace: str, real_node: Node, driver: NodeDriver
 ) -> None:
-    """Whatever an allocation says, the pod is told why, and the driver goes on."""
+    """The pod is told why, whatever the allocation says, and the driver goes on."""
     words = {
         "gpu-9": "gpu-9 is not on this node",
         "eth0": f"{real_node.name}/eth0 is not on this node",

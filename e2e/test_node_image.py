@@ -77,7 +77,7 @@ def test_a_legacy_pod_is_served_by_pods_of_the_product(
 
 
 def in_driver(cluster: Cluster, pods: list[Object], *command: str) -> str:
-    """What a command prints in the driver's pod."""
+    """Return the output of a command in the driver's pod."""
     (pod,) = (pod for pod in pods if pod["metadata"]["namespace"] == "drawbridge-driver")
     where = ("-n", "drawbridge-driver", pod["metadata"]["name"])
     return cluster.kubectl("exec", *where, "--", *command).stdout

@@ -1,4 +1,4 @@
-"""What fails when a pod is bound already, and is not the driver's to refuse: each is told, and ends."""
+"""Failures after a pod is bound that are not the driver's to refuse: each is told, and ends."""
 
 from e2e.access import Access
 from e2e.node.claims import claim, named, pod_with, request

@@ -1,4 +1,4 @@
-"""What prepared claims outlive: restarts, a reboot, a broken checkpoint, a full disk, a lost server."""
+"""Prepared claims outlive restarts, a reboot, a broken checkpoint, a full disk, a lost server."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def tenant(cluster: Access, namespace: str, real_node: Node, driver: NodeDriver)
 
 
 def contents(driver: NodeDriver) -> list[Object]:
-    """What is published; a pool that the kubelet deleted begins with generation 1 again."""
+    """Return what is published; a pool that the kubelet deleted begins with generation 1 again."""
     specs = [slice_["spec"] for slice_ in driver.slices()]
     return [{**spec, "pool": {**spec["pool"], "generation": None}} for spec in specs]
 

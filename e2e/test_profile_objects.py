@@ -205,7 +205,7 @@ def test_conflicts_and_replaced_profiles_are_told(cluster: Access) -> None:
 
 
 def refused(cluster: Access, document: Object) -> str:
-    """Why the API server or the webhook refuses an object; empty where it does not."""
+    """Return the reason why the API server or the webhook refuses an object; empty where it does not."""
     output = cluster.kubectl("apply", "-f", "-", input=stream(document), check=False)
     return str(output.stderr) if output.returncode else ""
 

@@ -1,4 +1,4 @@
-"""What is wrong is refused with its cause, what is lossy is warned about, what is right is silent.
+"""Bad input is refused with its cause, a lossy one is warned about, a right one is silent.
 
 All of it in kubectl's own words, since these are what users see. Nothing here is persisted.
 """

@@ -46,7 +46,7 @@ def versions(cluster: Access, kinds: str) -> dict[str, str]:
 
 @pytest.fixture
 def before(cluster: Access, kinds: str) -> dict[str, str]:
-    """What there was, once an earlier story's traces have stopped to change."""
+    """Return the objects, once an earlier story's traces have stopped to change."""
     readings = [versions(cluster, kinds)]
 
     def is_quiet() -> bool:

@@ -36,7 +36,7 @@ ENDS: Final = ("Running", "Succeeded")
 
 
 class Device(NamedTuple):
-    """What a container is to get.
+    """A device that a container is to get.
 
     Attributes:
         consumed: Capacity's name to amount, or to percent of what the device has; nothing for a
@@ -367,7 +367,7 @@ def pod_template(document: Object) -> Object:
 
 
 def translation_of(pod: Object) -> dict[str, Any]:
-    """What a translation decides about a pod."""
+    """Return the decision of a translation about a pod."""
     return {
         "annotation": pod.get("metadata", {}).get("annotations", {}).get(REQUEST_ANNOTATION),
         "claims": pod["spec"].get("resourceClaims"),

@@ -1,4 +1,4 @@
-"""What others write in our name gains nothing: templates, annotations, reviews. And what we make heals.
+"""Templates, annotations and reviews that others write in our name gain nothing; our own heal.
 
 Every forger here may do what the administrator may; that is more than most will have.
 """
@@ -222,7 +222,7 @@ def test_an_annotation_past_the_webhook_gains_nothing(cluster: Access, namespace
 
 
 def review(namespace: str, document: Object, **fields: Any) -> bytes:
-    """What the API server would ask, from somebody who is not."""
+    """Return the review that the API server would send, from somebody else."""
     pods = {"group": "", "version": "v1", "resource": "pods"}
     request = {
         "uid": "0f0f0f0f-0000-4000-8000-000000000000",
@@ -298,7 +298,7 @@ def test_what_is_no_json_is_not_read(drawbridge: Drawbridge) -> None:
 
 
 def printed(cluster: Access, namespace: str, *documents: Object) -> list[Object]:
-    """What `drawbridge translate` makes of objects."""
+    """Return the output of `drawbridge translate` for objects."""
     arguments = ("translate", "-f", "-", "--live", "-n", namespace, "-o", "json")
     command_line_ = command_line(cluster, *arguments, input=stream(documents))
     assert command_line_.returncode == 0, command_line_.stderr

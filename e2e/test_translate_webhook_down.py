@@ -1,4 +1,4 @@
-"""Who depends on the webhook: the API server's own matchConditions, tried with the webhook gone.
+"""Objects that depend on the webhook, by the API server's own matchConditions, with the webhook gone.
 
 While nobody answers, a request that would be sent to us fails, and one that succeeds was not sent:
 no table of expressions says that as clearly.
@@ -52,7 +52,7 @@ def down(cluster: Access, drawbridge: Drawbridge, translated: Running) -> Iterat
 
 
 def calls(cluster: Access) -> float:
-    """How often the API server has called us, in vain or not."""
+    """Return the number of calls of the API server, in vain or not."""
     names = f"({re.escape(NAME)}|{re.escape(UPDATES)})"
     line = rf'^apiserver_admission_webhook_request_total{{.*name="{names}".*}} (\S+)$'
     return sum(float(count) for _, count in re.findall(line, cluster.api_metrics(), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Who applies a workload hears at once what its pods would hit; and no workload ever waits for us.
+"""The author of a workload hears at once what its pods would hit; no workload ever waits for us.
 
 In kubectl's own words, since these are what users see.
 """

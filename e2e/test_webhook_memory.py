@@ -1,4 +1,4 @@
-"""Whatever is posted, and however slowly, the webhook stays within its memory limit and answers."""
+"""The webhook stays within its memory limit and answers, under any post, however slow."""
 
 import re
 import socket

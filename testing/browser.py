@@ -92,7 +92,7 @@ class Browser:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def accessibility_violations(self) -> list[str]:
-        """What axe finds wrong in the page: rule, elements, and why."""
+        """Return axe's findings about the page: rule, elements, and why."""
         self.evaluate(_AXE.read_text(encoding="utf-8") + "; null")
         violations = self.evaluate("axe.run(document).then((result) => result.violations)")
         return [

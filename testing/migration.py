@@ -117,7 +117,7 @@ def resource_slice(node: str, driver: str, uuids: Sequence[str]) -> dict[str, An
 
 
 def origin(*unreadable: str, version: object = "") -> dict[str, Any]:
-    """What a snapshot says of itself; it lacks these resources. A version is text, unless a file is wrong."""
+    """Return the origin of a snapshot that lacks these resources. A version is text, unless a file is wrong."""
     return {
         "apiVersion": "cli.drawbridge.internal/v1",
         "kind": "Snapshot",

@@ -1,4 +1,4 @@
-"""What a rehearsal answers."""
+"""The answer of a rehearsal."""
 
 from typing import Final
 

@@ -48,7 +48,7 @@ def granted(role: Document) -> set[str]:
 
 
 def test_the_kustomization_lists_every_file_but_the_fence_and_the_ownership() -> None:
-    """What is applied again loses the drivers in its text."""
+    """An object that is applied again loses the drivers in its text."""
     (kustomization,) = of_kind("Kustomization")
 
     assert {path.name for path in BRIDGE.iterdir()} - {

@@ -34,7 +34,7 @@ _IMAGE: Final = re.compile(r"[\w.:/-]+@sha256:[0-9a-f]{64}")
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """What is outside of the repository.
+    """The part of a release outside of the repository.
 
     Attributes:
         version: As in pyproject.toml.

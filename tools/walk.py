@@ -1,4 +1,4 @@
-"""How far a request travels through the code: `python -m tools.walk [--files WALK]`.
+"""The way of a request through the code: `python -m tools.walk [--files WALK]`.
 
 Each walk is made twice in one process, and the second, warm one is counted: the files, functions and
 folders of the product in which something was called. Libraries and tests do not count, nor do the

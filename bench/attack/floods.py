@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How much is measured.
+    """The amount of what is measured.
 
     Attributes:
         honest: Pods of each size in a phase.

@@ -24,7 +24,7 @@ PHASE_S: Final = 150.0
 
 
 class Latencies(NamedTuple):
-    """How long creations took.
+    """The durations of creations.
 
     Attributes:
         p50_ms: The median.

@@ -54,7 +54,7 @@ ATTACKS: Final = (
 
 
 class Bound(NamedTuple):
-    """How long it took until honest pods were bound, in seconds; failed ones were not."""
+    """The time until honest pods were bound, in seconds; failed ones were not."""
 
     p50_s: float
     p95_s: float

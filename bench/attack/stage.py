@@ -48,7 +48,7 @@ SAMPLE_PAUSE_S: Final = 1.0
 
 
 class Used(NamedTuple):
-    """What our processes took together.
+    """The resources that our processes took together.
 
     Attributes:
         cpu: CPU seconds in a second.
@@ -148,7 +148,7 @@ class Stage:
 
 
 class Watch:
-    """What our processes take during a block: `with Watch(cluster) as watch`; then `watch.used`."""
+    """A measurement of our processes during a block: `with Watch(cluster) as watch`; then `watch.used`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._children = [

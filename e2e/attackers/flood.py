@@ -37,7 +37,7 @@ class Attacker(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Who, and what they do."""
+        """The attacker, and the attack."""
         return f"{self.who}: {self.attack.__name__.replace('_', ' ')}"
 
 

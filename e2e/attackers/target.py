@@ -20,7 +20,7 @@ DRY_RUN: Final = "?dryRun=All"
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attack needs to know; it goes to the process that attacks.
+    """The knowledge that an attack needs; it goes to the process that attacks.
 
     Attributes:
         server: URL of the API server.

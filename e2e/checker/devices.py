@@ -1,4 +1,4 @@
-"""What pods ask for in devices, and what the devices of a cluster are.
+"""The devices of a cluster, and those that pods ask for.
 
 What a pod asks for is read where a person wrote it, in the template of its owner: the pod itself may
 have been changed on its way in.

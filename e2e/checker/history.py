@@ -1,4 +1,4 @@
-"""What an API server showed, as JSON lines, and the state of a cluster at any moment of it.
+"""The history that an API server showed, as JSON lines, and the state of a cluster at any moment of it.
 
 A line is `{"at": seconds, "kind": plural, "type": LISTED|ADDED|MODIFIED|DELETED, "object": {...}}`. What
 was there before the record has the type LISTED. Seconds only have to be of one clock.

@@ -43,7 +43,7 @@ _STAYS: Final = {
 
 
 class Allowance(NamedTuple):
-    """What a migration may do, and by how much.
+    """The changes that a migration may make, and their limits.
 
     Attributes:
         kills: `namespace/pod` of unfinished pods that may be killed, `*` for any text.
@@ -64,7 +64,7 @@ class Allowance(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What broke a rule.
+    """A breach of a rule.
 
     Attributes:
         rule: `killed`, `size`, `quota`, `idle` or `left`.

@@ -45,7 +45,7 @@ class Instruction(NamedTuple):
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands between two `FROM`.
+    """The lines between two `FROM`.
 
     Attributes:
         name: After `AS`; empty for one without a name.
@@ -58,7 +58,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(NamedTuple):
-    """What steps run with.
+    """The environment of the steps.
 
     Attributes:
         wheels: A folder in which pip finds every package.

@@ -285,11 +285,11 @@ class NodeDriver:
         return f"{PLUGINS}/{self.name}"
 
     def is_clean(self) -> bool:
-        """Whether nothing is prepared, down to the CDI folder."""
+        """Return whether nothing is prepared, down to the CDI folder."""
         return not self.checkpoint() and not self.specs()
 
     def _child(self, name: str) -> str:
-        """What an instance is called among the programs of the cluster."""
+        """Return the name of an instance among the programs of the cluster."""
         return f"{self.node.name}-{self._prefix}{name}"
 
     def _renamed(self, document: Object) -> Object:
@@ -299,7 +299,7 @@ class NodeDriver:
         return renamed
 
     def _is_restricted(self) -> bool:
-        """Whether a token of another node is refused; it is the last thing that comes into force."""
+        """Return whether a token of another node is refused; it is the last thing that comes into force."""
         document = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceSlice",

@@ -47,7 +47,7 @@ runtimeConfig: {{platformCommand: [{{command: {command}, args: {arguments}}}]}}
 
 
 class HostNetwork(msgspec.Struct, frozen=True, kw_only=True):
-    """What pods of ours are told on a node.
+    """The host's network as our pods see it on a node.
 
     Attributes:
         address: Of the node.

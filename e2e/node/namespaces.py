@@ -58,7 +58,7 @@ exec "$@"
 
 
 def missing() -> str:
-    """Why a node cannot be started on this machine; empty when it can."""
+    """Return the reason why a node cannot be started on this machine; empty when it can."""
     if sys.platform != "linux":
         return "a real node needs Linux"
     if os.geteuid() != 0:
@@ -113,7 +113,7 @@ class Namespaces:
         return ("nsenter", f"--target={self._first}", *flags, "--", *join, *words)
 
     def path(self, path: str) -> Path:
-        """Where a file of the node is, seen from here."""
+        """Return the path of a file of the node, seen from here."""
         return Path(f"/proc/{self._first}/root{path}")
 
     def stop(self) -> None:

@@ -184,12 +184,12 @@ class Node:
         return completed
 
     def path(self, path: str) -> Path:
-        """Where a file of the node is, seen from here."""
+        """Return the path of a file of the node, seen from here."""
         return self.namespaces.path(path)
 
     @cached_property
     def snapshotter(self) -> str:
-        """How containerd makes a container's files: as an overlay, or as a copy where none can be mounted."""
+        """Return containerd's way to make a container's files: an overlay, or a copy where none can be mounted."""
         completed = self.execute("sh", "-c", _TRY_OVERLAY, "sh", "/var/lib/overlay", check=False)
         return "native" if completed.returncode else "overlayfs"
 
@@ -288,7 +288,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 
 def _is_shim(command_line: Path, sandbox: str) -> bool:
-    """Whether a process is the shim of a sandbox; one that has ended meanwhile is not."""
+    """Return whether a process is the shim of a sandbox; one that has ended meanwhile is not."""
     try:
         words = command_line.read_bytes().split(b"\0")
     except OSError:

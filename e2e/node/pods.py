@@ -1,4 +1,4 @@
-"""What stories do with pods on a real node: start them, read what they were given, end them."""
+"""Pods on a real node, as stories use them: started, asked what they were given, ended."""
 
 import json
 from typing import Final
@@ -19,7 +19,7 @@ def apply(cluster: Access, namespace: str, *objects: Object) -> None:
 def environment(
     cluster: Access, namespace: str, pod: str, container: str = "main"
 ) -> dict[str, str]:
-    """What the container printed of its environment, ours only."""
+    """Return our variables among those that the container printed."""
     cluster.wait_running(pod, namespace, timeout_s=TIMEOUT_S)
     text = cluster.kubectl("logs", "-n", namespace, pod, "-c", container).stdout
     return {
@@ -37,7 +37,7 @@ def device_nodes(cluster: Access, namespace: str, pod: str, container: str = "ma
 
 
 def is_translated(cluster: Access, namespace: str, pod: Object) -> bool:
-    """Whether the webhook makes claims of a legacy pod; a dry run leaves nothing behind."""
+    """Return whether the webhook makes claims of a legacy pod; a dry run leaves nothing behind."""
     output = cluster.kubectl(
         "create", "--dry-run=server", "-n", namespace, "-f", "-", "-o", "json",
         input=json.dumps(pod), check=False,

@@ -1,4 +1,4 @@
-"""What a claim is charged with: before its allocation between two bounds, after it what it has.
+"""The charge of a claim: before its allocation between two bounds, after it that of its devices.
 
 | request | before the allocation, at most | after it |
 | --- | --- | --- |

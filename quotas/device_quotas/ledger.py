@@ -1,4 +1,4 @@
-"""What is charged to the accounts of DeviceQuotas: entries that come, change and go.
+"""The charges to the accounts of DeviceQuotas: entries that come, change and go.
 
 An entry is a claim, or a claim of a pod that is not created yet. Totals are the sum of the entries,
 whatever their order: an entry that is put again replaces what it was charged with.

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Lost(NamedTuple):
-    """What the expressions of one tenant did to a worker.
+    """The harm that the expressions of one tenant did to a worker.
 
     Attributes:
         workers: How many were lost.

@@ -19,7 +19,7 @@ _TASKS: Final = Path("/proc/self/task")
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What an answer took, in seconds.
+    """The cost of an answer, in seconds.
 
     Attributes:
         cpu_s: CPU of the process.

@@ -216,7 +216,7 @@ def _function_caches() -> "Sequence[_lru_cache_wrapper[Any]]":
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc's allocator has given away; `struct mallinfo2`."""
+    """The memory that glibc's allocator has given away; `struct mallinfo2`."""
 
     _fields_ = [
         (name, ctypes.c_size_t)

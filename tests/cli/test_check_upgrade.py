@@ -1,4 +1,4 @@
-"""What an upgrade of Kubernetes, or of Drawbridge, would break."""
+"""Things that an upgrade of Kubernetes, or of Drawbridge, would break."""
 
 import json
 from collections.abc import Mapping

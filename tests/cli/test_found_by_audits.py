@@ -1,4 +1,4 @@
-"""What audits found with commands: each of these gave another answer once."""
+"""Commands that audits found at fault: each of these gave another answer once."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -91,7 +91,7 @@ async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
 
 @pytest.mark.parametrize("depth", [300, 800, 1500])
 def test_parameters_deeper_than_python_reads_end_no_command(depth: int) -> None:
-    """Whoever may create claims can nest them; the API server takes ten thousand levels."""
+    """A user who may create claims can nest them; the API server takes ten thousand levels."""
     head = b'{"metadata":{"name":"deep"},"spec":{"devices":{"config":[{"opaque":{"driver":"a","parameters":'
     raw = head + b'{"a":' * depth + b"1" + b"}" * depth + b"}}]}}}"
     (listed,) = (listed for listed in live._ALLOCATION if listed.kind == "ResourceClaim")

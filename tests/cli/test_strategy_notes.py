@@ -1,4 +1,4 @@
-"""What packing does not see is said before strategies are compared, and docs/critiques.md is true."""
+"""The limits of packing are said before strategies are compared, and docs/critiques.md is true."""
 
 import json
 

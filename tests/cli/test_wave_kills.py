@@ -66,7 +66,7 @@ class Store:
 
 
 class Model:
-    """What steps do to nodes and namespaces, in a few words, and which pods they evict."""
+    """The effect of steps on nodes and namespaces, in a few words, and the pods that they evict."""
 
     def __init__(self, course: Course) -> None:
         self.course = course

@@ -1,4 +1,4 @@
-"""What is remembered of devices that are in use and no longer published."""
+"""The memory of devices that are in use and no longer published."""
 
 from collections.abc import Mapping
 from random import Random

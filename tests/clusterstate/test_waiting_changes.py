@@ -1,4 +1,4 @@
-"""What is applied together, and what waits: a pool is a unit."""
+"""Changes that are applied together, and those that wait: a pool is a unit."""
 
 from collections.abc import Mapping
 from random import Random

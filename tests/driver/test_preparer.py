@@ -155,7 +155,7 @@ async def test_no_parameters_are_nested_too_deeply_for_the_next_call(
     monkeypatch: pytest.MonkeyPatch,
     depth: int,
 ) -> None:
-    """Whoever writes a claim chooses them, and the checkpoint is read in calls for others."""
+    """The author of a claim chooses them, and the checkpoint is read in calls for others."""
     read = client.get
 
     async def read_deep(*arguments: Any, **options: Any) -> msgspec.Raw:

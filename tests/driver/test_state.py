@@ -1,4 +1,4 @@
-"""What `python -m driver state` prints."""
+"""The output of `python -m driver state`."""
 
 from driver.commands.state import align_columns
 

@@ -1,4 +1,4 @@
-"""What counts as growth of a process's memory."""
+"""Samples that count as growth of a process's memory."""
 
 import pytest
 

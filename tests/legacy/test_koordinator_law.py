@@ -29,7 +29,7 @@ TOLD: Final = frozenset({"wholeDevice", "notExclusive", "equalMemorySizes", "mem
 
 
 class Requested(NamedTuple):
-    """What a pod requests of each of several cards; memory in MiB, or a ratio."""
+    """The request of a pod for each of several cards; memory in MiB, or a ratio."""
 
     cards: int
     core: int

@@ -1,4 +1,4 @@
-"""What a claim is charged with before and after its allocation."""
+"""The charge of a claim before and after its allocation."""
 
 from collections.abc import Mapping, Sequence
 

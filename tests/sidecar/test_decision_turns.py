@@ -1,4 +1,4 @@
-"""Which pods are decided about now."""
+"""The pods that are decided about now."""
 
 from collections.abc import Callable
 

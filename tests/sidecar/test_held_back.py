@@ -196,7 +196,7 @@ async def test_held_devices_are_given_again_when_the_driver_says_so(tmp_path: Pa
 async def test_a_namespace_whose_devices_are_held_back_gets_no_devices_of_others(
     tmp_path: Path,
 ) -> None:
-    """Whoever deletes pods by force, one after the other, would have all devices held back."""
+    """A user who deletes pods by force, one after the other, would have all devices held back."""
     async with FakeApiServer() as server:
         publish(server, "node-1", per_node=4)
         running_pod(server, "a")
@@ -418,7 +418,7 @@ def test_each_pod_of_a_shared_claim_holds_its_devices_until_it_has_ended() -> No
 
 
 def test_a_pod_whose_end_a_list_hid_holds_its_devices_for_half_a_minute() -> None:
-    """Whether its claim was seen deallocated before, or is seen so afterwards."""
+    """Its claim may have been seen deallocated before, or is seen so afterwards."""
     changes: list[HeldBackClaim] = []
     for is_claim_first in (True, False):
         devices = HeldBackDevices(

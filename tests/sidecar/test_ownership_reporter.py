@@ -1,4 +1,4 @@
-"""What the sidecar serves and reports of the AllocatorOwnership."""
+"""The AllocatorOwnership as the sidecar serves and reports it."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the sidecar has to know before it answers."""
+"""The objects that the sidecar has to know before it answers."""
 
 import asyncio
 from datetime import UTC, datetime

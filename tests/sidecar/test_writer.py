@@ -1,4 +1,4 @@
-"""How many writes are made, by whom, and what a sidecar that ends can say about its last ones."""
+"""The number of writes, their authors, and the word of a sidecar that ends about its last ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

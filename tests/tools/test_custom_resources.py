@@ -153,7 +153,7 @@ def test_what_the_example_says_has_a_place() -> None:
 
 
 class SampleSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a sample says."""
+    """The spec of a sample."""
 
     fresh: int = 0
 

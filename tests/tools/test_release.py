@@ -1,4 +1,4 @@
-"""What a release consists of, as far as it needs neither Helm nor kubectl: e2e/test_adopt_release.py has those."""
+"""The parts of a release that need neither Helm nor kubectl: e2e/test_adopt_release.py has the others."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""How far requests travel: counted, and never further than docs/architecture.md says."""
+"""Requests travel through counted files, and never further than docs/architecture.md says."""
 
 import re
 import subprocess

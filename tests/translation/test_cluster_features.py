@@ -1,4 +1,4 @@
-"""What Kubernetes cannot hold is refused, and never becomes something larger."""
+"""An amount that Kubernetes cannot hold is refused, and never becomes something larger."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What happens to a key of each known family: the page has a row for it, and the code says so, too."""
+"""A key of each known family has a row on the page, and the code says the same."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which pods each mode translates, and what the label of a namespace beats."""
+"""The pods that each mode translates, and what the label of a namespace beats."""
 
 from typing import NamedTuple
 

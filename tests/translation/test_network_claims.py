@@ -303,7 +303,7 @@ def test_networks_that_are_not_known_are_no_devices() -> None:
     ids=["deep", "half a character"],
 )
 def test_networks_that_cannot_be_read_are_no_networks(text: str) -> None:
-    """Whoever may create pods writes the annotation, and faulty networks are for Multus to reject."""
+    """A user who may create pods writes the annotation, and faulty networks are for Multus to reject."""
     snapshot = of_resources(one=FUNCTIONS)
 
     assert [(2, "")] == named_networks(functions(text, a=2), snapshot)

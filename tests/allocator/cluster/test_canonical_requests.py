@@ -1,4 +1,4 @@
-"""Which claims ask the same question: those that differ in names, and in what no search reads."""
+"""Claims that differ in names, and in what no search reads, ask the same question."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a cluster forgets first: the partition and the ranking that was not used for the longest time.
+"""A cluster first forgets the partition and the ranking that was not used for the longest time.
 
 A question is used twice, with another one in between, so that the one that came first is not the one
 that was used first.

@@ -1,4 +1,4 @@
-"""What a change of a pool costs that many nodes see; that answers are right is a law.
+"""The cost of a change of a pool that many nodes see; that answers are right is a law.
 
 See tests/property/test_shared_pool_laws.py.
 """

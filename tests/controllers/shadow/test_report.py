@@ -1,4 +1,4 @@
-"""What mode Shadow says about stored objects: one event for the object that a person applied."""
+"""Mode Shadow writes one event about stored objects: for the object that a person applied."""
 
 from typing import Any, NamedTuple
 

@@ -269,7 +269,7 @@ def test_a_refusal_says_why(case: Case) -> None:
 
 
 def test_a_refusal_names_devices_that_are_contested_or_failing() -> None:
-    """Whoever is at fault with an allocation or parameters brings no device into disrepute."""
+    """A fault in an allocation or in parameters brings no device into disrepute."""
     refusals = {case.name: refusal(case.claim, *case.others, node=case.node) for case in CASES}
     devices = {name: (refusal_.contested, refusal_.failing) for name, refusal_ in refusals.items()}
 

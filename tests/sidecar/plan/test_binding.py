@@ -1,4 +1,4 @@
-"""Whether a claim's devices are ready, and whether they keep a pod from nodes."""
+"""The readiness of a claim's devices, and the nodes that they keep a pod from."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the check of the devices in use finds."""
+"""Findings of the check of the devices in use."""
 
 import pytest
 

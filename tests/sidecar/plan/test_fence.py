@@ -1,4 +1,4 @@
-"""What the sidecar reads of the fence: all of its parts, and each driver."""
+"""The fence as the sidecar reads it: all of its parts, and each driver."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether a write of a process may still be made when that process ends."""
+"""Writes of a process that may still be made when that process ends."""
 
 import pytest
 

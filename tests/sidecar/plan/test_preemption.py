@@ -48,7 +48,7 @@ def fits(
     beside: Sequence[str] = (),
     dry_run: DryRunBudget | None = None,
 ) -> Placement | Rejection:
-    """Whether the pod `a` with the claim `gpu` fits on `node-1`."""
+    """Return whether the pod `a` with the claim `gpu` fits on `node-1`."""
     return fits_with(
         pod("gpu"),
         "node-1",

@@ -1,4 +1,4 @@
-"""Which waiting pods are tried again: those that can be placed together, the most important first."""
+"""Waiting pods that can be placed together are tried again, the most important first."""
 
 from collections.abc import Mapping, Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""Which DeviceTranslationProfiles are in force, which versions are kept, and why others are not."""
+"""The DeviceTranslationProfiles in force, the versions that are kept, and the reasons of the others."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -46,7 +46,7 @@ def version_of(document: Spec) -> str:
 
 
 def published(plan: ProfilePlan) -> PublishedProfiles:
-    """What processes read of a plan, through the ConfigMap."""
+    """Return the part of a plan that processes read, through the ConfigMap."""
     return decode_published(encode_published(plan.published))
 
 
