@@ -3,17 +3,29 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cli.verbs.check.sarif import CODES_PAGE
 from findings.finding import Code
+from testing.browser import Browser, browser, find_browser
 from tools.docs_site import main, pages, version, write_versions
 
 ROOT = Path(__file__).parent.parent.parent
+PROGRAM = find_browser()
+in_a_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
 _ASSET = re.compile(
     r"<(?:script|img|iframe|link(?! rel=\"canonical\"))[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
+)
+COPIED = (
+    "docs",
+    "examples",
+    "manifests",
+    "allocator/strategies",
+    "translation/profiles",
+    "tools/docs_theme",
 )
 _ADDRESS = "https://docs.example.com"
 _IN_STYLE = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
@@ -85,7 +97,7 @@ def test_broken_links_and_unlisted_pages_are_errors(
     root.mkdir()
     for name in ("README.md", "mkdocs.yml", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, root / name)
-    for name in ("docs", "examples", "manifests", "allocator/strategies", "translation/profiles"):
+    for name in COPIED:
         shutil.copytree(ROOT / name, root / name)
     (root / "docs" / "test.md").write_text("# Test\n[a](nothing.md) [b](findings.md#nowhere)\n")
     (root / "docs" / "unlisted.md").write_text("# A page that the index does not list\n")
@@ -94,3 +106,41 @@ def test_broken_links_and_unlisted_pages_are_errors(
     assert main(["--out", str(tmp_path / "site")]) == 1
     for name in ("nothing.md", "#nowhere", "unlisted.md"):
         assert name in caplog.text
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    assert PROGRAM is not None
+    with browser(PROGRAM, tmp_path_factory.mktemp("browser")) as running:
+        yield running
+
+
+@in_a_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("page", ["index", "docs/findings", "docs/reference/commands"])
+def test_everybody_can_read_the_pages(
+    site: Path, chromium: Browser, page: str, *, dark: bool
+) -> None:
+    chromium.open(site / f"{page}.html", dark=dark)
+
+    assert chromium.accessibility_violations() == []
+
+
+@in_a_browser
+def test_a_reader_chooses_light_or_dark(site: Path, chromium: Browser) -> None:
+    chromium.open(site / "index.html")
+
+    for mode in ("dark", "light"):
+        chromium.evaluate(f"document.querySelector('[data-bs-theme-value={mode}]').click()")
+        assert chromium.evaluate("document.documentElement.dataset.bsTheme") == mode
+        assert mode in str(chromium.evaluate("localStorage.getItem('mkdocs-colormode')"))
+
+
+@in_a_browser
+def test_the_tree_shows_where_a_page_is(site: Path, chromium: Browser) -> None:
+    chromium.open(site / "docs" / "simulate.html")
+
+    here = "document.querySelector('.page-tree details[open] a[aria-current=page]')"
+    assert chromium.evaluate(f"new URL({here}.href).pathname === location.pathname")
+    chromium.open(site / "docs" / "simulate.html", width=400)
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= 400
