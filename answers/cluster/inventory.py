@@ -9,6 +9,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.devices import Pool, PoolId, PoolState, PublishedDevice, pool_of
 from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.pods.duplicate_resources import DuplicateResource, duplicate_resources
+from allocator.pods.extended_resource_claim import device_plugin_resources
 from answers.cluster.device_classes import (
     ClassInventory,
     Suggestion,
@@ -25,9 +26,11 @@ from answers.cluster.devices import (
     published_devices,
     text_attribute,
 )
+from kube.api.core import Node
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kube.quantity import ZERO, Quantity
 from translation.cluster.snapshot import WideMapping
+from translation.reading.arbiter import owner_of
 
 _UUID: Final = "uuid"
 _PARENT: Final = "parentUUID"
@@ -95,6 +98,19 @@ class IdleNode(msgspec.Struct, frozen=True, kw_only=True):
     devices: int
 
 
+class PluginResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource name that device plugins offer.
+
+    Attributes:
+        nodes: The number of nodes that offer some of it.
+        allocatable: The sum over these nodes.
+    """
+
+    resource: str
+    nodes: int
+    allocatable: Quantity
+
+
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """All of it, each part sorted by name.
 
@@ -104,6 +120,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
             a newer generation of the pool replaced them.
         duplicate_resources: Extended resources that device plugins and slices offer on one node.
         wide_mappings: DeviceClasses that map a resource name, and give other devices than it means.
+        plugin_resources: Resource names of devices that device plugins offer.
         devices: Every device; None where they were not asked for.
         idle_nodes: Nodes with devices of which no claim uses any; None where they were not asked for.
     """
@@ -115,6 +132,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     unreachable: tuple[str, ...]
     duplicate_resources: tuple[DuplicateResource, ...]
     wide_mappings: tuple[WideMapping, ...] = ()
+    plugin_resources: tuple[PluginResource, ...] = ()
     devices: tuple[Device, ...] | None = None
     idle_nodes: tuple[IdleNode, ...] | None = None
 
@@ -173,6 +191,7 @@ def build_inventory(
             cluster.nodes.values(), cluster.node_devices, classes, drivers_of
         ),
         wide_mappings=tuple(sorted(wide_mappings, key=lambda mapping: mapping.resource)),
+        plugin_resources=tuple(_plugin_resources(cluster.nodes.values())),
     )
 
 
@@ -214,6 +233,19 @@ def _pools(cluster: Cluster) -> dict[PoolId, Pool]:
 def _devices_of(pool: Pool) -> Iterator[PublishedDevice]:
     yield from pool.devices
     yield from pool.elsewhere
+
+
+def _plugin_resources(nodes: Iterable[Node]) -> Iterator[PluginResource]:
+    """Yield what nodes offer under names that are translated, by name."""
+    amounts: dict[str, list[Quantity]] = {}
+    for node in nodes:
+        for name in device_plugin_resources(node):
+            if owner_of(name) is not None:
+                amounts.setdefault(name, []).append((node.status.allocatable or {})[name])
+    for name, of_nodes in sorted(amounts.items()):
+        yield PluginResource(
+            resource=name, nodes=len(of_nodes), allocatable=sum(of_nodes, start=ZERO)
+        )
 
 
 # --- drivers --------------------------------------------------------------------------------------

@@ -418,3 +418,20 @@ def test_the_settings_of_the_cluster_say_which_driver_serves_a_name(tmp_path: Pa
 
     (duplicate,) = json.loads(result.stdout)["duplicateResources"]
     assert ([], ["gpu.example.com"]) == (default, duplicate["drivers"])
+
+
+def test_what_device_plugins_offer_is_named_where_no_slice_is() -> None:
+    """It was "No devices are published." on a cluster with hundreds of GPUs."""
+    unrelated = {"cpu": "8", "example.com/licence": "2"}
+    nodes = [
+        node(name) | {"status": {"allocatable": {"nvidia.com/gpu": "8", **unrelated}}}
+        for name in "ab"
+    ]
+
+    answer = inventory_answer(*nodes)
+    text = inventory(*nodes).stdout
+
+    assert answer["pluginResources"] == [
+        {"resource": "nvidia.com/gpu", "nodes": 2, "allocatable": "16"}
+    ]
+    assert "Offered by device plugins\n  nvidia.com/gpu: 16 on 2 nodes\n" in text

@@ -21,6 +21,7 @@ from answers.cluster.inventory import (
     DriverInventory,
     IdleNode,
     Inventory,
+    PluginResource,
     build_inventory,
     with_devices,
     with_idle_nodes,
@@ -143,6 +144,7 @@ def format_inventory(inventory: Inventory, width: int, *, all_amounts: bool) -> 
     ]
     wide = max(width, NARROWEST)
     lists = (
+        ("Offered by device plugins", _plugin_resources(inventory.plugin_resources)),
         (
             "Pools that cannot be used",
             (f"{pool.driver}, pool {pool.pool}: {pool.why}" for pool in inventory.unusable_pools),
@@ -177,6 +179,14 @@ def _suggestions(suggestions: Sequence[Suggestion]) -> Iterator[str]:
     for suggestion in suggestions:
         yield f"  {suggestion.name}, {count_text(suggestion.devices, 'device')}"
         yield f"    {printable(suggestion.expression)}"
+
+
+def _plugin_resources(resources: Sequence[PluginResource]) -> Iterator[str]:
+    for offered in resources:
+        amount, nodes = format_amount(offered.allocatable), count_text(offered.nodes, "node")
+        yield f"{offered.resource}: {amount} on {nodes}"
+    if resources:
+        yield "drawbridge assess: what becomes of the pods that use them"
 
 
 def _duplicates(duplicates: Iterable[DuplicateResource]) -> Iterator[str]:

@@ -65,6 +65,18 @@ def _problems(inventory: Inventory) -> Iterator[Markup]:
         yield section(
             "ResourceSlices that no node can reach", element("p", ", ".join(inventory.unreachable))
         )
+    if inventory.plugin_resources:
+        yield section(
+            "Offered by device plugins",
+            table(
+                "Resource names of device plugins; drawbridge assess tells what becomes of their pods",
+                ("Resource", "Nodes", "Amount"),
+                (
+                    row(offered.resource, offered.nodes, format_amount(offered.allocatable))
+                    for offered in inventory.plugin_resources
+                ),
+            ),
+        )
     if inventory.duplicate_resources:
         yield section(
             "Resources that a device plugin and ResourceSlices offer on the same node",
