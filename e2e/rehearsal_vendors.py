@@ -1,7 +1,8 @@
 """Stand-ins for the device plugins, drivers and schedulers of a cluster that `drawbridge rehearse` tries.
 
 They follow the labels that a plan gives to nodes: with them a node's device plugin offers nothing, and
-its DRA driver publishes. Pods of other schedulers get a node that has their devices free.
+its DRA driver publishes. Pods of other schedulers get a node that has their devices free, and passes
+kube-scheduler's filters; those of HAMi get cards of nodes that HAMi serves.
 """
 
 import http.client
@@ -12,13 +13,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 from e2e.access import Access, Object
+from e2e.foreign_placement import Place, choose, is_foreign, occupy
+from e2e.hami_scheduler import CardShare
+from kube.api.core import Node, Pod
+from kube.api.meta import convert
 from migration.rehearsal.documents import ENDS_LABEL
 from migration.rehearsal.model import RehearsalInput, RehearsedNode
 
 PERIOD_S: Final = 0.3
 WORK_S: Final = 3.0
 """How long the work of a Job goes on once its node is cordoned."""
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 _TRANSIENT: Final = (AssertionError, OSError, http.client.HTTPException)
 _FINISHED: Final = ("Succeeded", "Failed")
 _OWNERS: Final = {"ReplicaSet": "replicasets", "Job": "jobs"}
@@ -36,6 +40,7 @@ class RehearsedVendors:
         }
         self._switched: set[str] = set()
         self._cordoned: dict[str, float] = {}
+        self._shares: dict[str, tuple[CardShare, ...]] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vendors", daemon=True)
 
@@ -107,47 +112,29 @@ class RehearsedVendors:
         self._switched ^= {name}
 
     def _bind_pending(self, pods: Iterable[Object], nodes: Mapping[str, Object]) -> None:
-        """Place the pods of other schedulers where their devices are free, on the fullest such node."""
-        used: Counter[tuple[str, str]] = Counter()
-        pending = []
-        for pod in pods:
-            is_over = pod["status"].get("phase") in _FINISHED
-            if is_over or "deletionTimestamp" in pod["metadata"]:
+        """Place the pods that kube-scheduler does not place, on the node that their scheduler prefers."""
+        current = {
+            document["metadata"]["uid"]: document
+            for document in pods
+            if document["status"].get("phase") not in _FINISHED
+            and "deletionTimestamp" not in document["metadata"]
+        }
+        views = [convert(document, Pod) for document in current.values()]
+        places = {
+            name: Place(convert(document, Node), is_switched=name in self._switched)
+            for name, document in nodes.items()
+            if name in self._nodes
+        }
+        self._shares = occupy(places, views, self._shares)
+        for pod in views:
+            if not is_foreign(pod) or pod.spec.node_name or pod.spec.resource_claims:
                 continue
-            for key, amount in _limits(pod).items():
-                used[pod["spec"].get("nodeName", ""), key] += amount
-            is_foreign = pod["spec"].get("schedulerName", DEFAULT_SCHEDULER) != DEFAULT_SCHEDULER
-            if is_foreign and "nodeName" not in pod["spec"]:
-                pending.append(pod)
-        for pod in pending:
-            name = self._free_node(pod, nodes, used)
-            if name:
-                for key, amount in _limits(pod).items():
-                    used[name, key] += amount
-                self._bind(pod, name)
-
-    def _free_node(
-        self, pod: Object, nodes: Mapping[str, Object], used: Mapping[tuple[str, str], int]
-    ) -> str:
-        chosen = pod["spec"].get("nodeSelector", {})
-        # A pod of a DaemonSet names its node, which no other pod may have in its place.
-        own = _own_node(pod)
-        fitting = [
-            (sum(used.get((name, key), 0) for key in _limits(pod)), name)
-            for name, node in nodes.items()
-            if name not in self._switched
-            and own in {"", name}
-            and self._nodes[name].resources
-            and not node["spec"].get("unschedulable")
-            and chosen.items() <= node["metadata"].get("labels", {}).items()
-            and all(
-                int(node["status"]["allocatable"].get(key, 0)) - used.get((name, key), 0) >= amount
-                for key, amount in _limits(pod).items()
-                if key in self._nodes[name].resources
-            )
-            and any(key in self._nodes[name].resources for key in _limits(pod))
-        ]
-        return max(fitting, default=(0, ""))[1]
+            chosen = choose(pod, places.values())
+            if chosen is not None:
+                place, shares = chosen
+                place.add(pod, shares)
+                self._shares[pod.metadata.uid] = shares
+                self._bind(current[pod.metadata.uid], place.node.metadata.name)
 
     def _end_work(self, pods: Iterable[Object], nodes: Mapping[str, Object]) -> None:
         """Let the work of Jobs end a while after their node was cordoned."""
@@ -192,16 +179,6 @@ def _own_node(pod: Object) -> str:
             if field.get("key") == "metadata.name" and field.get("values"):
                 return str(field["values"][0])
     return ""
-
-
-def _limits(pod: Object) -> dict[str, int]:
-    """Return the devices that a pod has in limits, by resource name."""
-    amounts: Counter[str] = Counter()
-    for container in pod["spec"]["containers"]:
-        for key, amount in container.get("resources", {}).get("limits", {}).items():
-            if "/" in key and str(amount).isdigit():
-                amounts[key] += int(amount)
-    return dict(amounts)
 
 
 def _top_owner(pod: Object, owners: Mapping[str, Object]) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from allocator.nodes.node_resources import NodeResources
 from kube.api.meta import encode
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster, assess_cluster
@@ -29,9 +30,9 @@ _KEPT_KINDS: Final = (
 _SYSTEM: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SYSTEM_PRIORITIES: Final = ("system-cluster-critical", "system-node-critical")
 _DRIVERS: Final = "kube-system"
+"""The namespace of what stands for drivers."""
 _REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
 """The kubelet's registry: a DaemonSet that mounts it is a driver's."""
-"""The namespace of what stands for drivers."""
 
 
 def build_rehearsal(
@@ -59,6 +60,7 @@ def build_rehearsal(
     workloads: list[Mapping[str, Any]] = []
     places: dict[str, tuple[str, ...]] = {}
     left_out: list[str] = []
+    rehearsed: set[tuple[str, str]] = set()
     for entry in cluster.workloads:
         group = groups[entry.key.reference]
         created = _workload(group, priorities)
@@ -68,10 +70,16 @@ def build_rehearsal(
             )
             continue
         workloads.append(_in_namespace(created, entry.key.namespace))
+        rehearsed.update(entry.members)
         places[entry.key.reference] = tuple(sorted(filter(None, map(_node_of, group.pods))))
+    others = cluster.state.node_resources(rehearsed)
+    if any(resources.pods for resources in others.values()):
+        left_out.append(
+            "pods without devices: their nodes have less CPU and memory, and no drain moves them"
+        )
     return RehearsalInput(
         objects=tuple(_objects(plan, objects, cluster, namespace)),
-        nodes=tuple(_nodes(plan, objects, cluster)),
+        nodes=tuple(_nodes(plan, objects, cluster, others)),
         workloads=tuple(workloads),
         places=places,
         waves=tuple(wave.wave for wave in plan.waves),
@@ -95,7 +103,13 @@ def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | N
         }
     if group.owner is None or group.key.kind not in KINDS:
         return None
-    return workload(group.owner.document, priorities)
+    return workload(group.owner.document, priorities, _scheduler_of(group))
+
+
+def _scheduler_of(group: Workload) -> str:
+    """Return the scheduler of a workload's pods, which a webhook may have chosen; empty if they differ."""
+    names = {str(mapping_at(pod.document, "spec").get("schedulerName") or "") for pod in group.pods}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _in_namespace(document: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -172,7 +186,10 @@ def _driver(driver: str, label: str, namespace: str) -> dict[str, Any]:
 
 
 def _nodes(
-    plan: Plan, objects: Iterable[SourceObject], cluster: AssessedCluster
+    plan: Plan,
+    objects: Iterable[SourceObject],
+    cluster: AssessedCluster,
+    others: Mapping[str, NodeResources],
 ) -> Iterator[RehearsedNode]:
     planned = {entry.name: entry for wave in plan.waves for entry in wave.nodes}
     slices: dict[str, list[Mapping[str, Any]]] = {}
@@ -195,7 +212,7 @@ def _nodes(
         if entry.kind == "Node" and entry.name in with_devices:
             switched = planned.get(entry.name)
             yield RehearsedNode(
-                document=node(entry.document),
+                document=node(entry.document, others.get(entry.name, NodeResources())),
                 slices=tuple(slices.get(entry.name, ())),
                 labels=switched.labels if switched is not None else {},
                 resources=switched.resources if switched is not None else {},

@@ -8,6 +8,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
+from allocator.nodes.node_resources import NodeResources
+from kube.quantity import Quantity
+
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""
 SELECTOR: Final = "rehearsed-workload"
@@ -56,8 +60,13 @@ def plain(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def node(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node that kwok plays, with the devices that it offers."""
+def node(document: Mapping[str, Any], others: NodeResources) -> dict[str, Any]:
+    """Return a node that kwok plays, with the devices that it offers.
+
+    Args:
+        document: The Node.
+        others: What the pods request there that are not rehearsed; the node has that much less.
+    """
     created = plain(document)
     created["metadata"].setdefault("annotations", {})
     created["metadata"]["annotations"] |= {"kwok.x-k8s.io/node": "fake"}
@@ -74,16 +83,24 @@ def node(document: Mapping[str, Any]) -> dict[str, Any]:
     if spec.get("unschedulable"):
         created["spec"]["unschedulable"] = True
     room = {**_ROOM, **((document.get("status") or {}).get("allocatable") or {})}
+    cpu_milli = milli_value(Quantity(str(room[CPU]))) - others.requested.cpu_milli
+    memory = Quantity(str(room[MEMORY])).round_up() - others.requested.memory
+    room[CPU] = f"{max(0, cpu_milli)}m"
+    room[MEMORY] = str(max(0, memory))
+    room[PODS] = str(max(0, Quantity(str(room[PODS])).round_up() - others.pods))
     created["status"] = {"capacity": room, "allocatable": room}
     return created
 
 
-def workload(document: Mapping[str, Any], known_priorities: frozenset[str]) -> dict[str, Any]:
+def workload(
+    document: Mapping[str, Any], known_priorities: frozenset[str], scheduler: str = ""
+) -> dict[str, Any]:
     """Return a workload whose pods ask for the same, in the same places.
 
     Args:
         document: The document of one of `KINDS`.
         known_priorities: PriorityClasses of the cluster.
+        scheduler: The scheduler of its pods; empty for that of its template.
     """
     kind = str(document["kind"])
     created = plain(document)
@@ -99,6 +116,8 @@ def workload(document: Mapping[str, Any], known_priorities: frozenset[str]) -> d
         created["spec"] = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": job}}
         return created
     template = pod_template(spec.get("template") or {}, known_priorities, kind)
+    if scheduler:
+        template["spec"]["schedulerName"] = scheduler
     labels = template["metadata"].setdefault("labels", {})
     if kind == "Job":
         labels |= dict([ENDS_LABEL])

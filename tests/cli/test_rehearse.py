@@ -7,14 +7,25 @@ import jsonschema
 import msgspec
 import pytest
 
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import pod_request
 from cli.output.formats import Report, format_document
 from cli.verbs.plan.command import plan
 from cli.verbs.rehearse import command as rehearse
 from cli.verbs.rehearse.page import format_rehearsal_page
 from cli.verbs.rehearse.text import format_rehearsal
+from kube.api.core import Pod
+from kube.api.meta import convert
+from kube.manifests.source import SourceObject
+from migration.plan.model import Plan
+from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.documents import node, pod_template, workload
+from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
+from testing.migration import SHARE, hami_node, namespace
+from testing.migration import workload as workload_objects
 from testing.rehearsals import FAILED
+from translation.cluster.snapshot import TranslationOptions
 
 FLEET = EXAMPLES / "migration" / "fleet.yaml"
 
@@ -85,11 +96,54 @@ def test_a_node_is_played_by_kwok_and_offers_the_same_devices() -> None:
         "status": {"allocatable": {"nvidia.com/gpu": "8"}, "addresses": []},
     }
 
-    created = node(document)
+    others = NodeResources().with_pod(pod_request(pod_of(cpu="1500m", memory="1Gi")))
+    created = node(document, others)
 
     assert {"kwok.x-k8s.io/node": "fake"} == created["metadata"]["annotations"]
     assert {"taints": [taints[1]]} == created["spec"]
-    assert "8" == created["status"]["allocatable"]["nvidia.com/gpu"]
+    room = created["status"]["allocatable"]
+    assert ("8", "499") == (room["nvidia.com/gpu"], room["pods"])
+    # What the pods request that are not rehearsed is not there for those that are.
+    assert ("126500m", str(1023 * 2**30)) == (room["cpu"], room["memory"])
+
+
+def pod_of(**requests: str) -> Pod:
+    container = {"name": "c", "resources": {"requests": requests}}
+    return convert({"metadata": {"name": "p"}, "spec": {"containers": [container]}}, Pod)
+
+
+def test_pods_have_the_scheduler_that_a_webhook_gave_them() -> None:
+    """HAMi's webhook names its scheduler in pods, never in templates, and does not run in a rehearsal."""
+    objects = [
+        hami_node("h"),
+        namespace("team"),
+        *workload_objects("web", SHARE, ["h", "h"]),
+    ]
+    for document in objects:
+        if document["kind"] == "Pod":
+            document["spec"] = {**document["spec"], "schedulerName": "hami-scheduler"}
+    sources = tuple(
+        SourceObject(document=document, source="a test", line=0) for document in objects
+    )
+    plan_of_none = Plan(
+        kubernetes_version="",
+        wave_nodes=1,
+        keep_free=0,
+        gpu_operator="",
+        drivers={},
+        mapped_classes={},
+        plugins=(),
+        waves=(),
+        held=(),
+        quotas={},
+    )
+
+    rehearsal = build_rehearsal(
+        plan_of_none, sources, load_profiles(), TranslationOptions(), "default"
+    )
+
+    (created,) = rehearsal.workloads
+    assert "hami-scheduler" == created["spec"]["template"]["spec"]["schedulerName"]
 
 
 def test_without_a_checkout_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
