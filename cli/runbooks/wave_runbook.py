@@ -59,12 +59,10 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     for number, node in enumerate(wave.nodes):
         labels = [f"{label}={value}" for label, value in node.labels.items()]
         waiting = [work for work in wave.work if work.node == node.name and work.waits]
-        cordoned = [later.name for later in wave.nodes[number:]]
-        wait = [
+        wait = _wait_lines(
+            wave.nodes[number:],
             "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
-            command("kubectl", "cordon", *cordoned),
-            command("finish_work", *cordoned),
-        ]
+        )
         drain = [*_drain_lines(node, labels), *_published_lines(node, verify)]
         parts += _node_parts(path, node, wait, drain, waiting)
     parts.append(
@@ -86,15 +84,18 @@ def rollback_parts(plan: Plan, wave: Wave) -> tuple[Part, ...]:
         else ()
     )
     parts = [Part(Step(script=path, kind=StepKind.NAMESPACES), namespaces, comments)]
-    for node in reversed(wave.nodes):
+    nodes = wave.nodes[::-1]
+    for number, node in enumerate(nodes):
         labels = [
             f"{label}-" if former is None else f"{label}={former}"
             for label, former in node.former_labels.items()
         ]
         wait = [
             *_marks(node),
-            command("kubectl", "cordon", node.name),
-            command("finish_work", node.name),
+            *_wait_lines(
+                nodes[number:],
+                "# At once with later nodes, so that no pod moves to one that is taken back next.",
+            ),
         ]
         drain = [*_drain_lines(node, labels), *_offered_lines(node), *_later_rollbacks(wave, node)]
         parts += _node_parts(path, node, wait, drain, ())
@@ -160,6 +161,14 @@ def _node_parts(
         marks = [f"{key}-" for key in node.annotations]
         uncordon.append(command("kubectl", "annotate", "node", node.name, *marks))
     yield Part(Step(script=path, kind=StepKind.UNCORDON, node=node.name), uncordon)
+
+
+def _wait_lines(nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
+    """Yield the commands that cordon a node and those after it, and wait for the work of the first."""
+    names = [node.name for node in nodes]
+    yield reason
+    yield command("kubectl", "cordon", *names)
+    yield command("finish_work", *names)
 
 
 def _drain_lines(node: PlannedNode, labels: Sequence[str]) -> Iterator[str]:

@@ -593,6 +593,18 @@ def test_no_pod_moves_to_a_node_that_is_drained_next(tmp_path: Path) -> None:
     )
 
 
+def test_no_pod_moves_to_a_node_that_is_taken_back_next(tmp_path: Path) -> None:
+    call(tmp_path, [hami_node("hami-0"), hami_node("hami-1")], "--wave-nodes", 2)
+
+    rollback = commands(script(tmp_path, "rollback"))
+
+    assert rollback.index("kubectl cordon hami-1 hami-0") < min(
+        number for number, line in enumerate(rollback) if line.startswith("kubectl drain")
+    )
+    # Where it is given up, all of them take pods again.
+    assert "finish_work hami-1 hami-0" in rollback
+
+
 def test_a_rollback_restores_the_labels_and_waits_for_the_plugin(tmp_path: Path) -> None:
     fleet = [*FLEET[2:4], *workload("web", SHARE, ["hami-0"])]
     call(tmp_path, fleet, "--wave-nodes", 1)
