@@ -13,7 +13,7 @@ from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.evidence import mapping_at
 from migration.plan.model import Plan, PlannedNode
 from migration.plan.vendors import NVIDIA
-from migration.rehearsal.documents import KINDS, node, plain, pod_template, workload
+from migration.rehearsal.documents import KINDS, bare_pod, node, plain, workload
 from migration.rehearsal.model import RehearsalInput, RehearsedNode
 from translation.cluster.snapshot import TranslationOptions
 from translation.profiles.profile import Profile
@@ -95,12 +95,7 @@ def _workload(group: Workload, priorities: frozenset[str]) -> dict[str, Any] | N
         (pod,) = group.pods or (None,)
         if pod is None:
             return None
-        created = plain(pod.document)
-        return {
-            **created,
-            **pod_template(pod.document, priorities, "Pod"),
-            "metadata": created["metadata"],
-        }
+        return bare_pod(pod.document, priorities)
     if group.owner is None or group.key.kind not in KINDS:
         return None
     return workload(group.owner.document, priorities, _scheduler_of(group))

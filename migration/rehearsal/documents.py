@@ -11,13 +11,14 @@ from typing import Any, Final
 from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
 from allocator.nodes.node_resources import NodeResources
 from kube.quantity import Quantity
+from migration.plan.work import RUN_TO_COMPLETION
 
 IMAGE: Final = "registry.internal/app:1"
 """The image of containers without one; no kubelet pulls it."""
 SELECTOR: Final = "rehearsed-workload"
 """The label by which a workload finds its pods, since a snapshot may lack what the cluster had."""
 ENDS_LABEL: Final = ("ends", "cordoned")
-"""The label of pods of Jobs: their work ends soon after their node is cordoned."""
+"""The label of pods that run to their end: their work ends soon after their node is cordoned."""
 _POD_FIELDS: Final = (
     "affinity",
     "nodeSelector",
@@ -130,6 +131,21 @@ def workload(
         fields["serviceName"] = name[:63]
     created["spec"] = {**fields, "template": template}
     return created
+
+
+def bare_pod(document: Mapping[str, Any], known_priorities: frozenset[str]) -> dict[str, Any]:
+    """Return a pod without a controller; one that runs to its end has the label of such work.
+
+    Args:
+        document: The Pod.
+        known_priorities: PriorityClasses of the cluster.
+    """
+    created = plain(document)
+    spec = pod_template(document, known_priorities, "Pod")["spec"]
+    if spec.get("restartPolicy") in RUN_TO_COMPLETION:
+        labels = created["metadata"].get("labels") or {}
+        created["metadata"]["labels"] = {**labels, **dict([ENDS_LABEL])}
+    return {**created, "spec": spec}
 
 
 def pod_template(

@@ -19,7 +19,7 @@ from kube.api.meta import convert
 from kube.manifests.source import SourceObject
 from migration.plan.model import Plan
 from migration.rehearsal.build import build_rehearsal
-from migration.rehearsal.documents import node, pod_template, workload
+from migration.rehearsal.documents import bare_pod, node, pod_template, workload
 from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.migration import SHARE, hami_node, namespace
@@ -86,6 +86,28 @@ def test_the_work_of_a_job_goes_on_until_its_node_is_cordoned() -> None:
 
     assert (0, "Never") == (created["backoffLimit"], created["template"]["spec"]["restartPolicy"])
     assert {"ends": "cordoned"} == created["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "labels"),
+    [
+        ("OnFailure", {"app": "x", "ends": "cordoned"}),
+        ("Never", {"app": "x", "ends": "cordoned"}),
+        ("Always", {"app": "x"}),
+    ],
+)
+def test_a_pod_without_a_controller_ends_likewise(policy: str, labels: dict[str, str]) -> None:
+    """A rehearsal waited ten minutes for one, and then gave up."""
+    document = {
+        "kind": "Pod",
+        "metadata": {"name": "once", "labels": {"app": "x"}},
+        "spec": {"restartPolicy": policy, "containers": [{"name": "c"}]},
+    }
+
+    created = bare_pod(document, frozenset())
+
+    assert labels == created["metadata"]["labels"]
+    assert policy == created["spec"]["restartPolicy"]
 
 
 def test_a_node_is_played_by_kwok_and_offers_the_same_devices() -> None:
