@@ -9,11 +9,14 @@ from typing import Any, Final
 
 Path = tuple[str, ...]
 
+DAEMON_SET: Final = "DaemonSet"
+"""The kind whose pods belong to their node: none can go to another one."""
+
 _POD_PATHS: Final[Mapping[tuple[str, str], Path]] = {
     ("v1", "Pod"): (),
     ("v1", "PodTemplate"): ("template",),
     ("v1", "ReplicationController"): ("spec", "template"),
-    ("apps/v1", "DaemonSet"): ("spec", "template"),
+    ("apps/v1", DAEMON_SET): ("spec", "template"),
     ("apps/v1", "Deployment"): ("spec", "template"),
     ("apps/v1", "ReplicaSet"): ("spec", "template"),
     ("apps/v1", "StatefulSet"): ("spec", "template"),
@@ -22,7 +25,7 @@ _POD_PATHS: Final[Mapping[tuple[str, str], Path]] = {
 }
 
 VALIDATED_KINDS: Final[Mapping[tuple[str, str], str]] = {
-    ("apps/v1", "DaemonSet"): "daemonsets",
+    ("apps/v1", DAEMON_SET): "daemonsets",
     ("apps/v1", "Deployment"): "deployments",
     ("apps/v1", "ReplicaSet"): "replicasets",
     ("apps/v1", "StatefulSet"): "statefulsets",

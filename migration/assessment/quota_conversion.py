@@ -15,7 +15,7 @@ import msgspec
 
 from answers.manifests.translate import translate_objects
 from kube.api.extended_resources import implicit_class
-from kube.api.workloads import pod_path, resolve_path
+from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 from kube.quantity import ZERO, Quantity
 from quotas.resource_quotas.scopes import devices_of_class
@@ -40,7 +40,7 @@ _USING_KINDS: Final = {
     "Deployment": "deployments",
     "ReplicaSet": "replicasets",
     "StatefulSet": "statefulsets",
-    "DaemonSet": "daemonsets",
+    DAEMON_SET: "daemonsets",
     "Job": "jobs",
     "CronJob": "cronjobs",
     "ReplicationController": "replicationcontrollers",

@@ -11,7 +11,7 @@ import msgspec
 
 from answers.manifests.quotas import pods_at_a_time
 from kube.api.core import FINISHED_PHASES
-from kube.api.workloads import pod_path, resolve_path
+from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
 
 _ENDED: Final = frozenset({"Complete", "Failed"})
@@ -122,7 +122,7 @@ def _has_ended(source: SourceObject) -> bool:
 
 def _requested_pods(owner: SourceObject) -> int:
     document = owner.document
-    if owner.kind == "DaemonSet":
+    if owner.kind == DAEMON_SET:
         status = document.get("status")
         count = status.get("desiredNumberScheduled") if isinstance(status, Mapping) else 0
         return count if isinstance(count, int) and count > 0 else 0

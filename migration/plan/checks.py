@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from answers.manifests.quotas import pods_at_a_time
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.assessment.workloads import Workload, group_workloads
@@ -355,7 +356,7 @@ def _wanted_pods(group: Workload) -> int:
     owner = group.owner
     if owner is None or owner.kind in {"Pod", "CronJob", "Job"}:
         return len(group.pods)
-    if owner.kind == "DaemonSet":
+    if owner.kind == DAEMON_SET:
         expected_count = mapping_at(owner.document, "status").get("desiredNumberScheduled")
         return expected_count if isinstance(expected_count, int) else len(group.pods)
     return pods_at_a_time(owner.kind, owner.document)

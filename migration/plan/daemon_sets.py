@@ -5,15 +5,13 @@ changed hands, before other pods come. Its DaemonSet creates it again.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
+from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate
 from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import Held, PlannedDaemonSet
-
-_KIND: Final = "DaemonSet"
 
 
 def daemon_sets_by_node(
@@ -27,7 +25,7 @@ def daemon_sets_by_node(
     """
     daemon_sets: dict[str, list[PlannedDaemonSet]] = {}
     for assessed in workloads:
-        if assessed.key.kind != _KIND:
+        if assessed.key.kind != DAEMON_SET:
             continue
         workload = groups[assessed.key.reference]
         entry = PlannedDaemonSet(

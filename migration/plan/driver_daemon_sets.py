@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from answers.model.redaction import KUBELET_DIRECTORIES
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.plan.evidence import list_at, mapping_at, text_map
 
@@ -43,7 +44,7 @@ def find_waiting(
     """
     drivers, lookalikes, others = [], [], []
     for source in sorted(objects, key=lambda source: (source.namespace or "", source.name)):
-        if source.kind != "DaemonSet" or not _waits_for(source.document, label):
+        if source.kind != DAEMON_SET or not _waits_for(source.document, label):
             continue
         namespace = source.namespace or "default"
         name = f"{namespace}/{source.name}"

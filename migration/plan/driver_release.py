@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import DriverRelease, is_name, is_namespace
@@ -36,7 +37,7 @@ def propose_driver_releases(objects: Iterable[SourceObject]) -> dict[str, Driver
     releases = {
         f"DaemonSet/{source.namespace or 'default'}/{source.name}": release
         for source in objects
-        if source.kind == "DaemonSet"
+        if source.kind == DAEMON_SET
         for release in [_read_release(source)]
         if release is not None
     }

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import FIELD_MANAGERS
 from migration.assessment.node_devices import Source
@@ -80,7 +81,7 @@ def read_managed(objects: Iterable[SourceObject], plan: Plan) -> dict[str, str]:
             or f"{source.kind}/{source.namespace or 'default'}/{source.name}" in labelled
             or (source.kind == "DeviceClass" and source.name in plan.mapped_classes.values())
             or (
-                source.kind == "DaemonSet"
+                source.kind == DAEMON_SET
                 and (source.namespace or "default", source.name) in plugins
             )
             or (
@@ -123,7 +124,7 @@ def plugin_misgiving(node: PlannedNode, plugin_label: str, objects: Sequence[Sou
         return ""
     if has_operator or plugin_label:
         return ""
-    plugins = [source for source in objects if source.kind == "DaemonSet" and is_plugin(source)]
+    plugins = [source for source in objects if source.kind == DAEMON_SET and is_plugin(source)]
     managed = [source for source in plugins if is_managed(source)]
     fix = "name a label that keeps it away with plan --plugin-label KEY=VALUE"
     if not plugins:
@@ -221,7 +222,7 @@ def environment_notes(plan: Plan, wave: Wave, objects: Sequence[SourceObject]) -
     for reference, manager in plan.managed.items():
         kind = reference.partition("/")[0]
         is_of_wave = changes(wave, reference)
-        is_prepared = kind in {"DeviceClass", "DaemonSet"} and wave.wave == 1
+        is_prepared = kind in {"DeviceClass", DAEMON_SET} and wave.wave == 1
         if is_of_wave or is_prepared:
             yield managed_note(reference, manager, plan.format)
 

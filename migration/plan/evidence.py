@@ -15,6 +15,7 @@ from kube.api.node_selector import (
     matches,
     validate,
 )
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 
 _PERCENT: Final = re.compile("([0-9]{1,3})%")
@@ -42,7 +43,7 @@ class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stays(self) -> bool:
         """Return whether `kubectl drain --ignore-daemonsets` leaves it on its node."""
-        return self.is_mirror or self.controller == "DaemonSet"
+        return self.is_mirror or self.controller == DAEMON_SET
 
 
 class Disruptions(msgspec.Struct, frozen=True, kw_only=True):

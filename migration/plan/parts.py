@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from kube.api.workloads import DAEMON_SET
 from migration.assessment.outcomes import AssessedWorkload, Outcome
 
 _DIVISIBLE: Final = frozenset({"Deployment", "StatefulSet"})
@@ -42,7 +43,7 @@ def whole_namespaces(
     """
     pods = Counter[str]()
     for workload in workloads:
-        if workload.outcome is not Outcome.NATIVE and workload.key.kind != "DaemonSet":
+        if workload.outcome is not Outcome.NATIVE and workload.key.kind != DAEMON_SET:
             pods[workload.key.namespace] += workload.pods
     return tuple(
         Part(namespace=name) for name in sorted(names, key=lambda name: (pods[name], name))

@@ -24,6 +24,7 @@ from answers.model.cluster_state import ClusterState
 from kube.api.core import Node, Pod, Toleration
 from kube.api.meta import encode
 from kube.api.resource import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from kube.api.workloads import DAEMON_SET
 from migration.assessment.assess import AssessedCluster
 from migration.assessment.capacity import (
     MAX_ALL_PODS,
@@ -444,7 +445,7 @@ def _pods_of(workload: AssessedWorkload) -> Iterator[PlannedPod]:
             namespace=workload.key.namespace,
             pod=pod,
             has_claims=workload.outcome is not Outcome.NATIVE,
-            is_pinned=workload.key.kind == "DaemonSet",
+            is_pinned=workload.key.kind == DAEMON_SET,
         )
 
 

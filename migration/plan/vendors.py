@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from kube.names import GROUP
 from migration.assessment.node_devices import Source
@@ -135,7 +136,7 @@ def plugin_daemon_sets(objects: Iterable[SourceObject], operator: str) -> list[P
             node_selector_terms=terms,
         )
         for source in objects
-        if source.kind == "DaemonSet" and is_plugin(source) and not is_managed(source)
+        if source.kind == DAEMON_SET and is_plugin(source) and not is_managed(source)
         for terms in [_terms_without_switched(source)]
         if terms is not None
     ]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kube.api.core import FINISHED_PHASES
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import PlannedWork
@@ -67,7 +68,7 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
     node, notes = spec.get("nodeName"), text_map(pod, "metadata", "annotations")
     kind, name = _controller(pod)
     is_running = isinstance(node, str) and node and str(status.get("phase")) not in FINISHED_PHASES
-    if not is_running or kind == "DaemonSet" or _MIRROR in notes:
+    if not is_running or kind == DAEMON_SET or _MIRROR in notes:
         return None
     job = documents.get((kind, namespace, name), {}) if kind == "Job" else {}
     policy = _disruption_action(job)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from allocator.nodes.node_resources import NodeResources
 from kube.api.meta import encode
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import ASSUMED
@@ -138,7 +139,7 @@ def _objects(
             yield (
                 created if is_cluster_wide else _in_namespace(created, entry.namespace or namespace)
             )
-        elif entry.kind == "DaemonSet" and (entry.namespace or namespace, entry.name) in plugins:
+        elif entry.kind == DAEMON_SET and (entry.namespace or namespace, entry.name) in plugins:
             created = workload(entry.document, frozenset(_SYSTEM_PRIORITIES))
             yield _in_namespace(created, entry.namespace or namespace)
     class_names = {entry.name for entry in objects if entry.kind == "DeviceClass"}
@@ -168,7 +169,7 @@ def _driver(driver: str, label: str, namespace: str) -> dict[str, Any]:
     }
     return {
         "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
+        "kind": DAEMON_SET,
         "metadata": {"name": f"rehearsed-{driver}", "namespace": namespace},
         "spec": {
             "selector": {"matchLabels": labels},

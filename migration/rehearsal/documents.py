@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from allocator.nodes.amounts import CPU, MEMORY, PODS, milli_value
 from allocator.nodes.node_resources import NodeResources
+from kube.api.workloads import DAEMON_SET
 from kube.quantity import Quantity
 from migration.plan.work import RUN_TO_COMPLETION
 
@@ -36,7 +37,7 @@ _WORKLOAD_FIELDS: Final = {
     "Deployment": ("replicas", "strategy"),
     "StatefulSet": ("replicas", "podManagementPolicy"),
     "ReplicaSet": ("replicas",),
-    "DaemonSet": (),
+    DAEMON_SET: (),
     "Job": ("parallelism", "completions", "backoffLimit", "podFailurePolicy"),
     "CronJob": (),
 }

@@ -16,6 +16,7 @@ from answers.model.kubernetes_version import (
     format_version,
 )
 from findings.finding import Severity
+from kube.api.workloads import DAEMON_SET
 from kube.manifests.source import SourceObject
 from migration.upgrade.model import UpgradeCode, UpgradeFinding, finding
 
@@ -130,7 +131,7 @@ def _check_support(
     drivers = [
         reference(source, namespace)
         for source in objects
-        if source.kind == "DaemonSet" and source.name == "drawbridge-driver"
+        if source.kind == DAEMON_SET and source.name == "drawbridge-driver"
     ]
     if drivers and target < DRIVER_SINCE:
         yield finding(
