@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from cli.runbooks.shell import command, quoted
+from cli.runbooks.shell import command, comment, quoted
+from findings.text import reference_text
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import Plan, Wave
+from migration.plan.model import Plan, PlannedWorkload, Wave
 
 COMMIT_TIMEOUT: Final = "1h"
 ROLLED_OUT: Final = {
@@ -39,14 +40,16 @@ def opt_in_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     templates = list(_templates(wave))
     if templates:
         yield f"\n{_TEMPLATE}"
-    for target, namespace in templates:
+    for workload, target, namespace in templates:
+        if workload.losses:
+            yield restart_comment(workload)
         if plan.format == KUSTOMIZE:
             yield command(
                 *("kubectl", "wait", target, namespace, f"--timeout={COMMIT_TIMEOUT}"),
                 f"--for=jsonpath={{.spec.template{_PATH}}}=true",
             )
         else:
-            yield _patch(target, namespace, "true")
+            yield from asked_lines(workload, _patch(target, namespace, "true"))
 
 
 def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
@@ -68,13 +71,28 @@ def opt_out_lines(plan: Plan, wave: Wave) -> Iterator[str]:
     templates = list(_templates(wave))
     if templates:
         yield f"\n{_TEMPLATE}"
-    for target, namespace in templates:
+    for workload, target, namespace in templates:
+        if workload.losses:
+            yield restart_comment(workload)
         if plan.format == KUSTOMIZE:
             output = f"--output=jsonpath={{.spec.template{_PATH}}}"
             words = command("kubectl", "get", target, namespace, output)
             yield from _stop(words, target, step)
         else:
-            yield _patch(target, namespace, None)
+            yield from asked_lines(workload, _patch(target, namespace, None))
+
+
+def restart_comment(workload: PlannedWorkload) -> str:
+    """Return a comment on what the pods of a workload lose when they are created again."""
+    return comment(f"{reference_text(workload.object)}: {'; '.join(workload.losses)}")
+
+
+def asked_lines(workload: PlannedWorkload, restart: str) -> Iterator[str]:
+    """Yield a command that creates pods again; a person decides where these ask not to be evicted."""
+    if workload.asks:
+        yield f"if may_restart {quoted(reference_text(workload.object))}; then {restart}; fi"
+    else:
+        yield restart
 
 
 def commit_line(step: str) -> str:
@@ -107,9 +125,9 @@ def _patch(target: str, namespace: str, value: str | None) -> str:
     return command(*words, f"--patch={json.dumps(patch)}")
 
 
-def _templates(wave: Wave) -> Iterator[tuple[str, str]]:
-    """Yield the workloads whose template has the label, each as `kind/name` and the flag of its namespace."""
+def _templates(wave: Wave) -> Iterator[tuple[PlannedWorkload, str, str]]:
+    """Yield the workloads whose template has the label, each with `kind/name` and the flag of its namespace."""
     for workload in wave.workloads:
         if workload.labelled:
             kind, namespace, name = workload.object.split("/", 2)
-            yield f"{ROLLED_OUT[kind]}/{name}", f"--namespace={namespace}"
+            yield workload, f"{ROLLED_OUT[kind]}/{name}", f"--namespace={namespace}"

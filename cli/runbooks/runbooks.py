@@ -164,6 +164,20 @@ def _readme_waves(plan: Plan) -> Iterator[str]:
 
 def _readme_work(plan: Plan) -> Iterator[str]:
     """Yield the pods that lose something when they are evicted, wave by wave."""
+    losing = [
+        (wave.wave, workload)
+        for wave in plan.waves
+        for workload in wave.workloads
+        if workload.losses
+    ]
+    if losing:
+        yield ""
+        yield "Workloads that a restart takes something from:"
+        yield ""
+    for number, workload in losing:
+        verb = "restarted if a person says so" if workload.asks else "restarted"
+        text = f"{reference_text(workload.object)}: {'; '.join(workload.losses)}"
+        yield f"- wave {number}, {verb}: {_cell(text)}"
     if any(wave.work for wave in plan.waves):
         yield ""
         yield "Pods that an eviction takes something from:"

@@ -25,7 +25,7 @@ _SHARED: Final = r"""#!/usr/bin/env bash
 # What all scripts of the plan share: which cluster they are for, and how they stop.
 # Each takes --context NAME; without it the current context of KUBECONFIG is used.
 # switch.sh and rollback.sh take --job-timeout DURATION, for which they wait for pods that would lose work
-# before they ask, and --evict-jobs, with which they evict them; with --step NAME only that step of theirs
+# before they ask, and --evict-jobs, with which they evict and restart them; with --step NAME only that step of theirs
 # is run, which is how `drawbridge wave` calls them.
 expected_uid=@UID@
 expected_server=@SERVER@
@@ -171,6 +171,24 @@ finish_work() {
     exit 1
   fi
   trap 'stopped; exit 130' INT
+}
+
+# Return whether the pods of $1, which ask not to be evicted, may be created again; stop if nobody says so.
+may_restart() {
+  local answer=abort
+  if [ -n "$evict_jobs" ]; then return; fi
+  if [ -t 0 ]; then
+    printf 'Pods of %s ask not to be evicted. Restart it, skip it, or abort (r/s/a)? ' "$1" >&2
+    read -r answer || answer=abort
+  fi
+  case "$answer" in
+    r*) return ;;
+    s*) printf '%s is left as it is; its pods change when they are created again\n' "$1" >&2 && return 1 ;;
+  esac
+  printf 'pods of %s ask not to be evicted: --evict-jobs restarts it all the same\n' "$1" >&2
+  printf 'to go on, run again: %q%s\n' "$0" "$again" >&2
+  release_guards
+  exit 1
 }
 
 if [ -n "$expected_uid" ]; then

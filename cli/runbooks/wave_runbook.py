@@ -8,12 +8,25 @@ the former evicts no pod that has come since.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from cli.runbooks.opt_in_runbook import ROLLED_OUT, opt_in_lines, opt_out_lines
+from cli.runbooks.opt_in_runbook import (
+    ROLLED_OUT,
+    asked_lines,
+    opt_in_lines,
+    opt_out_lines,
+    restart_comment,
+)
 from cli.runbooks.shell import command, comment, quoted
 from findings.text import count_text, reference_text
 from migration.assessment.node_devices import Source
 from migration.plan.environment import KUSTOMIZE
-from migration.plan.model import Plan, PlannedDaemonSet, PlannedNode, PlannedWork, Wave
+from migration.plan.model import (
+    Plan,
+    PlannedDaemonSet,
+    PlannedNode,
+    PlannedWork,
+    PlannedWorkload,
+    Wave,
+)
 from migration.plan.work import describe_work
 from migration.wave.steps import Step, StepKind
 
@@ -68,7 +81,11 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     parts.append(
         Part(Step(script=path, kind=StepKind.NAMESPACES), [*opt_in_lines(plan, wave)]),
     )
-    restarts = [*_restarts(wave), *_recreated_daemon_pods(wave), *recreation_lines(wave)]
+    restarts = [
+        *_restarts(wave),
+        *_recreated_daemon_pods(wave),
+        *recreation_lines(wave),
+    ]
     parts.append(Part(Step(script=path, kind=StepKind.RESTARTS), restarts))
     return _with_commands(parts)
 
@@ -252,17 +269,26 @@ def _marks(node: PlannedNode) -> Iterator[str]:
 def _restarts(wave: Wave) -> Iterator[str]:
     """Yield the commands that create pods again whose template does not change."""
     targets: dict[str, list[str]] = {}
+    asking: list[PlannedWorkload] = []
     for workload in wave.workloads:
-        kind, namespace, name = workload.object.split("/", 2)
-        if workload.waiting or workload.labelled or not workload.is_translated:
+        if not workload.is_restarted or workload.labelled:
             continue
-        if kind in ROLLED_OUT:
-            targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
+        if workload.losses:
+            yield restart_comment(workload)
+        if workload.asks:
+            asking.append(workload)
+            continue
+        kind, namespace, name = workload.object.split("/", 2)
+        targets.setdefault(namespace, []).append(f"{ROLLED_OUT[kind]}/{name}")
     if targets:
         yield "# Only workloads whose pods change are restarted; Jobs run out, CronJobs change with their next run."
     for namespace, names in targets.items():
         words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
         yield " \\\n  ".join((command(*words), *map(quoted, names)))
+    for workload in asking:
+        kind, namespace, name = workload.object.split("/", 2)
+        words = ("kubectl", "rollout", "restart", f"--namespace={namespace}")
+        yield from asked_lines(workload, command(*words, f"{ROLLED_OUT[kind]}/{name}"))
 
 
 def recreation_lines(wave: Wave) -> Iterator[str]:

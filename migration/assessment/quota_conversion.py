@@ -269,7 +269,8 @@ def _effect(amount: str, own: Sequence[str], parts: Mapping[str, Quantity]) -> s
         claims += part
     texts = ", ".join(f"{part} of class {name}" for name, part in parts.items())
     with_own = f" and claims of class {', '.join(own)} together" if own else ""
-    return f"pods with the key{with_own} {amount}, claims {claims} ({texts})"
+    together = f"; together {Quantity(amount) + claims}, and {amount} before" if parts else ""
+    return f"pods with the key{with_own} {amount}, claims {claims} ({texts}){together}"
 
 
 def _class_mappings(objects: Iterable[SourceObject]) -> Mapping[str, str]:

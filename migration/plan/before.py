@@ -34,7 +34,7 @@ from migration.plan.environment import (
 from migration.plan.evidence import mapping_at, text_map
 from migration.plan.model import Plan, PlannedNode, Wave
 from migration.plan.vendors import NVIDIA
-from migration.plan.work import describe_work
+from migration.plan.work import Restart, describe_work, read_restart
 
 DAEMON_SETS: Final = "daemonsets"
 PODS: Final = "pods"
@@ -75,6 +75,8 @@ def check_before(
         *_check_classes(plan, view),
         *_check_drivers(plan, wave, view),
         *_check_namespaces(wave, view),
+        *_restart_notes(wave, view),
+        *_quota_notes(plan, wave),
     ]
     if not any(check.state is State.FAILED for check in checks) and wave.nodes:
         reason = misfit([node.name for node in wave.nodes])
@@ -228,3 +230,22 @@ def _work_notes(node: str, view: ClusterView) -> Iterator[Check]:
     for work in view.work.get(node, ()):
         verb = "switch.sh waits for it" if work.waits else "it is evicted"
         yield note_check(work.pod, f"{verb}: {describe_work(work)}")
+
+
+def _restart_notes(wave: Wave, view: ClusterView) -> Iterator[Check]:
+    """Yield the workloads that a restart takes something from, as they are now."""
+    for workload in wave.workloads:
+        group = view.groups.get(workload.object)
+        restart = read_restart(group) if workload.is_restarted and group is not None else Restart()
+        if restart.losses:
+            verb = "switch.sh asks before it restarts it" if restart.asks else "it is restarted"
+            yield note_check(workload.object, f"{verb}: {'; '.join(restart.losses)}")
+
+
+def _quota_notes(plan: Plan, wave: Wave) -> Iterator[Check]:
+    """Yield what the quotas that a wave applies allow together."""
+    for namespace in wave.opted_in:
+        for file in plan.quotas.get(namespace, ()):
+            for effect in plan.quota_effects.get(file, ()):
+                name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
+                yield note_check(f"ResourceQuota/{namespace}/{name}", f"from now on {effect}")

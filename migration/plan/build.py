@@ -185,7 +185,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             if is_namespace(plugin.namespace) and is_name(plugin.name)
         ),
         waves=tuple(
-            with_pods(wave, work, prepared.evidence, prepared.cluster.workloads)
+            with_pods(wave, work, prepared.evidence, prepared.cluster.workloads, prepared.groups)
             for wave in waves.waves
         ),
         held=(*releases.held_steps(), *blocked, *waves.held),

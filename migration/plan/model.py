@@ -6,10 +6,16 @@ from typing import Final
 
 import msgspec
 
+from kube.api.workloads import DAEMON_SET
+
 KIND: Final = "PlanReport"
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAMESPACE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+
+
+RESTARTED_KINDS: Final = frozenset({"Deployment", "StatefulSet", DAEMON_SET})
+"""Kinds whose pods a wave creates again at once; Jobs run out, and CronJobs change with their next run."""
 
 
 def is_name(text: str) -> bool:
@@ -83,6 +89,8 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
         ends: It is a pod without a controller that runs to its end, and goes on as it is until then.
         waiting: Nodes with a device plugin where pods of a DaemonSet stay as they are until their node is
             switched; so it is not restarted.
+        losses: The losses of its pods when the wave restarts it.
+        asks: Its pods ask not to be evicted, so a script asks before it restarts them.
     """
 
     object: str
@@ -91,11 +99,19 @@ class PlannedWorkload(msgspec.Struct, frozen=True, kw_only=True):
     labelled: bool = False
     ends: bool = False
     waiting: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
+    asks: bool = False
 
     @property
     def is_translated(self) -> bool:
         """Return whether the workload's new pods have claims."""
         return self.outcome != "native"
+
+    @property
+    def is_restarted(self) -> bool:
+        """Return whether a script of the wave restarts the workload, or changes its template."""
+        is_rolled_out = self.object.partition("/")[0] in RESTARTED_KINDS
+        return self.is_translated and is_rolled_out and not self.waiting
 
 
 class PlannedWork(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

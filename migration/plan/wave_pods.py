@@ -6,9 +6,11 @@ import msgspec
 
 from findings.text import count_text
 from migration.assessment.outcomes import AssessedWorkload
+from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, join_names
 from migration.plan.evidence import Evidence
-from migration.plan.model import PlannedWork, Wave
+from migration.plan.model import PlannedWork, PlannedWorkload, Wave
+from migration.plan.work import read_restart
 
 
 def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
@@ -41,15 +43,18 @@ def with_pods(
     work: Mapping[str, Sequence[PlannedWork]],
     evidence: Evidence,
     workloads: Iterable[AssessedWorkload],
+    groups: Mapping[str, Workload],
 ) -> Wave:
-    """Return a wave with the pods that lose work, those that run to their end, and a note on the others.
+    """Return a wave with the pods that lose work, those that run to their end, and notes on both.
 
     Args:
         wave: The wave, with its nodes and workloads.
         work: Node to the pods that lose something when they are evicted.
         evidence: All pods of the cluster.
         workloads: The workloads with devices.
+        groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
+    planned = tuple(_with_restart(workload, groups) for workload in wave.workloads)
     ending = {
         f"Pod/{pod.namespace}/{pod.name}"
         for pods in evidence.pods.values()
@@ -61,10 +66,31 @@ def with_pods(
         work=tuple(item for node in wave.nodes for item in work.get(node.name, ())),
         workloads=tuple(
             msgspec.structs.replace(workload, ends=workload.object in ending)
-            for workload in wave.workloads
+            for workload in planned
         ),
-        notes=(*wave.notes, *_evicted_others(wave, evidence, workloads)),
+        notes=(*wave.notes, *_restart_notes(planned), *_evicted_others(wave, evidence, workloads)),
     )
+
+
+def _with_restart(workload: PlannedWorkload, groups: Mapping[str, Workload]) -> PlannedWorkload:
+    """Return a workload with the losses of its restart."""
+    if not workload.is_restarted or workload.object not in groups:
+        return workload
+    restart = read_restart(groups[workload.object])
+    return msgspec.structs.replace(workload, losses=restart.losses, asks=restart.asks)
+
+
+def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
+    """Yield a note on the workloads of a wave that a restart takes something from."""
+    losing = [workload.object for workload in workloads if workload.losses]
+    asking = [workload.object for workload in workloads if workload.asks]
+    if losing:
+        yield (
+            f"the restart of {join_names(losing)} takes something from their pods, wherever they run: see losses in "
+            "plan.yaml"
+        )
+    if asking:
+        yield f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them"
 
 
 def _evicted_others(

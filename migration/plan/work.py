@@ -6,11 +6,12 @@ that matches decides. The annotations are those of the cluster autoscaler and of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kube.api.core import FINISHED_PHASES
-from kube.api.workloads import DAEMON_SET
+from kube.api.workloads import DAEMON_SET, pod_path, resolve_path
 from kube.manifests.source import SourceObject
+from migration.assessment.workloads import Workload
 from migration.plan.evidence import list_at, mapping_at, text_map
 from migration.plan.model import PlannedWork
 
@@ -61,6 +62,35 @@ def describe_work(work: PlannedWork) -> str:
     return f"{owner} on {work.node}{since}{limit}{policy}: {'; '.join(work.reasons)}"
 
 
+class Restart(NamedTuple):
+    """The cost of restarting a workload.
+
+    Attributes:
+        losses: The losses of each of its pods, each with its source.
+        asks: Its pods ask not to be evicted, so a person decides.
+    """
+
+    losses: tuple[str, ...] = ()
+    asks: bool = False
+
+
+def read_restart(workload: Workload) -> Restart:
+    """Return what the pods of a workload lose when it is restarted.
+
+    What is on a PersistentVolume of a node stays, since the node takes pods then.
+    """
+    pods = [pod.document for pod in workload.pods]
+    if not pods and workload.owner is not None:
+        path = pod_path(workload.owner.api_version, workload.owner.kind)
+        _, template = resolve_path(workload.owner.document, path or ())
+        pods = [mapping_at(template)]
+    refusals = dict.fromkeys(reason for pod in pods for reason in _refusals(pod))
+    volumes = dict.fromkeys(
+        reason for pod in pods for reason in _empty_dirs(mapping_at(pod, "spec"))
+    )
+    return Restart(losses=(*refusals, *volumes), asks=bool(refusals))
+
+
 def _work(source: SourceObject, namespace: str, documents: _Documents) -> PlannedWork | None:
     """Return a pod as work; None where it loses nothing, or does not run."""
     pod = source.document
@@ -80,10 +110,7 @@ def _work(source: SourceObject, namespace: str, documents: _Documents) -> Planne
         (losing if is_safe else waiting).append(
             f"it runs to its end (restartPolicy {restart_policy})"
         )
-    if notes.get(SAFE_TO_EVICT) == "false":
-        waiting.append(f"{SAFE_TO_EVICT} is false")
-    if notes.get(DO_NOT_DISRUPT) == "true":
-        waiting.append(f"{DO_NOT_DISRUPT} is true")
+    waiting += _refusals(pod)
     losing += _volume_losses(spec, namespace, documents)
     if not waiting and not losing:
         return None
@@ -125,14 +152,28 @@ def _disruption_action(job: Mapping[str, Any]) -> str:
     return ""
 
 
-def _volume_losses(spec: Mapping[str, Any], namespace: str, documents: _Documents) -> Iterator[str]:
+def _refusals(pod: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the annotations by which a pod asks not to be evicted."""
+    notes = text_map(pod, "metadata", "annotations")
+    if notes.get(SAFE_TO_EVICT) == "false":
+        yield f"{SAFE_TO_EVICT} is false"
+    if notes.get(DO_NOT_DISRUPT) == "true":
+        yield f"{DO_NOT_DISRUPT} is true"
+
+
+def _empty_dirs(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a loss for each volume of a pod that ends with it."""
     for entry in list_at(spec, "volumes"):
         volume = mapping_at(entry)
-        name = str(volume.get("name") or "")
         # What is in memory only, as /dev/shm, is no work that a pod has stored.
         if "emptyDir" in volume and mapping_at(volume, "emptyDir").get("medium") != "Memory":
-            yield f"what is in its emptyDir {name} is lost"
-        claim = mapping_at(volume, "persistentVolumeClaim").get("claimName")
+            yield f"what is in its emptyDir {volume.get('name') or ''} is lost"
+
+
+def _volume_losses(spec: Mapping[str, Any], namespace: str, documents: _Documents) -> Iterator[str]:
+    yield from _empty_dirs(spec)
+    for entry in list_at(spec, "volumes"):
+        claim = mapping_at(entry, "persistentVolumeClaim").get("claimName")
         document = documents.get(("PersistentVolumeClaim", namespace, str(claim)), {})
         volume_name = str(mapping_at(document, "spec").get("volumeName") or "")
         if _is_bound(documents.get(("PersistentVolume", "", volume_name), {})):

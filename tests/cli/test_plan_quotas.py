@@ -1,11 +1,14 @@
 """The ResourceQuotas of `drawbridge plan`: what they allow after a wave, and what its script says of it."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
-from testing.migration import GPU, SHARE, hami_node, workload
+from testing.command import drawbridge
+from testing.migration import GPU, SHARE, hami_node, namespace, workload
 from testing.plan import planned, script
 
 _NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -36,3 +39,28 @@ def test_claims_of_a_namespace_may_have_no_more_than_its_old_line(tmp_path: Path
     switch = script(tmp_path, "switch", _wave_of(plan, "team"))
     assert "limits hold for both" not in switch
     assert f"# requests.{GPU}: pods with the key 8, claims 8 (3 of class" in switch
+    assert "; together 16, and 8 before" in switch
+
+
+def test_the_sum_is_told_before_the_wave(tmp_path: Path) -> None:
+    objects = [
+        hami_node("hami-0"),
+        hami_node("hami-1"),
+        namespace("team"),
+        _quota(),
+        *workload("web", SHARE, ["hami-0"]),
+    ]
+    plan = planned(tmp_path, objects)
+    now = tmp_path / "now.yaml"
+    now.write_text(dump_yaml(objects))
+
+    folder = tmp_path / "plan" / f"wave-{_wave_of(plan, 'team')}"
+    result = drawbridge("verify", "--snapshot", now, "--wave", folder, "--before", "-o", "json")
+
+    (message,) = (
+        check["message"]
+        for check in json.loads(result.stdout)["checks"]
+        if check["object"] == "ResourceQuota/team/gpus"
+    )
+    assert message.startswith(f"from now on requests.{GPU}: pods with the key 8, claims 8")
+    assert message.endswith("together 16, and 8 before")

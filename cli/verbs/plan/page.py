@@ -6,7 +6,6 @@ from typing import Final
 from answers.manifests.not_modelled import NOT_MODELLED
 from cli.html.elements import Child, Markup, element, join
 from cli.html.page import badge, build_page, lines, names, row, section, table, tiles
-from cli.runbooks.opt_in_runbook import ROLLED_OUT
 from cli.runbooks.plan_text import namespace_texts
 from findings.text import count_text, reference_text
 from migration.plan.device_map import NodeState, NodeUse, WaveDetails
@@ -205,7 +204,7 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
         if details.evicted
         else element("p", "No pod with devices."),
         element("h3", "Gets claims, and is restarted"),
-        _workloads(entry for entry in wave.workloads if _is_restarted(entry)),
+        _workloads(entry for entry in wave.workloads if entry.is_restarted),
         element("h3", "Gets claims later"),
         element(
             "p",
@@ -213,22 +212,18 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
             "other pods without a controller are created again by hand.",
         ),
         _workloads(
-            entry for entry in wave.workloads if entry.is_translated and not _is_restarted(entry)
+            entry for entry in wave.workloads if entry.is_translated and not entry.is_restarted
         ),
     )
 
 
-def _is_restarted(workload: PlannedWorkload) -> bool:
-    """Return whether a script of the wave restarts a workload, or changes its template."""
-    is_rolled_out = workload.object.partition("/")[0] in ROLLED_OUT
-    return workload.is_translated and is_rolled_out and not workload.waiting
+def _pods_text(workload: PlannedWorkload) -> str:
+    asks = ", once a person says so" if workload.asks else ""
+    return f"{reference_text(workload.object)}: {count_text(workload.pods, 'pod')}{asks}"
 
 
 def _workloads(entries: Iterable[PlannedWorkload]) -> Markup:
-    items = [
-        element("li", f"{reference_text(entry.object)}: {count_text(entry.pods, 'pod')}")
-        for entry in entries
-    ]
+    items = [element("li", "; ".join((_pods_text(entry), *entry.losses))) for entry in entries]
     return element("ul", items) if items else element("p", "Nothing.")
 
 
