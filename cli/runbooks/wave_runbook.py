@@ -72,10 +72,12 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
     for number, node in enumerate(wave.nodes):
         labels = [f"{label}={value}" for label, value in node.labels.items()]
         waiting = [work for work in wave.work if work.node == node.name and work.waits]
-        wait = _wait_lines(
-            wave.nodes[number:],
-            "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
-        )
+        wait = [
+            *_wait_lines(
+                wave.nodes[number:],
+                "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
+            ),
+        ]
         drain = [*_drain_lines(node, labels), *_published_lines(node, verify)]
         parts += _node_parts(path, node, wait, drain, waiting)
     parts.append(

@@ -11,6 +11,7 @@ from migration.assessment.blockers import (
 from migration.plan.checks import (
     Check,
     ClusterView,
+    DrainAnswer,
     State,
     WaveAnswer,
     check_cluster,
@@ -41,7 +42,7 @@ PODS: Final = "pods"
 
 
 def check_before(
-    plan: Plan, wave: Wave, view: ClusterView, misfit: Callable[[Sequence[str]], str]
+    plan: Plan, wave: Wave, view: ClusterView, drain: Callable[[Sequence[str]], DrainAnswer]
 ) -> WaveAnswer:
     """Return whether a wave may begin.
 
@@ -49,7 +50,7 @@ def check_before(
         plan: The whole plan.
         wave: The wave.
         view: The cluster.
-        misfit: Returns why the pods of nodes find no devices elsewhere; empty where they do.
+        drain: Returns what becomes of the pods of nodes if these are drained.
     """
     checks = [
         *check_cluster(plan, view),
@@ -79,13 +80,20 @@ def check_before(
         *_quota_notes(plan, wave),
     ]
     if not any(check.state is State.FAILED for check in checks) and wave.nodes:
-        reason = misfit([node.name for node in wave.nodes])
+        drained = drain([node.name for node in wave.nodes])
         capacity = f"Wave//{wave.wave}"
         checks.append(
-            failed_check(capacity, f"{reason}: plan again from a new snapshot")
-            if reason
+            failed_check(capacity, f"{drained.misfit}: plan again from a new snapshot")
+            if drained.misfit
             else ok_check(capacity, "all pods have devices while its nodes are drained")
         )
+        checks += [
+            note_check(
+                pod,
+                "no other node takes it or has the CPU and memory: it waits until a node is back",
+            )
+            for pod in drained.unplaced_pods
+        ]
     return WaveAnswer(wave=wave.wave, checks=tuple(checks))
 
 

@@ -30,6 +30,7 @@ from migration.assessment.quota_conversion import (
 )
 from migration.assessment.workloads import Workload, group_workloads
 from migration.plan.attempts import Candidate, Policy
+from migration.plan.checks import DrainAnswer
 from migration.plan.confirmed import Confirmation, read_releases
 from migration.plan.daemon_sets import daemon_sets_by_node, held_by_daemon_sets
 from migration.plan.device_map import WaveDetails
@@ -52,7 +53,7 @@ from migration.plan.vendors import (
     plugin_daemon_sets,
     switch_labels,
 )
-from migration.plan.wave_pods import with_bare_pods, with_pods, with_work
+from migration.plan.wave_pods import replaced_pods, with_bare_pods, with_pods, with_work
 from migration.plan.waves import Planner, PlanProgress, Waves
 from migration.plan.work import read_work
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
@@ -111,7 +112,8 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
         """Return the planner of the cluster."""
         references = [workload.key.reference for workload in self.cluster.workloads]
         nodes = {reference: _nodes_of(self.groups[reference]) for reference in references}
-        return Planner(self.cluster, nodes, Placer(self.cluster), policy)
+        evicted = replaced_pods(self.evidence, self.cluster.workloads)
+        return Planner(self.cluster, nodes, Placer(self.cluster, evicted), policy)
 
     def stage(self) -> Stage:
         """Return the stage of the cluster as it is."""
@@ -185,8 +187,7 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             if is_namespace(plugin.namespace) and is_name(plugin.name)
         ),
         waves=tuple(
-            with_pods(wave, work, prepared.evidence, prepared.cluster.workloads, prepared.groups)
-            for wave in waves.waves
+            with_pods(wave, work, prepared.evidence, prepared.groups) for wave in waves.waves
         ),
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
@@ -197,11 +198,14 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
     return BuiltPlan(plan=plan, quotas=quota_documents(prepared.quotas), details=waves.details)
 
 
-def misfit_of(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> str:
-    """Explain why the pods of some nodes find no devices elsewhere now; empty where they do."""
+def drain_answer(question: PlanQuestion, nodes: Sequence[str], keep_free: int) -> DrainAnswer:
+    """Return what becomes of the pods of some nodes if they are drained now."""
     prepared = _prepare(question)
-    policy = Policy(wave_nodes=len(nodes), keep_free=keep_free)
-    return prepared.planner(policy).misfit(prepared.stage(), frozenset(nodes))
+    planner = prepared.planner(Policy(wave_nodes=len(nodes), keep_free=keep_free))
+    stage, draining = prepared.stage(), frozenset(nodes)
+    return DrainAnswer(
+        misfit=planner.misfit(stage, draining), unplaced_pods=planner.unplaced(stage, draining)
+    )
 
 
 def _prepare(question: PlanQuestion) -> _Prepared:

@@ -62,6 +62,18 @@ class WaveAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return all(check.state in {State.OK, State.NOTE} for check in self.checks)
 
 
+class DrainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of draining nodes now, for the pods that leave.
+
+    Attributes:
+        misfit: The reason why those with devices find none elsewhere; empty where they do.
+        unplaced_pods: Those without devices that no other node takes or has room for, as `Pod/namespace/name`.
+    """
+
+    misfit: str
+    unplaced_pods: tuple[str, ...] = ()
+
+
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of a cluster by kind and name, as checks read them.
 

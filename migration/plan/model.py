@@ -171,6 +171,9 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         split: It has fewer nodes than were asked for, since more did not fit.
         notes: The notes for a person.
         work: Pods of its nodes that lose something when they are evicted.
+        evicted_others: The number of pods without devices that are evicted, and created again elsewhere.
+        unplaced_pods: Those of them that no other node takes, or has the CPU and memory for, as
+            `Pod/namespace/name`; they wait until a node of the wave is back.
     """
 
     wave: int
@@ -183,6 +186,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     split: bool
     notes: tuple[str, ...]
     work: tuple[PlannedWork, ...] = ()
+    evicted_others: int = 0
+    unplaced_pods: tuple[str, ...] = ()
     partial_namespaces: tuple[PartialNamespace, ...] = ()
     formerly_selective: tuple[str, ...] = ()
     free_for_keys: FreeDevicesReport = FreeDevicesReport()

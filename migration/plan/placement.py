@@ -34,6 +34,7 @@ from migration.assessment.capacity import (
     release_claims,
 )
 from migration.assessment.outcomes import AssessedWorkload, Outcome
+from migration.plan.other_pods import OtherPods, PodName
 
 _OPEN: Final = "simulated-open"
 """Label of nodes that take pods."""
@@ -119,6 +120,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         free: Devices without a consumer, of nodes that take pods.
         devices: The number of all devices of these nodes.
         in_use: Node to the number of its devices that are not free, or may be in use.
+        others: Pods without devices that have left their node to their new ones; empty for those without one.
     """
 
     nodes: Mapping[PodKey, str]
@@ -128,6 +130,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     free: FreeDevices = FreeDevices(0, 0)
     devices: int = 0
     in_use: Mapping[str, int] = {}
+    others: Mapping[PodName, str] = {}
 
     def after(self, before: "Placement") -> "Placement":
         """Return this placement, with the pods that were left out where they were before."""
@@ -152,11 +155,14 @@ class Placer:
     It keeps the allocator of the last stage, and changes what differs at the next one.
     """
 
-    def __init__(self, cluster: AssessedCluster, *, reuses: bool = True) -> None:
+    def __init__(
+        self, cluster: AssessedCluster, evicted: Iterable[PodName] = (), *, reuses: bool = True
+    ) -> None:
         """Prepare the pods of all workloads that can be placed.
 
         Args:
             cluster: The cluster with the inventory of all nodes.
+            evicted: Pods without devices that get another node when theirs is drained; others stay.
             reuses: The allocator of a stage is changed for the next one, with its verdicts; else it is
                 built anew for each stage, which has the same answers.
         """
@@ -193,6 +199,7 @@ class Placer:
                 by_shape[shape] = pod_request(pod.pod)
         self._requests = {key: by_shape[shape] for key, shape in self._shapes.items()}
         self._resources = resources
+        self.others = OtherPods(state, evicted)
         self._reuses = reuses
         self._allocator = _Allocator(self._state)
         self._serving = {
@@ -266,10 +273,11 @@ class Placer:
                 stranded.add(pod.key)
             else:
                 moving.append(pod)
+        base = self.others.resources(before.others, self._resources)
         kept_claims = before.claims
         allocator.keep({key: kept_claims[key] for key in staying if key in kept_claims})
         allocator.resources = self._with_pods(
-            {key: node for key, node in staying.items() if key in kept_claims}
+            base, {key: node for key, node in staying.items() if key in kept_claims}
         )
         nodes = dict(staying)
         without = [(self._by_key[key], staying[key]) for key in staying if key not in kept_claims]
@@ -290,6 +298,7 @@ class Placer:
             free=free,
             devices=device_count,
             in_use=in_use,
+            others=self.others.place(stage.draining, before.others, allocator.resources),
         )
 
     def _place(self, pods: Iterable[tuple[PlannedPod, str | None]]) -> dict[PodKey, str]:
@@ -333,9 +342,11 @@ class Placer:
                     full.add(self._place_key(pod))
         return nodes
 
-    def _with_pods(self, nodes: Mapping[PodKey, str]) -> Mapping[str, NodeResources]:
-        """Return the nodes' resources with these pods, and those that are not placed anew."""
-        resources = dict(self._resources)
+    def _with_pods(
+        self, base: Mapping[str, NodeResources], nodes: Mapping[PodKey, str]
+    ) -> Mapping[str, NodeResources]:
+        """Return the nodes' resources with these pods, and those without devices."""
+        resources = dict(base)
         for key, node in nodes.items():
             if node in resources:
                 resources[node] = resources[node].with_pod(self._requests[key])

@@ -10,6 +10,7 @@ from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, join_names
 from migration.plan.evidence import Evidence
 from migration.plan.model import PlannedWork, PlannedWorkload, Wave
+from migration.plan.other_pods import PodName
 from migration.plan.work import read_restart
 
 
@@ -42,7 +43,6 @@ def with_pods(
     wave: Wave,
     work: Mapping[str, Sequence[PlannedWork]],
     evidence: Evidence,
-    workloads: Iterable[AssessedWorkload],
     groups: Mapping[str, Workload],
 ) -> Wave:
     """Return a wave with the pods that lose work, those that run to their end, and notes on both.
@@ -51,7 +51,6 @@ def with_pods(
         wave: The wave, with its nodes and workloads.
         work: Node to the pods that lose something when they are evicted.
         evidence: All pods of the cluster.
-        workloads: The workloads with devices.
         groups: Workload, as `Kind/namespace/name`, to its owner and its pods.
     """
     planned = tuple(_with_restart(workload, groups) for workload in wave.workloads)
@@ -68,7 +67,7 @@ def with_pods(
             msgspec.structs.replace(workload, ends=workload.object in ending)
             for workload in planned
         ),
-        notes=(*wave.notes, *_restart_notes(planned), *_evicted_others(wave, evidence, workloads)),
+        notes=(*wave.notes, *_restart_notes(planned), *_others_notes(wave)),
     )
 
 
@@ -93,18 +92,31 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
         yield f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them"
 
 
-def _evicted_others(
-    wave: Wave, evidence: Evidence, workloads: Iterable[AssessedWorkload]
-) -> Iterator[str]:
-    """Yield a note on the pods without devices that the drains of a wave evict."""
+def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> frozenset[PodName]:
+    """Return the pods without devices that a controller creates again when a drain evicts them.
+
+    No script evicts those that run to their end before they have, and a drain stops at those without a controller.
+    """
     members = frozenset(member for workload in workloads for member in workload.members)
-    count = sum(
-        (pod.namespace, pod.name) not in members
-        for node in wave.nodes
-        for pod in evidence.leaving(node.name)
+    return frozenset(
+        name
+        for node in evidence.pods
+        for pod in evidence.leaving(node)
+        if pod.controller and not pod.ends
+        if (name := PodName(pod.namespace, pod.name)) not in members
     )
-    if count:
-        yield (
-            f"its drains evict {count_text(count, 'pod')} without devices, too; whether they find CPU and memory "
-            "elsewhere is not planned"
-        )
+
+
+def _others_notes(wave: Wave) -> Iterator[str]:
+    """Yield a note on the pods without devices that the drains of a wave evict."""
+    if not wave.evicted_others:
+        return
+    text = f"its drains evict {count_text(wave.evicted_others, 'pod')} without devices, too"
+    if not wave.unplaced_pods:
+        yield f"{text}; other nodes have the CPU and memory for them"
+        return
+    names = join_names([pod.partition("/")[2] for pod in wave.unplaced_pods])
+    yield (
+        f"{text}; no other node takes {names}, or has the CPU and memory: until a node of the wave is back they wait, "
+        "see unplacedPods in plan.yaml"
+    )

@@ -177,6 +177,18 @@ class Planner:
         obstacle = search.check_drain(self._begin(stage, (), ()), draining)
         return obstacle.reason if obstacle is not None else ""
 
+    def unplaced(self, stage: Stage, draining: frozenset[str]) -> tuple[str, ...]:
+        """Return the pods without devices that find no place while nodes are drained, as `Pod/namespace/name`."""
+        before = self._begin(stage, (), ()).placement
+        during = self._placer.place(msgspec.structs.replace(stage, draining=draining), before)
+        return self._unplaced(before, during)
+
+    def _unplaced(self, before: Placement, during: Placement) -> tuple[str, ...]:
+        evicted = self._placer.others.evicted(before.others, during.others)
+        return tuple(
+            f"Pod/{name.namespace}/{name.name}" for name in sorted(evicted) if not evicted[name]
+        )
+
     def _begin(
         self, stage: Stage, candidates: Sequence[Candidate], parts: tuple[Part, ...]
     ) -> Moment:
@@ -315,6 +327,7 @@ class Planner:
         touched = {*namespaces, *(entry.namespace for entry in partial)}
         after = stage_after(moment.stage, names, attempt.parts)
         waiting = self._placer.waiting_nodes(after, attempt.after)
+        during = attempt.during or moment.placement
         return Wave(
             wave=number,
             nodes=nodes,
@@ -331,6 +344,8 @@ class Planner:
             free_for_claims=FreeDevicesReport(
                 before=moment.placement.free.for_claims, after=attempt.after.free.for_claims
             ),
+            evicted_others=len(self._placer.others.evicted(moment.placement.others, during.others)),
+            unplaced_pods=self._unplaced(moment.placement, during),
             split=0 < len(nodes) < min(self._policy.wave_nodes, len(moment.nodes)),
             notes=tuple(
                 dict.fromkeys(

@@ -79,7 +79,7 @@ def read_restart(workload: Workload) -> Restart:
 
     What is on a PersistentVolume of a node stays, since the node takes pods then.
     """
-    pods = [pod.document for pod in workload.pods]
+    pods: list[Mapping[str, Any]] = [pod.document for pod in workload.pods]
     if not pods and workload.owner is not None:
         path = pod_path(workload.owner.api_version, workload.owner.kind)
         _, template = resolve_path(workload.owner.document, path or ())

@@ -294,6 +294,25 @@ def test_what_stops_a_wave_is_named(
     assert message in " ".join(problems(result)[object_])
 
 
+def test_pods_without_devices_that_find_no_place_are_named(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    selector = {"nodeSelector": {"zone": "a"}}
+    others = workload("logs", {"cpu": "1"}, ["hami-1"], kind="ReplicaSet", **selector)
+
+    result = verify(
+        tmp_path, [*BEFORE, *others], "--wave", plan / "wave-1", "--before", "-o", "json"
+    )
+
+    assert {} == problems(result)
+    (check,) = (
+        check
+        for check in json.loads(result.stdout)["checks"]
+        if check["object"] == "Pod/team/logs-0"
+    )
+    assert "note" == check["state"]
+    assert "no other node takes it or has the CPU and memory" in check["message"]
+
+
 def affinity(operator: str, *values: str) -> dict[str, Any]:
     """An affinity for nodes by the label of drivers."""
     requirement = {"key": DRIVER_LABEL, "operator": operator, "values": list(values)}

@@ -15,8 +15,8 @@ from testing.command import drawbridge
 from testing.migration import SHARE, hami_node, namespace, workload
 from testing.plan import planned, script
 
-CACHE: Final = {"volumes": [{"name": "cache", "emptyDir": {}}]}
-MEMORY: Final = {"volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}
+CACHE: Final[dict[str, Any]] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
+MEMORY: Final[dict[str, Any]] = {"volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}]}
 LOST: Final = "what is in its emptyDir cache is lost"
 STAYS: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 REFUSED: Final = f"{STAYS} is false"

@@ -203,6 +203,7 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
         )
         if details.evicted
         else element("p", "No pod with devices."),
+        _other_pods(wave),
         element("h3", "Gets claims, and is restarted"),
         _workloads(entry for entry in wave.workloads if entry.is_restarted),
         element("h3", "Gets claims later"),
@@ -214,6 +215,21 @@ def _wave(wave: Wave, details: WaveDetails) -> Markup:
         _workloads(
             entry for entry in wave.workloads if entry.is_translated and not entry.is_restarted
         ),
+    )
+
+
+def _other_pods(wave: Wave) -> Markup | None:
+    """Return what becomes of the pods without devices that are evicted; None without any."""
+    if not wave.evicted_others:
+        return None
+    text = f"{count_text(wave.evicted_others, 'pod')} without devices, too."
+    if not wave.unplaced_pods:
+        return element("p", f"{text} Other nodes have the CPU and memory for them.")
+    return join(
+        element(
+            "p", f"{text} Until a node of the wave is back, no other node takes or has room for:"
+        ),
+        element("ul", (element("li", reference_text(pod)) for pod in wave.unplaced_pods)),
     )
 
 

@@ -49,7 +49,7 @@ from findings.text import count_text, printable, reference_text
 from kube.errors import ConfigError, KubeError
 from migration.assessment.assumed import whole_device_keys
 from migration.plan.before import check_before, check_work
-from migration.plan.build import PlanQuestion, misfit_of
+from migration.plan.build import PlanQuestion, drain_answer
 from migration.plan.checks import (
     Check,
     State,
@@ -305,7 +305,9 @@ def _check_planned(
         version=documents.version,
         gates=documents.gates,
     )
-    return check_before(plan, wave, view, lambda nodes: misfit_of(question, nodes, plan.keep_free))
+    return check_before(
+        plan, wave, view, lambda nodes: drain_answer(question, nodes, plan.keep_free)
+    )
 
 
 def _ask_node(node: str | None, expected: int | None, *, before: bool) -> Question | None:

@@ -1,0 +1,161 @@
+"""Pods without devices that drains evict, and the nodes that have the CPU and memory for them. Pure.
+
+Pods with devices come first: these are few, and the plan is about them. Of the others the largest one is placed first,
+on the node with the most CPU, as kube-scheduler's LeastAllocated does with one pod after the other. Not modelled:
+affinity between pods, topology spread, and volumes that are bound to a node.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.pod_requests import PodRequest, pod_request
+from allocator.nodes.resources_fit import has_resources
+from allocator.pods.node_eligibility import counted_rejection
+from answers.model.cluster_state import ClusterState
+from kube.api.core import Pod
+from kube.api.meta import encode
+
+_UNLIMITED: Final = 2**63
+
+
+class PodName(NamedTuple):
+    """A pod by namespace and name."""
+
+    namespace: str
+    name: str
+
+
+class _OtherPod(NamedTuple):
+    """A pod that a drain evicts.
+
+    Attributes:
+        node: The node that it runs on now.
+        shape: All of it that its nodes depend on.
+    """
+
+    name: PodName
+    node: str
+    pod: Pod
+    request: PodRequest
+    shape: bytes
+
+
+class OtherPods:
+    """The pods without devices of a cluster, as far as drains evict them and a controller creates them again."""
+
+    def __init__(self, state: ClusterState, names: Iterable[PodName]) -> None:
+        """Take pods of a cluster, which all have nodes.
+
+        Args:
+            state: The cluster with all its nodes, those without devices among them.
+            names: The pods.
+        """
+        self._nodes = {node.metadata.name: node for node in state.nodes}
+        self._pods = {
+            name: _other_pod(name, state.pods[name])
+            for name in sorted(names)
+            if name in state.pods and state.pods[name].spec.node_name in self._nodes
+        }
+        self._eligible: dict[bytes, frozenset[str]] = {}
+        self._base: tuple[Mapping[PodName, str], Mapping[str, NodeResources]] | None = None
+
+    def evicted(
+        self, before: Mapping[PodName, str], during: Mapping[PodName, str]
+    ) -> Mapping[PodName, str]:
+        """Return the pods that leave their node, with their new ones; empty for those without one.
+
+        Args:
+            before: The pods that have left their node, with their new ones.
+            during: The same while nodes are drained.
+        """
+        return {name: node for name, node in during.items() if node != self._node_of(name, before)}
+
+    def _node_of(self, name: PodName, moved: Mapping[PodName, str]) -> str:
+        """Return the node of a pod; empty while it has none."""
+        return moved.get(name, self._pods[name].node)
+
+    def resources(
+        self, moved: Mapping[PodName, str], resources: Mapping[str, NodeResources]
+    ) -> Mapping[str, NodeResources]:
+        """Return the resources of nodes with pods where they have moved to.
+
+        Args:
+            moved: Pods that have left their node to their new ones; empty where there is none.
+            resources: The nodes with all these pods where they were at first.
+        """
+        if not moved:
+            return resources
+        if self._base is not None and self._base[0] is moved:
+            return self._base[1]
+        changed = dict(resources)
+        for name, node in moved.items():
+            pod = self._pods[name]
+            changed[pod.node] = changed[pod.node].without_pod(pod.request)
+            if node:
+                changed[node] = changed[node].with_pod(pod.request)
+        self._base = (moved, changed)
+        return changed
+
+    def place(
+        self,
+        draining: Collection[str],
+        moved: Mapping[PodName, str],
+        resources: Mapping[str, NodeResources],
+    ) -> Mapping[PodName, str]:
+        """Return the pods that have left their node to their new ones, once some nodes are drained.
+
+        Args:
+            draining: Nodes that take no pods.
+            moved: The pods that have left their node before.
+            resources: The nodes with all pods that stay, those with devices among them.
+        """
+        leaving = [
+            pod
+            for name, pod in self._pods.items()
+            if not (node := self._node_of(name, moved)) or node in draining
+        ]
+        if not leaving:
+            return moved
+        free, places = dict(resources), dict(moved)
+        for pod in sorted(leaving, key=_size, reverse=True):
+            nodes = [
+                name
+                for name in self._eligible_nodes(pod)
+                if name not in draining and name in free and has_resources(pod.request, free[name])
+            ]
+            places[pod.name] = best = max(
+                nodes, key=lambda name: (_free(free[name]), name), default=""
+            )
+            if best:
+                free[best] = free[best].with_pod(pod.request)
+        return places
+
+    def _eligible_nodes(self, pod: _OtherPod) -> frozenset[str]:
+        """Return the nodes that take a pod, resources aside; replicas have the same ones."""
+        if pod.shape not in self._eligible:
+            self._eligible[pod.shape] = frozenset(
+                name
+                for name, node in self._nodes.items()
+                if counted_rejection(pod.pod, node) is None
+            )
+        return self._eligible[pod.shape]
+
+
+def _other_pod(name: PodName, pod: Pod) -> _OtherPod:
+    spec = pod.spec
+    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, node_name=""))
+    shape = encode((spec.node_selector, spec.affinity, spec.tolerations))
+    return _OtherPod(name, spec.node_name, free, pod_request(pod), shape)
+
+
+def _size(pod: _OtherPod) -> tuple[int, int, PodName]:
+    amounts = pod.request.amounts
+    return amounts.cpu_milli, amounts.memory, pod.name
+
+
+def _free(resources: NodeResources) -> int:
+    cpu = resources.free_cpu_milli
+    return _UNLIMITED if cpu is None else cpu
