@@ -226,7 +226,9 @@ def _prepare(question: PlanQuestion) -> _Prepared:
             question.options,
             question.namespace,
             used_devices(cluster.workloads) if is_known else None,
-            later_mappings=_mapped_classes(cluster.workloads),
+            later_mappings={
+                name: key for key, name in _mapped_classes(cluster.workloads).items()
+            },
         )
     )
     objects = with_converted_quotas(question.objects, quotas, question.namespace)

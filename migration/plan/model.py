@@ -274,7 +274,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             assumed.
         driver_release: The confirmed release of NVIDIA's DRA driver; null for a new one.
         drivers: DRA driver to the node label that has to choose the nodes of its DaemonSet.
-        mapped_classes: DeviceClass to the resource name that it has to map before the first wave.
+        mapped_classes: Resource name to the DeviceClass that has to map it before the first wave.
         plugins: DaemonSets to keep from switched nodes before the first wave.
         quotas: Namespace to the files below `quotas/` with its quotas.
         quota_effects: File below `quotas/` to what its lines allow together.

@@ -8,7 +8,7 @@ from typing import Any, Final
 from kube.manifests.dump import dump_yaml
 from kube.manifests.reader import read_paths
 from testing.command import drawbridge
-from testing.migration import GPU, SHARE, hami_node, namespace, workload
+from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
 from testing.plan import planned, script
 
 _NVIDIA: Final = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
@@ -64,3 +64,16 @@ def test_the_sum_is_told_before_the_wave(tmp_path: Path) -> None:
     )
     assert message.startswith(f"from now on requests.{GPU}: pods with the key 8, claims 8")
     assert message.endswith("together 16, and 8 before")
+
+
+def test_a_class_that_the_plan_maps_gets_no_line(tmp_path: Path) -> None:
+    """Pods with the key would have been limited twice: by its line, and by a smaller one of the class."""
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), hami_node("hami-0"), hami_node("hami-1")]
+    whole = workload("train", {GPU: "1"}, ["gpu-0"])
+    share = workload("web", SHARE, ["hami-0"])
+
+    plan = planned(tmp_path, [*nodes, namespace("team"), _quota(), *whole, *share])
+
+    assert {GPU: "gpu.nvidia.com"} == plan["mappedClasses"]
+    (source,) = read_paths([str(tmp_path / "plan" / "quotas" / "team.gpus.yaml")])
+    assert {f"requests.{GPU}", _HAMI} == set(source.document["spec"]["hard"])
