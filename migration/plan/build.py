@@ -53,7 +53,13 @@ from migration.plan.vendors import (
     plugin_daemon_sets,
     switch_labels,
 )
-from migration.plan.wave_pods import replaced_pods, with_bare_pods, with_pods, with_work
+from migration.plan.wave_pods import (
+    replaced_pods,
+    with_bare_pods,
+    with_pods,
+    with_strays,
+    with_work,
+)
 from migration.plan.waves import Planner, PlanProgress, Waves
 from migration.plan.work import read_work
 from translation.cluster.snapshot import TranslationOptions, vocabularies_in_force
@@ -187,7 +193,10 @@ def build_plan(question: PlanQuestion, policy: Policy, progress: PlanProgress) -
             if is_namespace(plugin.namespace) and is_name(plugin.name)
         ),
         waves=tuple(
-            with_pods(wave, work, prepared.evidence, prepared.groups) for wave in waves.waves
+            with_strays(
+                with_pods(wave, work, prepared.evidence, prepared.groups), details, prepared.cluster
+            )
+            for wave, details in zip(waves.waves, waves.details, strict=True)
         ),
         held=(*releases.held_steps(), *blocked, *waves.held),
         quotas=quota_files(prepared.quotas),
@@ -226,9 +235,7 @@ def _prepare(question: PlanQuestion) -> _Prepared:
             question.options,
             question.namespace,
             used_devices(cluster.workloads) if is_known else None,
-            later_mappings={
-                name: key for key, name in _mapped_classes(cluster.workloads).items()
-            },
+            later_mappings={name: key for key, name in _mapped_classes(cluster.workloads).items()},
         )
     )
     objects = with_converted_quotas(question.objects, quotas, question.namespace)

@@ -4,14 +4,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from allocator.pods.node_eligibility import counted_rejection
 from findings.text import count_text
+from kube.api.core import Node, Pod
+from kube.names import DEFAULT_SCHEDULER_NAME
+from migration.assessment.assess import AssessedCluster
+from migration.assessment.node_devices import GPU, Source
 from migration.assessment.outcomes import AssessedWorkload
 from migration.assessment.workloads import Workload
 from migration.plan.attempts import Candidate, join_names
+from migration.plan.device_map import NodeState, WaveDetails
 from migration.plan.evidence import Evidence
 from migration.plan.model import PlannedWork, PlannedWorkload, Wave
 from migration.plan.other_pods import PodName
 from migration.plan.work import read_restart
+from translation.vocabularies.hami.keys import OWN_KEYS
 
 
 def with_bare_pods(entry: Candidate, evidence: Evidence) -> Candidate:
@@ -90,6 +97,57 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
         )
     if asking:
         yield f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them"
+
+
+def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> Wave:
+    """Return a wave with a note on pods of whole GPUs that may get a node of HAMi.
+
+    HAMi offers shares under the resource name of whole GPUs, and kube-scheduler looks at the name. On a node of a
+    device plugin such pods run today; HAMi's webhook does not know them, or they would have its scheduler.
+
+    Args:
+        wave: The wave.
+        details: The pods that it evicts, and the systems of nodes while they are drained.
+        cluster: The cluster.
+    """
+    of_hami = {known.node for known in cluster.nodes if known.source is Source.HAMI}
+    during = details.during
+    sharing = [
+        node
+        for node in cluster.state.nodes
+        if (name := node.metadata.name) in of_hami
+        and name in during
+        and during[name].state is NodeState.PLUGIN
+    ]
+    names = [
+        workload.key.reference
+        for workload in cluster.workloads
+        if workload.key.reference in details.evicted
+        and any(_may_stray(cluster.state.pods.get(name), sharing) for name in workload.members)
+    ]
+    if not names:
+        return wave
+    nodes = join_names([node.metadata.name for node in sharing])
+    note = (
+        f"evicted pods of {join_names(names)} may get a node of HAMi ({nodes}), which offers shares under the name of "
+        f"{GPU}: give them a node selector, or taint those nodes, first"
+    )
+    return msgspec.structs.replace(wave, notes=(*wave.notes, note))
+
+
+def _may_stray(pod: Pod | None, nodes: Iterable[Node]) -> bool:
+    """Return whether kube-scheduler may place a pod of whole GPUs on one of some nodes that offer shares."""
+    if pod is None or pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER_NAME}:
+        return False
+    limits = [container.limits for container in pod.spec.containers or ()]
+    if not any(GPU in names for names in limits) or any(map(_has_share, limits)):
+        return False
+    free = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+    return any(counted_rejection(free, node) is None for node in nodes)
+
+
+def _has_share(limits: Mapping[str, object]) -> bool:
+    return not limits.keys().isdisjoint(OWN_KEYS)
 
 
 def replaced_pods(evidence: Evidence, workloads: Iterable[AssessedWorkload]) -> frozenset[PodName]:

@@ -1,0 +1,69 @@
+"""`drawbridge plan`: pods of whole GPUs that a drain sends to nodes of HAMi are named before."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from testing.migration import GPU, SHARE, hami_node, namespace, plugin_node, workload
+from testing.plan import planned, script
+
+TAINTED: Final = {"spec": {"taints": [{"key": "hami", "effect": "NoSchedule"}]}}
+SELECTOR: Final = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100"}}
+NOTE: Final = "evicted pods of Deployment/team/train may get a node of HAMi (hami-"
+FIX: Final = "give them a node selector, or taint those nodes, first"
+
+
+@pytest.mark.parametrize(
+    ("hami", "limits", "spec", "expected"),
+    [
+        ({}, {GPU: "1"}, {}, True),
+        (TAINTED, {GPU: "1"}, {}, False),
+        ({}, {GPU: "1"}, SELECTOR, False),
+        ({}, {GPU: "1"}, {"schedulerName": "volcano"}, False),
+        ({}, {"nvidia.com/mig-1g.5gb": "1"}, {}, False),
+    ],
+    ids=["a pod of a GPU", "a taint", "a node selector", "another scheduler", "a MIG device"],
+)
+def test_pods_that_kube_scheduler_may_send_to_shares_are_named(
+    tmp_path: Path,
+    hami: dict[str, Any],
+    limits: dict[str, str],
+    spec: dict[str, Any],
+    *,
+    expected: bool,
+) -> None:
+    """A rehearsal found pods of two GPUs on a node that offers forty shares of four."""
+    hamis = [{**hami_node(f"hami-{number}"), **hami} for number in range(2)]
+    nodes = [plugin_node("gpu-0"), plugin_node("gpu-1"), *hamis]
+    for node in nodes[:2]:
+        node["status"]["allocatable"]["nvidia.com/mig-1g.5gb"] = "1"
+    objects = [
+        *nodes,
+        namespace("team"),
+        *workload("train", limits, ["gpu-0"], **spec),
+        *workload("web", SHARE, ["hami-0", "hami-1"] * 4, namespace="shares"),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    wave = next(
+        (wave for wave in plan["waves"] if ["gpu-0"] == [node["name"] for node in wave["nodes"]]),
+        None,
+    )
+    assert wave is not None, plan["held"]
+    notes = [note for note in wave["notes"] if note.startswith(NOTE)]
+    assert expected is any(note.endswith(FIX) for note in notes)
+    assert expected is (NOTE in script(tmp_path, "preflight", wave["wave"]))
+
+
+def test_once_hami_has_left_there_is_nothing_to_say(tmp_path: Path) -> None:
+    objects = [
+        *(plugin_node(f"gpu-{number}") for number in range(2)),
+        namespace("team"),
+        *workload("train", {GPU: "1"}, ["gpu-0"]),
+    ]
+
+    plan = planned(tmp_path, objects, "--wave-nodes", 1)
+
+    assert all("node of HAMi" not in note for wave in plan["waves"] for note in wave["notes"])
