@@ -38,6 +38,7 @@ from e2e.checker.rules import Allowance, Finding
 
 _PERIOD_S: Final = 1.0
 """Of looking for idle devices, in seconds of the history."""
+_COMPUTE: Final = ("cpu", "memory")
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 
 
@@ -118,7 +119,8 @@ class Idle:
     """No device is idle for long that a waiting pod could use, by its size and the pod's node selector.
 
     Whether the device is offered by a plugin or by a DRA driver makes no difference: a device on the
-    side where the pod is not let is idle. Devices of cordoned nodes, and head-room, are left out.
+    side where the pod is not let is idle. Devices of cordoned nodes, of nodes without the CPU or the memory for the pod,
+    and head-room, are left out.
     """
 
     def __init__(self, allowance: Allowance, published: Published) -> None:
@@ -159,11 +161,13 @@ class Idle:
 
     def _look(self, at: float, state: State) -> Iterator[Finding]:
         still: dict[tuple[str, str], float] = {}
+        used = _requested_by_node(state) if self._waiting else {}
         for uid, waiting in self._waiting.items():
             free = {
                 name_of(node): count
                 for node in state.objects("nodes")
                 if _lets(node, waiting.pod)
+                and _has_room(node, waiting.pod, used.get(name_of(node), {}))
                 and (count := self._free(node, waiting.requests, state)) is not None
             }
             if sum(free.values()) <= self._allowance.head_room:
@@ -192,6 +196,38 @@ class Idle:
             if counts[-1] < request.amount:
                 return None
         return min(counts)
+
+
+def _requested_by_node(state: State) -> dict[str, dict[str, Decimal]]:
+    """Return node to the CPU and memory that its pods request."""
+    used: dict[str, dict[str, Decimal]] = {}
+    for pod in state.objects("pods"):
+        if node_of(pod) and phase_of(pod) not in FINISHED:
+            amounts = used.setdefault(node_of(pod), dict.fromkeys(_COMPUTE, Decimal(0)))
+            for name, amount in _requested(pod).items():
+                amounts[name] += amount
+    return used
+
+
+def _requested(pod: Object) -> dict[str, Decimal]:
+    """Return the CPU and memory that the containers of a pod request."""
+    amounts = dict.fromkeys(_COMPUTE, Decimal(0))
+    for container in pod["spec"]["containers"]:
+        resources = container.get("resources", {})
+        for name in _COMPUTE:
+            own = resources.get("requests", {}).get(name, resources.get("limits", {}).get(name, 0))
+            amounts[name] += quantity(own)
+    return amounts
+
+
+def _has_room(node: Object, pod: Object, used: Mapping[str, Decimal]) -> bool:
+    """Return whether a node has the CPU and memory for a pod, where it says how much it has."""
+    allocatable = node["status"].get("allocatable", {})
+    return all(
+        name not in allocatable
+        or amount <= quantity(allocatable[name]) - used.get(name, Decimal(0))
+        for name, amount in _requested(pod).items()
+    )
 
 
 def _may_free(event: Event) -> bool:

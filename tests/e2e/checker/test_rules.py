@@ -270,6 +270,30 @@ def test_a_device_may_be_idle(history: History, allowance: dict[str, int]) -> No
     assert "idle" not in [rule for rule, _ in broken(history, **allowance)]
 
 
+@pytest.mark.parametrize(
+    ("room", "other", "expected"),
+    [
+        ({"cpu": "4"}, "1500m", [("idle", "a/web-1")]),
+        ({"cpu": "4"}, "2001m", []),
+        ({"cpu": "1900m"}, "0", []),
+        ({"memory": "1Gi"}, "0", []),
+    ],
+    ids=["enough CPU", "CPU of another pod", "a small node", "memory"],
+)
+def test_a_device_that_a_pod_could_not_use_for_lack_of_cpu_is_not_idle(
+    room: dict[str, str], other: str, expected: list[tuple[str, str]]
+) -> None:
+    history = History()
+    history.node("n", {GPU: "1", **room})
+    web = history.workload("ReplicaSet", "web", {GPU: 1})
+    history.pod("other", web, "n", limits={"cpu": other})
+    history.pod("web-1", web, phase="Pending", limits={GPU: 1, "cpu": "2", "memory": "2Gi"})
+    history.at += 121
+    history.node("n", {GPU: "1", **room})
+
+    assert expected == [found for found in broken(history) if found[0] == "idle"]
+
+
 def test_a_device_of_another_size_is_not_idle() -> None:
     history = History()
     history.node("n")
