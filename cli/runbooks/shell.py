@@ -45,6 +45,7 @@ context=
 job_timeout=
 evict_jobs=
 only_step=
+evicting=
 again=
 while [ "$#" -gt 0 ]; do
   option="${1%%=*}"
@@ -140,11 +141,12 @@ give_up() {
   release_guards
 }
 
-# Return when no pod of the cordoned node $1 would lose its work, or when it may be evicted. All
-# arguments are nodes that are uncordoned if that is given up.
+# Return when no pod of the cordoned node $1 would lose its work, or when it may be evicted, which `evicting`
+# says. All arguments are nodes that are uncordoned if that is given up.
 finish_work() {
   local node="$1" wait="$job_timeout" status answer
-  if [ -n "$evict_jobs" ]; then return; fi
+  evicting="$evict_jobs"
+  if [ -n "$evicting" ]; then return; fi
   waiting_nodes=("$@")
   trap 'give_up "${waiting_nodes[@]}"; exit 130' INT
   while true; do
@@ -158,7 +160,7 @@ finish_work() {
     fi
     case "$answer" in
       w*) wait="${job_timeout:-30m}" ;;
-      e*) status=0 && break ;;
+      e*) status=0 && evicting=yes && break ;;
       *) break ;;
     esac
   done

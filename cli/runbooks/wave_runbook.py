@@ -77,6 +77,7 @@ def switch_parts(plan: Plan, wave: Wave, verify: str = "") -> tuple[Part, ...]:
                 wave.nodes[number:],
                 "# At once with later nodes, so that no pod moves to one that is drained next; all were simulated.",
             ),
+            *_bare_pod_lines(waiting),
         ]
         drain = [*_drain_lines(node, labels), *_published_lines(node, verify)]
         parts += _node_parts(path, node, wait, drain, waiting)
@@ -188,6 +189,16 @@ def _wait_lines(nodes: Sequence[PlannedNode], reason: str) -> Iterator[str]:
     yield reason
     yield command("kubectl", "cordon", *names)
     yield command("finish_work", *names)
+
+
+def _bare_pod_lines(waiting: Iterable[PlannedWork]) -> Iterator[str]:
+    """Yield the commands that delete pods at which a drain stops, once somebody has chosen not to wait for them."""
+    pods = [work.pod.split("/", 2) for work in waiting if not work.owner]
+    if pods:
+        yield "# A drain stops at pods that nothing creates again."
+    for _, namespace, name in pods:
+        words = ("kubectl", "delete", "pod", name, f"--namespace={namespace}", "--ignore-not-found")
+        yield f'if [ -n "$evicting" ]; then {command(*words)}; fi'
 
 
 def _drain_lines(node: PlannedNode, labels: Sequence[str]) -> Iterator[str]:

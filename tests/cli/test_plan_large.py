@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -59,6 +60,19 @@ def test_waves_are_the_same_without_reuse_of_placements(
     assert with_reuse["waves"] == without["waves"]
     assert with_reuse["held"] == without["held"]
     assert with_reuse["waves"]
+
+
+def test_a_large_plan_needs_no_more_than_a_minute_and_a_gibibyte(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(fleet(FleetSize(nodes=200, workloads=1000, used_percent=60))))
+    command = [sys.executable, "-m", "cli", "plan", "--snapshot", file, "-o", tmp_path / "plan"]
+
+    child = os.spawnv(os.P_NOWAIT, sys.executable, list(map(str, command)))
+    _, status, usage = os.wait4(child, 0)
+
+    assert 0 <= os.waitstatus_to_exitcode(status) <= 1
+    assert 60 > usage.ru_utime + usage.ru_stime
+    assert 2**20 > usage.ru_maxrss  # In KiB, on Linux.
 
 
 @pytest.fixture

@@ -256,8 +256,10 @@ def test_a_snapshot_has_of_volumes_what_a_plan_reads() -> None:
 class Runbook:
     """The switch of a wave of two nodes, with commands that note how they were called."""
 
-    def __init__(self, tmp_path: Path, answers: Sequence[int]) -> None:
-        planned(tmp_path, job("gpu-1"), "--wave-nodes", 2)
+    def __init__(
+        self, tmp_path: Path, answers: Sequence[int], objects: Objects | None = None
+    ) -> None:
+        planned(tmp_path, objects or job("gpu-1"), "--wave-nodes", 2)
         self.calls = tmp_path / "calls"
         self.script = tmp_path / "plan" / "wave-2" / "switch.sh"
         self.bin = tmp_path / "bin"
@@ -367,6 +369,30 @@ def test_jobs_are_evicted_on_demand(tmp_path: Path) -> None:
     assert 0 == status, text
     assert not any("--before" in line for line in runbook.lines("drawbridge"))
     assert 1 == len(runbook.lines("kubectl drain"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "deleted"),
+    [
+        (["--evict-jobs"], None, True),
+        (["--evict-jobs", "--step", "wait/gpu-1"], None, True),
+        ([], "e\n", True),
+        ([], None, False),
+        (["--job-timeout", "1h"], None, False),
+    ],
+)
+def test_a_drain_stops_at_a_bare_pod_unless_somebody_has_it_evicted(
+    tmp_path: Path, arguments: list[str], typed: str | None, *, deleted: bool
+) -> None:
+    """kubectl drain refuses a pod without a controller, so the choice to evict it ended with an error."""
+    (_, pod) = job("gpu-1")
+    del pod["metadata"]["ownerReferences"]
+    runbook = Runbook(tmp_path, [1 if not arguments or typed else 0], [pod])
+
+    runbook.run(*arguments, typed=typed)
+
+    delete = "kubectl delete pod train-0 --namespace=team --ignore-not-found"
+    assert ([delete] if deleted else []) == runbook.lines("kubectl delete")
 
 
 def bare_share(restart: str) -> list[dict[str, Any]]:
