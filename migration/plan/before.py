@@ -256,4 +256,4 @@ def _quota_notes(plan: Plan, wave: Wave) -> Iterator[Check]:
         for file in plan.quotas.get(namespace, ()):
             for effect in plan.quota_effects.get(file, ()):
                 name = file.removeprefix(f"{namespace}.").removesuffix(".yaml")
-                yield note_check(f"ResourceQuota/{namespace}/{name}", f"from now on {effect}")
+                yield note_check(f"ResourceQuota/{namespace}/{name}", f"with this wave {effect}")

@@ -62,7 +62,7 @@ def test_the_sum_is_told_before_the_wave(tmp_path: Path) -> None:
         for check in json.loads(result.stdout)["checks"]
         if check["object"] == "ResourceQuota/team/gpus"
     )
-    assert message.startswith(f"from now on requests.{GPU}: pods with the key 8, claims 8")
+    assert message.startswith(f"with this wave requests.{GPU}: pods with the key 8, claims 8")
     assert message.endswith("together 16, and 8 before")
 
 
