@@ -296,8 +296,9 @@ def test_what_stops_a_wave_is_named(
 
 def test_pods_without_devices_that_find_no_place_are_named(tmp_path: Path) -> None:
     plan = planned(tmp_path)
-    selector = {"nodeSelector": {"zone": "a"}}
-    others = workload("logs", {"cpu": "1"}, ["hami-1"], kind="ReplicaSet", **selector)
+    others = workload(
+        "logs", {"cpu": "1"}, ["hami-1"], kind="ReplicaSet", nodeSelector={"zone": "a"}
+    )
 
     result = verify(
         tmp_path, [*BEFORE, *others], "--wave", plan / "wave-1", "--before", "-o", "json"
