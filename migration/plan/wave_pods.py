@@ -74,7 +74,12 @@ def with_pods(
             msgspec.structs.replace(workload, ends=workload.object in ending)
             for workload in planned
         ),
-        notes=(*wave.notes, *_restart_notes(planned), *_others_notes(wave)),
+        notes=(
+            *wave.notes,
+            *_restart_notes(planned),
+            *_daemon_notes(wave, groups),
+            *_others_notes(wave),
+        ),
     )
 
 
@@ -97,6 +102,21 @@ def _restart_notes(workloads: Sequence[PlannedWorkload]) -> Iterator[str]:
         )
     if asking:
         yield f"pods of {join_names(asking)} ask not to be evicted: switch.sh asks before it restarts them"
+
+
+def _daemon_notes(wave: Wave, groups: Mapping[str, Workload]) -> Iterator[str]:
+    """Yield a note on each DaemonSet whose pods lose something when they are deleted on the wave's nodes."""
+    nodes_of: dict[str, list[str]] = {}
+    for node in wave.nodes:
+        for entry in node.daemon_sets:
+            nodes_of.setdefault(entry.reference, []).append(node.name)
+    for reference, nodes in nodes_of.items():
+        losses = read_restart(groups[reference]).losses if reference in groups else ()
+        if losses:
+            yield (
+                f"pods of {reference} are deleted on {join_names(nodes)} when the node has changed hands: "
+                f"{'; '.join(losses)}"
+            )
 
 
 def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> Wave:

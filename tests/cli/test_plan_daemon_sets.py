@@ -48,6 +48,21 @@ def test_pods_with_devices_are_deleted_when_their_node_has_changed_hands(tmp_pat
         assert waits[-1] < lines.index(expected) < lines.index("kubectl uncordon gpu-0")
 
 
+def test_what_its_pods_lose_is_told_with_the_wave_of_their_node(tmp_path: Path) -> None:
+    objects = daemon_set(matchLabels={"app": "monitor"})
+    objects[1]["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}]
+
+    plan = planned(tmp_path, [*NODES, namespace("team"), *objects], "--wave-nodes", 1)
+
+    (wave,) = (
+        wave for wave in plan["waves"] if "gpu-0" in [node["name"] for node in wave["nodes"]]
+    )
+    assert (
+        "pods of DaemonSet/team/monitor are deleted on gpu-0 when the node has changed hands: what is in its "
+        "emptyDir cache is lost"
+    ) in wave["notes"]
+
+
 def test_a_node_is_held_whose_daemon_set_has_no_selector_of_labels_alone(tmp_path: Path) -> None:
     selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
 
