@@ -174,6 +174,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         evicted_others: The number of pods without devices that are evicted, and created again elsewhere.
         unplaced_pods: Those of them that no other node takes, or has the CPU and memory for, as
             `Pod/namespace/name`; they wait until a node of the wave is back.
+        stray_workloads: Workloads of whole GPUs, as `Kind/namespace/name`, whose evicted pods nothing keeps
+            from nodes of HAMi.
     """
 
     wave: int
@@ -188,6 +190,7 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     work: tuple[PlannedWork, ...] = ()
     evicted_others: int = 0
     unplaced_pods: tuple[str, ...] = ()
+    stray_workloads: tuple[str, ...] = ()
     partial_namespaces: tuple[PartialNamespace, ...] = ()
     formerly_selective: tuple[str, ...] = ()
     free_for_keys: FreeDevicesReport = FreeDevicesReport()

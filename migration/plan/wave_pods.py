@@ -150,9 +150,9 @@ def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> W
     nodes = join_names([node.metadata.name for node in sharing])
     note = (
         f"evicted pods of {join_names(names)} may get a node of HAMi ({nodes}), which offers shares under the name of "
-        f"{GPU}: give them a node selector, or taint those nodes, first"
+        f"{GPU}: give them a node selector, or taint those nodes, first; see strayWorkloads in plan.yaml"
     )
-    return msgspec.structs.replace(wave, notes=(*wave.notes, note))
+    return msgspec.structs.replace(wave, notes=(*wave.notes, note), stray_workloads=tuple(names))
 
 
 def _may_stray(pod: Pod | None, nodes: Iterable[Node]) -> bool:

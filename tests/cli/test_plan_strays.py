@@ -11,7 +11,9 @@ from testing.plan import planned, script
 TAINTED: Final = {"spec": {"taints": [{"key": "hami", "effect": "NoSchedule"}]}}
 SELECTOR: Final = {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100"}}
 NOTE: Final = "evicted pods of Deployment/team/train may get a node of HAMi (hami-"
-FIX: Final = "give them a node selector, or taint those nodes, first"
+FIX: Final = (
+    "give them a node selector, or taint those nodes, first; see strayWorkloads in plan.yaml"
+)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,7 @@ def test_pods_that_kube_scheduler_may_send_to_shares_are_named(
     assert wave is not None, plan["held"]
     notes = [note for note in wave["notes"] if note.startswith(NOTE)]
     assert expected is any(note.endswith(FIX) for note in notes)
+    assert (["Deployment/team/train"] if expected else []) == wave["strayWorkloads"]
     assert expected is (NOTE in script(tmp_path, "preflight", wave["wave"]))
 
 
