@@ -130,7 +130,7 @@ def with_strays(wave: Wave, details: WaveDetails, cluster: AssessedCluster) -> W
         details: The pods that it evicts, and the systems of nodes while they are drained.
         cluster: The cluster.
     """
-    of_hami = {known.node for known in cluster.nodes if known.source is Source.HAMI}
+    of_hami = {entry.node for entry in cluster.nodes if entry.source is Source.HAMI}
     during = details.during
     sharing = [
         node
