@@ -11,7 +11,7 @@ from kube.manifests.source import SourceObject
 from migration.assessment.assess import AssessedCluster, assess_cluster
 from migration.assessment.assumed import ASSUMED
 from migration.assessment.workloads import Workload, group_workloads
-from migration.plan.evidence import mapping_at
+from migration.plan.evidence import mapping_at, read_evidence
 from migration.plan.model import Plan, PlannedNode
 from migration.plan.vendors import NVIDIA
 from migration.rehearsal.documents import KINDS, bare_pod, node, plain, workload
@@ -73,11 +73,18 @@ def build_rehearsal(
         workloads.append(_in_namespace(created, entry.key.namespace))
         rehearsed.update(entry.members)
         places[entry.key.reference] = tuple(sorted(filter(None, map(_node_of, group.pods))))
-    others = cluster.state.node_resources(rehearsed)
-    if any(resources.pods for resources in others.values()):
-        left_out.append(
-            "pods without devices: their nodes have less CPU and memory, and no drain moves them"
-        )
+    staying = {
+        (pod.namespace, pod.name)
+        for pods in read_evidence(objects, namespace).pods.values()
+        for pod in pods
+        if pod.stays
+    }
+    # Evicted pods would take their CPU along, so only what stays on a node is taken from it.
+    others = cluster.state.node_resources(
+        {name for name in cluster.state.pods if name in rehearsed or name not in staying}
+    )
+    if not cluster.state.pods.keys() <= rehearsed | staying:
+        left_out.append("pods without devices that a drain evicts, with their CPU and memory")
     return RehearsalInput(
         objects=tuple(_objects(plan, objects, cluster, namespace)),
         nodes=tuple(_nodes(plan, objects, cluster, others)),

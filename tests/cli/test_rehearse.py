@@ -1,7 +1,9 @@
 """`drawbridge rehearse`, up to the control plane: what it takes over of a cluster, and what it prints."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -20,6 +22,7 @@ from kube.manifests.source import SourceObject
 from migration.plan.model import Plan
 from migration.rehearsal.build import build_rehearsal
 from migration.rehearsal.documents import bare_pod, node, pod_template, workload
+from migration.rehearsal.model import RehearsalInput
 from process.profiles.profile_files import load_profiles
 from testing.command import EXAMPLES, ROOT, drawbridge
 from testing.migration import SHARE, hami_node, namespace
@@ -134,16 +137,8 @@ def pod_of(**requests: str) -> Pod:
     return convert({"metadata": {"name": "p"}, "spec": {"containers": [container]}}, Pod)
 
 
-def test_pods_have_the_scheduler_that_a_webhook_gave_them() -> None:
-    """HAMi's webhook names its scheduler in pods, never in templates, and does not run in a rehearsal."""
-    objects = [
-        hami_node("h"),
-        namespace("team"),
-        *workload_objects("web", SHARE, ["h", "h"]),
-    ]
-    for document in objects:
-        if document["kind"] == "Pod":
-            document["spec"] = {**document["spec"], "schedulerName": "hami-scheduler"}
+def rehearsed(objects: Sequence[dict[str, Any]]) -> RehearsalInput:
+    """The rehearsal of a plan without waves."""
     sources = tuple(
         SourceObject(document=document, source="a test", line=0) for document in objects
     )
@@ -159,10 +154,20 @@ def test_pods_have_the_scheduler_that_a_webhook_gave_them() -> None:
         held=(),
         quotas={},
     )
+    return build_rehearsal(plan_of_none, sources, load_profiles(), TranslationOptions(), "default")
 
-    rehearsal = build_rehearsal(
-        plan_of_none, sources, load_profiles(), TranslationOptions(), "default"
-    )
+
+def test_pods_have_the_scheduler_that_a_webhook_gave_them() -> None:
+    """HAMi's webhook names its scheduler in pods, never in templates, and does not run in a rehearsal."""
+    objects = [
+        hami_node("h"),
+        namespace("team"),
+        *workload_objects("web", SHARE, ["h", "h"]),
+    ]
+    for document in objects:
+        if document["kind"] == "Pod":
+            document["spec"] = {**document["spec"], "schedulerName": "hami-scheduler"}
+    rehearsal = rehearsed(objects)
 
     (created,) = rehearsal.workloads
     assert "hami-scheduler" == created["spec"]["template"]["spec"]["schedulerName"]
@@ -217,3 +222,23 @@ def test_a_good_rehearsal_says_so() -> None:
     assert good.is_good
     assert "no rule broken" in format_rehearsal(good, 100)
     assert "every wave was done" in format_rehearsal_page(good)
+
+
+def test_only_pods_that_stay_take_cpu_from_their_node() -> None:
+    """One that a drain evicts would take it along, and the plan counts on that."""
+    node_of_hami = hami_node("h")
+    node_of_hami["status"]["allocatable"] |= {"cpu": "8", "memory": "8Gi", "pods": "110"}
+    objects = [
+        node_of_hami,
+        *workload_objects("web", SHARE, ["h"]),
+        *workload_objects("agent", {"cpu": "1"}, ["h"], kind="DaemonSet"),
+        *workload_objects("api", {"cpu": "2"}, ["h"], kind="ReplicaSet"),
+    ]
+
+    rehearsal = rehearsed(objects)
+
+    (simulated,) = rehearsal.nodes
+    assert "7000m" == simulated.document["status"]["allocatable"]["cpu"]
+    assert ("pods without devices that a drain evicts, with their CPU and memory",) == (
+        rehearsal.left_out
+    )
