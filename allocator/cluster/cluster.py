@@ -310,7 +310,7 @@ class Cluster:
         for members in self._partition(projection).members.values():
             yield self._devices[next(iter(members))], len(members)
 
-    def equivalence_keys(self, projection: Projection) -> Mapping[str, Hashable]:
+    def equivalence_keys(self, projection: Projection) -> Mapping[str, ClassKey]:
         """Return each node's equivalence-class key for a projection."""
         return self._partition(projection).class_of
 

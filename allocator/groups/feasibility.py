@@ -1,0 +1,199 @@
+"""Feasibility of members on one node: whether some of each kind fit together, devices, CPU and memory.
+
+Claims of several pods on one node are one attempt of the allocator, so that the devices of one member are chosen
+with those of the others in view. Nodes of one equivalence class share the answers.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.equivalence import build_projection
+from allocator.cluster.verdicts import ClassKey
+from allocator.groups.kinds import Counts, MemberKind, claims_of
+from allocator.groups.model import GroupQuestion
+from allocator.model.outcome import AttemptFailed, BudgetExhausted
+from allocator.model.plan import Plan
+from allocator.nodes.node_resources import NodeResources
+from allocator.nodes.resources_fit import has_resources
+from allocator.search.search import DEFAULT_BUDGET
+from kube.api.meta import encode
+from kube.cel.scope import current_scope
+
+
+class CandidateNode(NamedTuple):
+    """A node that some members may use.
+
+    Attributes:
+        devices: Its equivalence class, for the claims of all members.
+        options: The option of each kind that holds here; -1 for kinds that may not use it.
+        headroom: Equal for nodes with equal resources in use.
+        is_linked: What is allocated here may matter on other nodes: devices that several nodes see, or
+            a claim of several members.
+    """
+
+    name: str
+    devices: ClassKey
+    options: tuple[int, ...]
+    headroom: Hashable
+    is_linked: bool
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for nodes that nothing tells apart."""
+        return self.devices, self.options, self.headroom
+
+
+class Feasibility:
+    """The answers about single nodes, kept for one state of a cluster.
+
+    Attributes:
+        steps: Cost of the answers so far.
+        error: The first error of a node, which then counts as one without devices.
+        is_cut_off: The search of some node was given up, so it may have devices.
+    """
+
+    def __init__(
+        self, cluster: Cluster, question: GroupQuestion, kinds: Sequence[MemberKind]
+    ) -> None:
+        self.steps = 0
+        self.error: AttemptFailed | None = None
+        self.is_cut_off = False
+        self._cluster = cluster
+        self._question = question
+        self._kinds = kinds
+        self._fits: dict[Hashable, bool] = {}
+        self._most: dict[Hashable, int] = {}
+
+    def candidates(self) -> tuple[CandidateNode, ...]:
+        """Return the nodes that members may use, by name.
+
+        Raises:
+            AttemptFailed: The claims are invalid on every node.
+            AnswerInterrupted: The equivalence class of a node is not known yet.
+        """
+        claims = {
+            id(option): claims_of((kind,), (1,), option.nodes[0])
+            for kind in self._kinds
+            for option in kind.options
+            if option.nodes
+        }
+        pending = self._cluster.resolve([claim for own in claims.values() for claim in own])
+        projection = build_projection(pending, reads_all_usage=False)
+        classes = self._cluster.equivalence_keys(projection)
+        names = sorted({name for kind in self._kinds for name in kind.option_of})
+        return tuple(self._candidate(name, classes) for name in names if name in classes)
+
+    def fits(self, node: CandidateNode, counts: Counts) -> bool:
+        """Return whether members of each kind fit together on a node as it is."""
+        return self._has_resources(node, counts) and self._has_devices(node, counts)
+
+    def most(self, node: CandidateNode, kind: int, limit: int) -> int:
+        """Return how many members of one kind fit on a node that has no others, up to a limit."""
+        key = (node.key, kind, limit)
+        count = self._most.get(key)
+        if count is None:
+            count = 0
+            while count < limit and self.fits(node, self._counts_of(kind, count + 1)):
+                count += 1
+            self._most[key] = count
+        return count
+
+    def with_members(self, node: str, counts: Counts) -> NodeResources | None:
+        """Return the resources of a node with members; None if they lack some of them."""
+        resources = (self._question.resources or {}).get(node) or NodeResources()
+        for kind, count in zip(self._kinds, counts, strict=True):
+            if kind.request is None:
+                continue
+            for _ in range(count):
+                if not has_resources(kind.request, resources, self._question.from_claims):
+                    return None
+                resources = resources.with_pod(kind.request)
+        return resources
+
+    def _has_resources(self, node: CandidateNode, counts: Counts) -> bool:
+        if any(count and option < 0 for count, option in zip(counts, node.options, strict=True)):
+            return False
+        return self._question.resources is None or self.with_members(node.name, counts) is not None
+
+    def _has_devices(self, node: CandidateNode, counts: Counts) -> bool:
+        key = (node.devices, node.options, counts)
+        fits = self._fits.get(key)
+        if fits is None:
+            fits = self._fits[key] = self._search(node, counts)
+        return fits
+
+    def _search(self, node: CandidateNode, counts: Counts) -> bool:
+        claims = claims_of(self._kinds, counts, node.name)
+        self.steps += 1
+        current_scope().meter.count(1)
+        if not claims:
+            return True
+        try:
+            outcome = self._cluster.verdict(
+                self._cluster.resolve(claims), node.name, budget=DEFAULT_BUDGET
+            )
+        except AttemptFailed as error:
+            self.steps += error.steps
+            self.error = self.error or error.without_traceback()
+            return False
+        self.steps += outcome.steps
+        self.is_cut_off |= isinstance(outcome, BudgetExhausted)
+        return isinstance(outcome, Plan)
+
+    def _candidate(self, name: str, classes: Mapping[str, ClassKey]) -> CandidateNode:
+        options = tuple([kind.option_of.get(name, -1) for kind in self._kinds])
+        resources = self._question.resources
+        headroom = None if resources is None else encode(resources.get(name))
+        shares_claims = any(
+            option >= 0 and kind.shares_claims
+            for option, kind in zip(options, self._kinds, strict=True)
+        )
+        *_, shared_pools = classes[name]
+        return CandidateNode(
+            name, classes[name], options, headroom, bool(shared_pools or shares_claims)
+        )
+
+    def _counts_of(self, kind: int, count: int) -> Counts:
+        return tuple([count if index == kind else 0 for index in range(len(self._kinds))])
+
+
+def maximal_counts(
+    node: CandidateNode, remaining: Counts, feasibility: Feasibility
+) -> Iterator[Counts | None]:
+    """Yield the largest numbers of members that fit on a node, the most of the first kind first.
+
+    None stands for numbers that are no larger than others, so that who counts steps can count them. A placement with fewer members on a node is never better, since what fits elsewhere beside more members
+    fits there beside fewer.
+    """
+    largest: list[Counts] = []
+    for counts in descending_counts(node, remaining, feasibility):
+        if any(_covers(other, counts) for other in largest):
+            yield None
+        else:
+            largest.append(counts)
+            yield counts
+
+
+def descending_counts(
+    node: CandidateNode, remaining: Counts, feasibility: Feasibility
+) -> Iterator[Counts]:
+    """Yield the numbers of members that fit on a node, all of them, in descending lexicographic order."""
+    kinds = len(remaining)
+    # Of each prefix the largest next number; a stack of prefixes instead of a loop per kind.
+    stack: list[tuple[int, ...]] = [()]
+    while stack:
+        prefix = stack.pop()
+        index = len(prefix)
+        if index == kinds:
+            yield prefix
+            continue
+        rest = (0,) * (kinds - index - 1)
+        for count in range(remaining[index] + 1):
+            if count and not feasibility.fits(node, (*prefix, count, *rest)):
+                break
+            stack.append((*prefix, count))
+
+
+def _covers(larger: Counts, smaller: Counts) -> bool:
+    return all(more >= less for more, less in zip(larger, smaller, strict=True))
