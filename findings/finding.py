@@ -123,6 +123,16 @@ class Code(StrEnum):
     NODE_NAME_SET = "nodeNameSet"
     """The pod names its node, or a scheduler has bound it already; not translated."""
 
+    # Groups of pods.
+    INVALID_GROUP = "invalidGroup"
+    """A pod or PodGroup declares a group with a name or a number of pods that cannot be one."""
+    GROUP_MINIMUM_DIFFERS = "groupMinimumDiffers"
+    """Pods of one group disagree on the number of pods that it needs."""
+    GROUP_NOT_FOUND = "groupNotFound"
+    """A pod names a PodGroup that does not exist; no scheduler places the pod before it does."""
+    GROUP_TOO_LARGE = "groupTooLarge"
+    """A group has more pods without a node than are decided together."""
+
     # The annotation of a translated pod.
     TRANSLATION_RECORD_MALFORMED = "translationRecordMalformed"
     """The request annotation is not one that the webhook writes."""

@@ -23,6 +23,7 @@ ROOT: Final = Path(__file__).parent.parent
 FILE: Final = f"cli/verbs/explain/{FILE_NAME}"
 PAGE: Final = "docs/reference/codes.md"
 _CLUSTER: Final = "examples/cluster/cluster.yaml"
+_GROUPS: Final = "examples/groups/cluster.yaml"
 _NICS: Final = "examples/nics/cluster.yaml"
 _NOTHING: Final = "None needed; the finding is for your information."
 
@@ -53,6 +54,10 @@ FIXES: Final[Mapping[str, str]] = {
     "quotaNotCounted": "Let a ResourceQuota count the DeviceClass; drawbridge quota prints one.",
     "duplicateResource": "Stop the device plugin on this node.",
     "exceedsQuota": "Request less, or raise the ResourceQuota.",
+    "invalidGroup": "Write the name of a PodGroup, and a whole number of pods from 1 on.",
+    "groupMinimumDiffers": "Write one number on all pods of the group.",
+    "groupNotFound": "Create the PodGroup that the message names, with the number of pods that it needs.",
+    "groupTooLarge": "Divide the group.",
     "claimsNotSeen": "Let the quota, LimitRange or policy count or read claims, too.",
     "templateNotCounted": "Count the devices of the driver's classes in the ResourceQuota, too.",
     "limitRangeConflict": "Remove the key from the LimitRange, and limit claims by a ResourceQuota on "
@@ -139,6 +144,9 @@ FIXES: Final[Mapping[str, str]] = {
 """Fixes of codes that no rule reports."""
 
 _FILES: Final[Mapping[str, tuple[str, str]]] = {
+    "groupMinimumDiffers": ("groups/disagreeing.yaml", _GROUPS),
+    "groupNotFound": ("groups/missing.yaml", _GROUPS),
+    "invalidGroup": ("groups/malformed.yaml", _GROUPS),
     "uncappedCores": ("by-uuid.yaml", _CLUSTER),
     "equalMemorySizes": ("half-of-each.yaml", _CLUSTER),
     "initSharesDevice": ("init-and-sidecar.yaml", _CLUSTER),

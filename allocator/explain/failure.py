@@ -63,6 +63,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         title: `Pod namespace/name`.
+        summary: A sentence on the failure of a group, whose nodes are about one of its pods; empty for
+            a pod or a claim.
         event: The message of kube-scheduler's event, without preemption; None where the scheduler does
             not come to evaluate all nodes, as when a claim is missing.
         groups: Nodes by their reasons, those first that have devices of the requested kind, then the
@@ -73,6 +75,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
+    summary: str = ""
     event: str | None = None
     groups: tuple[NodeGroup, ...] | None = None
     closest_fit: ClosestFit | None = None
@@ -86,12 +89,15 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         excluded: Results of nodes that were rejected before any device was evaluated, and of all
             nodes where the attempt ended on all of them.
         evaluated: The verdicts on the other nodes, with the claims they are about.
+        group_reason: The reason of the group for whose sake the pod is not placed; None for a pod or a
+            claim on its own. It is that of nodes which would take the pod.
         event: As in `Failure`.
         usage: Devices that were in use then.
         rules: The rules of the scheduler that tried.
     """
 
     title: str
+    group_reason: NodeReason | None = None
     event: str | None = None
     excluded: Mapping[str, NodeResult] = msgspec.field(default_factory=dict)
     evaluated: tuple[tuple[Verdicts, PendingClaims], ...] = ()
@@ -99,6 +105,11 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     rules: AllocatorOptions = AllocatorOptions()
     closest_fit: ClosestFit | None = None
     closest_fit_when_idle: ClosestFit | None = None
+
+    @property
+    def summary(self) -> str:
+        """As in `Failure`."""
+        return "" if self.group_reason is None else self.group_reason.message
 
     def node_results(self, explain: Explain) -> tuple[NodeResult, ...]:
         """Return the results of all nodes, by name."""
@@ -108,6 +119,10 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
                 result.name: result
                 for result in explain_nodes(verdicts, pending, self.usage, self.rules, explain)
             }
+        if self.group_reason is not None:
+            for name, result in results.items():
+                if result.fits:
+                    results[name] = NodeResult(name=name, fits=False, reasons=(self.group_reason,))
         return tuple(results[name] for name in sorted(results))
 
     def failure(self, results: Iterable[NodeResult]) -> Failure:
@@ -121,6 +136,7 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
         groups.sort(key=lambda group: (_has_no_such_device(group.reasons), -len(group.nodes)))
         return Failure(
             title=self.title,
+            summary=self.summary,
             event=self.event,
             groups=tuple(groups),
             closest_fit=self.closest_fit,

@@ -61,6 +61,8 @@ class Reason(StrEnum):
     JOINTLY_INFEASIBLE = "jointlyInfeasible"
     NODE_NOT_ELIGIBLE = "nodeNotEligible"
     INSUFFICIENT_RESOURCE = "insufficientResource"
+    GROUP_DOES_NOT_FIT = "groupDoesNotFit"
+    GROUP_INCOMPLETE = "groupIncomplete"
     BUDGET_EXHAUSTED = "budgetExhausted"
     ATTEMPT_FAILED = "attemptFailed"
 

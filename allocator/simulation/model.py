@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from allocator.declarations.collect import PodGroups
 from allocator.explain.failure import Explain, Failure, NodeResult
 from allocator.explain.node import explain_node
 from allocator.explain.trace import PlacementTrace
+from allocator.groups.model import GROUP_BUDGET
 from allocator.model.plan import Budget
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.scoring import ScoringProfile
@@ -35,6 +37,7 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
         extended_resources: Name of an extended resource to name of the class that maps it.
         resources: Node to its CPU, memory and other counted resources, with the pods that run there;
             None where only devices count.
+        groups: The groups of the pods; a group is placed with its first pod.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -44,6 +47,7 @@ class SimulationInput(msgspec.Struct, frozen=True, kw_only=True):
     classes: Mapping[str, DeviceClass] = msgspec.field(default_factory=dict)
     extended_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
     resources: Mapping[str, NodeResources] | None = None
+    groups: PodGroups = PodGroups()
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +59,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
         profiles: schedulerName to how that scheduler scores the resources of nodes; a pod of another
             one takes the first node by name, or by its strategy's score.
         budget: The budget of each search.
+        group_budget: The budget of the decision about each group.
         explain: A function that returns the reasons why claims do not fit a node.
         explained_failures: The number of failures that are explained, beside the last.
         closest_fits: The number of failures with a computed closest fit; each may take two seconds.
@@ -69,6 +74,7 @@ class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
     weights: CapacityWeights = NO_WEIGHTS
     profiles: Mapping[str, ScoringProfile] = msgspec.field(default_factory=dict)
     budget: Budget = DEFAULT_BUDGET
+    group_budget: Budget = GROUP_BUDGET
     explain: Explain = explain_node
     explained_failures: int = 0
     closest_fits: int = 0
@@ -100,6 +106,37 @@ class PlacedPod(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None = None
 
 
+class PlacedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result for a group of pods.
+
+    Attributes:
+        kind: The API that declares it, for people: `PodGroup`.
+        min_count: The number of pods that it needs; 0 where that is not known.
+        running: Pods of it that had a node before.
+        pods: Names of its other pods, in order.
+        placed: The number of those that are placed now.
+        score: How well the placement follows the strategy, from 0 to 100; 0 with FirstFit.
+        code: The code of the reason why it is not placed: a `Reason`, or the code of a finding; empty if it is.
+        reason: That reason, as a sentence.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    min_count: int
+    running: int
+    pods: tuple[str, ...]
+    placed: int = 0
+    score: int = 0
+    code: str = ""
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """The group in titles: `PodGroup namespace/name`."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
 class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a simulation.
 
@@ -113,6 +150,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
         notes: Further remarks for people.
         traces: The traces of the first placements, in order.
         resources: The nodes' resources afterwards; None where only devices count.
+        groups: The groups of the pods, in order.
     """
 
     claims: tuple[PlacedClaim, ...] = ()
@@ -124,6 +162,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     traces: tuple[PlacementTrace, ...] = ()
     resources: Mapping[str, NodeResources] | None = None
+    groups: tuple[PlacedGroup, ...] = ()
 
     @property
     def all_placed(self) -> bool:

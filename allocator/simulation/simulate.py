@@ -1,7 +1,7 @@
 """The placement of pods and claims as the scheduler would decide it, on a snapshot of a cluster.
 
 Pods come first, then claims that belong to no pod, each in order; what one is given is in use for the
-next. `simulate_together` is one call of upstream's Allocate: all claims at once, on one node.
+next. The pods of a group are placed with the first of them, together or not at all. `simulate_together` is one call of upstream's Allocate: all claims at once, on one node.
 
 The allocator decides on devices, `allocator.pods.node_eligibility` on whether a node is eligible for
 a pod at all, and `allocator.simulation.resources` on whether it has the CPU, the memory and what else is counted.
@@ -12,42 +12,51 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import ClassVerdict, Verdicts
+from allocator.declarations.model import DeclaredGroup, GroupName
 from allocator.explain.closest_fit import closest_fit_now, closest_fit_when_idle
-from allocator.explain.failure import FailedAttempt, Failure, NodeResult, abort_nodes
+from allocator.explain.failure import (
+    FailedAttempt,
+    Failure,
+    NodeReason,
+    NodeResult,
+    abort_nodes,
+)
 from allocator.explain.trace import Evaluated, PlacementTrace, trace_placement
-from allocator.model.outcome import AttemptFailed
+from allocator.groups.decide import decide_group
+from allocator.groups.model import GroupPlan
+from allocator.model.outcome import AttemptFailed, Reason
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
-from allocator.nodes.pod_requests import pod_request
 from allocator.nodes.scoring import score_resources
-from allocator.pods.claims import Name, PodClaims, claim_name, pinned_to, pod_claims, pod_name
-from allocator.pods.extended_resource_claim import (
-    extended_resource_claim,
-    mapped_resources,
+from allocator.pods.claims import Name, PodClaims, claim_name, pod_name
+from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.best_verdicts import best_verdicts
+from allocator.simulation.group_attempt import (
+    build_question,
+    describe,
+    member,
+    member_name,
+    new_result,
+    obstacle,
 )
-from allocator.search.results import allocations, share_ids
-from allocator.simulation.attempt import PlacementAttempt, class_names
 from allocator.simulation.model import (
-    PlacedClaim,
+    PlacedGroup,
     PlacedPod,
     SimulationInput,
     SimulationOptions,
     SimulationResult,
 )
-from allocator.simulation.node_filter import NodeFilter
-from allocator.simulation.resources import ResourceLedger
+from allocator.simulation.placements import Placements
+from allocator.simulation.strategy_choice import named_strategy
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Pod
-from kube.api.resource import (
-    ResourceClaim,
-    ResourceClaimStatus,
-)
-from kube.errors import FieldError
+from kube.api.resource import ResourceClaim
 from kube.names import DEFAULT_SCHEDULER_NAME
 
 TOGETHER: Final = "all claims together"
@@ -114,93 +123,103 @@ class _Run:
         options: SimulationOptions,
         other_views: Mapping[str, Cluster] = MappingProxyType({}),
     ) -> None:
-        self._cluster = self._first_view = cluster
-        self._other_views = other_views
-        # Several schedulers may share one view.
-        self._views = tuple({id(view): view for view in (cluster, *other_views.values())}.values())
+        self._state = Placements(cluster, objects, other_views)
         self._objects = objects
         self._options = options
-        self._known = dict(objects.known)
-        self._ledger = ResourceLedger(objects.resources, objects.extended_resources)
-        self._filter = NodeFilter(cluster.nodes, self._ledger, objects.extended_resources)
-        self._claims: dict[Name, PlacedClaim] = {}
         self._pods: list[PlacedPod] = []
-        self._uses: dict[Name, tuple[str, ...]] = {}
         self._node_results: tuple[NodeResult, ...] = ()
         self._failed: list[FailedAttempt] = []
         self._error: str | None = None
         self._notes: dict[str, None] = {}
         self._traces: list[PlacementTrace] = []
+        self._groups: dict[GroupName, PlacedGroup] = {}
+        self._group_nodes: dict[Name, str] = {}
+        self._group_of = {
+            (pod.metadata.namespace, pod_name(pod)): group
+            for group in objects.groups.groups
+            for pod in group.waiting
+        }
 
     def result(self) -> SimulationResult:
         """Return the result so far."""
         nodes, failures = self._node_results, []
         for number, attempt in enumerate(self._failed, start=1):
-            failure = Failure(title=attempt.title, event=attempt.event)
+            failure = Failure(title=attempt.title, summary=attempt.summary, event=attempt.event)
             if number <= self._options.explained_failures or number == len(self._failed):
                 nodes = attempt.node_results(self._options.explain)
                 failure = attempt.failure(nodes)
             failures.append(failure)
         return SimulationResult(
-            claims=tuple(self._claims.values()),
+            claims=tuple(self._state.claims.values()),
             pods=tuple(self._pods),
             nodes=nodes,
             error=self._error,
-            uses=self._uses,
+            uses=self._state.uses,
             failures=tuple(failures),
             notes=tuple(self._notes),
             traces=tuple(self._traces),
-            resources=self._ledger.resources,
+            resources=self._state.ledger.resources,
+            groups=tuple(self._groups.values()),
         )
 
     # --- what is tried ---------------------------------------------------------------------------
 
     def place_pod(self, pod: Pod) -> None:
-        """Try a pod with all claims that it needs."""
-        self._cluster = self._other_views.get(pod.spec.scheduler_name, self._first_view)
-        attempt = self._attempt(pod)
-        self._add_pod(attempt, self._place(attempt))
+        """Try a pod with all claims that it needs, or the group of which it is the first."""
+        self._state.see_as(pod.spec.scheduler_name)
+        name = (pod.metadata.namespace, pod_name(pod))
+        group = self._group_of.get(name)
+        fault = self._objects.groups.faults.get(name)
+        if group is not None:
+            if group.name not in self._groups:
+                self._place_group(group)
+            self._pods.append(
+                PlacedPod(namespace=name[0], name=name[1], node=self._group_nodes.get(name))
+            )
+        elif fault is not None:
+            attempt = self._state.attempt(pod)
+            self._reject(attempt, NodeReason(code=fault.code, message=fault.message))
+            self._add_pod(attempt, None)
+        else:
+            attempt = self._state.attempt(pod)
+            self._add_pod(attempt, self._place(attempt))
 
     def place_claim(self, claim: ResourceClaim) -> None:
         """Try a claim on its own, unless it belongs to a pod."""
-        self._cluster = self._first_view
-        if claim_name(claim) not in self._claims:
+        self._state.see_as(None)
+        if claim_name(claim) not in self._state.claims:
             title = f"ResourceClaim {'/'.join(claim_name(claim))}"
             self._place(PlacementAttempt(title=title, claims=PodClaims(open=(claim,))))
 
     def place_together(self, node: str) -> None:
         """Try all claims at once on one node."""
-        attempts = [self._attempt(pod) for pod in self._objects.pods]
+        attempts = [self._state.attempt(pod) for pod in self._objects.pods]
         claims = {claim_name(claim): claim for attempt in attempts for claim in attempt.claims.open}
         claims |= {claim_name(claim): claim for claim in self._objects.claims}
         for attempt in attempts:
-            resources = self._filter.resources_for_claims(attempt, node)
-            extended = self._extended_claims(attempt, resources)
+            resources = self._state.filter.resources_for_claims(attempt, node)
+            extended = self._state.extended_claims(attempt, resources)
             claims |= {claim_name(claim): claim for claim in extended}
-        self._expect(claims.values())
+        self._state.expect(claims.values())
         failed_attempt = FailedAttempt(
-            title=TOGETHER, usage=self._cluster.usage, rules=self._cluster.options
+            title=TOGETHER, usage=self._state.cluster.usage, rules=self._state.cluster.options
         )
         reasons = [
             reason
             for attempt in attempts
-            if (excluded := self._filter.excluded(attempt, node)) is not None
+            if (excluded := self._state.filter.excluded(attempt, node)) is not None
             for reason in excluded.result.reasons
         ]
-        reasons += self._filter.lacks_together(attempts, node)
+        reasons += self._state.filter.lacks_together(attempts, node)
         try:
             if reasons:
                 result = NodeResult(name=node, fits=False, reasons=tuple(reasons))
-                failed_attempt = msgspec.structs.replace(failed_attempt, excluded={node: result})
+                failed_attempt = replace(failed_attempt, excluded={node: result})
             else:
                 verdicts_and_claims = self._place_claims(node, tuple(claims.values()))
-                failed_attempt = msgspec.structs.replace(
-                    failed_attempt, evaluated=(verdicts_and_claims,)
-                )
+                failed_attempt = replace(failed_attempt, evaluated=(verdicts_and_claims,))
         except AttemptFailed as error:
-            failed_attempt = msgspec.structs.replace(
-                failed_attempt, excluded=self._abort((node,), error)
-            )
+            failed_attempt = replace(failed_attempt, excluded=self._abort((node,), error))
         results = failed_attempt.node_results(self._options.explain)
         fits = all(result.fits for result in results)
         if fits:
@@ -218,71 +237,173 @@ class _Run:
         Raises:
             AttemptFailed: The attempt ends on all nodes.
         """
-        pending = self._cluster.resolve(claims)
+        pending = self._state.cluster.resolve(claims)
         first = self._objects.pods[0] if self._objects.pods else None
-        verdicts = self._verdicts(pending, self._strategy(first, claims), (node,))
+        verdicts = best_verdicts(
+            self._state.cluster,
+            pending,
+            self._strategy(first, claims),
+            self._options.budget,
+            (node,),
+        )
         plan = verdicts.plan(node)
         if plan is not None:
-            self._allocate(plan, pending)
+            self._state.allocate(plan, pending)
         return verdicts, pending
-
-    def _attempt(self, pod: Pod) -> PlacementAttempt:
-        return PlacementAttempt(
-            title=f"Pod {pod.metadata.namespace}/{pod_name(pod)}",
-            pod=pod,
-            claims=pod_claims(pod, self._known, self._objects.templates),
-            resources=mapped_resources(pod, self._objects.extended_resources),
-            request=pod_request(pod) if self._objects.resources is not None else None,
-        )
 
     def _add_pod(self, attempt: PlacementAttempt, node: str | None) -> None:
         assert attempt.pod is not None
         namespace, name = attempt.pod.metadata.namespace, pod_name(attempt.pod)
         self._pods.append(PlacedPod(namespace=namespace, name=name, node=node))
         if node is not None:
-            resources = self._filter.resources_for_claims(attempt, node)
-            claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
-            self._uses[namespace, name] = tuple(claim.metadata.name for claim in claims)
-            if attempt.request is not None:
-                self._ledger.place(attempt.request, node)
+            self._state.use_node(attempt, node)
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    def _place_group(self, group: DeclaredGroup) -> None:
+        """Place enough pods of a group, or none of them."""
+        result = self._groups[group.name] = new_result(group)
+        attempts = [self._state.attempt(pod) for pod in group.waiting]
+        for attempt in attempts:
+            self._state.expect(attempt.claims.open)
+        reason = obstacle(group)
+        if reason is None:
+            reason = self._try_group(group, attempts)
+        else:
+            self._reject(PlacementAttempt(title=result.title), reason)
+        if reason is not None:
+            self._groups[group.name] = replace(result, code=reason.code, reason=reason.message)
+            for attempt in attempts:
+                self._state.expect(self._state.extended_claims(attempt, attempt.resources))
+
+    def _try_group(
+        self, group: DeclaredGroup, attempts: Sequence[PlacementAttempt]
+    ) -> NodeReason | None:
+        """Place a group; return the reason if it does not fit."""
+        result = self._groups[group.name]
+        members = [member(attempt, self._state.options(attempt)) for attempt in attempts]
+        claims = tuple(claim for option in members[0].options for claim in option.claims)
+        question = build_question(
+            group,
+            members,
+            self._state.ledger.resources,
+            frozenset(self._objects.extended_resources),
+            self._strategy(group.waiting[0], claims),
+        )
+        try:
+            outcome = decide_group(self._state.cluster, question, self._options.group_budget)
+            if isinstance(outcome, GroupPlan):
+                self._group_nodes |= self._take_places(attempts, outcome)
+                self._groups[group.name] = replace(
+                    result, placed=len(outcome.nodes), score=outcome.score
+                )
+                return None
+            reason = describe(group, outcome)
+            self._explain_group(attempts, outcome.closest, result.title, reason)
+        except AttemptFailed as error:
+            aborted = self._abort(self._state.cluster.nodes, error)
+            reason = NodeReason(code=Reason.ATTEMPT_FAILED, message=str(error))
+            self._add_failure(FailedAttempt(title=result.title, excluded=aborted))
+        return reason
+
+    def _take_places(
+        self, attempts: Sequence[PlacementAttempt], plan: GroupPlan
+    ) -> Mapping[Name, str]:
+        """Allocate what a group gets; return its pods' nodes."""
+        for share in plan.shares:
+            self._state.allocate(share.plan, share.pending)
+        nodes: dict[Name, str] = {}
+        for attempt in attempts:
+            assert attempt.pod is not None
+            node = plan.nodes.get(member_name(attempt.pod))
+            if node is not None:
+                self._state.use_node(attempt, node)
+                nodes[attempt.pod.metadata.namespace, pod_name(attempt.pod)] = node
+        return nodes
+
+    def _explain_group(
+        self,
+        attempts: Sequence[PlacementAttempt],
+        closest: GroupPlan,
+        title: str,
+        reason: NodeReason,
+    ) -> None:
+        """Record why the first pod that has no place beside the others has none."""
+        with self._state.tentative():
+            self._take_places(attempts, closest)
+            left = next(
+                attempt.pod
+                for attempt in attempts
+                if attempt.pod is not None and member_name(attempt.pod) not in closest.nodes
+            )
+            attempt = self._state.attempt(left)
+            filtered, evaluated = self._state.filter.filter(attempt), list[Evaluated]()
+            self._best(attempt, filtered.feasible, evaluated)
+            failed_attempt = FailedAttempt(
+                title=title,
+                group_reason=reason,
+                usage=self._state.cluster.usage,
+                rules=self._state.cluster.options,
+                excluded=self._state.filter.results(attempt, filtered),
+                evaluated=tuple((entry.verdicts, entry.pending) for entry in evaluated),
+            )
+            failed_attempt = self._with_closest_fit(failed_attempt, attempt, filtered.feasible)
+            # On the idle cluster the others of the group would be in the way as well.
+            self._add_failure(replace(failed_attempt, closest_fit_when_idle=None))
+
+    def _reject(self, attempt: PlacementAttempt, reason: NodeReason) -> None:
+        """Record a failure that has nothing to do with any node."""
+        nodes = self._state.cluster.nodes
+        self._add_failure(
+            FailedAttempt(
+                title=attempt.title,
+                group_reason=reason,
+                excluded={
+                    name: NodeResult(name=name, fits=False, reasons=(reason,)) for name in nodes
+                },
+            )
+        )
+        self._state.expect(
+            (*attempt.claims.open, *self._state.extended_claims(attempt, attempt.resources))
+        )
 
     # --- nodes -----------------------------------------------------------------------------------
 
     def _place(self, attempt: PlacementAttempt) -> str | None:
         """Place a pod or claim on the best node and return that; None when it fits none."""
-        self._expect(attempt.claims.open)
-        filtered = self._filter.filter(attempt)
+        self._state.expect(attempt.claims.open)
+        filtered = self._state.filter.filter(attempt)
         nodes = filtered.feasible
         evaluated: list[Evaluated] = []
         failed_attempt = FailedAttempt(
-            title=attempt.title, usage=self._cluster.usage, rules=self._cluster.options
+            title=attempt.title, usage=self._state.cluster.usage, rules=self._state.cluster.options
         )
         try:
             best = self._best(attempt, nodes, evaluated)
             if len(self._traces) < self._options.traces:
                 plan = best.plan if best is not None else None
-                usage, rules = self._cluster.usage, self._cluster.options
-                results = self._filter.results(attempt, filtered)
+                usage, rules = self._state.cluster.usage, self._state.cluster.options
+                results = self._state.filter.results(attempt, filtered)
                 trace = trace_placement(
                     attempt.title, results, evaluated, plan, usage=usage, rules=rules
                 )
                 self._traces.append(trace)
             if best is not None:
-                self._allocate(best.plan, best.pending)
+                self._state.allocate(best.plan, best.pending)
                 return best.node
         except AttemptFailed as error:
-            aborted = self._abort(self._cluster.nodes, error)
-            failed_attempt = msgspec.structs.replace(failed_attempt, excluded=aborted)
+            aborted = self._abort(self._state.cluster.nodes, error)
+            failed_attempt = replace(failed_attempt, excluded=aborted)
         else:
-            failed_attempt = msgspec.structs.replace(
+            failed_attempt = replace(
                 failed_attempt,
-                event=self._filter.event(attempt, filtered),
-                excluded=self._filter.results(attempt, filtered),
+                event=self._state.filter.event(attempt, filtered),
+                excluded=self._state.filter.results(attempt, filtered),
                 evaluated=tuple((entry.verdicts, entry.pending) for entry in evaluated),
             )
             failed_attempt = self._with_closest_fit(failed_attempt, attempt, nodes)
         self._add_failure(failed_attempt)
-        self._expect(self._extended_claims(attempt, attempt.resources))
+        self._state.expect(self._state.extended_claims(attempt, attempt.resources))
         return None
 
     def _best(
@@ -301,10 +422,12 @@ class _Run:
         """
         best: _Best | None = None
         for resources, names in nodes.items():
-            claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
-            pending = self._cluster.resolve(claims)
+            claims = (*attempt.claims.open, *self._state.extended_claims(attempt, resources))
+            pending = self._state.cluster.resolve(claims)
             strategy = self._strategy(attempt.pod, claims)
-            verdicts = self._verdicts(pending, strategy, names)
+            verdicts = best_verdicts(
+                self._state.cluster, pending, strategy, self._options.budget, names
+            )
             evaluated.append(Evaluated(verdicts=verdicts, pending=pending, strategy=strategy))
             for verdict in verdicts.classes:
                 if not isinstance(verdict.outcome, Plan):
@@ -329,64 +452,12 @@ class _Run:
             return by_strategy, min(verdict.nodes)
         request = attempt.request
         less, node = min(
-            (-score_resources(request, self._ledger.of(name), profile), name)
+            (-score_resources(request, self._state.ledger.of(name), profile), name)
             for name in verdict.nodes
         )
         return by_strategy * (profile.strategy_weight or 0) - less, node
 
-    def _verdicts(
-        self, pending: PendingClaims, strategy: Strategy, nodes: Collection[str]
-    ) -> Verdicts:
-        """Return verdicts that include the best node.
-
-        Raises:
-            AttemptFailed: The attempt ends before a node is found.
-        """
-        budget = self._options.budget
-        try:
-            return self._cluster.verdicts(pending, strategy=strategy, budget=budget, nodes=nodes)
-        except AttemptFailed:
-            if strategy is not FIRST_FIT:
-                raise
-            # In order of names, the node that ends the attempt matters only if none before it fits.
-            for node in sorted(nodes):
-                verdicts = self._cluster.verdicts(pending, budget=budget, nodes=(node,))
-                if verdicts.plan(node) is not None:
-                    return verdicts
-            raise
-
-    def _extended_claims(
-        self, attempt: PlacementAttempt, resources: Collection[str]
-    ) -> tuple[ResourceClaim, ...]:
-        """Return the claim that the scheduler makes for these extended resources, if any."""
-        if attempt.pod is None or not resources:
-            return ()
-        mapping = self._objects.extended_resources
-        return (extended_resource_claim(attempt.pod, resources, mapping),)
-
     # --- outcomes --------------------------------------------------------------------------------
-
-    def _allocate(self, plan: Plan, pending: PendingClaims) -> None:
-        """Allocate the devices of a plan in the cluster.
-
-        Raises:
-            AttemptFailed: The node selectors of the devices cannot be combined.
-        """
-        features = self._cluster.options.features
-        seed = ",".join("/".join(claim_name(claim)) for claim in pending.claims)
-        results = allocations(plan, pending, features, share_ids(seed))
-        for claim, allocation in zip(pending.claims, results, strict=True):
-            status = msgspec.structs.replace(
-                claim.status or ResourceClaimStatus(), allocation=allocation
-            )
-            allocated_claim = msgspec.structs.replace(claim, status=status)
-            for view in self._views:
-                view.allocate(allocated_claim)
-            namespace, name = claim_name(claim)
-            self._known[namespace, name] = allocated_claim
-            self._claims[namespace, name] = PlacedClaim(
-                namespace=namespace, name=name, node=pinned_to(allocation), allocation=allocation
-            )
 
     def _add_failure(self, failed_attempt: FailedAttempt) -> None:
         """Record a failure; of those that are not explained only the last is kept whole."""
@@ -409,39 +480,15 @@ class _Run:
         if not nodes or len(self._failed) >= self._options.closest_fits:
             return failed_attempt
         resources, names = next(iter(nodes.items()))
-        claims = (*attempt.claims.open, *self._extended_claims(attempt, resources))
-        now = closest_fit_now(self._cluster, claims, nodes=names)
-        when_idle = closest_fit_when_idle(self._cluster, claims, nodes=names)
-        return msgspec.structs.replace(
-            failed_attempt, closest_fit=now, closest_fit_when_idle=when_idle
-        )
-
-    def _expect(self, claims: Iterable[ResourceClaim]) -> None:
-        """Add claims to those that are to be placed."""
-        for claim in claims:
-            namespace, name = claim_name(claim)
-            self._claims.setdefault((namespace, name), PlacedClaim(namespace=namespace, name=name))
+        claims = (*attempt.claims.open, *self._state.extended_claims(attempt, resources))
+        now = closest_fit_now(self._state.cluster, claims, nodes=names)
+        when_idle = closest_fit_when_idle(self._state.cluster, claims, nodes=names)
+        return replace(failed_attempt, closest_fit=now, closest_fit_when_idle=when_idle)
 
     def _strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
         """Return the strategy: of the call, of the pod, of a class, or the default."""
-        strategy = self._options.strategy or self._named_strategy(pod, claims)
+        strategy = self._options.strategy
+        if strategy is None:
+            strategy, note = named_strategy(pod, claims, self._objects.classes)
+            self._notes |= {note: None} if note else {}
         return registry.with_weights(strategy, self._options.weights)
-
-    def _named_strategy(self, pod: Pod | None, claims: Iterable[ResourceClaim]) -> Strategy:
-        names = dict.fromkeys(name for claim in claims for name in class_names(claim))
-        classes = {name: self._objects.classes.get(name) for name in names}
-        name = registry.choose_strategy(
-            pod.annotations if pod is not None else {},
-            {
-                name: device_class.metadata.annotations or {}
-                for name, device_class in classes.items()
-                if device_class
-            },
-        )
-        strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
-        if isinstance(strategy, FieldError):
-            title = f"Pod {pod.metadata.namespace}/{pod_name(pod)}: " if pod is not None else ""
-            note = f"{title}{strategy.path}: {strategy.message}, so {registry.DEFAULT} is used; use {strategy.fix}"
-            self._notes[note] = None
-            return FIRST_FIT
-        return strategy

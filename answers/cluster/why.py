@@ -98,8 +98,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
     )
     if not is_pending(pod):
         return status
-    question = _question(state, pods=(pod,))
-    answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
+    answer = _placement(pod, state, cluster)
     event = None if answer.all_placed else _event(pod, state, cluster)
     return msgspec.structs.replace(
         status,
@@ -107,6 +106,29 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         simulation=answer,
         event=event,
         scheduler=_scheduler_message(pod),
+    )
+
+
+def _placement(pod: Pod, state: ClusterState, cluster: Cluster) -> SimulationResult:
+    """Return where a pending pod would be placed, with all of its group that waits."""
+    groups = state.groups([other for other in state.pods.values() if is_pending(other)])
+    own = next((group for group in groups.groups if pod in group.waiting), None)
+    question = msgspec.structs.replace(
+        _question(state, pods=(pod,) if own is None else own.waiting), groups=groups
+    )
+    answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
+    if own is None:
+        return answer
+    claims = pod_claims(pod, state.claims, state.templates).open
+    names = {claim_name(claim) for claim in claims}
+    namespace, name = pod.metadata.namespace, pod.metadata.name
+    names |= {(namespace, claim) for claim in answer.uses.get((namespace, name), ())}
+    return msgspec.structs.replace(
+        answer,
+        pods=tuple(
+            placed for placed in answer.pods if (placed.namespace, placed.name) == (namespace, name)
+        ),
+        claims=tuple(claim for claim in answer.claims if (claim.namespace, claim.name) in names),
     )
 
 
@@ -138,9 +160,12 @@ def claim_status(claim: ResourceClaim, state: ClusterState, cluster: Cluster) ->
     )
     if allocation is not None:
         return status
-    those = [pod for pod in users if is_pending(pod)][:1]
-    question = _question(state, pods=tuple(those), claims=() if those else (claim,))
-    answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
+    first = next((pod for pod in users if is_pending(pod)), None)
+    if first is not None:
+        answer = _placement(first, state, cluster)
+    else:
+        question = _question(state, claims=(claim,))
+        answer = simulation.simulate_in_order(cluster, question, SimulationOptions(closest_fits=1))
     return msgspec.structs.replace(status, simulation=answer)
 
 

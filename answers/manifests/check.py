@@ -15,6 +15,7 @@ from allocator.features.co_tenant_config import UNIFORM_CONFIG_DRIVERS
 from allocator.model.feature_gates import Features
 from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
+from answers.manifests.groups import group_findings
 from answers.manifests.pod_checks import field_findings, routing_findings
 from answers.manifests.quotas import check_quotas
 from answers.manifests.translate import (
@@ -184,6 +185,7 @@ def check_objects(
     vocabularies = vocabularies_in_force(inputs.options, inputs.snapshot.profiles)
     quotas = check_quotas(inputs, results, version)
     uncounted_templates = find_uncounted_templates(inputs.snapshot, inputs.options)
+    groups = group_findings(inputs)
     manifest_templates = {
         (namespace_of(result.source, inputs.namespace), result.source.name)
         for result in results
@@ -203,6 +205,7 @@ def check_objects(
                     *_mapping_findings(result.source, inputs),
                     *find_unseen_claims(result.source.document, vocabularies),
                     *_findings_on_quota(result.source, inputs.namespace, uncounted_templates),
+                    *([groups[result.reference]] if result.reference in groups else ()),
                 )
             ),
         )

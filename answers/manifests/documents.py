@@ -5,7 +5,7 @@ import msgspec
 from allocator.explain.failure import NodeResult
 from allocator.explain.trace import PlacementTrace
 from allocator.pods.claims import Missing
-from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationResult
+from allocator.simulation.model import PlacedClaim, PlacedGroup, PlacedPod, SimulationResult
 from answers.cluster.pending_workload import WorkloadStatus
 from answers.cluster.why import ObjectStatus
 from answers.manifests.removal import RemovedPod
@@ -29,6 +29,7 @@ class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         failed_scheduling: The events of kube-scheduler about the pods that were not placed; absent
             without any. None is of a pod whose claims are missing, or whose attempt ends with an error.
+        groups: The groups of the pods; absent without any.
     """
 
     claims: tuple[PlacedClaim, ...]
@@ -38,6 +39,7 @@ class SimulationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     failed_scheduling: tuple[FailedScheduling, ...] | msgspec.UnsetType = msgspec.field(
         name="failedScheduling", default=msgspec.UNSET
     )
+    groups: tuple[PlacedGroup, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SimulateAnswer(SimulationAnswer, frozen=True, kw_only=True):
@@ -111,6 +113,7 @@ def simulation_answer(result: SimulationResult) -> SimulationAnswer:
         nodes=result.nodes,
         error=result.error,
         failed_scheduling=_events(result),
+        groups=result.groups or msgspec.UNSET,
     )
 
 
@@ -163,6 +166,7 @@ def _pending(result: SimulationResult | None) -> PendingSimulation | None:
         nodes=result.nodes,
         error=result.error,
         failed_scheduling=_events(result),
+        groups=result.groups or msgspec.UNSET,
         closest_fit=now,
         closest_fit_when_idle=idle,
     )

@@ -40,7 +40,7 @@ N = TypeVar("N", Pod, ResourceClaim)
 class SimulationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A simulation request and the manifests that it was made of.
 
-    The question has no resources of nodes yet, since pods may still be left out of the state.
+    The question has no resources of nodes and no groups yet, since pods may still be left out of the state.
 
     Attributes:
         rejections: Pods and claims that are invalid, and therefore not part of the question.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from allocator.declarations import volcano
 from answers.manifests.quotas import pods_at_a_time
 from answers.model.cluster_state import ClusterState
 from answers.model.pod_owners import is_made_by
@@ -13,6 +14,7 @@ from translation.reading.custom_workloads import embedded_pods, workload_kind
 
 MAX_PODS: Final = 500
 """The maximum number of pods of one workload; every pod is placed alone."""
+_VOLCANO_JOBS: Final = "batch.volcano.sh"
 _WITHOUT: Final = frozenset({"Pod", "PodTemplate", "DaemonSet", "CronJob"})
 """Kinds whose pods depend on the nodes or on the time, or which make none."""
 
@@ -37,10 +39,11 @@ def workload_pods(
         existing: The pods that it has already.
     """
     number = 0
+    gang = _volcano_gang(source, document)
     for template, count in _templates(source, document):
         for _ in range(count):
             if existing <= number < existing + MAX_PODS:
-                yield _pod(source, template, namespace, number)
+                yield _pod(source, template, gang, f"{source.name}-{number}", namespace)
             number += 1
 
 
@@ -58,8 +61,27 @@ def _templates(
         yield template, pods_at_a_time(source.kind, document)
 
 
+def _volcano_gang(source: SourceObject, document: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the annotations of a Volcano Job's pods for its PodGroup, which Volcano makes; none for other kinds.
+
+    All pods are needed where the Job does not say how many. Source: volcano-sh/volcano,
+    pkg/controllers/job/job_controller_util.go; pkg/webhooks/admission/jobs/mutate, the default of minAvailable.
+    """
+    spec = document.get("spec")
+    if source.api_version.partition("/")[0] != _VOLCANO_JOBS or not isinstance(spec, Mapping):
+        return {}
+    minimum = spec.get("minAvailable")
+    if minimum is None:
+        minimum = sum(count for _, count in _templates(source, document))
+    return {volcano.NAME: source.name, volcano.MIN_MEMBER: str(minimum)}
+
+
 def _pod(
-    source: SourceObject, template: Mapping[str, Any], namespace: str, number: int
+    source: SourceObject,
+    template: Mapping[str, Any],
+    annotations: Mapping[str, str],
+    name: str,
+    namespace: str,
 ) -> SourceObject:
     metadata = template.get("metadata")
     own_metadata = {
@@ -67,10 +89,16 @@ def _pod(
         for name, value in (metadata.items() if isinstance(metadata, Mapping) else ())
         if name in {"labels", "annotations"}
     }
+    if annotations:
+        own_annotations = own_metadata.get("annotations")
+        own_metadata["annotations"] = {
+            **(own_annotations if isinstance(own_annotations, Mapping) else {}),
+            **annotations,
+        }
     document = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {**own_metadata, "name": f"{source.name}-{number}", "namespace": namespace},
+        "metadata": {**own_metadata, "name": name, "namespace": namespace},
         "spec": template.get("spec") or {},
     }
     return SourceObject(document=document, source=source.source, line=source.line)

@@ -7,6 +7,8 @@ import msgspec
 
 from allocator.cluster.cluster import Cluster
 from allocator.compatibility.compile import compile_policy
+from allocator.declarations.collect import PodGroups, collect_groups
+from allocator.declarations.pod_group import PodGroup
 from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.model.taint_rules import apply_taint_rules
@@ -29,7 +31,7 @@ from kube.api.resource import (
 )
 
 T = TypeVar("T", bound=ApiStruct)
-N = TypeVar("N", Pod, ResourceClaim, ResourceClaimTemplate)
+N = TypeVar("N", Pod, PodGroup, ResourceClaim, ResourceClaimTemplate)
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         has_nodes: Nodes are known; else `nodes` are those that slices name, without labels.
         taint_rules: Not applied to the slices yet.
+        pod_groups: Of Kubernetes and of other schedulers, with their namespace.
     """
 
     nodes: tuple[Node, ...]
@@ -50,6 +53,11 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     taint_rules: tuple[DeviceTaintRule, ...]
     policies: tuple[DeviceCompatibilityPolicy, ...]
     ownerships: tuple[AllocatorOwnership, ...] = ()
+    pod_groups: tuple[PodGroup, ...] = ()
+
+    def groups(self, waiting: Sequence[Pod]) -> PodGroups:
+        """Return the groups of pods that wait for a node; the state's own are theirs if they run."""
+        return collect_groups(waiting, filter(is_running, self.pods.values()), self.pod_groups)
 
     def rules(
         self,
@@ -138,6 +146,9 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
         taint_rules=tuple(rule for _, rule in of_kind(objects, DeviceTaintRule)),
         policies=tuple(policy for _, policy in of_kind(objects, DeviceCompatibilityPolicy)),
         ownerships=tuple(ownership for _, ownership in of_kind(objects, AllocatorOwnership)),
+        pod_groups=tuple(
+            with_namespace(namespace, group) for namespace, group in of_kind(objects, PodGroup)
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from allocator.declarations import pod_group
 from kube.api import network_attachments, tensor_fusion
 from kube.api.core import LimitRange, Namespace, Node, Pod, ResourceQuota
 from kube.api.foreign_quotas import LIMITING, ForeignQuotaObject
@@ -15,6 +16,7 @@ from kube.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from kube.api.urls import ALL_POD_GROUPS, POD_GROUPS
 from kube.names import GROUP
 
 API_VERSION: Final = f"cli.{GROUP}/v1"
@@ -46,7 +48,16 @@ KINDS: Final[Kinds] = {
 }
 """Kinds that a translation depends on, beside the pods that it translates."""
 
-STATE_KINDS: Final[Kinds] = {**KINDS, ("v1", "Pod"): Pod}
+STATE_KINDS: Final[Kinds] = {
+    **KINDS,
+    ("v1", "Pod"): Pod,
+    **{
+        (f"{resource.group}/{resource.version}", pod_group.KIND): pod_group.PodGroup
+        for resource in ALL_POD_GROUPS
+    },
+    # The version before v1beta1 has the same fields.
+    (f"{POD_GROUPS.group}/v1alpha3", pod_group.KIND): pod_group.PodGroup,
+}
 """Kinds that allocation depends on."""
 
 CLUSTER_SCOPED: Final = frozenset(

@@ -5,6 +5,7 @@ from typing import Final
 
 from kube.api.own_kinds import OWN_KINDS
 from kube.api.urls import (
+    ALL_POD_GROUPS,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     FOREIGN_QUOTA_RESOURCES,
@@ -50,10 +51,12 @@ KINDS: Final[Mapping[str, Resource]] = {
     "Device": Resource(
         group="scheduling.koordinator.sh", version="v1alpha1", plural="devices", namespaced=False
     ),
+    # Several projects have a PodGroup.
+    **{f"PodGroup.{resource.group}": resource for resource in ALL_POD_GROUPS},
     # Of two projects a kind is called Queue.
     **{
         f"{kind}.{resource.group}": resource
         for (_, kind), resource in FOREIGN_QUOTA_RESOURCES.items()
     },
 }
-"""Kind, of other schedulers' quotas with its group, to resource; owners before what they own. Secrets and ConfigMaps are not among them."""
+"""Kind, of PodGroups and other schedulers' quotas with its group, to resource; owners before what they own. Secrets and ConfigMaps are not among them."""

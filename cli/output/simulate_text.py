@@ -8,7 +8,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.explain.failure import Failure, NodeReason
 from allocator.model.outcome import Reason
 from allocator.model.usage import Usage
-from allocator.simulation.model import PlacedClaim, SimulationResult
+from allocator.simulation.model import PlacedClaim, PlacedGroup, SimulationResult
 from allocator.simulation.simulate import TOGETHER
 from answers.manifests.not_modelled import NOT_MODELLED
 from cli.output.device_map import device_map
@@ -121,8 +121,16 @@ def _one_by_one(
 ) -> Iterator[Paragraph]:
     claims = {(claim.namespace, claim.name): claim for claim in answer.claims}
     shown_pods: set[tuple[str, str]] = set()
+    groups = {(group.namespace, name): group for group in answer.groups for name in group.pods}
+    shown_groups: set[str] = set()
     for pod in answer.pods:
         title = f"Pod {pod.namespace}/{pod.name}"
+        group = groups.get((pod.namespace, pod.name))
+        if group is not None and group.title not in shown_groups:
+            shown_groups.add(group.title)
+            yield _group_paragraph(group, failures_by_title.get(group.title), no_nodes)
+        if pod.node is None and group is not None:
+            continue  # The paragraph of its group has its name.
         if pod.node is None:
             yield _unplaced_paragraph(title, failures_by_title.get(title), no_nodes)
             continue
@@ -150,6 +158,23 @@ def _one_by_one(
             )
         elif title in failures_by_title or not answer.pods:
             yield _unplaced_paragraph(title, failures_by_title.get(title), no_nodes)
+
+
+def _group_paragraph(group: PlacedGroup, failure: Failure | None, no_nodes: str) -> Paragraph:
+    """Return the paragraph of a group: what it needs and has, or why it is not placed."""
+    pods = Row(label="pods", text=node_names(group.pods))
+    if group.reason:
+        reason = Row(label="because", text=f"{group.reason} [{group.code}]")
+        return _unplaced_paragraph(group.title, failure, no_nodes, (pods, reason))
+    total = group.placed + group.running
+    running = f", {group.running} before" if group.running else ""
+    rows = [pods, Row(label="score", text=str(group.score))] if group.score else [pods]
+    return Paragraph(
+        title=group.title,
+        place=f"{count_text(total, 'pod')} placed{running}; {group.min_count} needed",
+        style=GOOD,
+        rows=tuple(rows),
+    )
 
 
 def _rows(claim: PlacedClaim, *, with_name: bool = False) -> Iterator[Row]:
@@ -182,7 +207,13 @@ def _unplaced_paragraph(
     title: str, failure: Failure | None, no_nodes: str, rows_before: Sequence[Row] = ()
 ) -> Paragraph:
     rows = list(rows_before)
-    groups = (failure.groups if failure is not None else None) or ()
+    if failure is not None and failure.summary and not rows:
+        rows.append(Row(label="because", text=failure.summary))
+    groups = [
+        group
+        for group in (failure.groups if failure is not None else None) or ()
+        if [reason.message for reason in group.reasons] != [failure.summary if failure else ""]
+    ]
     if failure is not None and failure.groups == ():
         rows.append(Row(label="because", text=no_nodes))
     for group in groups[:_GROUPS]:

@@ -5,12 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
+from allocator.declarations import pod_group
 from answers.model.kinds import STATE_KINDS
 from answers.model.unread import UnreadKind
 from cli.reading.settings import CONFIG_MAP, SharedSettings, settings_in_config_map
 from clusterstate.published_gates import project_gates
 from kube.api.meta import decode, decode_pruned, prune
 from kube.api.urls import (
+    ALL_POD_GROUPS,
     ALLOCATOR_OWNERSHIPS,
     CONFIG_MAPS,
     DEVICE_CLASSES,
@@ -56,6 +58,8 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
     def view(self, raw: bytes) -> ViewedObject:
         """Return one item as a view; the API server has checked its types."""
         value = decode_pruned(raw, STATE_KINDS[self.api_version, self.kind])
+        if isinstance(value, pod_group.PodGroup):
+            value = msgspec.structs.replace(value, api_version=self.api_version)
         return ViewedObject(
             api_version=self.api_version, kind=self.kind, value=value, source=_SOURCE
         )
@@ -94,6 +98,7 @@ _ALLOCATION: Final = (
     ),
     _Listed(kind="DeviceCompatibilityPolicy", resource=DEVICE_COMPATIBILITY_POLICIES),
     _Listed(kind="AllocatorOwnership", resource=ALLOCATOR_OWNERSHIPS),
+    *(_Listed(kind=pod_group.KIND, resource=resource) for resource in ALL_POD_GROUPS),
 )
 
 
@@ -189,7 +194,10 @@ async def allocation_state(client: Client) -> tuple[list[ViewedObject], list[Unr
         except NotFound:
             continue  # The cluster does not have this kind.
         except Forbidden as refusal:
-            unread.append(UnreadKind(kind_listed.resource.plural, str(refusal)))
+            # A group that the cluster does not serve is refused as well.
+            resource = kind_listed.resource
+            if kind_listed.kind != pod_group.KIND or await _has_group(client, resource.group):
+                unread.append(UnreadKind(resource.plural, str(refusal)))
     return objects, unread
 
 

@@ -149,6 +149,27 @@ NAMESPACE_QUOTA_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
 }
 """The quotas and queues that limit a namespace, by (apiVersion, kind)."""
 
+POD_GROUPS: Final = Resource(group="scheduling.k8s.io", version="v1beta1", plural="podgroups")
+SIGS_POD_GROUPS: Final = Resource(
+    group="scheduling.sigs.k8s.io", version="v1alpha1", plural="podgroups"
+)
+"""Koordinator's, and those of the coscheduling plugin until v0.24."""
+COSCHEDULING_POD_GROUPS: Final = Resource(
+    group="scheduling.x-k8s.io", version="v1alpha1", plural="podgroups"
+)
+VOLCANO_POD_GROUPS: Final = Resource(
+    group="scheduling.volcano.sh", version="v1beta1", plural="podgroups"
+)
+KAI_POD_GROUPS: Final = Resource(group="scheduling.run.ai", version="v2alpha2", plural="podgroups")
+ALL_POD_GROUPS: Final = (
+    POD_GROUPS,
+    SIGS_POD_GROUPS,
+    COSCHEDULING_POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    KAI_POD_GROUPS,
+)
+"""The PodGroups of Kubernetes and of other schedulers."""
+
 REPORTS: Final = Resource(
     group=policy_reports.OPEN_REPORTS_GROUP,
     version=policy_reports.OPEN_REPORTS_VERSION,

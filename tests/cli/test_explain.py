@@ -38,6 +38,7 @@ WITHOUT_EXAMPLE = frozenset(
         "duplicateExtendedResource",
         "duplicatePolicyForDriver",
         "duplicateResource",
+        "groupTooLarge",
         "emptyDeviceList",
         "exceedsQuota",
         "exclusiveByRule",

@@ -80,7 +80,7 @@ async def test_whoever_may_read_one_namespace_only_is_told_of_it(
 
 
 async def test_without_the_right_it_is_a_note(server: FakeApiServer, tmp_path: Path) -> None:
-    server.fail(403, times=9, matches=lambda call: "sigs.k8s.io/v1alpha1" in call.path)
+    server.fail(403, times=9, matches=lambda call: "/elasticquotas" in call.path)
 
     findings, notes = await checked(server, tmp_path)
 

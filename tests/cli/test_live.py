@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
+from allocator.declarations.pod_group import PodGroup
 from answers.model.unread import unread_notes
 from answers.model.versions import decode_object
 from cli.__main__ import main
@@ -20,11 +21,13 @@ from kube.api.urls import (
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     RESOURCE_SLICES,
+    VOLCANO_POD_GROUPS,
 )
 from kube.errors import KubeError
 from kube.manifests.dump import dump_yaml
@@ -87,6 +90,40 @@ async def test_allocation_depends_on_claims_and_pods_of_all_namespaces(
     assert sorted(f"{entry.kind}/{entry.namespace}/{entry.name}" for entry in objects) == [
         "Pod/other/a", "Pod/team/a", "ResourceClaim/other/a", "ResourceClaim/team/a"
     ]  # fmt: skip
+
+
+async def test_pod_groups_of_every_scheduler_are_read(server: FakeApiServer) -> None:
+    for resource in (POD_GROUPS, VOLCANO_POD_GROUPS):
+        server.put(resource, {"metadata": {"name": "ring", "namespace": "team"}})
+
+    async with server.client() as client:
+        objects, _ = await allocation_state(client)
+
+    groups = [entry.value for entry in objects if isinstance(entry.value, PodGroup)]
+    assert [group.group for group in groups] == ["scheduling.k8s.io", "scheduling.volcano.sh"]
+
+
+async def test_pod_groups_that_may_not_be_read_are_noted(server: FakeApiServer) -> None:
+    server.put(POD_GROUPS, {"metadata": {"name": "ring", "namespace": "team"}})
+    server.fail(403, times=1, matches=lambda call: "scheduling.k8s.io" in call.path)
+
+    async with server.client() as client:
+        _, unread = await allocation_state(client)
+
+    assert [kind.resource for kind in unread] == ["podgroups"]
+
+
+async def test_pod_groups_that_the_cluster_does_not_know_are_not_missed(
+    server: FakeApiServer,
+) -> None:
+    """Whoever has no right is refused before the API server looks whether it has the kind."""
+    server.fail(403, times=9, matches=lambda call: call.path.endswith("/podgroups"))
+    server.fail(404, times=9, matches=lambda call: "/apis/scheduling." in call.path)
+
+    async with server.client() as client:
+        _, unread = await allocation_state(client)
+
+    assert unread == []
 
 
 @pytest.mark.parametrize("depth", [300, 800, 1500])

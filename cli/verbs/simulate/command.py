@@ -125,13 +125,15 @@ def simulate(
     names = [_removed_name(text, inputs.namespace) for text in removed_names]
     _check_removed(names, request.state)
     state, removed_pods = remove_pods(request.state, names)
+    pods = routed_pods(request.question.pods, state)
     request = msgspec.structs.replace(
         request,
         state=state,
         question=msgspec.structs.replace(
             request.question,
             known=state.claims,
-            pods=routed_pods(request.question.pods, state),
+            pods=pods,
+            groups=state.groups(pods),
             resources=state.node_resources(),
         ),
     )

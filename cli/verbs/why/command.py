@@ -380,6 +380,8 @@ def _pending(status: ObjectStatus, *, lacks_nodes: bool) -> str:
             "pending, although a node has the devices: the scheduler has not come to it yet, or"
             " rejects it for something that is not modelled here"
         )
+    if answer is not None and answer.groups and answer.groups[0].reason:
+        return f"pending: no place for {answer.groups[0].title} as a whole now"
     if lacks_nodes:
         return "pending: whether a node can take it cannot be told, since nodes cannot be read"
     return "pending: no node can take it now"

@@ -1,0 +1,179 @@
+"""The groups of a cluster: its pods by what they declare, with the minimum of each group."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.declarations.model import Declaration, DeclaredGroup, GroupName, GroupSystem
+from allocator.declarations.pod_group import PodGroup
+from allocator.declarations.read import read_declaration
+from allocator.groups.model import MAX_MEMBERS
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, error, warning
+from kube.api import urls
+from kube.api.core import Pod
+
+_RESOURCES: Final = {
+    GroupSystem.KUBERNETES: urls.POD_GROUPS,
+    GroupSystem.KOORDINATOR: urls.SIGS_POD_GROUPS,
+    GroupSystem.VOLCANO: urls.VOLCANO_POD_GROUPS,
+    GroupSystem.COSCHEDULING: urls.COSCHEDULING_POD_GROUPS,
+    GroupSystem.KAI: urls.KAI_POD_GROUPS,
+}
+"""The PodGroups of each system."""
+
+
+class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups of some pods.
+
+    Attributes:
+        groups: The groups with a pod that waits, in order of the first of these.
+        faults: Namespace and name of a pod that waits to what is wrong with its declaration or its group.
+    """
+
+    groups: tuple[DeclaredGroup, ...] = ()
+    faults: Mapping[tuple[str, str], Finding] = msgspec.field(default_factory=dict)
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod with its declaration."""
+
+    pod: Pod
+    declaration: Declaration
+
+
+def collect_groups(
+    waiting: Sequence[Pod], running: Iterable[Pod], objects: Iterable[PodGroup]
+) -> PodGroups:
+    """Return the groups of pods that wait for a node.
+
+    Args:
+        waiting: The pods, in the order in which they are scheduled.
+        running: The other pods of the cluster that have a node and have not ended.
+        objects: The PodGroups of the cluster, of any scheduler.
+    """
+    by_name = {
+        (group.group, group.metadata.namespace, group.metadata.name): group for group in objects
+    }
+    entries: dict[GroupName, list[_Entry]] = {}
+    faults: dict[tuple[str, str], Finding] = {}
+    for pod in waiting:
+        reading = read_declaration(pod)
+        if isinstance(reading, Finding):
+            faults[pod.metadata.namespace, pod.metadata.name] = reading
+        elif reading is not None:
+            entry = _Entry(pod=pod, declaration=reading)
+            entries.setdefault(reading.group, []).append(entry)
+    placed: dict[GroupName, list[_Entry]] = {}
+    for pod in running if entries else ():
+        reading = read_declaration(pod)
+        if isinstance(reading, Declaration) and reading.group in entries:
+            entry = _Entry(pod=pod, declaration=reading)
+            placed.setdefault(reading.group, []).append(entry)
+    groups: list[DeclaredGroup] = []
+    for name, members in entries.items():
+        group = _group(
+            name,
+            members,
+            placed.get(name, ()),
+            by_name.get((_RESOURCES[name.system].group, name.namespace, name.name)),
+        )
+        if group is None:
+            continue
+        groups.append(group)
+        if group.fault is not None:
+            for member in members:
+                key = (member.pod.metadata.namespace, member.pod.metadata.name)
+                faults[key] = msgspec.structs.replace(group.fault, path=member.declaration.path)
+    return PodGroups(groups=tuple(groups), faults=faults)
+
+
+def _group(
+    name: GroupName,
+    members: Sequence[_Entry],
+    placed: Sequence[_Entry],
+    object_: PodGroup | None,
+) -> DeclaredGroup | None:
+    """Return a group; None where its pods are scheduled one by one."""
+    if object_ is None and name.system is GroupSystem.KAI:
+        return None  # KAI's controller makes the PodGroup when the pods exist.
+    minimum = (
+        _declared_minimum(name, (*members, *placed))
+        if object_ is None
+        else _minimum_of(name, object_)
+    )
+    if minimum is None:
+        return None
+    fault = minimum if isinstance(minimum, Finding) else _size_fault(name, len(members))
+    return DeclaredGroup(
+        name=name,
+        min_count=minimum if fault is None and isinstance(minimum, int) else 0,
+        waiting=tuple(member.pod for member in members),
+        placed=tuple(member.pod.spec.node_name for member in placed),
+        domain=_domain(object_),
+        fault=fault,
+    )
+
+
+def _minimum_of(name: GroupName, object_: PodGroup) -> int | Finding | None:
+    """Return the minimum of a PodGroup; None for one whose pods are scheduled one by one."""
+    spec = object_.spec
+    if name.system is GroupSystem.KUBERNETES:
+        if spec.scheduling_policy is None or spec.scheduling_policy.gang is None:
+            return None
+        minimum = spec.scheduling_policy.gang.min_count
+    else:
+        minimum = 1 if spec.min_member is None else spec.min_member
+    if minimum >= 1:
+        return minimum
+    return error(
+        Code.INVALID_GROUP,
+        FieldPath(),
+        f"{name} needs {minimum} pods",
+        "write a minimum from 1 on",
+    )
+
+
+def _declared_minimum(name: GroupName, members: Sequence[_Entry]) -> int | Finding:
+    """Return the minimum that the members themselves declare."""
+    minimums = sorted(
+        {
+            member.declaration.min_count
+            for member in members
+            if member.declaration.min_count is not None
+        }
+    )
+    if not minimums:
+        return warning(
+            Code.GROUP_NOT_FOUND,
+            FieldPath(),
+            f"{name} does not exist, and no scheduler places its pods before it does",
+            "create it with the number of pods that it needs",
+        )
+    if len(minimums) == 1:
+        return minimums[0]
+    numbers = ", ".join(map(str, minimums[:-1]))
+    return error(
+        Code.GROUP_MINIMUM_DIFFERS,
+        FieldPath(),
+        f"pods of {name} disagree on the number of pods that it needs: {numbers} and {minimums[-1]}",
+        "write one number on all of them",
+    )
+
+
+def _size_fault(name: GroupName, members: int) -> Finding | None:
+    if members <= MAX_MEMBERS:
+        return None
+    return error(
+        Code.GROUP_TOO_LARGE,
+        FieldPath(),
+        f"{name} has {members} pods without a node, and at most {MAX_MEMBERS} are decided together",
+        "divide the group",
+    )
+
+
+def _domain(object_: PodGroup | None) -> str:
+    constraints = object_.spec.scheduling_constraints if object_ is not None else None
+    topology = (constraints.topology if constraints is not None else None) or ()
+    return topology[0].key if topology else ""

@@ -1,0 +1,68 @@
+"""PodGroups of Kubernetes and of other schedulers: the fields that say how many pods a group needs.
+
+Sources:
+    kubernetes v1.37.1: staging/src/k8s.io/api/scheduling/v1beta1/types.go, PodGroup and PodGroupSpec.
+    kubernetes-sigs/scheduler-plugins: apis/scheduling/v1alpha1/types.go (scheduling.sigs.k8s.io until v0.24;
+        koordinator-sh/koordinator serves that group still).
+    volcano-sh/apis: pkg/apis/scheduling/v1beta1/types.go.
+    kai-scheduler/KAI-Scheduler: pkg/apis/scheduling/v2alpha2/podgroup_types.go.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kube.api.meta import ApiStruct, ObjectMeta
+
+KIND: Final = "PodGroup"
+
+
+class GangPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Source: scheduling/v1beta1 GangSchedulingPolicy."""
+
+    min_count: int = 0
+
+
+class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Source: scheduling/v1beta1 PodGroupSchedulingPolicy; `basic` is an empty object."""
+
+    basic: Mapping[str, Any] | None = None
+    gang: GangPolicy | None = None
+
+
+class TopologyConstraint(ApiStruct, frozen=True, kw_only=True):
+    """Source: scheduling/v1beta1 TopologyConstraint: all pods on nodes with one value of a label."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(ApiStruct, frozen=True, kw_only=True):
+    """Source: scheduling/v1beta1 PodGroupSchedulingConstraints."""
+
+    topology: tuple[TopologyConstraint, ...] | None = None
+
+
+class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """The parts of the specs of all PodGroups that we read.
+
+    Attributes:
+        scheduling_policy: Of Kubernetes.
+        scheduling_constraints: Of Kubernetes.
+        min_member: Of the others.
+    """
+
+    scheduling_policy: SchedulingPolicy | None = None
+    scheduling_constraints: SchedulingConstraints | None = None
+    min_member: int | None = None
+
+
+class PodGroup(ApiStruct, frozen=True, kw_only=True):
+    """A PodGroup of any of these API groups."""
+
+    api_version: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+
+    @property
+    def group(self) -> str:
+        """Its API group."""
+        return self.api_version.partition("/")[0]

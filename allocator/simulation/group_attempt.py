@@ -1,0 +1,112 @@
+"""A group of pods that a simulation tries: the question about it, and what is said of the answer."""
+
+from collections.abc import Mapping, Sequence
+
+from allocator.declarations.model import DeclaredGroup
+from allocator.explain.failure import NodeReason
+from allocator.groups.model import (
+    GroupDoesNotFit,
+    GroupMember,
+    GroupQuestion,
+    GroupUndecided,
+    MemberOption,
+)
+from allocator.model.outcome import Reason
+from allocator.nodes.node_resources import NodeResources
+from allocator.pods.claims import pod_name
+from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.model import PlacedGroup
+from allocator.simulation.strategy_choice import arrangement_of
+from allocator.strategies.strategy import Strategy
+from findings.text import count_text
+from kube.api.core import Pod
+
+
+def new_result(group: DeclaredGroup) -> PlacedGroup:
+    """Return the result for a group of which nothing is placed yet."""
+    return PlacedGroup(
+        kind=group.name.system,
+        namespace=group.name.namespace,
+        name=group.name.name,
+        min_count=group.min_count,
+        running=len(group.placed),
+        pods=tuple(map(pod_name, group.waiting)),
+    )
+
+
+def obstacle(group: DeclaredGroup) -> NodeReason | None:
+    """Return the reason why a group is not tried on any node; None for one that is tried."""
+    if group.fault is not None:
+        fix = f"; {group.fault.fix}" if group.fault.fix else ""
+        return NodeReason(code=group.fault.code, message=f"{group.fault.message}{fix}")
+    pods = len(group.waiting) + len(group.placed)
+    if pods < group.min_count:
+        message = (
+            f"{group.name} needs {count_text(group.min_count, 'pod')}, and {pods} "
+            f"exist{'s' if pods == 1 else ''}"
+        )
+        return NodeReason(code=Reason.GROUP_INCOMPLETE, message=message)
+    return None
+
+
+def member(attempt: PlacementAttempt, options: Sequence[MemberOption]) -> GroupMember:
+    """Return a pod as a member."""
+    assert attempt.pod is not None
+    return GroupMember(
+        name=member_name(attempt.pod), options=tuple(options), request=attempt.request
+    )
+
+
+def member_name(pod: Pod) -> str:
+    """Return the name of a pod among the members."""
+    return f"{pod.metadata.namespace}/{pod_name(pod)}"
+
+
+def build_question(
+    group: DeclaredGroup,
+    members: Sequence[GroupMember],
+    resources: Mapping[str, NodeResources] | None,
+    extended_resources: frozenset[str],
+    strategy: Strategy,
+) -> GroupQuestion:
+    """Return the question about a group.
+
+    Args:
+        resources: Node to its resources now.
+        extended_resources: Extended resources that DeviceClasses map.
+        strategy: The strategy of its first pod.
+    """
+    return GroupQuestion(
+        members=tuple(members),
+        min_count=group.min_count,
+        placed=group.placed,
+        resources=resources,
+        from_claims=extended_resources,
+        strategy=strategy,
+        arrangement=arrangement_of(strategy),
+        domain=group.domain,
+        needs_one_domain=bool(group.domain),
+    )
+
+
+def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) -> NodeReason:
+    """Return the reason why a group is not placed.
+
+    The first member without a place is tried after this beside the others.
+    """
+    closest = outcome.closest
+    done = len(closest.nodes) + len(group.placed)
+    total = len(closest.nodes) + len(closest.unplaced) + len(group.placed)
+    verb = "fits" if done == 1 else "fit"
+    counts = f"{done} of {count_text(total, 'pod')} {verb}, and {group.min_count} are needed"
+    where = f" on nodes with one {group.domain}" if group.domain else ""
+    name = closest.unplaced[0] if closest.unplaced else ""
+    if isinstance(outcome, GroupUndecided):
+        return NodeReason(
+            code=Reason.BUDGET_EXHAUSTED,
+            message=f"not decided: {outcome.why}; {counts}{where} so far",
+        )
+    beside = (
+        f"; {name} fits nowhere beside {'it' if done == 1 else 'them'}" if name and done else ""
+    )
+    return NodeReason(code=Reason.GROUP_DOES_NOT_FIT, message=f"{counts}{where}{beside}")

@@ -1,0 +1,137 @@
+"""What a simulation has placed so far: claims with their devices, pods with their nodes, resources in use."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from allocator.cluster.cluster import Cluster
+from allocator.groups.model import MemberOption
+from allocator.model.plan import Plan
+from allocator.model.requests import PendingClaims
+from allocator.nodes.pod_requests import pod_request
+from allocator.pods.claims import Name, claim_name, pinned_to, pod_claims, pod_name
+from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
+from allocator.search.results import allocations, share_ids
+from allocator.simulation.attempt import PlacementAttempt
+from allocator.simulation.model import PlacedClaim, SimulationInput
+from allocator.simulation.node_filter import NodeFilter
+from allocator.simulation.resources import ResourceLedger
+from kube.api.core import Pod
+from kube.api.resource import ResourceClaim, ResourceClaimStatus
+
+
+class Placements:
+    """The state of a simulation. The views of the cluster have the allocations, too.
+
+    Attributes:
+        cluster: The view of the scheduler at work.
+        claims: The results for claims, in the order of the attempts.
+        uses: Names of the claims of each pod that is placed.
+        ledger: The resources of nodes.
+        filter: The nodes for pods and claims, devices aside.
+    """
+
+    def __init__(
+        self, cluster: Cluster, objects: SimulationInput, other_views: Mapping[str, Cluster]
+    ) -> None:
+        """Begin with the cluster as it is.
+
+        Args:
+            other_views: As of `simulate_in_order`.
+        """
+        self.cluster = self._first_view = cluster
+        self.claims: dict[Name, PlacedClaim] = {}
+        self.uses: dict[Name, tuple[str, ...]] = {}
+        self.ledger = ResourceLedger(objects.resources, objects.extended_resources)
+        self.filter = NodeFilter(cluster.nodes, self.ledger, objects.extended_resources)
+        self._other_views = other_views
+        # Several schedulers may share one view.
+        self._views = tuple({id(view): view for view in (cluster, *other_views.values())}.values())
+        self._objects = objects
+        self._known = dict(objects.known)
+
+    def see_as(self, scheduler: str | None) -> None:
+        """Go on with the view of a scheduler, or with that of claims on their own."""
+        self.cluster = self._other_views.get(scheduler or "", self._first_view)
+
+    def attempt(self, pod: Pod) -> PlacementAttempt:
+        """Return a pod with its claims as they are now."""
+        return PlacementAttempt(
+            title=f"Pod {pod.metadata.namespace}/{pod_name(pod)}",
+            pod=pod,
+            claims=pod_claims(pod, self._known, self._objects.templates),
+            resources=mapped_resources(pod, self._objects.extended_resources),
+            request=pod_request(pod) if self._objects.resources is not None else None,
+        )
+
+    def extended_claims(
+        self, attempt: PlacementAttempt, resources: Collection[str]
+    ) -> tuple[ResourceClaim, ...]:
+        """Return the claim that the scheduler makes for these extended resources, if any."""
+        if attempt.pod is None or not resources:
+            return ()
+        mapping = self._objects.extended_resources
+        return (extended_resource_claim(attempt.pod, resources, mapping),)
+
+    def options(self, attempt: PlacementAttempt) -> list[MemberOption]:
+        """Return the nodes that a member of a group may use, by the claims that it needs there."""
+        nodes = self.filter.filter(attempt).feasible
+        return [
+            MemberOption(
+                nodes=tuple(names),
+                claims=(*attempt.claims.open, *self.extended_claims(attempt, resources)),
+            )
+            for resources, names in nodes.items()
+        ]
+
+    def expect(self, claims: Iterable[ResourceClaim]) -> None:
+        """Add claims to those that are to be placed."""
+        for claim in claims:
+            namespace, name = claim_name(claim)
+            self.claims.setdefault((namespace, name), PlacedClaim(namespace=namespace, name=name))
+
+    def use_node(self, attempt: PlacementAttempt, node: str) -> None:
+        """Take a node's resources for a pod, and note its claims."""
+        assert attempt.pod is not None
+        resources = self.filter.resources_for_claims(attempt, node)
+        claims = (*attempt.claims.open, *self.extended_claims(attempt, resources))
+        place = attempt.pod.metadata.namespace, pod_name(attempt.pod)
+        self.uses[place] = tuple(claim.metadata.name for claim in claims)
+        if attempt.request is not None:
+            self.ledger.place(attempt.request, node)
+
+    def allocate(self, plan: Plan, pending: PendingClaims) -> None:
+        """Allocate the devices of a plan.
+
+        Raises:
+            AttemptFailed: The node selectors of the devices cannot be combined.
+        """
+        features = self.cluster.options.features
+        seed = ",".join("/".join(claim_name(claim)) for claim in pending.claims)
+        results = allocations(plan, pending, features, share_ids(seed))
+        for claim, allocation in zip(pending.claims, results, strict=True):
+            status = replace(claim.status or ResourceClaimStatus(), allocation=allocation)
+            allocated_claim = replace(claim, status=status)
+            for view in self._views:
+                view.allocate(allocated_claim)
+            namespace, name = claim_name(claim)
+            self._known[namespace, name] = allocated_claim
+            self.claims[namespace, name] = PlacedClaim(
+                namespace=namespace, name=name, node=pinned_to(allocation), allocation=allocation
+            )
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Take back at the end what is placed in a block."""
+        known_claims, claims, uses = dict(self._known), dict(self.claims), dict(self.uses)
+        resources = None if self.ledger.resources is None else dict(self.ledger.resources)
+        try:
+            yield
+        finally:
+            for name, claim in self._known.items():
+                if known_claims.get(name) is not claim:
+                    for view in self._views:
+                        view.release(claim)
+            self._known, self.claims, self.uses = known_claims, claims, uses
+            self.ledger.resources = resources

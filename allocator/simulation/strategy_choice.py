@@ -1,0 +1,51 @@
+"""The strategy of a pod's claims: of the call, of the pod, of a class, or the default."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from allocator.groups.model import Arrangement
+from allocator.pods.claims import pod_name
+from allocator.simulation.attempt import class_names
+from allocator.strategies import registry
+from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.low_load_first import LOW_LOAD_FIRST
+from allocator.strategies.strategy import Strategy
+from kube.api.core import Pod
+from kube.api.resource import DeviceClass, ResourceClaim
+from kube.errors import FieldError
+
+_ARRANGEMENTS: Final[Mapping[str, Arrangement]] = {
+    FIRST_FIT.name: Arrangement.FIRST_FIT,
+    LOW_LOAD_FIRST.name: Arrangement.SPREAD,
+}
+
+
+def arrangement_of(strategy: Strategy) -> Arrangement:
+    """Return the arrangement of a group among nodes that a strategy stands for.
+
+    Members are close to each other with every strategy that does not spread.
+
+    >>> arrangement_of(FIRST_FIT)
+    <Arrangement.FIRST_FIT: 'FirstFit'>
+    """
+    return _ARRANGEMENTS.get(strategy.name, Arrangement.PACKED)
+
+
+def named_strategy(
+    pod: Pod | None, claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]
+) -> tuple[Strategy, str]:
+    """Return the strategy that a pod or a class names, and a note; the note is empty where all is well."""
+    names = dict.fromkeys(name for claim in claims for name in class_names(claim))
+    annotations = {
+        name: classes[name].metadata.annotations or {} for name in names if name in classes
+    }
+    name = registry.choose_strategy(pod.annotations if pod is not None else {}, annotations)
+    strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
+    if not isinstance(strategy, FieldError):
+        return strategy, ""
+    title = f"Pod {pod.metadata.namespace}/{pod_name(pod)}: " if pod is not None else ""
+    note = (
+        f"{title}{strategy.path}: {strategy.message}, so {registry.DEFAULT} is used; "
+        f"use {strategy.fix}"
+    )
+    return FIRST_FIT, note

@@ -1,0 +1,64 @@
+"""The groups that pods and pod templates of manifests declare, and what is wrong with the declarations. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from allocator.declarations.collect import collect_groups
+from allocator.declarations.read import read_declaration
+from answers.model.cluster_state import build_state, is_pending, is_running
+from answers.model.findings import namespace_of, reference
+from answers.model.inputs import Inputs
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects, merge_objects
+from answers.model.views import decode_view
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding
+from kube.api.core import Pod
+from kube.api.workloads import pod_path, resolve_path
+from kube.manifests.source import SourceObject
+
+
+def group_findings(inputs: Inputs) -> Mapping[str, Finding]:
+    """Return `Kind/namespace/name` of an object to what is wrong with the group that its pods declare.
+
+    That a PodGroup is missing is told only where the state of a cluster is given.
+    """
+    paths: dict[str, FieldPath] = {}
+    pods: list[Pod] = []
+    for name, path, pod in _pods(inputs):
+        if read_declaration(pod) is not None:
+            paths[name] = path
+            pods.append(pod)
+    if not pods:
+        return {}
+    objects = merge_objects(inputs.state, inputs.manifests, inputs.namespace)
+    views, _ = decode_objects(objects, STATE_KINDS, inputs.namespace)
+    state = build_state(views)
+    groups = collect_groups(pods, filter(is_running, state.pods.values()), state.pod_groups)
+    return {
+        name: fault.nested_under(paths[name])
+        for (_, name), fault in groups.faults.items()
+        if fault.code is not Code.GROUP_NOT_FOUND or inputs.knows_cluster
+    }
+
+
+def _pods(inputs: Inputs) -> Iterator[tuple[str, FieldPath, Pod]]:
+    """Yield each pod and pod template as a pod that has the name of its object, with its path."""
+    for source in inputs.manifests:
+        path = pod_path(source.api_version, source.kind)
+        if path is None:
+            continue
+        _, raw = resolve_path(source.document, path)
+        pod = decode_view(raw, Pod) if isinstance(raw, dict) else None
+        if not isinstance(pod, Pod) or not is_pending(pod):
+            continue
+        name = reference(source, inputs.namespace)
+        yield name, FieldPath.of(*path), _with_name(pod, name, source, inputs.namespace)
+
+
+def _with_name(pod: Pod, name: str, source: SourceObject, namespace: str) -> Pod:
+    metadata = msgspec.structs.replace(
+        pod.metadata, name=name, namespace=namespace_of(source, namespace)
+    )
+    return msgspec.structs.replace(pod, metadata=metadata)

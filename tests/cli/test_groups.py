@@ -1,0 +1,177 @@
+"""Groups of pods in `simulate`, `why` and `check`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from kube.manifests.reader import read_objects
+from testing.command import EXAMPLES, drawbridge
+
+GROUPS = EXAMPLES / "groups"
+CLUSTER = GROUPS / "cluster.yaml"
+
+Document = dict[str, Any]
+
+
+def documents(name: str) -> list[Document]:
+    return [dict(entry.document) for entry in read_objects((GROUPS / name).read_bytes(), name)]
+
+
+@pytest.fixture
+def pending(tmp_path: Path) -> Path:
+    """The PodGroup `training`, its template, and its four pods as they wait in a cluster."""
+    group, template, job = documents("training.yaml")
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"train-{number}", "namespace": "default"},
+            "spec": job["spec"]["template"]["spec"],
+        }
+        for number in range(4)
+    ]
+    file = tmp_path / "pending.yaml"
+    file.write_text(dump_yaml([group, template, *pods]))
+    return file
+
+
+def simulated(*arguments: object, exit_code: int) -> Document:
+    result = drawbridge("simulate", *arguments, "-o", "json")
+    assert result.exit_code == exit_code, result.stderr
+    document: Document = json.loads(result.stdout)
+    return document
+
+
+def test_simulate_has_each_group_in_its_document() -> None:
+    document = simulated("-f", GROUPS / "training.yaml", "--snapshot", CLUSTER, exit_code=1)
+
+    assert document["groups"] == [
+        {
+            "kind": "PodGroup",
+            "namespace": "default",
+            "name": "training",
+            "minCount": 4,
+            "running": 0,
+            "pods": ["train-0", "train-1", "train-2", "train-3"],
+            "placed": 0,
+            "score": 0,
+            "code": "groupDoesNotFit",
+            "reason": "3 of 4 pods fit, and 4 are needed; default/train-3 fits nowhere beside them",
+        }
+    ]
+    assert [pod["node"] for pod in document["pods"]] == [None] * 4
+    assert [claim["allocation"] for claim in document["claims"]] == [None] * 4
+
+
+def test_a_simulation_without_groups_says_nothing_of_groups() -> None:
+    busy = EXAMPLES / "busy"
+
+    document = simulated("-f", busy / "pods.yaml", "--snapshot", busy / "cluster.yaml", exit_code=1)
+
+    assert "groups" not in document
+
+
+def test_a_node_more_makes_the_group_fit(tmp_path: Path) -> None:
+    more = [entry for entry in documents("cluster.yaml") if "node-b" in json.dumps(entry)]
+    file = tmp_path / "node-c.yaml"
+    file.write_text(dump_yaml(json.loads(json.dumps(more).replace("node-b", "node-c"))))
+
+    document = simulated(
+        "-f", GROUPS / "training.yaml", "--snapshot", CLUSTER, "--snapshot", file, exit_code=0
+    )
+
+    assert [pod["node"] for pod in document["pods"]] == ["node-a", "node-a", "node-b", "node-c"]
+
+
+def test_why_explains_a_pending_pod_by_its_group(pending: Path) -> None:
+    result = drawbridge(
+        "why", "pod", "train-0", "--snapshot", CLUSTER, "--snapshot", pending, COLUMNS="110"
+    )
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[:6] == [
+        "Pod default/train-0",
+        "  status    pending: no place for PodGroup default/training as a whole now",
+        "",
+        "PodGroup default/training  not placed",
+        "  pods      train-0, train-1, train-2, train-3",
+        (
+            "  because   3 of 4 pods fit, and 4 are needed; default/train-3 fits nowhere beside them "
+            "[groupDoesNotFit]"
+        ),
+    ]
+
+
+def test_why_answers_about_the_pod_alone(pending: Path) -> None:
+    call = ("why", "pod", "train-1", "--snapshot", CLUSTER, "--snapshot", pending, "-o", "json")
+    document = json.loads(drawbridge(*call).stdout)["simulation"]
+
+    assert [pod["name"] for pod in document["pods"]] == ["train-1"]
+    assert [claim["name"] for claim in document["claims"]] == ["train-1-gpus"]
+    assert document["groups"][0]["pods"] == ["train-0", "train-1", "train-2", "train-3"]
+
+
+def test_a_volcano_job_is_a_gang(tmp_path: Path) -> None:
+    _, template, job = documents("training.yaml")
+    spec = job["spec"]["template"]["spec"]
+    del spec["schedulingGroup"]
+    gang = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "gang"},
+        "spec": {
+            "tasks": [{"name": "worker", "replicas": 4, "template": {"spec": spec}}],
+        },
+    }
+    file = tmp_path / "job.yaml"
+
+    file.write_text(dump_yaml([template, gang]))
+    whole = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)
+    gang["spec"]["minAvailable"] = 3  # type: ignore[index]
+    file.write_text(dump_yaml([template, gang]))
+    part = simulated("-f", file, "--snapshot", CLUSTER, exit_code=1)
+
+    assert [pod["node"] for pod in whole["pods"]] == [None] * 4
+    assert whole["groups"][0]["minCount"] == 4
+    assert [pod["node"] for pod in part["pods"]] == ["node-a", "node-a", "node-b", None]
+    assert part["groups"][0]["kind"] == "Volcano PodGroup"
+
+
+def test_check_reports_what_is_wrong_with_a_group(tmp_path: Path) -> None:
+    _, template, job = documents("training.yaml")
+    file = tmp_path / "job.yaml"
+    file.write_text(dump_yaml([template, job]))
+
+    result = drawbridge("check", "-f", file, "--snapshot", CLUSTER, "-o", "json")
+
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert (finding["severity"], finding["code"]) == ("warning", "groupNotFound")
+    assert finding["object"] == "Job/default/train"
+    assert finding["path"] == "spec.template.spec.schedulingGroup.podGroupName"
+
+
+def test_check_does_not_miss_a_pod_group_without_a_cluster(tmp_path: Path) -> None:
+    _, template, job = documents("training.yaml")
+    file = tmp_path / "job.yaml"
+    file.write_text(dump_yaml([template, job]))
+
+    result = drawbridge("check", "-f", file, "-o", "json")
+
+    codes = [finding["code"] for finding in json.loads(result.stdout)["findings"]]
+    assert "groupNotFound" not in codes
+
+
+def test_a_pod_group_with_a_wrong_value_is_a_finding(tmp_path: Path) -> None:
+    group, *rest = documents("training.yaml")
+    group["spec"]["schedulingPolicy"]["gang"]["minCount"] = "four"
+    file = tmp_path / "training.yaml"
+    file.write_text(dump_yaml([group, *rest]))
+
+    result = drawbridge("simulate", "-f", file, "--snapshot", CLUSTER)
+
+    assert result.exit_code == 1
+    assert "spec.schedulingPolicy.gang.minCount" in result.stderr
+    assert "[groupNotFound]" in result.stdout
