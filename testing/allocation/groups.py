@@ -200,3 +200,9 @@ def _claim(wanted: GroupClaim) -> ResourceClaim:
         name=wanted.name,
         constraints=(match(ROOT, "gpu"),) if wanted.is_aligned else (),
     )
+
+
+def shares_devices(case: Case) -> bool:
+    """Return whether nodes see devices of each other, or members name one claim."""
+    names = [entry.name for pod in case.pods for entry in pod.claims]
+    return len(set(names)) < len(names) or any(entry.pool == NETWORK_POOL for entry in case.devices)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
+from msgspec.structs import replace
 
 from allocator.groups.decide import decide_group
-from allocator.groups.model import GroupOutcome, GroupPlan
-from testing.allocation.groups import cluster_of, question_of, random_case
+from allocator.groups.model import Arrangement, GroupOutcome, GroupPlan
+from testing.allocation.groups import cluster_of, question_of, random_case, shares_devices
 from testing.oracle.group_placements import most_members, placed_pod_by_pod, plan_faults
 
 pytestmark = pytest.mark.oracle
@@ -96,3 +97,43 @@ def test_the_sample_is_neither_easy_nor_infeasible(compared_cases: list[Compared
 
     assert 0.3 * total <= fitting <= 0.7 * total
     assert turned_away >= 3
+
+
+@pytest.mark.parametrize("arrangement", [Arrangement.PACKED, Arrangement.SPREAD])
+def test_no_arrangement_changes_whether_a_group_fits(
+    compared_cases: list[Compared], arrangement: Arrangement
+) -> None:
+    different = []
+    for case in compared_cases[:SAMPLE]:
+        question = replace(question_of(random_case(case.seed)), arrangement=arrangement)
+        outcome = decide_group(cluster_of(random_case(case.seed)), question)
+        if isinstance(outcome, GroupPlan) != isinstance(case.outcome, GroupPlan):
+            different.append(f"seed {case.seed}: {outcome}")
+
+    assert different == []
+
+
+def test_the_order_of_members_makes_no_difference(compared_cases: list[Compared]) -> None:
+    different = []
+    for case in compared_cases[:SAMPLE]:
+        question = question_of(random_case(case.seed))
+        question = replace(question, members=question.members[::-1])
+        outcome = decide_group(cluster_of(random_case(case.seed)), question)
+        if isinstance(outcome, GroupPlan) != isinstance(case.outcome, GroupPlan):
+            different.append(f"seed {case.seed}: {outcome}")
+
+    assert different == []
+
+
+def test_a_plan_is_kept_when_it_is_asked_about_again(compared_cases: list[Compared]) -> None:
+    """Of nodes that share nothing; where they do, devices are chosen anew."""
+    moved = []
+    for case in compared_cases[:SAMPLE]:
+        if not isinstance(case.outcome, GroupPlan) or shares_devices(random_case(case.seed)):
+            continue
+        question = replace(question_of(random_case(case.seed)), earlier=case.outcome.nodes)
+        outcome = decide_group(cluster_of(random_case(case.seed)), question)
+        if not isinstance(outcome, GroupPlan) or outcome.nodes != case.outcome.nodes:
+            moved.append(f"seed {case.seed}: {outcome}")
+
+    assert moved == []
