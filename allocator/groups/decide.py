@@ -6,6 +6,7 @@ upstream, which places pod after pod, turns it away (kubernetes/kubernetes#13876
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from allocator.cluster.cluster import Cluster
 from allocator.groups.assignment import assign_members, node_share
@@ -27,7 +28,7 @@ from allocator.groups.model import (
 from allocator.groups.scoring import placement_score
 from allocator.model.plan import Budget
 
-_IMPROVEMENT = 8
+_IMPROVEMENT: Final = 8
 """The part of a budget, as a divisor, for members beyond those that the group needs."""
 
 
@@ -121,7 +122,7 @@ class GroupSearch:
             }
         regions = tuple(self._regions(candidates))
         searches = [self._new_search(region, limit) for region in regions]
-        if label and not self._question.needs_one_domain and searches:
+        if label and not self._question.needs_one_domain and not self._question.earlier:
             self._offer_single_domains(searches[0], candidates, limit)
         return tuple(sorted(searches, key=lambda search: -search.placed))
 
@@ -130,7 +131,10 @@ class GroupSearch:
         if not question.needs_one_domain:
             yield candidates
             return
-        placed = {self._cluster.nodes[node].labels.get(question.domain) for node in question.placed}
+        nodes = self._cluster.nodes
+        placed = {
+            nodes[node].labels.get(question.domain) for node in question.placed if node in nodes
+        }
         for value in sorted(set(self._domains.values())):
             if placed <= {value}:
                 yield [node for node in candidates if self._domains.get(node.name) == value]

@@ -18,7 +18,7 @@ from allocator.simulation.attempt import PlacementAttempt
 from allocator.simulation.model import PlacedGroup
 from allocator.simulation.strategy_choice import arrangement_of
 from allocator.strategies.strategy import Strategy
-from findings.text import count_text
+from findings.text import count_text, quote_text
 from kube.api.core import Pod
 
 
@@ -99,7 +99,7 @@ def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) ->
     total = len(closest.nodes) + len(closest.unplaced) + len(group.placed)
     verb = "fits" if done == 1 else "fit"
     counts = f"{done} of {count_text(total, 'pod')} {verb}, and {group.min_count} are needed"
-    where = f" on nodes with one {group.domain}" if group.domain else ""
+    where = f" on nodes with one {quote_text(group.domain)}" if group.domain else ""
     name = closest.unplaced[0] if closest.unplaced else ""
     if isinstance(outcome, GroupUndecided):
         return NodeReason(

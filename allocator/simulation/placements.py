@@ -1,7 +1,7 @@
 """What a simulation has placed so far: claims with their devices, pods with their nodes, resources in use."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -9,6 +9,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.groups.model import MemberOption
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
+from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.pod_requests import pod_request
 from allocator.pods.claims import Name, claim_name, pinned_to, pod_claims, pod_name
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
@@ -121,17 +122,31 @@ class Placements:
                 namespace=namespace, name=name, node=pinned_to(allocation), allocation=allocation
             )
 
-    @contextmanager
-    def tentative(self) -> Iterator[None]:
-        """Take back at the end what is placed in a block."""
-        known_claims, claims, uses = dict(self._known), dict(self.claims), dict(self.uses)
-        resources = None if self.ledger.resources is None else dict(self.ledger.resources)
-        try:
-            yield
-        finally:
-            for name, claim in self._known.items():
-                if known_claims.get(name) is not claim:
-                    for view in self._views:
-                        view.release(claim)
-            self._known, self.claims, self.uses = known_claims, claims, uses
-            self.ledger.resources = resources
+    def checkpoint(self) -> "Checkpoint":
+        """Return what is placed now, for `take_back`."""
+        resources = self.ledger.resources
+        return Checkpoint(
+            known_claims=dict(self._known),
+            claims=dict(self.claims),
+            uses=dict(self.uses),
+            resources=None if resources is None else dict(resources),
+        )
+
+    def take_back(self, checkpoint: "Checkpoint") -> None:
+        """Take back what was placed since a checkpoint, which is used up."""
+        for name, claim in self._known.items():
+            if checkpoint.known_claims.get(name) is not claim:
+                for view in self._views:
+                    view.release(claim)
+        self._known = checkpoint.known_claims
+        self.claims, self.uses = checkpoint.claims, checkpoint.uses
+        self.ledger.resources = checkpoint.resources
+
+
+class Checkpoint(NamedTuple):
+    """What a simulation had placed at some time."""
+
+    known_claims: dict[Name, ResourceClaim]
+    claims: dict[Name, PlacedClaim]
+    uses: dict[Name, tuple[str, ...]]
+    resources: dict[str, NodeResources] | None

@@ -280,7 +280,7 @@ class _Run:
         self, group: DeclaredGroup, attempts: Sequence[PlacementAttempt]
     ) -> NodeReason | None:
         """Place a group; return the reason if it does not fit."""
-        result = self._groups[group.name]
+        result, checkpoint = self._groups[group.name], self._state.checkpoint()
         members = [member(attempt, self._state.options(attempt)) for attempt in attempts]
         claims = tuple(claim for option in members[0].options for claim in option.claims)
         question = build_question(
@@ -301,6 +301,7 @@ class _Run:
             reason = describe(group, outcome)
             self._explain_group(attempts, outcome.closest, result.title, reason)
         except AttemptFailed as error:
+            self._state.take_back(checkpoint)
             aborted = self._abort(self._state.cluster.nodes, error)
             reason = NodeReason(code=Reason.ATTEMPT_FAILED, message=str(error))
             self._add_failure(FailedAttempt(title=result.title, excluded=aborted))
@@ -329,7 +330,8 @@ class _Run:
         reason: NodeReason,
     ) -> None:
         """Record why the first pod that has no place beside the others has none."""
-        with self._state.tentative():
+        checkpoint = self._state.checkpoint()
+        try:
             self._take_places(attempts, closest)
             left = next(
                 attempt.pod
@@ -350,6 +352,8 @@ class _Run:
             failed_attempt = self._with_closest_fit(failed_attempt, attempt, filtered.feasible)
             # On the idle cluster the others of the group would be in the way as well.
             self._add_failure(replace(failed_attempt, closest_fit_when_idle=None))
+        finally:
+            self._state.take_back(checkpoint)
 
     def _reject(self, attempt: PlacementAttempt, reason: NodeReason) -> None:
         """Record a failure that has nothing to do with any node."""

@@ -18,7 +18,13 @@ from allocator.strategies.low_load_first import LOW_LOAD_FIRST
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node, Pod
 from kube.api.meta import ObjectMeta, convert
-from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
+from kube.api.node_selector import NodeSelector, NodeSelectorTerm
+from kube.api.resource import (
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+    ResourceSlice,
+)
 from testing.allocation.builders import (
     allocated_claim,
     claim,
@@ -26,6 +32,7 @@ from testing.allocation.builders import (
     devices,
     node,
     request,
+    requirement,
     result,
     slice_of,
 )
@@ -80,13 +87,17 @@ class World:
         claims: Sequence[ResourceClaim] = (),
         running: Sequence[Pod] = (),
         resources: Mapping[str, NodeResources] | None = None,
+        more: Sequence[ResourceSlice] = (),
         **labels: Mapping[str, str],
     ) -> None:
         sizes = gpus or {"node-a": 2, "node-b": 1}
         self.cluster = Cluster(
             slices=[
-                slice_of(*devices(*[f"gpu-{place}" for place in range(size)]), pool=name)
-                for name, size in sizes.items()
+                *(
+                    slice_of(*devices(*[f"gpu-{place}" for place in range(size)]), pool=name)
+                    for name, size in sizes.items()
+                ),
+                *more,
             ],
             nodes=[node(name, **labels.get(name.replace("-", "_"), {})) for name in sizes],
             claims=claims,
@@ -276,11 +287,40 @@ def test_a_topology_constraint_keeps_a_group_together() -> None:
 
     assert set(nodes_of(answer).values()) == {None}
     assert answer.groups[0].reason == (
-        "2 of 3 pods fit, and 3 are needed on nodes with one rack; default/three fits nowhere "
+        '2 of 3 pods fit, and 3 are needed on nodes with one "rack"; default/three fits nowhere '
         "beside them"
     )
     codes = {entry.name: [reason.code for reason in entry.reasons] for entry in answer.nodes}
     assert codes == {"node-a": ["allocated"], "node-b": ["groupDoesNotFit"]}
+
+
+def test_the_label_of_a_topology_constraint_is_escaped() -> None:
+    constraints = {"topology": [{"key": "\x1b[31m" + 5_000 * "a"}]}
+
+    answer = World(gang(1, schedulingConstraints=constraints)).place(pod("one"))
+
+    assert answer.groups[0].code == "groupDoesNotFit"
+    assert "\x1b" not in answer.groups[0].reason
+    assert len(answer.groups[0].reason) < 500
+
+
+def test_nothing_is_placed_where_an_allocation_cannot_be_written() -> None:
+    terms = tuple(
+        NodeSelectorTerm(match_expressions=(requirement("kubernetes.io/os", operator=operator),))
+        for operator in ("Exists", "DoesNotExist")
+    )
+    network = slice_of(
+        *devices("nic-0"), pool="network", selector=NodeSelector(node_selector_terms=terms)
+    )
+    world = World(gang(4), more=[network])
+    before = world.cluster.usage
+
+    answer = world.place(*[pod(f"pod-{number}") for number in range(4)])
+
+    assert answer.error == "unsupported ResourceSlice.NodeSelector with 2 terms"
+    assert set(nodes_of(answer).values()) == {None}
+    assert all(entry.allocation is None for entry in answer.claims)
+    assert world.cluster.usage == before
 
 
 def test_a_budget_that_ends_is_not_a_no() -> None:
