@@ -304,18 +304,19 @@ def test_the_label_of_a_topology_constraint_is_escaped() -> None:
     assert len(answer.groups[0].reason) < 500
 
 
-def test_nothing_is_placed_where_an_allocation_cannot_be_written() -> None:
+def test_nothing_is_placed_where_a_later_allocation_cannot_be_written() -> None:
     terms = tuple(
-        NodeSelectorTerm(match_expressions=(requirement("kubernetes.io/os", operator=operator),))
-        for operator in ("Exists", "DoesNotExist")
+        NodeSelectorTerm(match_expressions=(requirement(label, operator="Exists"),))
+        for label in ("network", "fabric")
     )
-    network = slice_of(
+    for_all = slice_of(*devices("nic-0"), pool="for-all", all_nodes=True)
+    for_two_terms = slice_of(
         *devices("nic-0"), pool="network", selector=NodeSelector(node_selector_terms=terms)
     )
-    world = World(gang(4), more=[network])
+    world = World(gang(5), more=[for_all, for_two_terms], node_b={"network": "fast"})
     before = world.cluster.usage
 
-    answer = world.place(*[pod(f"pod-{number}") for number in range(4)])
+    answer = world.place(*[pod(f"pod-{number}") for number in range(5)])
 
     assert answer.error == "unsupported ResourceSlice.NodeSelector with 2 terms"
     assert set(nodes_of(answer).values()) == {None}
