@@ -23,7 +23,7 @@ from testing.command import EXAMPLES, drawbridge
 
 FOLDERS: Final = (
     *("migration", "cluster", "waiting", "compatibility", "shares", "koordinator", "accelerators"),
-    *("profile", "gpu-shared", "nics", "quickstart"),
+    *("profile", "gpu-shared", "nics", "quickstart", "groups"),
 )
 """Of the examples, whose objects are changed."""
 HIDDEN: Final = "\x1b[2J\x07\x9b31m\u202egnp\u200b\n::error::"
