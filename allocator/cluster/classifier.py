@@ -8,7 +8,8 @@ from allocator.cluster.equivalence import Projection
 from allocator.cluster.interned_keys import InternedKeys
 from allocator.cluster.inventory import Inventory
 from allocator.cluster.verdict_cache import Partition, ProjectedNode
-from allocator.cluster.verdicts import ClassKey, ClassState
+from allocator.cluster.verdicts import ClassKey, ClassState, FeasibilityKey
+from allocator.model.requests import PendingClaims
 from allocator.search.attempt import AllocatorOptions
 from kube.cel.scope import AnswerInterrupted, AnswersPending, BudgetSpent, current_scope
 
@@ -138,6 +139,30 @@ class Classifier:
             rest = self._free_number(partition, class_key, projection, in_shared_pools=True)
             partition.shared_signatures[place] = rest
         return (own, rest) if rest else None
+
+    def feasibility_key(
+        self,
+        partition: Partition,
+        class_key: ClassKey,
+        projection: Projection,
+        pending: PendingClaims,
+    ) -> FeasibilityKey:
+        """Return the key of a class's nodes for claims of which any number may come together.
+
+        Args:
+            partition: Of the projection of the claims.
+            class_key: The class.
+            projection: That projection.
+            pending: The claims, each once.
+        """
+        *_, shared = class_key
+        if shared:
+            return FeasibilityKey(class_key, sees_shared_pools=True)
+        # Where order makes no difference to one of the claims, it makes none to several.
+        free = None
+        if equivalence.is_order_independent(pending):
+            free = self.free_signature(partition, class_key, projection)
+        return FeasibilityKey(class_key if free is None else free, sees_shared_pools=False)
 
     def _free_number(
         self,

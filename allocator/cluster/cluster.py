@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allocator.cluster.canonical_requests import names_of
 from allocator.cluster.classifier import Classifier
-from allocator.cluster.equivalence import Projection
+from allocator.cluster.equivalence import Projection, build_projection
 from allocator.cluster.inventory import Change, Inventory
 from allocator.cluster.ranking import FailedNode, Failure, Limits, RankedNodes, Ranking, interrupted
 from allocator.cluster.verdict_cache import (
@@ -31,6 +31,7 @@ from allocator.cluster.verdicts import (
     CachedVerdict,
     ClassKey,
     ClassVerdict,
+    FeasibilityKey,
     NodePlans,
     Outcome,
     Usable,
@@ -154,17 +155,7 @@ class Cluster:
         budget: Budget = DEFAULT_BUDGET,
         nodes: Collection[str] | None = None,
     ) -> Verdicts:
-        """Return the verdicts about all nodes, with one search per equivalence class.
-
-        Args:
-            pending: The claims.
-            strategy: Order of devices and score of nodes.
-            budget: Maximum cost of each search.
-            nodes: Only these nodes; None for all.
-
-        Raises:
-            AttemptFailed: The attempt fails on all nodes.
-        """
+        """Return the verdicts about all nodes; arguments and errors as of `class_verdicts`."""
         classes = self.class_verdicts(pending, strategy=strategy, budget=budget, nodes=nodes)
         return Verdicts(
             classes=tuple(classes),
@@ -310,7 +301,17 @@ class Cluster:
         for members in self._partition(projection).members.values():
             yield self._devices[next(iter(members))], len(members)
 
-    def equivalence_keys(self, projection: Projection) -> Mapping[str, ClassKey]:
+    def feasibility_keys(self, pending: PendingClaims) -> Mapping[str, FeasibilityKey]:
+        """Return each node's key for claims of which any number may come together."""
+        projection = build_projection(pending, reads_all_usage=False)
+        partition = self._partition(projection)
+        keys = {
+            class_key: self._classifier.feasibility_key(partition, class_key, projection, pending)
+            for class_key in partition.members
+        }
+        return {name: keys[class_key] for name, class_key in partition.class_of.items()}
+
+    def equivalence_keys(self, projection: Projection) -> Mapping[str, Hashable]:
         """Return each node's equivalence-class key for a projection."""
         return self._partition(projection).class_of
 

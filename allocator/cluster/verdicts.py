@@ -22,6 +22,17 @@ ClassState = tuple[int, int, int, int]
 """The key of a class, with the number of the use of its shared pools instead of that of the pools."""
 
 
+class FeasibilityKey(NamedTuple):
+    """A node's key for some claims: equal for nodes on which equal numbers of them fit.
+
+    Attributes:
+        sees_shared_pools: Other nodes may see devices that the claims can get here.
+    """
+
+    devices: Hashable
+    sees_shared_pools: bool
+
+
 class CachedVerdict(NamedTuple):
     """An outcome for equal questions, the score, the node that was searched, and its state then.
 

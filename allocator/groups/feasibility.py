@@ -4,12 +4,11 @@ Claims of several pods on one node are one attempt of the allocator, so that the
 with those of the others in view. Nodes of one equivalence class share the answers.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from allocator.cluster.cluster import Cluster
-from allocator.cluster.equivalence import build_projection
-from allocator.cluster.verdicts import ClassKey
+from allocator.cluster.verdicts import FeasibilityKey
 from allocator.groups.kinds import Counts, MemberKind, claims_of
 from allocator.groups.model import GroupQuestion
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
@@ -25,7 +24,7 @@ class CandidateNode(NamedTuple):
     """A node that some members may use.
 
     Attributes:
-        devices: Its equivalence class, for the claims of all members.
+        devices: Equal for nodes on which equal numbers of members find devices.
         options: The option of each kind that holds here; -1 for kinds that may not use it.
         headroom: Equal for nodes with equal resources in use.
         is_linked: What is allocated here may matter on other nodes: devices that several nodes see, or
@@ -33,7 +32,7 @@ class CandidateNode(NamedTuple):
     """
 
     name: str
-    devices: ClassKey
+    devices: Hashable
     options: tuple[int, ...]
     headroom: Hashable
     is_linked: bool
@@ -79,10 +78,9 @@ class Feasibility:
             if option.nodes
         }
         pending = self._cluster.resolve([claim for own in claims.values() for claim in own])
-        projection = build_projection(pending, reads_all_usage=False)
-        classes = self._cluster.equivalence_keys(projection)
+        keys = self._cluster.feasibility_keys(pending)
         names = sorted({name for kind in self._kinds for name in kind.option_of})
-        return tuple(self._candidate(name, classes) for name in names if name in classes)
+        return tuple(self._candidate(name, keys[name]) for name in names if name in keys)
 
     def fits(self, node: CandidateNode, counts: Counts) -> bool:
         """Return whether members of each kind fit together on a node as it is."""
@@ -141,7 +139,7 @@ class Feasibility:
         self.is_cut_off |= isinstance(outcome, BudgetExhausted)
         return isinstance(outcome, Plan)
 
-    def _candidate(self, name: str, classes: Mapping[str, ClassKey]) -> CandidateNode:
+    def _candidate(self, name: str, key: FeasibilityKey) -> CandidateNode:
         options = tuple([kind.option_of.get(name, -1) for kind in self._kinds])
         resources = self._question.resources
         headroom = None if resources is None else encode(resources.get(name))
@@ -149,10 +147,8 @@ class Feasibility:
             option >= 0 and kind.shares_claims
             for option, kind in zip(options, self._kinds, strict=True)
         )
-        *_, shared_pools = classes[name]
-        return CandidateNode(
-            name, classes[name], options, headroom, bool(shared_pools or shares_claims)
-        )
+        is_linked = key.sees_shared_pools or shares_claims
+        return CandidateNode(name, key.devices, options, headroom, is_linked)
 
     def _counts_of(self, kind: int, count: int) -> Counts:
         return tuple([count if index == kind else 0 for index in range(len(self._kinds))])

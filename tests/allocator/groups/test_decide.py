@@ -378,6 +378,20 @@ def test_equal_members_and_equal_nodes_are_one_question() -> None:
     assert world.costs.searched <= 2 + 64
 
 
+def test_nodes_with_other_devices_in_use_are_one_question() -> None:
+    names = [f"node-{number:03}" for number in range(100)]
+    in_use = [
+        allocated_claim(result(f"gpu-{number % 4}", pool=name), name=f"held-{number}")
+        for number, name in enumerate(names)
+    ]
+    world = cluster(*[gpus(name, *"rrrr") for name in names], claims=in_use)
+    group = members(8, request(count=2), on=names)
+
+    placed(world, group, arrangement=Arrangement.PACKED)
+
+    assert world.costs.searched <= 2 + 8
+
+
 def test_a_group_of_equal_members_that_does_not_fit_costs_no_search_of_placements() -> None:
     names = [f"node-{number:03}" for number in range(200)]
     world = cluster(*[gpus(name, *"rrrr") for name in names])
