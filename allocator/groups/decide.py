@@ -5,6 +5,7 @@ the arrangement, the order of members or the device that some member would have 
 upstream, which places pod after pod, turns it away (kubernetes/kubernetes#138765).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -142,7 +143,9 @@ class GroupSearch:
     def _new_search(self, nodes: Sequence[CandidateNode], limit: int) -> Backtracking:
         """Return a search that knows the greedy placement already."""
         arrangement = self._question.arrangement
-        useful_nodes = without_surplus(nodes, len(self._question.members), self._earlier())
+        useful_nodes = without_surplus(
+            nodes, len(self._question.members), {*self._earlier(), *self._question.placed}
+        )
         ordered_nodes = in_order_of_preference(
             useful_nodes, self._counts, self._feasibility, arrangement=arrangement, limit=limit
         )
@@ -162,6 +165,7 @@ class GroupSearch:
             arrangement=arrangement,
             limit=limit,
             earlier=self._earlier(),
+            before=Counter(self._question.placed),
         )
 
     def _offer_single_domains(

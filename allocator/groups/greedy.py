@@ -3,6 +3,7 @@
 Unlike upstream's, it chooses the devices of all members of a node together.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -11,6 +12,7 @@ from allocator.groups.feasibility import CandidateNode, Feasibility
 from allocator.groups.kinds import Counts
 from allocator.groups.model import Arrangement
 
+NOBODY: Final[Counter[str]] = Counter()
 NOTHING_PLACED: Final[Mapping[str, Counts]] = MappingProxyType({})
 
 
@@ -22,6 +24,7 @@ def place_greedily(
     arrangement: Arrangement,
     limit: int,
     earlier: Mapping[str, Counts] = NOTHING_PLACED,
+    before: Counter[str] = NOBODY,
 ) -> Mapping[str, Counts]:
     """Return node to members of each kind, of a placement that is found without looking back.
 
@@ -32,6 +35,7 @@ def place_greedily(
         arrangement: The preference among nodes.
         limit: The cost at which it stops.
         earlier: A placement that is kept as far as it still holds.
+        before: Node to the number of members that are there already.
     """
     by_name = {node.name: node for node in nodes}
     loads = {
@@ -43,7 +47,7 @@ def place_greedily(
         # What does not fit beside some members does not fit beside more of them.
         full: set[str] = set()
         for _ in range(count - sum(load[kind] for load in loads.values())):
-            for node in _order(nodes, loads, full, arrangement):
+            for node in _order(nodes, _numbers(loads, before), full, arrangement):
                 if feasibility.steps > limit:
                     return loads
                 load = _with_one(loads.get(node.name, (0,) * len(counts)), kind)
@@ -84,7 +88,7 @@ def in_order_of_preference(
 
 def _order(
     nodes: Sequence[CandidateNode],
-    loads: Mapping[str, Counts],
+    numbers: Mapping[str, int],
     full: set[str],
     arrangement: Arrangement,
 ) -> Iterator[CandidateNode]:
@@ -93,11 +97,16 @@ def _order(
         case Arrangement.FIRST_FIT:
             return candidates
         case Arrangement.PACKED:
-            used_first = sorted(candidates, key=lambda node: node.name not in loads)
+            used_first = sorted(candidates, key=lambda node: node.name not in numbers)
             return iter(used_first)
         case Arrangement.SPREAD:
-            fewest_first = sorted(candidates, key=lambda node: sum(loads.get(node.name, ())))
+            fewest_first = sorted(candidates, key=lambda node: numbers.get(node.name, 0))
             return iter(fewest_first)
+
+
+def _numbers(loads: Mapping[str, Counts], before: Counter[str]) -> Mapping[str, int]:
+    """Return the number of members on each node that has some."""
+    return before + Counter({node: sum(counts) for node, counts in loads.items()})
 
 
 def _with_one(counts: Counts, kind: int) -> Counts:

@@ -266,6 +266,20 @@ def test_an_arrangement_chooses_among_nodes(nodes: list[str], arrangement: Arran
     assert sorted(chosen.values()) == nodes
 
 
+@pytest.mark.parametrize(
+    ("node", "arrangement"), [("node-b", Arrangement.PACKED), ("node-a", Arrangement.SPREAD)]
+)
+def test_members_that_are_placed_count_in_an_arrangement(
+    node: str, arrangement: Arrangement
+) -> None:
+    world = cluster(*[gpus(name, "r", "r") for name in ("node-a", "node-b")])
+    group = members(1, request(), on=["node-a", "node-b"])
+
+    assert placed(world, group, least=2, placed=("node-b",), arrangement=arrangement) == {
+        "pod-0": node
+    }
+
+
 def test_a_group_is_kept_in_one_rack_where_that_is_possible() -> None:
     group = members(3, request(), on=["node-a", "node-b", "node-c"])
 
