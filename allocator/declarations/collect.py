@@ -105,13 +105,15 @@ def _group(
     )
     if minimum is None:
         return None
+    domain, needs_one_domain = _domain(object_)
     fault = minimum if isinstance(minimum, Finding) else _size_fault(name, len(members))
     return DeclaredGroup(
         name=name,
         min_count=minimum if fault is None and isinstance(minimum, int) else 0,
         waiting=tuple(member.pod for member in members),
         placed=tuple(member.pod.spec.node_name for member in placed),
-        domain=_domain(object_),
+        domain=domain,
+        needs_one_domain=needs_one_domain,
         fault=fault,
     )
 
@@ -173,7 +175,20 @@ def _size_fault(name: GroupName, members: int) -> Finding | None:
     )
 
 
-def _domain(object_: PodGroup | None) -> str:
-    constraints = object_.spec.scheduling_constraints if object_ is not None else None
-    topology = (constraints.topology if constraints is not None else None) or ()
-    return topology[0].key if topology else ""
+def _domain(object_: PodGroup | None) -> tuple[str, bool]:
+    """Return the label of a group's domains, and whether it needs one of them alone.
+
+    Of a KAI PodGroup with both levels the preferred one is not modelled.
+    """
+    if object_ is None:
+        return "", False
+    constraints, kai_constraint = (
+        object_.spec.scheduling_constraints,
+        object_.spec.topology_constraint,
+    )
+    if constraints is not None and constraints.topology:
+        return constraints.topology[0].key, True
+    if kai_constraint is None:
+        return "", False
+    required = kai_constraint.required_topology_level
+    return required or kai_constraint.preferred_topology_level, bool(required)

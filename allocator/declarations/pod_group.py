@@ -41,6 +41,13 @@ class SchedulingConstraints(ApiStruct, frozen=True, kw_only=True):
     topology: tuple[TopologyConstraint, ...] | None = None
 
 
+class KaiTopologyConstraint(ApiStruct, frozen=True, kw_only=True):
+    """Source: scheduling.run.ai/v2alpha2 TopologyConstraint. A level is a label of nodes."""
+
+    required_topology_level: str = ""
+    preferred_topology_level: str = ""
+
+
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """The parts of the specs of all PodGroups that we read.
 
@@ -48,11 +55,13 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
         scheduling_policy: Of Kubernetes.
         scheduling_constraints: Of Kubernetes.
         min_member: Of the others.
+        topology_constraint: Of KAI.
     """
 
     scheduling_policy: SchedulingPolicy | None = None
     scheduling_constraints: SchedulingConstraints | None = None
     min_member: int | None = None
+    topology_constraint: KaiTopologyConstraint | None = None
 
 
 class PodGroup(ApiStruct, frozen=True, kw_only=True):

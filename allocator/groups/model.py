@@ -73,7 +73,8 @@ class GroupQuestion(msgspec.Struct, frozen=True, kw_only=True):
         from_claims: Extended resources that DeviceClasses map.
         strategy: The order of devices on each node.
         arrangement: The preference among nodes.
-        domain: A label of nodes. The fewest of its values are used, such as racks; empty for none.
+        domain: A label of nodes, such as their rack. The group is kept in one value of it where it fits
+            one; empty for none.
         needs_one_domain: All members need one value of `domain`; nodes without the label are left out.
         earlier: Member to node of an earlier plan, which is kept while it holds.
     """

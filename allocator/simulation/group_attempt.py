@@ -85,7 +85,7 @@ def build_question(
         strategy=strategy,
         arrangement=arrangement_of(strategy),
         domain=group.domain,
-        needs_one_domain=bool(group.domain),
+        needs_one_domain=group.needs_one_domain,
     )
 
 
@@ -99,7 +99,7 @@ def describe(group: DeclaredGroup, outcome: GroupDoesNotFit | GroupUndecided) ->
     total = len(closest.nodes) + len(closest.unplaced) + len(group.placed)
     verb = "fits" if done == 1 else "fit"
     counts = f"{done} of {count_text(total, 'pod')} {verb}, and {group.min_count} are needed"
-    where = f" on nodes with one {quote_text(group.domain)}" if group.domain else ""
+    where = f" on nodes with one {quote_text(group.domain)}" if group.needs_one_domain else ""
     name = closest.unplaced[0] if closest.unplaced else ""
     if isinstance(outcome, GroupUndecided):
         return NodeReason(

@@ -70,7 +70,27 @@ def test_a_topology_constraint_is_a_domain() -> None:
     constraints = {"topology": [{"key": "rack"}]}
     (group,) = collected([native("a")], gang(1, schedulingConstraints=constraints)).groups
 
-    assert group.domain == "rack"
+    assert (group.domain, group.needs_one_domain) == ("rack", True)
+
+
+@pytest.mark.parametrize(
+    ("needs_one_domain", "levels"),
+    [
+        (True, {"requiredTopologyLevel": "rack", "preferredTopologyLevel": "host"}),
+        (False, {"preferredTopologyLevel": "rack"}),
+    ],
+)
+def test_kais_levels_are_domains(needs_one_domain: bool, levels: dict[str, str]) -> None:
+    metadata = {"name": "a", "namespace": "team", "annotations": {"pod-group-name": "ring"}}
+    object_ = pod_group(
+        "scheduling.run.ai/v2alpha2",
+        minMember=1,
+        topologyConstraint={"topology": "site", **levels},
+    )
+
+    (group,) = collected([convert({"metadata": metadata}, Pod)], object_).groups
+
+    assert (group.domain, group.needs_one_domain) == ("rack", needs_one_domain)
 
 
 @pytest.mark.parametrize("spec", [{}, {"schedulingPolicy": {"basic": {}}}])
