@@ -7,7 +7,8 @@ Branches that contain no better placement are cut:
 * equal nodes: of the nodes of one class no more are looked at than there are members;
 * dominated numbers: on a node that is linked to no other, only maximal numbers are tried;
 * memoisation: whatever was placed before, the same rest fails on the same nodes;
-* a bound: the members of each kind that the nodes after it could take if they had no others.
+* bounds: the members of each kind that the nodes after it could take if they had no others, and the devices
+  that several nodes see (`supply`).
 
 Nodes that are linked come first, and all of their plans are tried; see `linked_nodes`. The search can be continued
 where a budget has ended it. The terms are those of docs/search.md.
@@ -100,6 +101,7 @@ class Backtracking:
         self._start = start
         # The members of each kind that the last nodes could take, first of none of them, then of one.
         self._bounds: list[Counts] = [(0,) * len(counts)]
+        self._supply = self._total
         self._failed: set[tuple[int, Counts]] = set()
         self._stack: list[_Frame] | None = None
 
@@ -124,6 +126,7 @@ class Backtracking:
         """
         if self._is_done(goal) or not self._bound(limit):
             return
+        goal = min(goal, self.upper_bound)
         if self._stack is None:
             self._stack = [self._frame(0, self._counts, self._start)]
         while not self._is_done(goal):
@@ -139,8 +142,10 @@ class Backtracking:
 
     @property
     def upper_bound(self) -> int:
-        """The number of members that the nodes could take if no two kinds were in each other's way."""
-        return sum(self._bounds[-1]) if len(self._bounds) > len(self._nodes) else self._total
+        """A number of members that no placement exceeds, as far as it is known."""
+        if len(self._bounds) <= len(self._nodes):
+            return self._total
+        return min(self._supply, sum(self._bounds[-1]))
 
     def _cost(self) -> int:
         return self.steps + self._feasibility.steps + self._linked.steps
@@ -196,7 +201,7 @@ class Backtracking:
                 yield _Choice(counts, state)
                 continue
             for after in self._linked.states(state, node.name, counts):
-                yield _Choice(counts, after)
+                yield None if after is None else _Choice(counts, after)
 
     def _can_improve(self, position: int, remaining: Counts, placed: int) -> bool:
         if (position, remaining) in self._failed:
@@ -219,6 +224,10 @@ class Backtracking:
             ]
             sums = map(sum, zip(self._bounds[-1], most, strict=True))
             self._bounds.append(tuple(map(min, self._counts, sums)))
+            if len(self._bounds) > len(self._nodes) and self._nodes[0].is_linked:
+                self._supply = self._linked.supply_bound(
+                    self._counts, self._nodes, self._feasibility
+                )
         return True
 
 

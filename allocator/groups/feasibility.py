@@ -11,11 +11,12 @@ from allocator.cluster.cluster import Cluster
 from allocator.cluster.verdicts import FeasibilityKey
 from allocator.groups.kinds import Counts, MemberKind, claims_of
 from allocator.groups.model import GroupQuestion
-from allocator.model.outcome import AttemptFailed, BudgetExhausted
+from allocator.groups.shared_pools import without_shared_devices
+from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
 from allocator.model.plan import Plan
 from allocator.nodes.node_resources import NodeResources
 from allocator.nodes.resources_fit import has_resources
-from allocator.search.search import DEFAULT_BUDGET
+from allocator.search.search import DEFAULT_BUDGET, allocate
 from kube.api.meta import encode
 from kube.cel.scope import current_scope
 
@@ -97,6 +98,17 @@ class Feasibility:
             self._most[key] = count
         return count
 
+    def most_alone(self, node: CandidateNode, kind: int, limit: int) -> int:
+        """Return how many members of one kind fit on a node without the devices that other nodes see."""
+        key = (node.key, kind, limit, "alone")
+        count = self._most.get(key)
+        if count is None:
+            count = 0
+            while count < limit and self._fits_alone(node, self._counts_of(kind, count + 1)):
+                count += 1
+            self._most[key] = count
+        return count
+
     def with_members(self, node: str, counts: Counts) -> NodeResources | None:
         """Return the resources of a node with members; None if they lack some of them."""
         resources = (self._question.resources or {}).get(node) or NodeResources()
@@ -138,6 +150,21 @@ class Feasibility:
         self.steps += outcome.steps
         self.is_cut_off |= isinstance(outcome, BudgetExhausted)
         return isinstance(outcome, Plan)
+
+    def _fits_alone(self, node: CandidateNode, counts: Counts) -> bool:
+        if not self.fits(node, counts):
+            return False
+        devices = without_shared_devices(self._cluster.node_devices(node.name))
+        pending = self._cluster.resolve(claims_of(self._kinds, counts, node.name))
+        usage, options = self._cluster.usage, self._cluster.options
+        self.steps += 1
+        try:
+            outcome = allocate(devices, pending, usage, options)
+        except AttemptFailed as error:
+            self.steps += error.steps
+            return True  # Nothing is proved.
+        self.steps += outcome.steps
+        return not isinstance(outcome, DoesNotFit)
 
     def _candidate(self, name: str, key: FeasibilityKey) -> CandidateNode:
         options = tuple([kind.option_of.get(name, -1) for kind in self._kinds])

@@ -12,9 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
-from allocator.cluster.equivalence import is_shared
+from allocator.groups.feasibility import CandidateNode, Feasibility
 from allocator.groups.kinds import Counts, MemberKind, claims_of
 from allocator.groups.model import NodeShare
+from allocator.groups.shared_pools import is_in_shared_pool
+from allocator.groups.supply import supply_bound
 from allocator.model.devices import DeviceId, NodeDevices, reorder
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Choice, Plan
@@ -67,8 +69,10 @@ class LinkedNodes:
         self._shared_claims = shared_claims
         self._strategy = strategy
 
-    def states(self, state: LinkedState, node: str, counts: Counts) -> Iterator[LinkedState]:
+    def states(self, state: LinkedState, node: str, counts: Counts) -> Iterator[LinkedState | None]:
         """Yield the states after members are placed on a node; none if they do not fit.
+
+        None stands for a search without a new plan, so that who counts steps can end the enumeration.
 
         Args:
             state: The state before.
@@ -90,26 +94,38 @@ class LinkedNodes:
         )
         # Claims do not constrain each other, so that those of several members can come first, one by one:
         # which devices they get decides where the other members can go.
-        states = iter((state,))
+        states: Iterator[LinkedState | None] = iter((state,))
         for claim in waiting:
             if claim_name(claim) in self._shared_claims:
                 states = self._with_claims(states, node, (claim,), ())
         own_claims = [claim for claim in waiting if claim_name(claim) not in self._shared_claims]
         placed = tuple([sum(pair) for pair in zip(state.placed, counts, strict=True)])
         for after in self._with_claims(states, node, own_claims, members):
-            yield replace(after, placed=placed)
+            yield None if after is None else replace(after, placed=placed)
+
+    def supply_bound(
+        self, counts: Counts, nodes: Sequence[CandidateNode], feasibility: Feasibility
+    ) -> int:
+        """Return a number of members that no placement on these nodes exceeds."""
+        return supply_bound(self._cluster, self._kinds, counts, nodes, feasibility)
 
     def _with_claims(
         self,
-        states: Iterable[LinkedState],
+        states: Iterable[LinkedState | None],
         node: str,
         claims: Sequence[ResourceClaim],
         members: tuple[str, ...],
-    ) -> Iterator[LinkedState]:
+    ) -> Iterator[LinkedState | None]:
         """Yield the states after claims are allocated together on a node."""
         pending = self._cluster.resolve(claims)
         for state in states:
+            if state is None:
+                yield None
+                continue
             for plan in self._plans(node, pending, state.usage):
+                if plan is None:
+                    yield None
+                    continue
                 share = NodeShare(node=node, members=members, plan=plan, pending=pending)
                 usage, allocated = state.usage, dict(state.allocated)
                 for claim in self._allocated_claims(plan, pending):
@@ -120,8 +136,8 @@ class LinkedNodes:
                     state, usage=usage, allocated=allocated, shares=(*state.shares, share)
                 )
 
-    def _plans(self, node: str, pending: PendingClaims, usage: Usage) -> Iterator[Plan]:
-        """Yield the plans that differ in what other nodes lose."""
+    def _plans(self, node: str, pending: PendingClaims, usage: Usage) -> Iterator[Plan | None]:
+        """Yield the plans that differ in what other nodes lose, and None for each search without one."""
         devices, options = self._cluster.node_devices(node), self._cluster.options
         takes_all = any(
             request.all_devices
@@ -146,18 +162,19 @@ class LinkedNodes:
             except AttemptFailed as error:
                 self.steps += error.steps
                 self.is_exact = False
+                yield None
                 continue
             self.steps += outcome.steps
             if isinstance(outcome, BudgetExhausted):
                 self.is_exact = False
             if not isinstance(outcome, Plan):
+                yield None
                 continue
             lost_devices = frozenset(
                 choice.device.id for choice in self._choices_for_others(devices, pending, outcome)
             )
-            if lost_devices not in met:
-                met.add(lost_devices)
-                yield outcome
+            yield None if lost_devices in met else outcome
+            met.add(lost_devices)
             if lost_devices and takes_all:
                 # Without a device, mode All would request fewer.
                 self.is_exact = False
@@ -171,8 +188,7 @@ class LinkedNodes:
         for claim, choices in zip(pending.claims, plan.choices, strict=True):
             binds_members = claim_name(claim) in self._shared_claims
             for choice in choices:
-                pool = devices.pools[devices.pool_of[devices.positions[choice.device.id]]]
-                if binds_members or is_shared(pool):
+                if binds_members or is_in_shared_pool(devices, choice.device.id):
                     # A smaller share of the same device is not enumerated.
                     self.is_exact &= not choice.is_share
                     yield choice

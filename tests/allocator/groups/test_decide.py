@@ -25,6 +25,7 @@ from kube.cel.scope import metered
 from testing.allocation.builders import (
     DRIVER,
     allocated_claim,
+    amount,
     attribute_of,
     claim,
     classes,
@@ -231,6 +232,49 @@ def test_devices_that_all_nodes_see_are_given_to_one_member() -> None:
 
     assert isinstance(outcome, GroupDoesNotFit)
     assert len(outcome.closest.nodes) == 2
+
+
+def test_too_few_devices_that_all_nodes_see_are_noticed_at_once() -> None:
+    nics = [device(f"nic-{number}", attributes={"rail": number}) for number in range(19)]
+    names = [f"node-{number}" for number in range(20)]
+    world = cluster(
+        slice_of(*nics, pool="network", all_nodes=True), nodes=[node(name) for name in names]
+    )
+    group = members(20, request(), on=names)
+
+    outcome = decide_group(world, GroupQuestion(members=group, min_count=20))
+
+    assert isinstance(outcome, GroupDoesNotFit)
+    assert len(outcome.closest.nodes) == 19
+    assert outcome.steps < 2_000
+
+
+def test_members_with_admin_access_share_a_device_that_all_nodes_see() -> None:
+    names = ["node-a", "node-b", "node-c"]
+    world = cluster(
+        slice_of(device("nic-0"), pool="network", all_nodes=True),
+        nodes=[node(name) for name in names],
+    )
+    group = members(3, request(admin_access=True), on=names)
+
+    assert len(placed(world, group)) == 3
+
+
+def test_a_share_of_a_device_that_all_nodes_see_is_never_a_wrong_no() -> None:
+    names = ["node-a", "node-b", "node-c"]
+    memory = {"memory": amount("80Gi", "1Gi", min="1Gi")}
+    world = cluster(
+        slice_of(device("pool-0", shared=True, capacity=memory), pool="network", all_nodes=True),
+        nodes=[node(name) for name in names],
+    )
+    two, three = (
+        members(count, request(capacity={"memory": "40Gi"}), on=names) for count in (2, 3)
+    )
+
+    assert len(placed(world, two)) == 2
+    outcome = decide_group(world, GroupQuestion(members=three, min_count=3))
+    assert isinstance(outcome, GroupUndecided)
+    assert outcome.why == "not every way to share the devices that several nodes see was tried"
 
 
 # --- what is preferred ----------------------------------------------------------------------------
