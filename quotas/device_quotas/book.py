@@ -2,10 +2,13 @@
 
 Whoever decides reads it: the sidecar, the controllers that remove gates, the command line. Everything in it
 follows from objects of the API, so that a restarted process has the same book.
+
+Selectors of claims are their authors' expressions. A charge that the scope in force interrupts stays
+outstanding, and nothing else is lost.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from allocator.model.devices import PoolId
@@ -13,6 +16,7 @@ from allocator.model.feature_gates import Features
 from allocator.model.plan import Choice
 from kube.api.device_quota import DeviceQuota
 from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceSlice
+from kube.cel.scope import current_scope, evaluating
 from kube.quantity import Quantity
 from quotas.device_quotas.charges import ClaimCharges, Estimate
 from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Excess, Stage
@@ -81,18 +85,22 @@ class QuotaBook:
         self._of_namespace: dict[str, set[Hashable]] = defaultdict(set)
         self._of_pool: dict[PoolId, set[Hashable]] = defaultdict(set)
         self._open: set[Hashable] = set()
+        self._outstanding: dict[Hashable, None] = {}
 
     # --- objects ----------------------------------------------------------------------------------
 
     def replace_quota(self, name: str, quota: DeviceQuota | None) -> None:
         """Take a quota that was added, changed or, with None, deleted."""
-        for namespace in self.tenants.replace_quota(name, quota):
-            self._charge_again(self._of_namespace[namespace])
+        self._charge_again(
+            key
+            for namespace in sorted(self.tenants.replace_quota(name, quota))
+            for key in self._of_namespace.get(namespace, ())
+        )
 
     def replace_namespace(self, name: str, labels: Labels | None) -> None:
         """Take a namespace: if other quotas select it now, its usage moves to them."""
         if self.tenants.replace_namespace(name, labels):
-            self._charge_again(self._of_namespace[name])
+            self._charge_again(self._of_namespace.get(name, ()))
 
     def replace_class(self, name: str, device_class: DeviceClass | None) -> None:
         """Take a DeviceClass that was added, changed or, with None, deleted."""
@@ -125,7 +133,7 @@ class QuotaBook:
             self._of_pool[pool].add(key)
         if claim.allocation is None:
             self._open.add(key)
-        self._charge(key, claim)
+        self._charge_again([key])
 
     def remove_claim(self, key: Hashable) -> None:
         """Release the charges of a claim that is gone."""
@@ -136,6 +144,7 @@ class QuotaBook:
         for pool in _pools(claim):
             self._of_pool[pool].discard(key)
         self._open.discard(key)
+        self._outstanding.pop(key, None)
         self.ledger.remove(key)
 
     # --- answers ----------------------------------------------------------------------------------
@@ -223,9 +232,37 @@ class QuotaBook:
 
     # --- charges ----------------------------------------------------------------------------------
 
+    @property
+    def outstanding(self) -> Collection[Hashable]:
+        """Return the claims whose charges are not known, since evaluating them was interrupted."""
+        return self._outstanding
+
+    def claim(self, key: Hashable) -> CountedClaim | None:
+        """Return a claim as it was put; None if there is none."""
+        return self._claims.get(key)
+
+    def charge(self, key: Hashable) -> None:
+        """Charge a claim that is outstanding.
+
+        Raises:
+            AnswerInterrupted: It stays outstanding.
+        """
+        claim = self._claims[key]
+        current_scope().meter.charge(1)
+        with evaluating(tenant=claim.namespace):
+            self._charge(key, claim)
+        self._outstanding.pop(key, None)
+
     def _charge_again(self, keys: Iterable[Hashable]) -> None:
-        for key in tuple(keys):
-            self._charge(key, self._claims[key])
+        """Charge claims.
+
+        Raises:
+            AnswerInterrupted: Some of them are outstanding.
+        """
+        keys = tuple(keys)
+        self._outstanding |= dict.fromkeys(keys)
+        for key in keys:
+            self.charge(key)
 
     def _charge(self, key: Hashable, claim: CountedClaim) -> None:
         charges: dict[Account, int] = {}

@@ -5,6 +5,7 @@ import pytest
 from allocator.model.feature_gates import Features
 from kube.api.device_quota import Budget, DeviceQuota, QuotaEnforcement
 from kube.api.resource import AllocationResult, DeviceAllocationResult, DeviceRequest
+from kube.cel.scope import BudgetSpent, Meter, evaluating
 from kube.quantity import Quantity
 from quotas.device_quotas.book import CountedClaim, QuotaBook
 from quotas.device_quotas.ledger import Totals
@@ -207,3 +208,28 @@ def test_alternatives_are_charged_at_most_with_the_largest() -> None:
     filled.put_claim(1, CountedClaim("default", asked.spec.devices))
 
     assert totals(filled) == Totals(promised=2 * ONE)
+
+
+def test_an_interrupted_charge_stays_outstanding() -> None:
+    filled = book(quota(device_limit(4)))
+    with evaluating(meter=Meter(0)), pytest.raises(BudgetSpent):
+        filled.put_claim("c", counted())
+    assert list(filled.outstanding) == ["c"]
+
+    filled.charge("c")
+
+    assert not filled.outstanding
+    assert totals(filled) == Totals(promised=ONE)
+
+
+def test_an_interrupted_quota_leaves_the_claims_of_all_its_namespaces_outstanding() -> None:
+    filled = book(quota(device_limit(4)), x={}, y={})
+    filled.put_claim(1, counted(namespace="x"))
+    filled.put_claim(2, counted(namespace="y"))
+
+    with evaluating(meter=Meter(1)), pytest.raises(BudgetSpent):
+        filled.replace_quota("more", quota(device_limit(2), name="more"))
+    assert list(filled.outstanding) == [2]
+
+    filled.remove_claim(2)
+    assert not filled.outstanding
