@@ -17,6 +17,7 @@ from controllers.model.evaluating_parts import EvaluatingParts
 from controllers.model.settings import VARIABLES, Settings
 from controllers.policies import controller as policies
 from controllers.profiles import controller as profiles
+from controllers.quotas import controller as quotas
 from controllers.shadow import controller as shadow
 from controllers.templates import controller as templates
 from controllers.templates.metrics import TemplateMetrics
@@ -42,12 +43,13 @@ Build = Callable[[EvaluatingParts], Work]
 """Returns the work of one controller."""
 
 
-def controllers(registry: CollectorRegistry) -> Sequence[Build]:
+def controllers(registry: CollectorRegistry, engine: WorkerEngine) -> Sequence[Build]:
     """Return all controllers; their metrics outlive a leadership."""
     return (
         partial(templates.controller, metrics=TemplateMetrics(registry)),
         profiles.controller,
         policies.controller,
+        partial(quotas.controller, engine=engine),
         partial(audit.controller, metrics=AuditMetrics(registry)),
         gates.controller,
         partial(progress.controller, metrics=MigrationMetrics(registry)),
@@ -80,15 +82,16 @@ async def control(process: Process[Settings]) -> None:
     settings, registry = process.settings, process_registry()
     files = settings.translation.load_profiles()
     options = settings.translation.checked_options(files, others_may_come=True)
+    engine = WorkerEngine(count_stopped=stopped_counter(registry))
     async with await process.client() as client:
         lasting = Lasting(
             process,
             client,
             files,
             options,
-            engine=WorkerEngine(count_stopped=stopped_counter(registry)),
+            engine=engine,
             count_event=event_counter(registry),
-            builds=controllers(registry),
+            builds=controllers(registry, engine),
         )
         await run_while_leading(
             process,
@@ -116,7 +119,11 @@ def begin(lasting: Lasting, _: Term) -> Work:
             partial(lasting.engine.run_retries, parts.evaluator.renew),
             *(loop for work in works for loop in work.loops),
         ),
-        collectors=(CacheCollector(parts.informers), QueueCollector(all_controllers)),
+        collectors=(
+            CacheCollector(parts.informers),
+            QueueCollector(all_controllers),
+            *(collector for work in works for collector in work.collectors),
+        ),
     )
 
 

@@ -46,6 +46,9 @@ ROTATE_ANNOTATION: Final = f"{GROUP}/rotate"
 """The annotation that requests one rotation, with any value, on the Secret of the certificate
 authority or of the signing keys."""
 
+QUOTA_GATE: Final = f"{GROUP}/quota"
+"""The scheduling gate of pods that wait until the DeviceQuotas of their namespace let them through."""
+
 SIGNING_SECRET: Final = f"{NAME}-signing"
 """The Secret with the keys of signatures."""
 

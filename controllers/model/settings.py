@@ -53,6 +53,10 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     """The period between writes of a policy's status in which only numbers change, as when nodes
     come and go."""
 
+    quota_status_period: PositiveDuration = PositiveDuration(5)
+    """The period between writes of a DeviceQuota's status in which only amounts change, as with every
+    claim."""
+
     profile_unused_period: PositiveDuration = PositiveDuration(600)
     """A version of a DeviceTranslationProfile that is not in force, and that no live pod has named for so
     long, is not kept any longer. Long enough for pods that are being created."""

@@ -115,6 +115,12 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
     pod_anti_affinity: Mapping[str, Any] | None = None
 
 
+class PodSchedulingGate(ApiStruct, frozen=True, kw_only=True):
+    """Source: core/v1 PodSchedulingGate; a pod that has any is not scheduled."""
+
+    name: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 PodSpec that we read."""
 
@@ -123,6 +129,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     resource_claims: tuple[PodResourceClaim, ...] | None = None
     node_name: str = ""
     scheduler_name: str = ""
+    scheduling_gates: tuple[PodSchedulingGate, ...] | None = None
     node_selector: Mapping[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None

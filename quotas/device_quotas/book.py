@@ -268,14 +268,15 @@ class QuotaBook:
         charges: dict[Account, int] = {}
         is_complete = True
         for account in self.tenants.accounts(claim.namespace):
+            is_known = True
             if claim.allocation is not None:
                 charge = self._charges.allocated(claim.devices, claim.allocation, account.limit)
-                amount = charge.total
-                is_complete &= charge.is_complete
+                amount, is_known = charge.total, charge.is_complete
             else:
                 amount = self._charges.estimate(claim.devices, account.limit).total.most
-            if amount:
+            if amount or not is_known:
                 charges[account] = amount
+            is_complete &= is_known
         self.ledger.put(key, Entry(claim.namespace, claim.stage, charges, is_complete))
 
 

@@ -233,3 +233,14 @@ def test_an_interrupted_quota_leaves_the_claims_of_all_its_namespaces_outstandin
 
     filled.remove_claim(2)
     assert not filled.outstanding
+
+
+def test_usage_is_incomplete_without_any_published_device() -> None:
+    filled = book(quota(capacity_limit("memory", "200Gi")))
+    filled.put_claim("c", counted(of=("small",)))
+
+    filled.replace_slices({"a": None})
+
+    assert not filled.ledger.is_complete(only_account(filled))
+    filled.remove_claim("c")
+    assert filled.ledger.is_complete(only_account(filled))

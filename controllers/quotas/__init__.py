@@ -1,0 +1,1 @@
+"""The status of DeviceQuotas, and the scheduling gates of pods that wait for one."""

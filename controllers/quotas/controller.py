@@ -1,0 +1,200 @@
+"""The controller of DeviceQuotas: keeps their status.
+
+A status is written when it differs. One in which only amounts differ waits until the last write is old
+enough, since amounts change with every claim. `status` and `conditions` decide its content.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from controllers.model.evaluating_parts import EvaluatingParts
+from controllers.model.settings import ControllerSettings
+from controllers.quotas.conditions import Deciders
+from controllers.quotas.feed import QuotaFeed
+from controllers.quotas.metrics import QuotaCollector
+from controllers.quotas.status import differs_in_more_than_amounts, quota_status
+from kube.api.device_quota import DeviceQuota, DeviceQuotaStatus
+from kube.api.meta import ObjectMeta, decode, rfc3339, status_patch, version_number
+from kube.api.ownership import (
+    OWNERSHIP,
+    SERVING,
+    AllocatorOwnership,
+    AllocatorOwnershipStatus,
+    owned_drivers,
+)
+from kube.api.urls import ALLOCATOR_OWNERSHIPS, DEVICE_QUOTAS
+from kube.client.client import Client, PatchType
+from kube.errors import Conflict, NotFound
+from kube.logs import get_logger
+from kube.runtime.controller import Controller
+from kube.runtime.informers import InformerFactory
+from process.running.leader_election import Work
+from process.selectors.engine import WorkerEngine
+
+NO_GATES: Final = "nothing holds back pods that use them"
+
+log = get_logger()
+
+
+class _Written:
+    """The status of a quota as we wrote it last.
+
+    Attributes:
+        status: The status, newer than the watch's until that has seen `version`.
+        at_s: The time of the write, by the monotonic clock.
+    """
+
+    def __init__(self, status: DeviceQuotaStatus | None, version: int, at_s: float) -> None:
+        self.status, self.version, self.at_s = status, version, at_s
+
+
+class QuotaStatusController:
+    """Keeps the status of DeviceQuotas; the leader runs it.
+
+    Attributes:
+        controllers: To be run; the keys are names of quotas.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerFactory,
+        feed: QuotaFeed,
+        settings: ControllerSettings,
+        *,
+        gate_fault: Callable[[], str],
+        now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Subscribe to the ownership of drivers.
+
+        Args:
+            gate_fault: Returns why pods of other schedulers are not held back; empty if they are.
+            now: The wall clock, for conditions.
+            clock: Monotonic seconds.
+        """
+        self._client = client
+        self._feed = feed
+        self._settings = settings
+        self._gate_fault = gate_fault
+        self._now = now
+        self._clock = clock
+        self._written: dict[str, _Written] = {}
+        self._ownerships = informers.subscribe(
+            ALLOCATOR_OWNERSHIPS,
+            project_serving,
+            handlers=[lambda _key, _old, _new: self.queue_all()],
+        )
+        feed.listeners.append(self.queue_all)
+        self._controller: Controller[str] = Controller(
+            "quotas",
+            self._reconcile,
+            subscriptions=(*feed.subscriptions, self._ownerships),
+            backoff=settings.backoff(),
+        )
+        self.controllers: Final = (self._controller,)
+
+    def queue_all(self) -> None:
+        """Queue all quotas."""
+        for name in self._feed.usage.book.tenants.quotas.keys() | self._written.keys():
+            self._controller.queue.add(name)
+
+    def deciders(self) -> Deciders:
+        """Return the deciders about pods of this cluster."""
+        ownerships = self._ownerships.store.values()
+        return Deciders(
+            owned_drivers=owned_drivers(ownerships),
+            bridge_fault=bridge_fault(self._ownerships.store.get(("", OWNERSHIP))),
+            gate_fault=self._gate_fault(),
+        )
+
+    async def _reconcile(self, name: str) -> float | None:
+        """Bring a quota's status up to date; return when to come back for it."""
+        quota = self._feed.quotas.store.get(("", name))
+        if quota is None or name not in self._feed.usage.book.tenants.quotas:
+            self._written.pop(name, None)
+            return None
+        stored = quota.status
+        written = self._written.get(name)
+        if written and written.version > version_number(quota.metadata.resource_version):
+            stored = written.status
+        status = quota_status(
+            quota, self._feed.usage.book, self.deciders(), stored, rfc3339(self._now())
+        )
+        if status == stored:
+            return None
+        if written and not differs_in_more_than_amounts(stored, status):
+            left_s = written.at_s + self._settings.quota_status_period - self._clock()
+            if left_s > 0:
+                return left_s
+        try:
+            await self._write(quota, status)
+        except (Conflict, NotFound):
+            log.debug("quota.gone", quota=name)  # The watch brings what is there instead.
+        return None
+
+    async def _write(self, quota: DeviceQuota, status: DeviceQuotaStatus) -> None:
+        name = quota.metadata.name
+        result = await self._client.patch(
+            DEVICE_QUOTAS,
+            name,
+            status_patch(quota.metadata, status),
+            PatchType.MERGE,
+            DeviceQuota,
+            subresource="status",
+        )
+        version = version_number(result.metadata.resource_version)
+        self._written[name] = _Written(result.status, version, self._clock())
+        conditions = {condition.type: condition.status for condition in status.conditions or ()}
+        log.info("quota.updated", quota=name, summary=status.summary, conditions=conditions)
+
+
+def project_serving(raw: bytes) -> AllocatorOwnership:
+    """Project an AllocatorOwnership to its drivers and to whether a bridge serves them."""
+    ownership = decode(raw, AllocatorOwnership)
+    conditions = (ownership.status.conditions if ownership.status is not None else None) or ()
+    return AllocatorOwnership(
+        metadata=ObjectMeta(name=ownership.metadata.name, generation=ownership.metadata.generation),
+        spec=ownership.spec,
+        status=AllocatorOwnershipStatus(
+            conditions=tuple(condition for condition in conditions if condition.type == SERVING)
+        ),
+    )
+
+
+def bridge_fault(ownership: AllocatorOwnership | None) -> str:
+    """Return the reason why the bridge does not serve the drivers that it owns; empty if it does."""
+    status = ownership.status if ownership is not None else None
+    for condition in (status.conditions if status is not None else None) or ():
+        if condition.type == SERVING:
+            return "" if condition.status == "True" else condition.message or "it does not serve it"
+    return "no bridge has reported that it serves them"
+
+
+def controller(parts: EvaluatingParts, *, engine: WorkerEngine) -> Work:
+    """Return the controller of quotas.
+
+    Args:
+        engine: Evaluates the selectors of claims.
+    """
+    settings = parts.settings
+    feed = QuotaFeed(
+        parts.informers,
+        settings.validation.features(),
+        backoff=settings.controllers.backoff(),
+        engine=engine,
+    )
+    status = QuotaStatusController(
+        parts.client,
+        parts.informers,
+        feed,
+        settings.controllers,
+        gate_fault=lambda: NO_GATES,
+        now=parts.now,
+    )
+    return Work(
+        controllers=(*feed.controllers, *status.controllers),
+        collectors=(QuotaCollector(feed.usage),),
+    )

@@ -1,0 +1,225 @@
+"""The usage of DeviceQuotas, from quotas, namespaces, classes, slices, claims and pods.
+
+A claim that is not allocated is promised once a pod that names it has no gate of ours, and waits before. The
+scheduler makes claims for keys that a DeviceClass maps only when it places the pod, so until then the pod is
+charged for what that claim would ask for.
+
+Nothing is evaluated here: changed charges stay outstanding in the book until somebody evaluates them.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from allocator.model.feature_gates import Features
+from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
+from controllers.quotas.projections import QuotaClaim, is_gated
+from kube.api.core import Pod
+from kube.api.device_quota import DeviceQuota
+from kube.api.extended_resources import extended_resources
+from kube.api.resource import DeviceClass, ResourceSlice
+from kube.cel.scope import AnswerInterrupted, Meter, evaluating
+from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.tenants import Labels
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class KeysOfPod(NamedTuple):
+    """The key of what a pod is charged for its extended resources, until there is a claim for them."""
+
+    pod_uid: str
+
+
+class PodClaims(NamedTuple):
+    """What a pod is charged for.
+
+    Attributes:
+        entries: The keys of its charges in the book.
+        is_complete: False if a claim of it does not exist, so that what it asks for is not known.
+    """
+
+    entries: tuple[Hashable, ...]
+    is_complete: bool
+
+
+class QuotaUsage:
+    """A `QuotaBook` that follows a cluster.
+
+    Attributes:
+        book: The charges.
+        pods: The pods that are charged, or gated, by namespace and name.
+    """
+
+    def __init__(self, features: Features) -> None:
+        """Begin with an empty cluster."""
+        self.book = QuotaBook(features)
+        self.pods: dict[Key, Pod] = {}
+        self._claims: dict[Key, QuotaClaim] = {}
+        self._classes: dict[str, DeviceClass] = {}
+        self._resource_classes: Mapping[str, str] = {}
+        self._users: dict[Key, set[Key]] = defaultdict(set)
+        self._named: dict[Key, frozenset[Key]] = {}
+        self._extended: dict[str, Key] = {}
+        self._let_through: set[str] = set()
+
+    # --- objects ----------------------------------------------------------------------------------
+
+    def replace_quota(self, name: str, quota: DeviceQuota | None) -> None:
+        """Take a quota that was added, changed or, with None, deleted."""
+        with _outstanding():
+            self.book.replace_quota(name, quota)
+
+    def replace_namespace(self, name: str, labels: Labels | None) -> None:
+        """Take a namespace with its labels; None for one that was deleted."""
+        with _outstanding():
+            self.book.replace_namespace(name, labels)
+
+    def replace_class(self, name: str, device_class: DeviceClass | None) -> None:
+        """Take a DeviceClass that was added, changed or, with None, deleted."""
+        self._classes.pop(name, None)
+        if device_class is not None:
+            self._classes[name] = device_class
+        with _outstanding():
+            self.book.replace_class(name, device_class)
+        resource_classes = extended_resources(self._classes.values())
+        if resource_classes != self._resource_classes:
+            self._resource_classes = resource_classes
+            for pod in self.pods.values():
+                self._charge_keys(pod)
+
+    def replace_slices(self, slices: Mapping[str, ResourceSlice | None]) -> None:
+        """Take slices that were added, changed or, with None, deleted, by name."""
+        with _outstanding():
+            self.book.replace_slices(slices)
+
+    def replace_claim(self, key: Key, claim: QuotaClaim | None) -> None:
+        """Take a claim that was added, changed or, with None, deleted."""
+        old = self._claims.pop(key, None)
+        if claim is not None:
+            self._claims[key] = claim
+        self._charge_claim(key)
+        owners = {uid for each in (old, claim) if each is not None for uid in each.pod_uids}
+        if any(each is not None and each.is_for_extended_resources for each in (old, claim)):
+            for uid in owners:
+                self._extended.pop(uid, None)
+                if claim is not None:
+                    self._extended[uid] = key
+            for pod in [pod for pod in self.pods.values() if pod.metadata.uid in owners]:
+                self._charge_keys(pod)
+
+    def replace_pod(self, key: Key, pod: Pod | None) -> None:
+        """Take a pod that was added, changed or, with None, deleted or finished."""
+        old = self.pods.pop(key, None)
+        if old is not None and (pod is None or pod.metadata.uid != old.metadata.uid):
+            self.book.remove_claim(KeysOfPod(old.metadata.uid))
+            self._let_through.discard(old.metadata.uid)
+        before = self._named.pop(key, frozenset())
+        if pod is not None:
+            self.pods[key] = pod
+            self._named[key] = frozenset(name for name in named_claims(pod) if name is not None)
+            self._charge_keys(pod)
+        after = self._named.get(key, frozenset())
+        for name in before - after:
+            self._users[name].discard(key)
+            if not self._users[name]:
+                del self._users[name]
+        for name in after - before:
+            self._users[name].add(key)
+        for name in before | after:
+            self._charge_claim(name)
+
+    def let_through(self, key: Key) -> None:
+        """Count a pod as let through, whatever gates it still has; its deletion ends that."""
+        pod = self.pods[key]
+        self._let_through.add(pod.metadata.uid)
+        self._charge_keys(pod)
+        for name in self._named[key]:
+            self._charge_claim(name)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def waits(self, pod: Pod) -> bool:
+        """Return whether a pod waits for a decision."""
+        return is_gated(pod) and pod.metadata.uid not in self._let_through
+
+    def claims_of(self, key: Key) -> PodClaims:
+        """Return the charges of a pod."""
+        pod = self.pods[key]
+        names = named_claims(pod)
+        entries: list[Hashable] = [name for name in names if name in self._claims]
+        keys = KeysOfPod(pod.metadata.uid)
+        if self.book.claim(keys) is not None:
+            entries.append(keys)
+        return PodClaims(tuple(dict.fromkeys(entries)), all(name in self._claims for name in names))
+
+    # --- charges ----------------------------------------------------------------------------------
+
+    def _charge_claim(self, key: Key) -> None:
+        claim = self._claims.get(key)
+        if claim is None:
+            self.book.remove_claim(key)
+            return
+        is_let_through = any(not self.waits(self.pods[user]) for user in self._users.get(key, ()))
+        self._put(
+            key,
+            CountedClaim(
+                namespace=key[0],
+                devices=claim.devices,
+                allocation=claim.allocation,
+                # The pod of this claim is gated no more, or the scheduler would not have made it.
+                is_let_through=is_let_through or claim.is_for_extended_resources,
+            ),
+        )
+
+    def _charge_keys(self, pod: Pod) -> None:
+        """Charge a pod for keys that classes map, unless there is a claim for them, or a device plugin."""
+        key = KeysOfPod(pod.metadata.uid)
+        resources = mapped_resources(pod, self._resource_classes)
+        if not resources or pod.spec.node_name or pod.metadata.uid in self._extended:
+            self.book.remove_claim(key)
+            return
+        claim = extended_resource_claim(pod, resources, self._resource_classes)
+        self._put(
+            key,
+            CountedClaim(
+                namespace=pod.metadata.namespace,
+                devices=claim.spec.devices,
+                is_let_through=not self.waits(pod),
+            ),
+        )
+
+    def _put(self, key: Hashable, claim: CountedClaim) -> None:
+        with _outstanding():
+            self.book.put_claim(key, claim)
+
+
+def named_claims(pod: Pod) -> tuple[Key | None, ...]:
+    """Return the claims that a pod names, or that were made for it; None for one that is not made yet.
+
+    An entry for which kube-controller-manager found that no claim is needed has none.
+    """
+    statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
+    made = {status.name: status.resource_claim_name for status in statuses}
+    namespace = pod.metadata.namespace
+    claims: list[Key | None] = []
+    for entry in pod.spec.resource_claims or ():
+        if entry.resource_claim_name is not None:
+            claims.append((namespace, entry.resource_claim_name))
+        elif entry.name not in made:
+            claims.append(None)
+        elif (name := made[entry.name]) is not None:
+            claims.append((namespace, name))
+    return tuple(claims)
+
+
+@contextmanager
+def _outstanding() -> Iterator[None]:
+    """Leave charges of a block outstanding instead of evaluating them."""
+    with evaluating(meter=Meter(0)):
+        try:
+            yield
+        except AnswerInterrupted:
+            return

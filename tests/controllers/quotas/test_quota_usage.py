@@ -1,0 +1,207 @@
+"""The usage of quotas as pods and claims come, lose their gates, and go."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from allocator.model.feature_gates import Features
+from controllers.quotas.projections import QuotaClaim, project_quota_claim, project_quota_pod
+from controllers.quotas.usage import PodClaims, QuotaUsage
+from kube.api.core import Pod
+from kube.api.extended_resources import IMPLICIT_PREFIX
+from kube.names import QUOTA_GATE
+from quotas.device_quotas.ledger import Totals
+from testing.allocation.builders import (
+    allocated_claim,
+    claim,
+    classes,
+    device,
+    request,
+    result,
+    slice_of,
+)
+from testing.device_quotas import device_limit, quota
+
+ONE = 10**9
+GATE = [{"name": QUOTA_GATE}]
+
+
+def usage() -> QuotaUsage:
+    made = QuotaUsage(Features())
+    made.replace_quota("team", quota(device_limit(8)))
+    made.replace_namespace("default", {})
+    for name, device_class in classes().items():
+        made.replace_class(name, device_class)
+    made.replace_slices({"a": slice_of(device("a"), device("b"))})
+    return made
+
+
+def pod(name: str = "pod", *claims: str, **spec: Any) -> Pod | None:
+    """A pod with one claim for each name, from a template where the name begins with a dot."""
+    names = [{"name": claim_, "resourceClaimName": claim_} for claim_ in claims]
+    document = {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"resourceClaims": names, **{key: spec[key] for key in spec if key != "status"}},
+        "status": spec.get("status", {}),
+    }
+    return project_quota_pod(msgspec.json.encode(document))
+
+
+def keys(amount: int, key: str = f"{IMPLICIT_PREFIX}gpu") -> list[dict[str, Any]]:
+    return [{"name": "main", "resources": {"requests": {key: str(amount)}}}]
+
+
+def stored(*requests: Any, of: str = "", extended: bool = False) -> QuotaClaim:
+    metadata: dict[str, Any] = {"name": "c", "namespace": "default"}
+    if of:
+        metadata["ownerReferences"] = [{"kind": "Pod", "name": of, "uid": of}]
+    if extended:
+        metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    document = msgspec.to_builtins(claim(*requests or (request(),)), enc_hook=str)
+    return project_quota_claim(msgspec.json.encode(document | {"metadata": metadata}))
+
+
+def totals(of: QuotaUsage) -> Totals:
+    for key in tuple(of.book.outstanding):
+        of.book.charge(key)
+    (account,) = of.book.accounts("default")
+    return of.book.ledger.totals(account)
+
+
+def test_a_claim_waits_while_its_only_pod_is_gated() -> None:
+    followed = usage()
+    followed.replace_claim(("default", "c"), stored())
+    followed.replace_pod(("default", "pod"), pod("pod", "c", schedulingGates=GATE))
+    assert totals(followed) == Totals(waiting=ONE)
+
+    followed.replace_pod(("default", "pod"), pod("pod", "c"))
+    assert totals(followed) == Totals(promised=ONE)
+
+    followed.replace_pod(("default", "pod"), None)
+    assert totals(followed) == Totals(waiting=ONE)
+
+
+def test_an_allocated_claim_is_used_whoever_waits_for_it() -> None:
+    followed = usage()
+    document = msgspec.to_builtins(allocated_claim(result("a")), enc_hook=str)
+    followed.replace_claim(("default", "c"), project_quota_claim(msgspec.json.encode(document)))
+    followed.replace_pod(("default", "pod"), pod("pod", "c", schedulingGates=GATE))
+
+    assert totals(followed) == Totals(used=ONE)
+
+
+def test_a_shared_claim_is_promised_with_its_first_pod() -> None:
+    followed = usage()
+    followed.replace_claim(("default", "c"), stored())
+    followed.replace_pod(("default", "first"), pod("first", "c"))
+    followed.replace_pod(("default", "second"), pod("second", "c", schedulingGates=GATE))
+
+    assert totals(followed) == Totals(promised=ONE)
+
+
+def test_a_decision_counts_before_its_write_is_seen() -> None:
+    followed = usage()
+    followed.replace_claim(("default", "c"), stored())
+    followed.replace_pod(("default", "pod"), pod("pod", "c", schedulingGates=GATE))
+
+    followed.let_through(("default", "pod"))
+    assert totals(followed) == Totals(promised=ONE)
+
+    # The watch brings the pod once more as it was.
+    followed.replace_pod(("default", "pod"), pod("pod", "c", schedulingGates=GATE))
+    assert totals(followed) == Totals(promised=ONE)
+
+
+def test_the_decision_about_a_pod_ends_with_it() -> None:
+    followed = usage()
+    followed.replace_pod(("default", "pod"), pod("pod", "c", schedulingGates=GATE))
+    followed.let_through(("default", "pod"))
+    gated = followed.pods["default", "pod"]
+    successor = msgspec.structs.replace(
+        gated, metadata=msgspec.structs.replace(gated.metadata, uid="next")
+    )
+
+    followed.replace_pod(("default", "pod"), successor)
+
+    assert followed.waits(successor)
+
+
+def test_keys_of_a_class_are_charged_until_there_is_a_claim_for_them() -> None:
+    followed = usage()
+    followed.replace_pod(("default", "pod"), pod(containers=keys(2), schedulingGates=GATE))
+    assert totals(followed) == Totals(waiting=2 * ONE)
+    followed.replace_pod(("default", "pod"), pod(containers=keys(2)))
+    assert totals(followed) == Totals(promised=2 * ONE)
+
+    made = stored(request(count=2), of="pod", extended=True)
+    followed.replace_claim(("default", "c"), made)
+    assert totals(followed) == Totals(promised=2 * ONE)
+
+    followed.replace_claim(("default", "c"), None)
+    assert totals(followed) == Totals(promised=2 * ONE)
+
+
+def test_keys_that_a_device_plugin_serves_are_not_charged() -> None:
+    followed = usage()
+    followed.replace_pod(("default", "pod"), pod(containers=keys(2), nodeName="node-1"))
+
+    assert totals(followed) == Totals()
+
+
+def test_keys_are_charged_once_a_class_maps_them() -> None:
+    followed = usage()
+    followed.replace_pod(("default", "pod"), pod(containers=keys(1, "example.com/gpu")))
+    assert totals(followed) == Totals()
+    gpu = classes()["gpu"]
+
+    followed.replace_class(
+        "gpu",
+        msgspec.structs.replace(
+            gpu, spec=msgspec.structs.replace(gpu.spec, extended_resource_name="example.com/gpu")
+        ),
+    )
+
+    assert totals(followed) == Totals(promised=ONE)
+
+
+@pytest.mark.parametrize(
+    ("entries", "statuses", "expected"),
+    [
+        ([{"name": "x", "resourceClaimName": "c"}], [], PodClaims((("default", "c"),), True)),
+        ([{"name": "x", "resourceClaimName": "other"}], [], PodClaims((), False)),
+        ([{"name": "x", "resourceClaimTemplateName": "t"}], [], PodClaims((), False)),
+        (
+            [{"name": "x", "resourceClaimTemplateName": "t"}],
+            [{"name": "x", "resourceClaimName": "c"}],
+            PodClaims((("default", "c"),), True),
+        ),
+        ([{"name": "x", "resourceClaimTemplateName": "t"}], [{"name": "x"}], PodClaims((), True)),
+    ],
+)
+def test_what_a_pod_asks_for_is_known_once_its_claims_exist(
+    entries: list[dict[str, str]], statuses: list[dict[str, str]], expected: PodClaims
+) -> None:
+    followed = usage()
+    followed.replace_claim(("default", "c"), stored())
+    followed.replace_pod(
+        ("default", "pod"),
+        pod(resourceClaims=entries, status={"resourceClaimStatuses": statuses}),
+    )
+
+    assert followed.claims_of(("default", "pod")) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_kept"),
+    [
+        ({}, False),
+        ({"schedulingGates": GATE}, True),
+        ({"schedulingGates": [{"name": "example.com/other"}]}, False),
+        ({"containers": keys(1, "example.com/gpu")}, True),
+        ({"containers": keys(1, "cpu")}, False),
+        ({"containers": keys(1, "example.com/gpu"), "status": {"phase": "Failed"}}, False),
+    ],
+)
+def test_only_pods_with_devices_are_kept(spec: dict[str, Any], is_kept: bool) -> None:
+    assert (pod(**spec) is not None) is is_kept
