@@ -43,13 +43,15 @@ Build = Callable[[EvaluatingParts], Work]
 """Returns the work of one controller."""
 
 
-def controllers(registry: CollectorRegistry, engine: WorkerEngine) -> Sequence[Build]:
+def controllers(
+    registry: CollectorRegistry, engine: WorkerEngine, identity: str
+) -> Sequence[Build]:
     """Return all controllers; their metrics outlive a leadership."""
     return (
         partial(templates.controller, metrics=TemplateMetrics(registry)),
         profiles.controller,
         policies.controller,
-        partial(quotas.controller, engine=engine),
+        partial(quotas.controller, engine=engine, identity=identity),
         partial(audit.controller, metrics=AuditMetrics(registry)),
         gates.controller,
         partial(progress.controller, metrics=MigrationMetrics(registry)),
@@ -91,7 +93,7 @@ async def control(process: Process[Settings]) -> None:
             options,
             engine=engine,
             count_event=event_counter(registry),
-            builds=controllers(registry, engine),
+            builds=controllers(registry, engine, process.identity),
         )
         await run_while_leading(
             process,

@@ -49,6 +49,9 @@ authority or of the signing keys."""
 QUOTA_GATE: Final = f"{GROUP}/quota"
 """The scheduling gate of pods that wait until the DeviceQuotas of their namespace let them through."""
 
+QUOTA_GATE_POLICY: Final = f"{NAME}-quota-gate"
+"""The MutatingAdmissionPolicy that adds this gate, and the ValidatingAdmissionPolicy that demands it."""
+
 SIGNING_SECRET: Final = f"{NAME}-signing"
 """The Secret with the keys of signatures."""
 
@@ -72,6 +75,9 @@ OBSERVER_REPORTER: Final = f"{NAME}.observer"
 
 SIDECAR_REPORTER: Final = f"{NAME}.sidecar"
 """The reporting controller of the events of `python -m sidecar`."""
+
+CONTROLLER_ACCOUNT: Final = f"{NAME}-controller"
+"""The service account of the controllers, and their Lease in `NAMESPACE`; its holder removes gates."""
 
 OBSERVER_NAMESPACE: Final = f"{NAME}-observer"
 """The namespace of manifests/observer."""

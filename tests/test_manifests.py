@@ -84,7 +84,8 @@ SERVED_SINCE: Final = {
     "resource.k8s.io/v1": (1, 34),
 }
 """API version to the Kubernetes that serves all kinds of it that the manifests have: of
-admissionregistration.k8s.io/v1 the newest is the ValidatingAdmissionPolicy."""
+admissionregistration.k8s.io/v1 the newest is the ValidatingAdmissionPolicy, but for
+manifests/quota-gates, which needs 1.36."""
 OTHERS: Final = ("cert-manager.io/", "drawbridge.internal/", "kustomize.config.k8s.io/")
 
 
@@ -124,6 +125,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "customresourcedefinitions": FOLLOW,
         "deviceclasses": FOLLOW,
         "devicecompatibilitypolicies": FOLLOW,
+        "devicequotas": FOLLOW,
         "mutatingwebhookconfigurations": FOLLOW,
         "devicetaintrules": FOLLOW,
         "elasticquotas": FOLLOW,
@@ -141,7 +143,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "drawbridge-controller": {
         "allocatorownerships": FOLLOW,
-        "pods": FOLLOW,
+        "pods": (*FOLLOW, "patch"),
         "resourceclaimtemplates": (*FOLLOW, "create", "delete"),
         "resourceclaims": (*FOLLOW, "delete"),
         "resourceslices": FOLLOW,
@@ -153,6 +155,8 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "nodes": FOLLOW,
         "devicecompatibilitypolicies": FOLLOW,
         "devicecompatibilitypolicies/status": ("patch",),
+        "devicequotas": FOLLOW,
+        "devicequotas/status": ("patch",),
         "devicetranslationprofiles": FOLLOW,
         "devicetranslationprofiles/status": ("patch",),
         **{kind.plural: ("list",) for kind in WORKLOADS},
@@ -160,13 +164,15 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "limitranges": FOLLOW,
         "network-attachment-definitions": FOLLOW,
         "workloadprofiles": FOLLOW,
-        "mutatingadmissionpolicies": ("list",),
+        "mutatingadmissionpolicies": ("list", "get"),
+        "mutatingadmissionpolicybindings": ("get",),
         "resourcequotas": FOLLOW,
         "elasticquotas": FOLLOW,
         "elasticquotaprofiles": ("list",),
         "gpuresourcequotas": FOLLOW,
         "queues": ("list",),
-        "validatingadmissionpolicies": ("list",),
+        "validatingadmissionpolicies": ("list", "get"),
+        "validatingadmissionpolicybindings": ("get",),
         **{
             kind.resource.plural: ("list", "create", "patch", "delete")
             for kinds in REPORT_KINDS.values()

@@ -26,6 +26,7 @@ from kube.names import (
     NAMESPACE,
     OBSERVER_NAMESPACE,
     OBSERVER_REPORTER,
+    QUOTA_GATE,
 )
 from process.certificates.certificates import TLS_TYPE
 from process.certificates.webhook_paths import KEY_PATTERN
@@ -262,6 +263,7 @@ def _controller() -> tuple[Document, Document]:
         [
             _rule(_DRA, "resourceclaimtemplates", operations=("CREATE", "UPDATE", "DELETE")),
             _rule(_DRA, "resourceclaims", operations=("CREATE", "UPDATE", "DELETE")),
+            _rule("", "pods", operations=("UPDATE",)),
             _rule("", "configmaps"),
             _rule("coordination.k8s.io", "leases"),
             _rule("events.k8s.io", "events"),
@@ -291,6 +293,13 @@ def _controller() -> tuple[Document, Document]:
                 "it deletes claims that were generated for a pod and are not allocated, and no others",
             ),
             _named_resource(
+                "pods",
+                f"{_gates('object')}\n  == {_gates('oldObject')}.filter(gate, gate.name != {quote(QUOTA_GATE)})\n"
+                "&& "
+                + "\n&& ".join(f"object.{field} == oldObject.{field}" for field in _POD_FIELDS),
+                f"of a pod only the scheduling gate {QUOTA_GATE} is its to remove",
+            ),
+            _named_resource(
                 "configmaps",
                 f"object.metadata.name in [{quote(inventory)}, {quote(profiles)}]",
                 f"its ConfigMaps are {inventory} and {profiles}",
@@ -311,6 +320,26 @@ def _controller() -> tuple[Document, Document]:
             ),
         ],
     )
+
+
+_POD_FIELDS: Final = (
+    *(f"metadata.?{field}" for field in _SAME_METADATA),
+    "spec.containers",
+    "spec.?initContainers",
+    "spec.?activeDeadlineSeconds",
+    "spec.?nodeSelector",
+    "spec.?affinity",
+    "spec.?tolerations",
+    "spec.?terminationGracePeriodSeconds",
+)
+"""What an update may change of a pod, beside its gates.
+
+Source: k8s.io/kubernetes v1.37.1, pkg/apis/core/validation, ValidatePodUpdate.
+"""
+
+
+def _gates(pod: str) -> str:
+    return f"{pod}.spec.?schedulingGates.orValue([])"
 
 
 def _is_report(name: str) -> str:

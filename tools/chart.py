@@ -76,6 +76,7 @@ def templates() -> Mapping[str, Callable[[], str]]:
             "cert-manager": _cert_manager,
             "observer": _observer,
             "policies": lambda: _file("policies", ["policies"], ".Values.policies.enabled"),
+            "quota-gates": lambda: _file("quota-gates", ["policies"], ".Values.quotaGates.enabled"),
             "driver": _driver,
             "bridge": _bridge,
             "alerts": _alerts,

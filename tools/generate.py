@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from admission.fence import fence_documents
+from admission.quota_gates import gate_documents
 from admission.webhook_configuration import configuration, validating_configuration
 from kube.manifests.dump import dump_yaml
 from rules.engine.validating_policies import documents
@@ -121,6 +122,11 @@ def bridge_fence() -> str:
     return header + _FENCE_HEADER + dump_yaml(fence_documents(()))
 
 
+def quota_gates() -> str:
+    """Return the policies that hold back pods for DeviceQuotas."""
+    return HEADER.format(source="admission/quota_gates.py") + dump_yaml(gate_documents())
+
+
 def policies() -> str:
     """Return the policies that the API server enforces without us."""
     return HEADER.format(source="rules") + dump_yaml(documents())
@@ -190,6 +196,7 @@ GENERATED: Final[tuple[tuple[str, Callable[[], str]], ...]] = (
     ("manifests/overlays/opt-in/configurations.yaml", partial(mode_patches, Mode.OPT_IN)),
     ("manifests/overlays/shadow/configurations.yaml", partial(mode_patches, Mode.SHADOW)),
     ("manifests/policies/policies.yaml", policies),
+    ("manifests/quota-gates/policies.yaml", quota_gates),
     # From the manifests as they are now.
     *chart.templates().items(),
     ("tests/golden/public.txt", public_names.page),

@@ -57,6 +57,14 @@ class ControllerSettings(ReconcileSettings, frozen=True, kw_only=True):
     """The period between writes of a DeviceQuota's status in which only amounts change, as with every
     claim."""
 
+    quota_gate_timeout: PositiveDuration = PositiveDuration(5)
+    """The timeout of the write that removes the scheduling gate of a DeviceQuota. A new leader waits for
+    so long, so that no write of the one before is under way when it decides."""
+
+    quota_gate_check_period: PositiveDuration = PositiveDuration(30)
+    """The period between looks at whether the policies that hold pods back for DeviceQuotas are
+    installed."""
+
     profile_unused_period: PositiveDuration = PositiveDuration(600)
     """A version of a DeviceTranslationProfile that is not in force, and that no live pod has named for so
     long, is not kept any longer. Long enough for pods that are being created."""

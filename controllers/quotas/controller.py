@@ -12,28 +12,20 @@ from typing import Final
 from controllers.model.evaluating_parts import EvaluatingParts
 from controllers.model.settings import ControllerSettings
 from controllers.quotas.conditions import Deciders
+from controllers.quotas.driver_owners import DriverOwners
 from controllers.quotas.feed import QuotaFeed
+from controllers.quotas.gates import QuotaGateController
 from controllers.quotas.metrics import QuotaCollector
 from controllers.quotas.status import differs_in_more_than_amounts, quota_status
 from kube.api.device_quota import DeviceQuota, DeviceQuotaStatus
-from kube.api.meta import ObjectMeta, decode, rfc3339, status_patch, version_number
-from kube.api.ownership import (
-    OWNERSHIP,
-    SERVING,
-    AllocatorOwnership,
-    AllocatorOwnershipStatus,
-    owned_drivers,
-)
-from kube.api.urls import ALLOCATOR_OWNERSHIPS, DEVICE_QUOTAS
+from kube.api.meta import rfc3339, status_patch, version_number
+from kube.api.urls import DEVICE_QUOTAS
 from kube.client.client import Client, PatchType
 from kube.errors import Conflict, NotFound
 from kube.logs import get_logger
 from kube.runtime.controller import Controller
-from kube.runtime.informers import InformerFactory
 from process.running.leader_election import Work
 from process.selectors.engine import WorkerEngine
-
-NO_GATES: Final = "nothing holds back pods that use them"
 
 log = get_logger()
 
@@ -60,15 +52,15 @@ class QuotaStatusController:
     def __init__(
         self,
         client: Client,
-        informers: InformerFactory,
         feed: QuotaFeed,
         settings: ControllerSettings,
         *,
+        owners: DriverOwners,
         gate_fault: Callable[[], str],
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Subscribe to the ownership of drivers.
+        """Listen to the usage, and to who owns drivers.
 
         Args:
             gate_fault: Returns why pods of other schedulers are not held back; empty if they are.
@@ -82,16 +74,13 @@ class QuotaStatusController:
         self._now = now
         self._clock = clock
         self._written: dict[str, _Written] = {}
-        self._ownerships = informers.subscribe(
-            ALLOCATOR_OWNERSHIPS,
-            project_serving,
-            handlers=[lambda _key, _old, _new: self.queue_all()],
-        )
+        self._owners = owners
+        owners.listeners.append(self.queue_all)
         feed.listeners.append(self.queue_all)
         self._controller: Controller[str] = Controller(
             "quotas",
             self._reconcile,
-            subscriptions=(*feed.subscriptions, self._ownerships),
+            subscriptions=(*feed.subscriptions, owners.subscription),
             backoff=settings.backoff(),
         )
         self.controllers: Final = (self._controller,)
@@ -101,12 +90,11 @@ class QuotaStatusController:
         for name in self._feed.usage.book.tenants.quotas.keys() | self._written.keys():
             self._controller.queue.add(name)
 
-    def deciders(self) -> Deciders:
+    def _deciders(self) -> Deciders:
         """Return the deciders about pods of this cluster."""
-        ownerships = self._ownerships.store.values()
         return Deciders(
-            owned_drivers=owned_drivers(ownerships),
-            bridge_fault=bridge_fault(self._ownerships.store.get(("", OWNERSHIP))),
+            owned_drivers=self._owners.drivers,
+            bridge_fault=self._owners.fault,
             gate_fault=self._gate_fault(),
         )
 
@@ -121,7 +109,7 @@ class QuotaStatusController:
         if written and written.version > version_number(quota.metadata.resource_version):
             stored = written.status
         status = quota_status(
-            quota, self._feed.usage.book, self.deciders(), stored, rfc3339(self._now())
+            quota, self._feed.usage.book, self._deciders(), stored, rfc3339(self._now())
         )
         if status == stored:
             return None
@@ -151,33 +139,12 @@ class QuotaStatusController:
         log.info("quota.updated", quota=name, summary=status.summary, conditions=conditions)
 
 
-def project_serving(raw: bytes) -> AllocatorOwnership:
-    """Project an AllocatorOwnership to its drivers and to whether a bridge serves them."""
-    ownership = decode(raw, AllocatorOwnership)
-    conditions = (ownership.status.conditions if ownership.status is not None else None) or ()
-    return AllocatorOwnership(
-        metadata=ObjectMeta(name=ownership.metadata.name, generation=ownership.metadata.generation),
-        spec=ownership.spec,
-        status=AllocatorOwnershipStatus(
-            conditions=tuple(condition for condition in conditions if condition.type == SERVING)
-        ),
-    )
-
-
-def bridge_fault(ownership: AllocatorOwnership | None) -> str:
-    """Return the reason why the bridge does not serve the drivers that it owns; empty if it does."""
-    status = ownership.status if ownership is not None else None
-    for condition in (status.conditions if status is not None else None) or ():
-        if condition.type == SERVING:
-            return "" if condition.status == "True" else condition.message or "it does not serve it"
-    return "no bridge has reported that it serves them"
-
-
-def controller(parts: EvaluatingParts, *, engine: WorkerEngine) -> Work:
-    """Return the controller of quotas.
+def controller(parts: EvaluatingParts, *, engine: WorkerEngine, identity: str) -> Work:
+    """Return the controllers of quotas.
 
     Args:
         engine: Evaluates the selectors of claims.
+        identity: Of this process, as in the Lease.
     """
     settings = parts.settings
     feed = QuotaFeed(
@@ -186,15 +153,26 @@ def controller(parts: EvaluatingParts, *, engine: WorkerEngine) -> Work:
         backoff=settings.controllers.backoff(),
         engine=engine,
     )
-    status = QuotaStatusController(
+    owners = DriverOwners(parts.informers)
+    gates = QuotaGateController(
         parts.client,
-        parts.informers,
         feed,
+        parts.recorder,
         settings.controllers,
-        gate_fault=lambda: NO_GATES,
+        identity=identity,
+        owners=owners,
         now=parts.now,
     )
+    status = QuotaStatusController(
+        parts.client,
+        feed,
+        settings.controllers,
+        owners=owners,
+        gate_fault=lambda: gates.fault,
+        now=parts.now,
+    )
+    gates.listeners.append(status.queue_all)
     return Work(
-        controllers=(*feed.controllers, *status.controllers),
-        collectors=(QuotaCollector(feed.usage),),
+        controllers=(*feed.controllers, *status.controllers, *gates.controllers),
+        collectors=(QuotaCollector(feed.usage, owners),),
     )

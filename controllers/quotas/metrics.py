@@ -1,13 +1,15 @@
-"""Metrics of DeviceQuotas: the usage of each limit."""
+"""Metrics of DeviceQuotas: the usage of each limit, and promises that nobody takes up."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from controllers.quotas.status import accounts_of
+from controllers.quotas.driver_owners import DriverOwners
+from controllers.quotas.status import accounts_of, shown_totals
 from controllers.quotas.usage import QuotaUsage
 from quotas.device_quotas.ledger import Stage
 
@@ -17,12 +19,26 @@ _NANOS: Final = 10**9
 class QuotaCollector(Collector):
     """Shows what is charged to the limits of all quotas; only the leader knows."""
 
-    def __init__(self, usage: QuotaUsage) -> None:
-        """Show a usage, as it is when metrics are scraped."""
+    def __init__(
+        self,
+        usage: QuotaUsage,
+        owners: DriverOwners,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Show a usage, as it is when metrics are scraped.
+
+        Args:
+            owners: The drivers about which the bridge decides; it promises nothing.
+            clock: Monotonic seconds.
+        """
         self._usage = usage
+        self._owners = owners
+        self._clock = clock
+        self._promised_since: dict[Hashable, float] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the usage and the largest amount of each limit."""
+        """Yield the usage, the largest amount and the oldest promise of each limit."""
         usage = GaugeMetricFamily(
             "drawbridge_device_quota_usage",
             "Amount that is charged to a limit of a DeviceQuota, by state: used, promised or waiting.",
@@ -34,14 +50,44 @@ class QuotaCollector(Collector):
             "together.",
             labels=("quota", "limit"),
         )
-        book = self._usage.book
+        book, owned = self._usage.book, frozenset(self._owners.drivers)
         for quota, limits in sorted(book.tenants.limits.items()):
             for limit in limits:
                 accounts = tuple(accounts_of(limit, book.tenants.selected(quota)))
-                totals = [book.ledger.totals(account) for account in accounts]
+                totals = [
+                    shown_totals(book.ledger.totals(account), is_owned=limit.driver in owned)
+                    for account in accounts
+                ]
                 most.add_metric((quota, limit.name), limit.max.nanos * len(accounts) / _NANOS)
                 for stage in Stage:
                     amount = sum(getattr(of_account, stage.value) for of_account in totals)
                     usage.add_metric((quota, limit.name, stage.value), amount / _NANOS)
         yield usage
         yield most
+        yield self._oldest_promises(owned)
+
+    def _oldest_promises(self, owned: frozenset[str]) -> Metric:
+        """Return for how long the oldest promise of each limit has not been taken up."""
+        now_s = self._clock()
+        since = self._promised_since
+        ages: dict[tuple[str, str], float] = {}
+        promised = {
+            key: entry
+            for key, entry in self._usage.book.ledger.entries.items()
+            if entry.stage is Stage.PROMISED
+        }
+        self._promised_since = {key: since.get(key, now_s) for key in promised}
+        for key, entry in promised.items():
+            for account in entry.charges:
+                if account.limit.driver not in owned:
+                    name = (account.limit.quota, account.limit.name)
+                    ages[name] = max(ages.get(name, 0.0), now_s - self._promised_since[key])
+        family = GaugeMetricFamily(
+            "drawbridge_device_quota_promised_seconds",
+            "Seconds for which the longest promise of a limit of a DeviceQuota has not become an "
+            "allocation, as far as this leader has seen.",
+            labels=("quota", "limit"),
+        )
+        for name, age_s in sorted(ages.items()):
+            family.add_metric(name, age_s)
+        return family

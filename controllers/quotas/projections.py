@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from allocator.pods.extended_resource_claim import ANNOTATION
+from controllers.quotas.groups import group_metadata
 from kube.api.core import (
     FINISHED_PHASES,
     Container,
@@ -81,6 +82,7 @@ def project_quota_pod(raw: bytes) -> Pod | None:
             resource_version=metadata.resource_version,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
+            annotations=group_metadata(metadata),
         ),
         spec=PodSpec(
             containers=containers,

@@ -102,9 +102,9 @@ def _limit_status(
     limit: Limit, selected: frozenset[str], ledger: DeviceQuotaLedger, *, is_owned: bool
 ) -> LimitStatus:
     accounts = tuple(accounts_of(limit, selected))
-    totals = [_shown(ledger.totals(account), is_owned=is_owned) for account in accounts]
+    totals = [shown_totals(ledger.totals(account), is_owned=is_owned) for account in accounts]
     by_namespace = [
-        (namespace, _shown(part, is_owned=is_owned))
+        (namespace, shown_totals(part, is_owned=is_owned))
         for account in accounts
         for namespace, part in ledger.by_namespace(account)
     ]
@@ -130,7 +130,7 @@ def _limit_status(
     )
 
 
-def _shown(totals: Totals, *, is_owned: bool) -> Totals:
+def shown_totals(totals: Totals, *, is_owned: bool) -> Totals:
     """Return sums as people read them: the bridge promises nothing before it allocates."""
     if not is_owned:
         return totals

@@ -100,6 +100,12 @@ MUTATING_ADMISSION_POLICIES: Final = Resource(
     plural="mutatingadmissionpolicies",
     namespaced=False,
 )
+MUTATING_ADMISSION_POLICY_BINDINGS: Final = Resource(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingadmissionpolicybindings",
+    namespaced=False,
+)
 WEBHOOK_CONFIGURATIONS: Final = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 """The resources that hold caBundles."""
 

@@ -124,7 +124,15 @@ class QuotaBook:
 
     def put_claim(self, key: Hashable, claim: CountedClaim) -> None:
         """Charge a claim, instead of what was charged for the same key before."""
-        if self._claims.get(key) == claim:
+        before = self._claims.get(key)
+        if before == claim:
+            return
+        if before is not None and before._replace(is_let_through=claim.is_let_through) == claim:
+            # The same charges at another stage.
+            self._claims[key] = claim
+            entry = self.ledger.get(key)
+            if entry is not None:
+                self.ledger.put(key, entry._replace(stage=claim.stage))
             return
         self.remove_claim(key)
         self._claims[key] = claim

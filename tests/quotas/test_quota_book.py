@@ -244,3 +244,14 @@ def test_usage_is_incomplete_without_any_published_device() -> None:
     assert not filled.ledger.is_complete(only_account(filled))
     filled.remove_claim("c")
     assert filled.ledger.is_complete(only_account(filled))
+
+
+def test_letting_a_claim_through_needs_no_evaluation() -> None:
+    filled = book(quota(device_limit(4)))
+    filled.put_claim("c", counted(is_let_through=False))
+
+    with evaluating(meter=Meter(0)):
+        filled.put_claim("c", counted())
+
+    assert not filled.outstanding
+    assert totals(filled) == Totals(promised=ONE)

@@ -12,6 +12,7 @@ import pytest
 from allocator.model.feature_gates import Features
 from controllers.model.settings import ControllerSettings
 from controllers.quotas.controller import QuotaStatusController
+from controllers.quotas.driver_owners import DriverOwners
 from controllers.quotas.feed import QuotaFeed
 from controllers.quotas.metrics import QuotaCollector
 from kube.api.ownership import OWNERSHIP
@@ -51,15 +52,16 @@ LONG_SELECTOR: Final = " && ".join([f'device.driver == "{DRIVER}"'] * 20)
 @asynccontextmanager
 async def controlled(
     server: FakeApiServer, settings: ControllerSettings = FAST, engine: WorkerEngine | None = None
-) -> AsyncIterator[QuotaFeed]:
+) -> AsyncIterator[tuple[QuotaFeed, DriverOwners]]:
     async with server.client() as client:
         informers = quick_informers(client)
         feed = QuotaFeed(informers, Features(), backoff=settings.backoff(), engine=engine)
+        owners = DriverOwners(informers)
         controller = QuotaStatusController(
             client,
-            informers,
             feed,
             settings,
+            owners=owners,
             gate_fault=lambda: "nothing holds pods back",
             now=lambda: datetime(2026, 11, 24, tzinfo=UTC),
         )
@@ -69,7 +71,7 @@ async def controlled(
             loops.append(engine.run)
         async with running(informers.run, *loops):
             await until(lambda: server.watching == 7)
-            yield feed
+            yield feed, owners
 
 
 @pytest.fixture
@@ -216,9 +218,9 @@ async def test_a_failed_write_is_made_again(server: FakeApiServer) -> None:
 
 async def test_a_quota_that_is_gone_is_forgotten(server: FakeApiServer) -> None:
     server.put(DEVICE_QUOTAS, stored_quota())
-    async with controlled(server) as feed:
+    async with controlled(server) as (feed, owners):
         await until(lambda: summary(server) == "4 of 4 devices left")
-        collector = QuotaCollector(feed.usage)
+        collector = QuotaCollector(feed.usage, owners)
         assert sum(len(family.samples) for family in collector.collect()) == 4
 
         server.remove(DEVICE_QUOTAS, "team")
@@ -229,7 +231,7 @@ async def test_a_quota_that_is_gone_is_forgotten(server: FakeApiServer) -> None:
 
 async def test_a_long_selector_is_evaluated_by_the_worker(server: FakeApiServer) -> None:
     server.put(DEVICE_QUOTAS, stored_quota())
-    async with controlled(server, engine=WorkerEngine()) as feed:
+    async with controlled(server, engine=WorkerEngine()) as (feed, _):
         server.put(RESOURCE_CLAIMS, claim_document("c", where=LONG_SELECTOR))
 
         await until(lambda: bool(feed.usage.book.ledger.entries), timeout_s=20)

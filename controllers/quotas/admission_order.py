@@ -1,0 +1,273 @@
+"""The order in which pods that wait for a DeviceQuota are let through.
+
+By priority, then by age. A smaller pod may pass a larger one that does not fit, until the larger has waited
+for ten minutes: from then on what is left is saved for it. What exceeds a limit even if nothing else is in
+use saves nothing. Members of a group are let through together or not at all.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final, NamedTuple
+
+from controllers.quotas.groups import group_of
+from controllers.quotas.usage import Key, QuotaUsage
+from kube.api.core import Pod
+from kube.names import QUOTA_GATE
+from quotas.device_quotas.book import CapBreach
+from quotas.device_quotas.ledger import Excess, Stage
+from quotas.device_quotas.tenants import Account
+
+MAX_PASSED_S: Final = 600.0
+"""The time for which smaller pods may pass a larger one."""
+GROUP_QUIET_S: Final = 10.0
+"""A group without a declared minimum, or with members that need no devices, is complete when no member
+has come for so long."""
+
+
+class Unit(NamedTuple):
+    """Pods that are let through together.
+
+    Attributes:
+        namespace: Their namespace.
+        pods: Namespace and name of each that waits, sorted.
+        priority: The highest of them.
+        created_s: The creation of the oldest, in seconds since 1970.
+        is_complete: No further member is expected.
+    """
+
+    namespace: str
+    pods: tuple[Key, ...]
+    priority: int
+    created_s: float
+    is_complete: bool
+
+
+class Waiting(NamedTuple):
+    """A unit that has to wait, and for what.
+
+    Attributes:
+        excesses: What it would exceed.
+        is_saved: What it needs is saved for an older or more important unit.
+    """
+
+    unit: Unit
+    excesses: tuple[Excess | CapBreach, ...]
+    is_saved: bool = False
+
+
+class Decisions(NamedTuple):
+    """The outcome of a round.
+
+    Attributes:
+        let_through: The pods that need wait no longer, in order.
+        waiting: The units for which nothing is left.
+        next_s: The time after which a round may decide otherwise, though nothing has changed; None if
+            none would.
+    """
+
+    let_through: tuple[Key, ...]
+    waiting: tuple[Waiting, ...]
+    next_s: float | None = None
+
+
+class _Undecided(Enum):
+    """A reason why nothing can be said about a unit yet."""
+
+    INCOMPLETE = "members of the group are missing"
+    UNKNOWN = "a claim does not exist, or selectors are not evaluated"
+    HELD_BACK = "another gate is removed first"
+
+
+def decide(
+    usage: QuotaUsage, owned_drivers: Collection[str], now_s: float, *, is_held: bool = True
+) -> Decisions:
+    """Let waiting pods through, as far as there is room; the usage counts them as promised from then on.
+
+    Args:
+        owned_drivers: The drivers that the bridge decides about.
+        now_s: Seconds since 1970.
+        is_held: False if nothing holds pods back any more, so that none has to wait.
+    """
+    let_through: list[Key] = []
+    waiting: list[Waiting] = []
+    later: list[float] = []
+    saved: set[Account] = set()
+    unknown = _unknown_accounts(usage)
+    for unit in units(usage, now_s):
+        obstacle = _obstacle(usage, unit, owned_drivers, unknown, saved) if is_held else None
+        if obstacle is None:
+            for key in unit.pods:
+                usage.let_through(key)
+            let_through += unit.pods
+        elif obstacle is _Undecided.INCOMPLETE:
+            later.append(GROUP_QUIET_S)
+        elif isinstance(obstacle, Waiting):
+            waiting.append(obstacle)
+            left_s = unit.created_s + MAX_PASSED_S - now_s
+            if left_s > 0:
+                later.append(left_s)
+            else:
+                saved |= _to_save(obstacle)
+    return Decisions(tuple(let_through), tuple(waiting), min(later, default=None))
+
+
+def _obstacle(
+    usage: QuotaUsage,
+    unit: Unit,
+    owned_drivers: Collection[str],
+    unknown: Collection[Account],
+    saved: Collection[Account],
+) -> Waiting | _Undecided | None:
+    """Return why a unit is not let through; None if it is."""
+    accounts = frozenset(
+        account
+        for account in usage.book.accounts(unit.namespace)
+        if account.limit.is_enforced and account.limit.driver not in owned_drivers
+    )
+    if not accounts:
+        return None  # Nothing is limited, so nothing has to be known either.
+    if not unit.is_complete:
+        return _Undecided.INCOMPLETE
+    charges = _charges(usage, unit, accounts)
+    if charges is None or not accounts.isdisjoint(unknown):
+        return _Undecided.UNKNOWN
+    if charges and not all(_is_last(usage.pods[key]) for key in unit.pods):
+        return _Undecided.HELD_BACK
+    return _shortage(usage, unit, accounts, charges, saved)
+
+
+def _to_save(waiting: Waiting) -> set[Account]:
+    """Return the accounts of which nobody gets anything before a unit; none if it never fits."""
+    shortages = [excess for excess in waiting.excesses if isinstance(excess, Excess)]
+    if len(shortages) < len(waiting.excesses) or any(excess.is_final for excess in shortages):
+        return set()
+    return {excess.account for excess in shortages}
+
+
+def units(usage: QuotaUsage, now_s: float) -> list[Unit]:
+    """Return the units that wait, in order.
+
+    Args:
+        now_s: Seconds since 1970.
+    """
+    singles: list[Unit] = []
+    groups: dict[tuple[str, tuple[str, str]], list[Key]] = defaultdict(list)
+    for key, pod in usage.pods.items():
+        if pod.metadata.deletion_timestamp is not None:
+            continue
+        group = group_of(pod)
+        if group is not None:
+            groups[key[0], group.name].append(key)
+        elif usage.waits(pod):
+            singles.append(_unit(usage, [key], is_complete=True))
+    for members in groups.values():
+        waiting_members = [key for key in members if usage.waits(usage.pods[key])]
+        if waiting_members:
+            is_complete = _is_complete(usage, members, now_s)
+            singles.append(_unit(usage, waiting_members, is_complete=is_complete))
+    return sorted(singles, key=lambda unit: (-unit.priority, unit.created_s, unit.pods))
+
+
+def _unit(usage: QuotaUsage, keys: Sequence[Key], *, is_complete: bool) -> Unit:
+    pods = [usage.pods[key] for key in keys]
+    return Unit(
+        namespace=keys[0][0],
+        pods=tuple(sorted(keys)),
+        priority=max(pod.spec.priority or 0 for pod in pods),
+        created_s=min(map(_created_s, pods)),
+        is_complete=is_complete,
+    )
+
+
+def _is_complete(usage: QuotaUsage, members: Sequence[Key], now_s: float) -> bool:
+    """Return whether a group has its declared members, or has had the time to get them."""
+    pods = [usage.pods[key] for key in members]
+    minimums = [group.minimum for pod in pods if (group := group_of(pod)) and group.minimum]
+    if minimums and len(members) >= max(minimums):
+        return True
+    return now_s - max(map(_created_s, pods)) >= GROUP_QUIET_S
+
+
+def _charges(
+    usage: QuotaUsage, unit: Unit, accounts: Collection[Account]
+) -> Mapping[Account, int] | None:
+    """Return what a unit would be charged; None while that is not known."""
+    charges: dict[Account, int] = defaultdict(int)
+    for key in _waiting_entries(usage, unit):
+        if key is None or key in usage.book.outstanding:
+            return None
+        entry = usage.book.ledger.get(key)
+        if entry is None:
+            return None
+        for account, amount in entry.charges.items():
+            if account in accounts and amount:
+                charges[account] += amount
+    return charges
+
+
+def _waiting_entries(usage: QuotaUsage, unit: Unit) -> Iterator[Hashable | None]:
+    """Yield the charges of a unit that are not let through, each once; None for one that is not known."""
+    entries: dict[Hashable, None] = {}
+    for pod in unit.pods:
+        claims = usage.claims_of(pod)
+        if not claims.is_complete:
+            yield None
+        entries |= dict.fromkeys(claims.entries)
+    for key in entries:
+        claim = usage.book.claim(key)
+        if claim is not None and claim.stage is Stage.WAITING:
+            yield key
+
+
+def _shortage(
+    usage: QuotaUsage,
+    unit: Unit,
+    accounts: Collection[Account],
+    charges: Mapping[Account, int],
+    saved: Collection[Account],
+) -> Waiting | None:
+    """Return why a unit waits; None if it need not."""
+    excesses: tuple[Excess | CapBreach, ...] = usage.book.ledger.excesses(charges)
+    if any(account.limit.per_request or account.limit.per_device for account in accounts):
+        excesses = (*_breaches(usage, unit, accounts), *excesses)
+    if excesses:
+        return Waiting(unit, excesses)
+    if not charges.keys().isdisjoint(saved):
+        return Waiting(unit, (), is_saved=True)
+    return None
+
+
+def _breaches(usage: QuotaUsage, unit: Unit, accounts: Collection[Account]) -> Iterator[CapBreach]:
+    claims = [
+        claim.devices
+        for key in _waiting_entries(usage, unit)
+        if key is not None and (claim := usage.book.claim(key)) is not None
+    ]
+    drivers = frozenset(account.limit.driver for account in accounts)
+    for breach in usage.book.excesses_of_claims(unit.namespace, claims, drivers=drivers):
+        if isinstance(breach, CapBreach):
+            yield breach
+
+
+def _unknown_accounts(usage: QuotaUsage) -> frozenset[Account]:
+    """Return the accounts whose usage is not known, since charges of claims are outstanding."""
+    namespaces = {
+        claim.namespace
+        for key in usage.book.outstanding
+        if (claim := usage.book.claim(key)) is not None and claim.stage is not Stage.WAITING
+    }
+    return frozenset(
+        account for namespace in namespaces for account in usage.book.accounts(namespace)
+    )
+
+
+def _is_last(pod: Pod) -> bool:
+    """Return whether nothing but our gate holds a pod back."""
+    return all(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def _created_s(pod: Pod) -> float:
+    text = pod.metadata.creation_timestamp
+    return datetime.fromisoformat(text).astimezone(UTC).timestamp() if text else 0.0

@@ -1,0 +1,220 @@
+"""The controller that removes scheduling gates from pods for which DeviceQuotas have room.
+
+One process decides: the leader. It charges a pod before it removes the gate, and goes on charging it whatever
+becomes of the write. A new leader first waits until no write of the one before can be under way, and then
+lists pods and claims from a quorum. A write of a process that has lost the Lease is denied by a policy
+(`admission.quota_gates`), and one that comes twice fails at the test of the gate.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from admission.fence import is_part_current
+from admission.quota_gates import gate_documents
+from controllers.model.settings import ControllerSettings
+from controllers.quotas.admission_order import decide
+from controllers.quotas.driver_owners import DriverOwners
+from controllers.quotas.events import waiting_events
+from controllers.quotas.feed import QuotaFeed
+from controllers.quotas.projections import is_gated
+from controllers.quotas.usage import Key
+from kube.api.core import Pod
+from kube.api.urls import (
+    MUTATING_ADMISSION_POLICIES,
+    MUTATING_ADMISSION_POLICY_BINDINGS,
+    PODS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    Resource,
+)
+from kube.client.client import Client, PatchType
+from kube.errors import Forbidden, Invalid, KubeError, NotFound
+from kube.logs import get_logger
+from kube.names import FIELD_MANAGER_PREFIX, QUOTA_GATE
+from kube.runtime.controller import Controller
+from kube.runtime.events import EventRecorder, NewEventRecorder
+
+WORKERS: Final = 8
+"""Gates that are removed at a time."""
+MARGIN_S: Final = 0.5
+"""A write may take so much longer than its timeout, to be on the safe side."""
+RESOURCES: Final[Mapping[str, Resource]] = {
+    "MutatingAdmissionPolicy": MUTATING_ADMISSION_POLICIES,
+    "MutatingAdmissionPolicyBinding": MUTATING_ADMISSION_POLICY_BINDINGS,
+    "ValidatingAdmissionPolicy": VALIDATING_ADMISSION_POLICIES,
+    "ValidatingAdmissionPolicyBinding": VALIDATING_ADMISSION_POLICY_BINDINGS,
+}
+NOT_CHECKED: Final = "whether the policies that hold pods back are installed is not known yet"
+NOT_INSTALLED: Final = "the policies that hold pods back are not installed; `kubectl apply -k manifests/quota-gates` does"
+
+log = get_logger()
+
+
+class QuotaGateController:
+    """Decides about the pods that wait; the leader runs it.
+
+    Attributes:
+        fault: The reason why pods are not held back; empty if they are.
+        listeners: Called when `fault` has changed.
+        controllers: To be run.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        feed: QuotaFeed,
+        recorder: EventRecorder,
+        settings: ControllerSettings,
+        *,
+        identity: str,
+        owners: DriverOwners,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Listen to the usage.
+
+        Args:
+            identity: Of the holder of the Lease.
+            owners: The drivers about which the bridge decides.
+            now: The wall clock, by which pods are created.
+        """
+        self._client = client
+        self._feed = feed
+        self._recorder = NewEventRecorder(recorder)
+        self._settings = settings
+        self._field_manager = f"{FIELD_MANAGER_PREFIX}{identity}"
+        self._owners = owners
+        self._now = now
+        self._is_settled = False
+        self.fault = NOT_CHECKED
+        self.listeners: Final[list[Callable[[], None]]] = []
+        subscriptions = (*feed.subscriptions, owners.subscription)
+        self._decisions: Controller[str] = Controller(
+            "quota-gates", self._decide, subscriptions=subscriptions, backoff=settings.backoff()
+        )
+        self._removals: Controller[Key] = Controller(
+            "quota-gate-removals",
+            self._remove,
+            subscriptions=subscriptions,
+            backoff=settings.backoff(),
+            workers=WORKERS,
+        )
+        self._checks: Controller[str] = Controller(
+            "quota-gate-policies", self._check, subscriptions=(), backoff=settings.backoff()
+        )
+        self._checks.queue.add("")
+        self._decisions.queue.add("")
+        feed.listeners.append(self._usage_changed)
+        owners.listeners.append(self._usage_changed)
+        self.controllers: Final[Sequence[Controller[Any]]] = (
+            self._decisions,
+            self._removals,
+            self._checks,
+        )
+
+    def _usage_changed(self) -> None:
+        self._decisions.queue.add("")
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    async def _decide(self, _: str) -> float | None:
+        """Let pods through as far as there is room; return when to come back."""
+        if not self._is_settled:
+            await self._settle()
+        decisions = decide(
+            self._feed.usage,
+            self._owners.drivers,
+            self._now().timestamp(),
+            # Whoever deletes the policies wants no pod to wait.
+            is_held=self.fault != NOT_INSTALLED,
+        )
+        for key in decisions.let_through:
+            self._removals.queue.add(key)
+        for waiting in decisions.waiting:
+            for event in waiting_events(waiting, self._feed.usage):
+                if self._recorder.is_new(event):
+                    self._recorder.record(event)
+        if decisions.let_through:
+            log.info("quota.let_through", pods=len(decisions.let_through))
+        return decisions.next_s
+
+    async def _settle(self) -> None:
+        """Wait for the last write of an earlier leader, and for all that it wrote."""
+        await asyncio.sleep(self._settings.quota_gate_timeout + MARGIN_S)
+        for subscription in (self._feed.pods, self._feed.claims):
+            listing = self._client.pages(subscription.resource, limit=1)
+            try:
+                version = (await anext(listing)).resource_version
+            finally:
+                await listing.aclose()
+            subscription.refresh()
+            await subscription.wait_seen({("", ""): version})
+        self._is_settled = True
+        log.info("quota.settled")
+
+    # --- writes -----------------------------------------------------------------------------------
+
+    async def _remove(self, key: Key) -> None:
+        """Remove the gate of a pod that was let through."""
+        pod = self._feed.pods.store.get(key)
+        if pod is None or not is_gated(pod) or self._feed.usage.waits(pod):
+            return
+        try:
+            raw = await self._client.patch(
+                PODS,
+                pod.metadata.name,
+                removal_patch(pod),
+                PatchType.JSON,
+                msgspec.Raw,
+                namespace=pod.metadata.namespace,
+                field_manager=self._field_manager,
+                timeout_s=self._settings.quota_gate_timeout,
+            )
+        except NotFound:
+            return
+        except (Forbidden, Invalid) as error:
+            # Another gate was removed meanwhile, or a policy denies it: the next attempt tells.
+            log.warning("quota.removal_denied", pod="/".join(key), error=str(error))
+            raise
+        self._feed.pods.put(bytes(raw))
+
+    # --- policies ---------------------------------------------------------------------------------
+
+    async def _check(self, _: str) -> float:
+        """Compare the policies of the cluster with ours; return when to come back."""
+        fault = await self._policy_fault()
+        if fault != self.fault:
+            self.fault = fault
+            self._decisions.queue.add("")
+            for listener in self.listeners:
+                listener()
+        return self._settings.quota_gate_check_period
+
+    async def _policy_fault(self) -> str:
+        for document in gate_documents():
+            kind, name = document["kind"], document["metadata"]["name"]
+            try:
+                stored = await self._client.get(RESOURCES[kind], name, dict[str, Any])
+            except NotFound:
+                return NOT_INSTALLED
+            except KubeError as error:
+                return f"{NOT_CHECKED}: {error}"
+            if not is_part_current(stored, document):
+                return (
+                    f"{kind} {name} is not that of this version; apply manifests/quota-gates again"
+                )
+        return ""
+
+
+def removal_patch(pod: Pod) -> list[dict[str, Any]]:
+    """Return the JSON patch that removes the gate of this very pod, and fails if it has none."""
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    path = f"/spec/schedulingGates/{gates.index(QUOTA_GATE)}"
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+        {"op": "test", "path": f"{path}/name", "value": QUOTA_GATE},
+        {"op": "remove", "path": path},
+    ]

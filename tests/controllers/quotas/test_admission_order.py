@@ -1,0 +1,317 @@
+"""Which pods get through when not all of them can."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from allocator.model.feature_gates import Features
+from controllers.quotas.admission_order import (
+    GROUP_QUIET_S,
+    MAX_PASSED_S,
+    Decisions,
+    decide,
+)
+from controllers.quotas.events import waiting_events, waiting_note
+from controllers.quotas.projections import QuotaClaim, project_quota_claim, project_quota_pod
+from controllers.quotas.usage import QuotaUsage
+from kube.api.device_quota import DeviceQuota, QuotaEnforcement
+from kube.api.meta import rfc3339
+from kube.names import QUOTA_GATE
+from quotas.device_quotas.ledger import Totals
+from testing.allocation.builders import DRIVER, claim, classes, device, request, slice_of
+from testing.device_quotas import capacity_limit, device_limit, quota
+
+NOW = 1_795_000_000.0
+ONE = 10**9
+OTHER = "example.com/other"
+
+
+class Stage:
+    """A cluster whose pods are added in words."""
+
+    def __init__(self, *quotas: DeviceQuota) -> None:
+        self.usage = QuotaUsage(Features())
+        for each in quotas:
+            self.usage.replace_quota(each.metadata.name, each)
+        self.usage.replace_namespace("default", {})
+        for name, device_class in classes().items():
+            self.usage.replace_class(name, device_class)
+        devices = (device(name, capacity={"memory": "80Gi"}) for name in "abcdefgh")
+        self.usage.replace_slices({"a": slice_of(*devices)})
+
+    def add(
+        self,
+        name: str,
+        count: int = 1,
+        *,
+        age_s: float = 0,
+        priority: int = 0,
+        gates: Sequence[str] = (QUOTA_GATE,),
+        claims: Sequence[str] | None = None,
+        group: str = "",
+        minimum: int = 0,
+        **metadata: Any,
+    ) -> None:
+        """Add a pod with a claim of so many devices."""
+        names = [name] if claims is None else claims
+        if claims is None:
+            self.usage.replace_claim(("default", name), requesting(count))
+        created = rfc3339(datetime.fromtimestamp(NOW - age_s, UTC))
+        annotations = {}
+        if group:
+            annotations["gang.scheduling.koordinator.sh/name"] = group
+        if minimum:
+            annotations["gang.scheduling.koordinator.sh/min-available"] = str(minimum)
+        document = {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": name,
+                "creationTimestamp": created,
+                "annotations": annotations,
+                **metadata,
+            },
+            "spec": {
+                "priority": priority,
+                "schedulingGates": [{"name": gate} for gate in gates],
+                "resourceClaims": [{"name": each, "resourceClaimName": each} for each in names],
+            },
+        }
+        self.usage.replace_pod(("default", name), project_quota_pod(msgspec.json.encode(document)))
+
+    def decide(self, *, now_s: float = NOW, **options: Any) -> Decisions:
+        self.charge()
+        return decide(self.usage, options.pop("owned", ()), now_s, **options)
+
+    def charge(self) -> None:
+        for key in tuple(self.usage.book.outstanding):
+            self.usage.book.charge(key)
+
+    def totals(self) -> Totals:
+        (account,) = self.usage.book.accounts("default")
+        return self.usage.book.ledger.totals(account)
+
+
+def requesting(count: int = 1) -> QuotaClaim:
+    document = msgspec.to_builtins(claim(request(count=count)), enc_hook=str)
+    return project_quota_claim(msgspec.json.encode(document))
+
+
+def names(decisions: Decisions) -> list[str]:
+    return [name for _, name in decisions.let_through]
+
+
+def test_pods_come_through_by_priority_then_by_age() -> None:
+    stage = Stage(quota(device_limit(3)))
+    stage.add("young")
+    stage.add("old", age_s=60)
+    stage.add("important", priority=10)
+    stage.add("oldest", age_s=90)
+
+    assert names(stage.decide()) == ["important", "oldest", "old"]
+    assert stage.totals() == Totals(promised=3 * ONE, waiting=ONE)
+
+
+def test_the_second_round_remembers_the_first() -> None:
+    stage = Stage(quota(device_limit(1)))
+    stage.add("first", age_s=1)
+    stage.add("second")
+    assert names(stage.decide()) == ["first"]
+
+    assert names(stage.decide()) == []
+
+    stage.usage.replace_pod(("default", "first"), None)
+    assert names(stage.decide()) == ["second"]
+
+
+def test_a_smaller_pod_passes_a_larger_one_for_ten_minutes() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("running", 2, gates=())
+    stage.add("large", 4, age_s=MAX_PASSED_S - 1)
+    stage.add("small")
+
+    decisions = stage.decide()
+
+    assert names(decisions) == ["small"]
+    assert decisions.next_s == 1
+
+
+def test_then_the_budget_is_saved_for_the_larger() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("running", 2, gates=())
+    stage.add("large", 4, age_s=MAX_PASSED_S)
+    stage.add("small")
+
+    decisions = stage.decide()
+
+    assert names(decisions) == []
+    assert [waiting.is_saved for waiting in decisions.waiting] == [False, True]
+
+    stage.usage.replace_pod(("default", "running"), None)
+    assert names(stage.decide()) == ["large"]
+
+
+def test_nothing_is_saved_for_what_never_fits() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("impossible", 5, age_s=10 * MAX_PASSED_S)
+    stage.add("small")
+
+    assert names(stage.decide()) == ["small"]
+
+
+def test_every_quota_has_to_have_room() -> None:
+    stage = Stage(
+        quota(device_limit(8), name="devices"),
+        quota(capacity_limit("memory", "100Gi"), name="memory"),
+    )
+    stage.add("first", age_s=1)
+    stage.add("second")
+
+    assert names(stage.decide()) == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({"owned": {DRIVER}}, {}),
+        ({"is_held": False}, {}),
+        ({}, {"enforcement": QuotaEnforcement.AUDIT}),
+    ],
+)
+def test_nobody_waits_where_nothing_is_to_be_held(options: Any, most: Any) -> None:
+    stage = Stage(quota(device_limit(0), **most))
+    stage.add("pod")
+    stage.add("unknown", claims=["missing"])
+
+    assert names(stage.decide(**options)) == ["pod", "unknown"]
+
+
+def test_a_pod_without_its_claims_waits_for_them() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("pod", claims=["later"])
+    assert names(stage.decide()) == []
+
+    stage.usage.replace_claim(("default", "later"), requesting())
+    assert names(stage.decide()) == ["pod"]
+
+
+def test_a_shared_claim_is_charged_with_its_first_pod() -> None:
+    stage = Stage(quota(device_limit(1)))
+    stage.usage.replace_claim(("default", "shared"), requesting())
+    for number in range(10):
+        stage.add(f"pod-{number}", claims=["shared"])
+
+    assert len(names(stage.decide())) == 10
+    assert stage.totals() == Totals(promised=ONE)
+
+
+def test_our_gate_is_the_last_to_be_removed() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("pod", gates=(OTHER, QUOTA_GATE))
+    assert names(stage.decide()) == []
+
+    stage.add("pod")
+    assert names(stage.decide()) == ["pod"]
+
+
+def test_a_pod_that_is_held_back_otherwise_holds_nobody_up() -> None:
+    stage = Stage(quota(device_limit(1)))
+    stage.add("queued", age_s=10 * MAX_PASSED_S, gates=(OTHER, QUOTA_GATE))
+    stage.add("pod")
+
+    assert names(stage.decide()) == ["pod"]
+
+
+def test_a_pod_that_is_being_deleted_gets_nothing() -> None:
+    stage = Stage(quota(device_limit(1)))
+    stage.add("leaving", age_s=1, deletionTimestamp="2026-11-24T13:00:00Z")
+    stage.add("pod")
+
+    assert names(stage.decide()) == ["pod"]
+
+
+def test_nothing_is_decided_while_charges_are_not_known() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("pod")
+    stage.charge()
+    stage.add("running", gates=())  # Its charge is outstanding.
+
+    assert names(decide(stage.usage, (), NOW)) == []
+    assert names(stage.decide()) == ["pod"]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def test_a_group_comes_through_together_or_not_at_all() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("running", gates=())
+    for number in range(4):
+        stage.add(f"member-{number}", group="ring", minimum=4, age_s=20)
+    assert names(stage.decide()) == []
+
+    stage.usage.replace_pod(("default", "running"), None)
+    assert len(names(stage.decide())) == 4
+
+
+def test_a_group_waits_for_its_members() -> None:
+    stage = Stage(quota(device_limit(4)))
+    for number in range(3):
+        stage.add(f"member-{number}", group="ring", minimum=4)
+    assert names(stage.decide()) == []
+
+    stage.add("member-3", group="ring", minimum=4)
+    assert len(names(stage.decide())) == 4
+
+
+def test_a_group_whose_other_members_need_no_devices_is_not_held_up() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("worker", group="ring", minimum=2)
+
+    decisions = stage.decide()
+    assert names(decisions) == []
+    assert decisions.next_s == GROUP_QUIET_S
+
+    assert names(stage.decide(now_s=NOW + GROUP_QUIET_S)) == ["worker"]
+
+
+def test_a_member_that_is_made_again_counts_with_those_that_run() -> None:
+    stage = Stage(quota(device_limit(4)))
+    for number in range(3):
+        stage.add(f"member-{number}", group="ring", minimum=4, gates=())
+    stage.add("again", group="ring", minimum=4)
+
+    assert names(stage.decide()) == ["again"]
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_a_waiting_pod_is_told_what_is_missing_and_who_has_it() -> None:
+    stage = Stage(quota(device_limit(4)))
+    stage.add("running", 3, gates=())
+    stage.add("pod", 2)
+
+    (waiting,) = stage.decide().waiting
+    (event,) = waiting_events(waiting, stage.usage)
+
+    assert event.note == (
+        "DeviceQuota team, limit devices: 2 devices needed, 1 device of 4 devices left; "
+        "namespace default has 3 devices"
+    )
+    assert (event.reason, event.regarding.name) == ("WaitingForDeviceQuota", "pod")
+
+
+def test_what_never_gets_through_is_told_so() -> None:
+    stage = Stage(quota(device_limit(4, per_request="1")))
+    stage.add("pod", 2)
+
+    (waiting,) = stage.decide().waiting
+
+    assert waiting_note(waiting, stage.usage.book.ledger) == (
+        "DeviceQuota team, limit devices: 2 devices for a request, at most 1 device allowed; "
+        "this pod never gets through unless the limit is raised"
+    )

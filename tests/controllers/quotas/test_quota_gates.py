@@ -1,0 +1,229 @@
+"""The removal of gates against an API server: once, by the leader, after all that another wrote."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from admission.quota_gates import gate_documents
+from allocator.model.feature_gates import Features
+from controllers.model.settings import ControllerSettings
+from controllers.quotas.driver_owners import DriverOwners
+from controllers.quotas.feed import QuotaFeed
+from controllers.quotas.gates import NOT_INSTALLED, RESOURCES, QuotaGateController
+from kube.api.urls import (
+    DEVICE_CLASSES,
+    DEVICE_QUOTAS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    VALIDATING_ADMISSION_POLICIES,
+)
+from kube.names import QUOTA_GATE, QUOTA_GATE_POLICY
+from process.model.durations import PositiveDuration
+from testing.allocation.builders import claim, classes, device, request, slice_of
+from testing.builders import Document
+from testing.device_quotas import device_limit, quota
+from testing.fake_api_server import (
+    Call,
+    FakeApiServer,
+    quick_informers,
+    quick_recorder,
+    running,
+    until,
+)
+
+FAST: Final = ControllerSettings(
+    quota_gate_timeout=PositiveDuration(0.05),
+    quota_gate_check_period=PositiveDuration(0.05),
+    initial_backoff=PositiveDuration(0.02),
+    max_backoff=PositiveDuration(0.05),
+)
+OTHER: Final = "example.com/other"
+
+
+@asynccontextmanager
+async def controlled(server: FakeApiServer) -> AsyncIterator[QuotaGateController]:
+    async with server.client() as client:
+        informers, recorder = quick_informers(client), quick_recorder(client)
+        feed = QuotaFeed(informers, Features(), backoff=FAST.backoff())
+        controller = QuotaGateController(
+            client,
+            feed,
+            recorder,
+            FAST,
+            identity="leader-1",
+            owners=DriverOwners(informers),
+            now=lambda: datetime(2026, 11, 24, 13, 1, tzinfo=UTC),
+        )
+        every = (*feed.controllers, *controller.controllers)
+        async with running(informers.run, recorder.run, *(entry.run for entry in every)):
+            yield controller
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as api_server:
+        api_server.put(NAMESPACES, {"metadata": {"name": "default"}})
+        for device_class in classes().values():
+            api_server.put(DEVICE_CLASSES, document(device_class))
+        devices = (device(name) for name in "abcdefgh")
+        api_server.put(RESOURCE_SLICES, document(slice_of(*devices)))
+        for policy in gate_documents():
+            api_server.put(RESOURCES[policy["kind"]], policy)
+        yield api_server
+
+
+def document(value: object) -> Document:
+    return msgspec.to_builtins(value, enc_hook=str)  # type: ignore[no-any-return]
+
+
+def limit(server: FakeApiServer, most: int) -> None:
+    server.put(DEVICE_QUOTAS, document(quota(device_limit(most))))
+
+
+def put_pod(
+    server: FakeApiServer, name: str, *, gates: Sequence[str] = (QUOTA_GATE,), **metadata: Any
+) -> None:
+    server.put(RESOURCE_CLAIMS, document(claim(request(), name=name)))
+    spec = {
+        "schedulingGates": [{"name": gate} for gate in gates],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+    }
+    head = {"name": name, "namespace": "default", "uid": name}
+    head["creationTimestamp"] = f"2026-11-24T13:00:{len(name):02d}Z"
+    server.put(PODS, {"metadata": head | metadata, "spec": spec})
+
+
+def gates(server: FakeApiServer, name: str) -> list[str]:
+    stored = server.find(PODS, name, "default") or {}
+    return [gate["name"] for gate in stored.get("spec", {}).get("schedulingGates", ())]
+
+
+def free(server: FakeApiServer) -> list[str]:
+    return [
+        pod["metadata"]["name"]
+        for pod in server.objects(PODS)
+        if not gates(server, pod["metadata"]["name"])
+    ]
+
+
+def is_removal(call: Call) -> bool:
+    return call.method == "PATCH" and "/pods/" in call.path
+
+
+def removals(server: FakeApiServer) -> list[Call]:
+    return [call for call in server.calls if is_removal(call)]
+
+
+async def test_as_many_pods_as_there_is_room_for(server: FakeApiServer) -> None:
+    limit(server, 2)
+    for name in ("a", "bb", "ccc"):
+        put_pod(server, name)
+    async with controlled(server):
+        await until(lambda: free(server) == ["a", "bb"])
+        await asyncio.sleep(0.2)
+        assert free(server) == ["a", "bb"]
+
+        limit(server, 3)
+        await until(lambda: len(free(server)) == 3)
+
+    assert {call.query["fieldManager"] for call in removals(server)} == {"drawbridge/leader-1"}
+    assert len(removals(server)) == 3
+
+
+async def test_a_released_claim_lets_the_next_pod_through(server: FakeApiServer) -> None:
+    limit(server, 1)
+    put_pod(server, "a")
+    put_pod(server, "bb")
+    async with controlled(server):
+        await until(lambda: free(server) == ["a"])
+
+        server.remove(PODS, "a", "default")
+        server.remove(RESOURCE_CLAIMS, "a", "default")
+
+        await until(lambda: free(server) == ["bb"])
+
+
+async def test_only_our_gate_is_removed(server: FakeApiServer) -> None:
+    limit(server, 1)
+    put_pod(server, "pod", gates=(OTHER, QUOTA_GATE))
+    async with controlled(server):
+        await asyncio.sleep(0.3)
+        assert gates(server, "pod") == [OTHER, QUOTA_GATE]
+
+        server.remove(DEVICE_QUOTAS, "team")
+        await until(lambda: gates(server, "pod") == [OTHER])
+
+
+async def test_a_waiting_pod_has_one_event(server: FakeApiServer) -> None:
+    limit(server, 0)
+    put_pod(server, "pod")
+    async with controlled(server):
+        await until(lambda: len(server.objects(EVENTS)) == 1)
+        put_pod(server, "other", gates=())
+        await asyncio.sleep(0.2)
+
+    (event,) = server.objects(EVENTS)
+    assert event["reason"] == "WaitingForDeviceQuota"
+    assert event["note"].startswith(
+        "DeviceQuota team, limit devices: 1 device needed, 0 devices of 0"
+    )
+
+
+async def test_an_answer_that_is_lost_lets_nobody_else_through(server: FakeApiServer) -> None:
+    limit(server, 1)
+    put_pod(server, "a")
+    put_pod(server, "bb")
+    server.fail(None, times=3, matches=is_removal)
+    async with controlled(server):
+        await until(lambda: free(server) == ["a"])
+        await asyncio.sleep(0.2)
+
+        assert free(server) == ["a"]
+
+
+async def test_a_denied_removal_is_tried_again(server: FakeApiServer) -> None:
+    limit(server, 1)
+    put_pod(server, "a")
+    server.fail(403, times=2, matches=is_removal)
+    async with controlled(server):
+        await until(lambda: free(server) == ["a"])
+
+
+async def test_nothing_is_decided_before_the_writes_of_another_leader_have_ended(
+    server: FakeApiServer,
+) -> None:
+    limit(server, 1)
+    put_pod(server, "a")
+    async with controlled(server):
+        # What the leader before wrote last comes while this one waits.
+        put_pod(server, "bb", gates=())
+
+        await asyncio.sleep(1.0)
+        assert gates(server, "a") == [QUOTA_GATE]
+
+
+async def test_the_policies_are_compared(server: FakeApiServer) -> None:
+    limit(server, 0)
+    put_pod(server, "pod")
+    async with controlled(server) as controller:
+        await until(lambda: controller.fault == "")
+
+        policy = server.find(VALIDATING_ADMISSION_POLICIES, QUOTA_GATE_POLICY) or {}
+        policy["spec"]["failurePolicy"] = "Ignore"
+        server.put(VALIDATING_ADMISSION_POLICIES, policy)
+        await until(lambda: "is not that of this version" in controller.fault)
+        await asyncio.sleep(0.2)
+        assert gates(server, "pod") == [QUOTA_GATE]
+
+        server.remove(VALIDATING_ADMISSION_POLICIES, QUOTA_GATE_POLICY)
+        await until(lambda: controller.fault == NOT_INSTALLED)
+        # Nothing holds new pods back, so those that wait are let go.
+        await until(lambda: free(server) == ["pod"])
