@@ -48,6 +48,9 @@ IMPATIENT: Final = {
         "policyCountsPeriod": "500ms",
         "inventoryUpdatePeriod": "200ms",
         "auditPeriod": "1s",
+        "quotaStatusPeriod": "200ms",
+        "quotaGateTimeout": "500ms",
+        "quotaGateCheckPeriod": "200ms",
     },
     "signing": {"keyPublishPeriod": "200ms"},
 }

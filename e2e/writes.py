@@ -38,6 +38,9 @@ CONTROLLER_WRITES: Final = (
 )
 """Of `python -m controllers`; the last three are those of other processes, too."""
 
+QUOTA_WRITES: Final = ("controllers.quotas.gates.QuotaGateController._remove patch",)
+"""Of the same process, where scheduling gates are in use: `e2e/test_quota_gates.py` kills it in these."""
+
 NOT_KILLED: Final[Mapping[str, str]] = {
     "controllers.audit.policy_report_writer.PolicyReportWriter._delete delete": (
         "is made by the next audit, which compares what is stored"
@@ -47,6 +50,9 @@ NOT_KILLED: Final[Mapping[str, str]] = {
     ),
     "controllers.gates.controller.FeatureGateController._probe create": "is a dry run",
     "controllers.gates.controller.FeatureGateController._publish patch": (
+        "tells what the next leader finds out, too"
+    ),
+    "controllers.quotas.controller.QuotaStatusController._write patch": (
         "tells what the next leader finds out, too"
     ),
     "kube.runtime.events.EventRecorder._update patch": "counts how often an event was repeated",

@@ -138,6 +138,33 @@ SECTIONS: Final[dict[str, tuple[Panel, ...]]] = {
             per_line=2,
         ),
     ),
+    "Device quotas": (
+        Panel(
+            "Used and promised",
+            {
+                "{{quota}} {{limit}}": "max by (quota, limit) (sum by (instance, quota, limit) "
+                '(drawbridge_device_quota_usage{state!="waiting"}) '
+                "/ on (instance, quota, limit) drawbridge_device_quota_max)"
+            },
+            "percentunit",
+        ),
+        Panel(
+            "Waiting, as a part of the limit",
+            {
+                "{{quota}} {{limit}}": "max by (quota, limit) (sum by (instance, quota, limit) "
+                '(drawbridge_device_quota_usage{state="waiting"}) '
+                "/ on (instance, quota, limit) drawbridge_device_quota_max)"
+            },
+            "percentunit",
+        ),
+        Panel(
+            "Oldest promise",
+            {
+                "{{quota}} {{limit}}": "max by (quota, limit) (drawbridge_device_quota_promised_seconds)"
+            },
+            "s",
+        ),
+    ),
     "Node driver": (
         Panel(
             "Devices",

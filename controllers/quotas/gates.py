@@ -32,7 +32,7 @@ from kube.api.urls import (
     Resource,
 )
 from kube.client.client import Client, PatchType
-from kube.errors import Forbidden, Invalid, KubeError, NotFound
+from kube.errors import Forbidden, KubeError, NotFound
 from kube.logs import get_logger
 from kube.names import FIELD_MANAGER_PREFIX, QUOTA_GATE
 from kube.runtime.controller import Controller
@@ -58,7 +58,6 @@ class QuotaGateController:
     """Decides about the pods that wait; the leader runs it.
 
     Attributes:
-        fault: The reason why pods are not held back; empty if they are.
         listeners: Called when `fault` has changed.
         controllers: To be run.
     """
@@ -89,7 +88,8 @@ class QuotaGateController:
         self._owners = owners
         self._now = now
         self._is_settled = False
-        self.fault = NOT_CHECKED
+        self._policy_fault = NOT_CHECKED
+        self._denial = ""
         self.listeners: Final[list[Callable[[], None]]] = []
         subscriptions = (*feed.subscriptions, owners.subscription)
         self._decisions: Controller[str] = Controller(
@@ -115,6 +115,11 @@ class QuotaGateController:
             self._checks,
         )
 
+    @property
+    def fault(self) -> str:
+        """Return the reason why nobody decides about pods; empty if somebody does."""
+        return self._policy_fault or self._denial
+
     def _usage_changed(self) -> None:
         self._decisions.queue.add("")
 
@@ -129,7 +134,7 @@ class QuotaGateController:
             self._owners.drivers,
             self._now().timestamp(),
             # Whoever deletes the policies wants no pod to wait.
-            is_held=self.fault != NOT_INSTALLED,
+            is_held=self._policy_fault != NOT_INSTALLED,
         )
         for key in decisions.let_through:
             self._removals.queue.add(key)
@@ -175,25 +180,29 @@ class QuotaGateController:
             )
         except NotFound:
             return
-        except (Forbidden, Invalid) as error:
-            # Another gate was removed meanwhile, or a policy denies it: the next attempt tells.
+        except Forbidden as error:
             log.warning("quota.removal_denied", pod="/".join(key), error=str(error))
+            self._set_fault(self._policy_fault, f"the removal of a gate is denied: {error}")
             raise
+        self._set_fault(self._policy_fault, "")
         self._feed.pods.put(bytes(raw))
 
     # --- policies ---------------------------------------------------------------------------------
 
     async def _check(self, _: str) -> float:
         """Compare the policies of the cluster with ours; return when to come back."""
-        fault = await self._policy_fault()
-        if fault != self.fault:
-            self.fault = fault
-            self._decisions.queue.add("")
-            for listener in self.listeners:
-                listener()
+        self._set_fault(await self._find_policy_fault(), self._denial)
         return self._settings.quota_gate_check_period
 
-    async def _policy_fault(self) -> str:
+    def _set_fault(self, policy_fault: str, denial: str) -> None:
+        if (policy_fault, denial) == (self._policy_fault, self._denial):
+            return
+        self._policy_fault, self._denial = policy_fault, denial
+        self._decisions.queue.add("")
+        for listener in self.listeners:
+            listener()
+
+    async def _find_policy_fault(self) -> str:
         for document in gate_documents():
             kind, name = document["kind"], document["metadata"]["name"]
             try:

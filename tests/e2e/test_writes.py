@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from e2e.writes import CERTIFICATE_WRITES, CONTROLLER_WRITES, NOT_KILLED
+from e2e.writes import CERTIFICATE_WRITES, CONTROLLER_WRITES, NOT_KILLED, QUOTA_WRITES
 
 ROOT: Final = Path(__file__).parents[2]
 ROOMS: Final = ("controllers", "kube/runtime", "certs", "process")
@@ -59,4 +59,4 @@ def test_every_write_is_in_the_table() -> None:
         for write in writes_of(path)
     }
 
-    assert {*CERTIFICATE_WRITES, *CONTROLLER_WRITES, *NOT_KILLED} == in_code
+    assert {*CERTIFICATE_WRITES, *CONTROLLER_WRITES, *QUOTA_WRITES, *NOT_KILLED} == in_code

@@ -193,8 +193,17 @@ async def test_a_denied_removal_is_tried_again(server: FakeApiServer) -> None:
     limit(server, 1)
     put_pod(server, "a")
     server.fail(403, times=2, matches=is_removal)
-    async with controlled(server):
+    async with controlled(server) as controller:
+        await until(lambda: "removal of a gate is denied" in controller.fault)
         await until(lambda: free(server) == ["a"])
+        await until(lambda: controller.fault == "")
+
+
+async def test_another_gate_that_goes_at_the_same_time(server: FakeApiServer) -> None:
+    put_pod(server, "a", gates=(OTHER, QUOTA_GATE))
+    server.fail(422, times=1, matches=is_removal)
+    async with controlled(server):
+        await until(lambda: gates(server, "a") == [OTHER])
 
 
 async def test_nothing_is_decided_before_the_writes_of_another_leader_have_ended(

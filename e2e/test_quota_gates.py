@@ -1,0 +1,379 @@
+"""Pods whose devices a DeviceQuota limits, and that kube-scheduler places: they wait behind a gate.
+
+The policies stay for the whole file, since one whose parameter is a Lease must not be created again.
+"""
+
+import http.client
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from e2e.access import Access, Object, stream
+from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, rendered
+from e2e.killed_mid_write import Moment, Order
+from e2e.objects import pod
+from e2e.older_kubernetes import needs
+from e2e.small_inventory import add_nodes, asking, claim, gpu, template
+from e2e.users import EDITOR, PODS_ONLY, add_user
+from e2e.writes import QUOTA_WRITES
+from kube.names import QUOTA_GATE, SCHEDULER_NAME, TRANSLATE_LABEL
+
+DRIVER: Final = "gates.quota.example.com"
+GATES: Final = ROOT / "manifests" / "quota-gates"
+GATE: Final = {"name": QUOTA_GATE}
+CREATORS: Final = 20
+DEVICES: Final = 8
+
+pytestmark = [
+    needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),
+    # Not shared with other stories: the policies are about every pod.
+    pytest.mark.parametrize("cluster", [{"client_qps": 400}], indirect=True, scope="session"),
+]
+
+
+@pytest.fixture(scope="module")
+def gated(cluster: Access, drawbridge: Drawbridge) -> Iterator[Drawbridge]:
+    """The policies, and a node with eight devices."""
+    added = add_nodes(
+        cluster, DRIVER, {"gates-node": [gpu(f"gpu-{n}", "80Gi") for n in range(DEVICES)]}
+    )
+    cluster.apply(rendered(cluster, GATES))
+    yield drawbridge
+    cluster.kubectl("delete", "-k", str(GATES), "--ignore-not-found")
+    cluster.remove_nodes(added)
+
+
+class Team:
+    """A namespace with a quota of its own."""
+
+    def __init__(self, cluster: Access, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    def limit(self, most: int, **spec: Any) -> None:
+        """Create the quota, or change it."""
+        limits = [{"name": "devices", "driver": DRIVER, "devices": {}, "max": str(most)}]
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
+        self.cluster.apply(
+            {
+                "apiVersion": "drawbridge.internal/v1alpha1",
+                "kind": "DeviceQuota",
+                "metadata": {"name": self.namespace},
+                "spec": {"namespaceSelector": selector, "limits": limits, **spec},
+            }
+        )
+
+    def wait_enforced(self) -> None:
+        """Wait until the quota says that it is enforced, and until the API server adds gates."""
+        self.cluster.wait_for(
+            "devicequotas",
+            self.namespace,
+            until=lambda stored: condition(stored, "Enforced") == "True",
+        )
+        probe = self.pod("probe")
+        self.cluster.wait_until(
+            lambda: (
+                GATE in (self.post(probe, dry_run=True)[1]["spec"].get("schedulingGates") or ())
+            ),
+            "the policies are in force",
+        )
+
+    def pod(self, name: str, **spec: Any) -> Object:
+        return pod(name, claims={"gpu": "wanted"}, **spec)
+
+    def post(self, document: Object, *, dry_run: bool = False) -> tuple[int, Object]:
+        """Create an object; return status and answer."""
+        path = self.cluster.kind(document["kind"]).path(self.namespace)
+        query = "?dryRun=All" if dry_run else ""
+        status, answer = self.cluster.request("POST", f"{path}{query}", document)
+        return status, json.loads(answer)
+
+    def create(self, *names: str, **spec: Any) -> None:
+        for name in names:
+            status, answer = self.post(self.pod(name, **spec))
+            assert status == http.client.CREATED, answer
+
+    def free(self) -> list[str]:
+        """Return the pods without our gate."""
+        pods = self.cluster.objects("pods", self.namespace)
+        return [each["metadata"]["name"] for each in pods if not is_gated(each)]
+
+    def wait_free(self, count: int) -> list[str]:
+        self.cluster.wait_until(
+            lambda: len(self.free()) == count, f"{count} pods are let through", timeout_s=30
+        )
+        return self.free()
+
+    def wait_events(self, name: str) -> list[str]:
+        """Return the messages of a pod's events about quotas, as soon as there are any."""
+
+        def messages() -> list[str]:
+            events = self.cluster.objects("events", self.namespace)
+            return [
+                event["message"]
+                for event in events
+                if event["reason"] == "WaitingForDeviceQuota"
+                and event["involvedObject"]["name"] == name
+            ]
+
+        self.cluster.wait_until(messages, f"pod {name} has an event")
+        return messages()
+
+
+def condition(stored: Object, type_: str) -> str:
+    conditions = stored.get("status", {}).get("conditions", ())
+    return next((entry["status"] for entry in conditions if entry["type"] == type_), "")
+
+
+def is_gated(document: Object) -> bool:
+    return GATE in (document["spec"].get("schedulingGates") or ())
+
+
+def most_at_a_time(listed: Sequence[Object], events: Sequence[Object]) -> int:
+    """Return the largest number of pods without our gate at any version of them."""
+    free = {entry["metadata"]["uid"] for entry in listed if not is_gated(entry)}
+    most = len(free)
+    for event in events:
+        uid = event["object"]["metadata"]["uid"]
+        if event["type"] == "DELETED":
+            free.discard(uid)
+        elif event["type"] in {"ADDED", "MODIFIED"} and not is_gated(event["object"]):
+            free.add(uid)
+        most = max(most, len(free))
+    return most
+
+
+@pytest.fixture
+def team(cluster: Access, namespace: str, gated: Drawbridge) -> Iterator[Team]:
+    team = Team(cluster, namespace)
+    cluster.kubectl(
+        "apply", "-n", namespace, "-f", "-", input=stream(template(asking(DRIVER), "wanted"))
+    )
+    yield team
+    cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0")
+    cluster.kubectl("delete", "devicequota", namespace, "--ignore-not-found")
+
+
+# --- stories --------------------------------------------------------------------------------------
+
+
+def test_a_pod_above_the_budget_waits_until_it_is_raised(team: Team, cluster: Access) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    team.create("first")
+    cluster.wait_running("first", team.namespace)
+    team.create("second")
+
+    (message,) = team.wait_events("second")
+    assert message == (
+        f"DeviceQuota {team.namespace}, limit devices: 1 device needed, 0 devices of 1 device left; "
+        f"namespace {team.namespace} has 1 device"
+    )
+    assert team.free() == ["first"]
+    stored = cluster.get("devicequotas", team.namespace)
+    assert stored["status"]["summary"] == "0 of 1 devices left"
+    (limit,) = stored["status"]["limits"]
+    assert (limit["used"], limit.get("promised"), limit["waiting"]) == ("1", None, "1")
+
+    team.limit(2)
+
+    cluster.wait_running("second", team.namespace)
+
+
+def test_a_released_device_goes_to_the_pod_that_waits(team: Team, cluster: Access) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    team.create("first", "second")
+    (winner,) = team.wait_free(1)
+    cluster.wait_running(winner, team.namespace)
+
+    cluster.kubectl("delete", "pod", winner, "-n", team.namespace)
+
+    (other,) = {"first", "second"} - {winner}
+    cluster.wait_running(other, team.namespace)
+
+
+@pytest.mark.parametrize("user", [PODS_ONLY, EDITOR])
+def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) -> None:
+    team.limit(0)
+    team.wait_enforced()
+    kubeconfig = add_user(cluster, team.namespace, user)
+
+    def kubectl(*arguments: str, document: Object | None = None) -> tuple[int, str]:
+        output = cluster.kubectl(
+            *arguments,
+            "-n",
+            team.namespace,
+            kubeconfig=kubeconfig,
+            check=False,
+            input=stream(document) if document is not None else None,
+        )
+        return output.returncode, output.stderr
+
+    def create(document: Object) -> tuple[int, str]:
+        return kubectl("create", "-f", "-", document=document)
+
+    assert create(team.pod("pod"))[0] == 0
+    patches = {
+        "json": '[{"op": "remove", "path": "/spec/schedulingGates"}]',
+        "merge": '{"spec": {"schedulingGates": null}}',
+        "strategic": json.dumps({"spec": {"schedulingGates": [{"$patch": "delete", **GATE}]}}),
+    }
+    for kind, patch in patches.items():
+        code, message = kubectl("patch", "pod", "pod", f"--type={kind}", "-p", patch)
+        assert code, patch
+        assert "is removed by Drawbridge" in message
+
+    code, message = create(team.pod("named", nodeName="gates-node"))
+    assert code
+    assert "may not set spec.nodeName" in message
+    code, message = kubectl(
+        "create", "--raw", f"/api/v1/namespaces/{team.namespace}/pods/pod/binding", "-f", "-",
+        document={
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "pod"},
+            "target": {"kind": "Node", "name": "gates-node"},
+        },
+    )  # fmt: skip
+    assert code
+
+    gates = [{"name": "example.com/own"}]
+    others = [
+        team.pod("own-gate", schedulingGates=gates),
+        team.pod("opted-out", labels={TRANSLATE_LABEL: "false"}),
+        team.pod("bridge", schedulerName=SCHEDULER_NAME),
+        pod("by-key", limits={f"deviceclass.resource.kubernetes.io/{DRIVER}": 1}),
+    ]
+    if user == EDITOR:
+        assert create(claim(asking(DRIVER), "mine"))[0] == 0
+        entry = {"name": "gpu", "resourceClaimName": "mine"}
+        others.append(pod("by-name", resourceClaims=[entry]))
+    for document in others:
+        code, message = create(document)
+        assert code == 0, message
+
+    team.wait_events("by-key")
+    claims = cluster.objects("resourceclaims", team.namespace)
+    assert not [entry for entry in claims if entry.get("status", {}).get("allocation")]
+    # Nobody schedules what names the bridge, which is not there.
+    assert [name for name in team.free() if name != "bridge"] == []
+
+
+def test_creators_race_for_the_last_unit(team: Team, cluster: Access) -> None:
+    team.limit(1)
+    team.wait_enforced()
+    with cluster.watching("pods") as (listed, events):
+        with ThreadPoolExecutor(CREATORS) as creators:
+            list(creators.map(team.create, [f"pod-{number}" for number in range(CREATORS)]))
+        (winner,) = team.wait_free(1)
+        cluster.wait_running(winner, team.namespace)
+        cluster.kubectl("delete", "pod", winner, "-n", team.namespace)
+        cluster.wait_until(lambda: team.free() not in ([], [winner]), "another is let through")
+        (second,) = team.wait_free(1)
+        cluster.wait_running(second, team.namespace)
+        assert most_at_a_time(_of(team, listed), _events_of(team, events)) == 1
+    assert second != winner
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_leader_that_is_killed_at_a_removal(
+    team: Team, cluster: Access, gated: Drawbridge, moment: Moment
+) -> None:
+    team.limit(2)
+    team.wait_enforced()
+    order = cluster.directory / "quota.order"
+    command = (sys.executable, "-m", "e2e.killed_mid_write", "controllers", str(order))
+    gated.stop(CONTROLLER)
+    gated.start(CONTROLLER, command=command)
+    try:
+        with cluster.watching("pods") as (listed, events):
+            (write,) = QUOTA_WRITES
+            _arm(order, Order(write=write, moment=moment))
+            team.create("a", "b", "c", "d")
+            cluster.wait_until(lambda: not order.exists(), "the leader has died", timeout_s=30)
+            for name in team.wait_free(2):
+                cluster.wait_running(name, team.namespace)
+            assert most_at_a_time(_of(team, listed), _events_of(team, events)) == 2
+    finally:
+        order.unlink(missing_ok=True)
+        gated.stop(CONTROLLER)
+        gated.start(CONTROLLER)
+
+
+def _arm(path: Path, order: Order) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.encode(order))
+    partial.rename(path)
+
+
+def _of(team: Team, listed: Sequence[Object]) -> list[Object]:
+    return [entry for entry in listed if entry["metadata"]["namespace"] == team.namespace]
+
+
+def _events_of(team: Team, events: Sequence[Object]) -> list[Object]:
+    return [
+        event
+        for event in list(events)
+        if event["object"].get("metadata", {}).get("namespace") == team.namespace
+    ]
+
+
+def test_the_kind_stays_while_the_policies_read_it(cluster: Access, gated: Drawbridge) -> None:
+    output = cluster.kubectl("delete", "crd", "devicequotas.drawbridge.internal", check=False)
+
+    assert output.returncode
+    assert "delete them first" in output.stderr
+
+
+def test_the_controllers_may_remove_the_gate_of_a_pod_and_nothing_else(
+    team: Team, cluster: Access, gated: Drawbridge
+) -> None:
+    team.limit(0)
+    team.wait_enforced()
+    team.create("pod")
+    kubeconfig = cluster.kubeconfig_for(gated.namespace, CONTROLLER)
+    denied = {
+        '{"metadata": {"labels": {"a": "b"}}}': "of a pod only the scheduling gate",
+        '{"spec": {"tolerations": [{"operator": "Exists"}]}}': "of a pod only the scheduling gate",
+        '{"spec": {"schedulingGates": null}}': "does not hold the Lease",
+    }
+    for patch, message in denied.items():
+        output = cluster.kubectl(
+            *("patch", "pod", "pod", "-n", team.namespace, "--type=merge", "-p", patch),
+            kubeconfig=kubeconfig,
+            check=False,
+        )
+        assert message in output.stderr, patch
+
+
+def test_without_the_policies_no_pod_stays_locked(
+    team: Team, cluster: Access, gated: Drawbridge
+) -> None:
+    team.limit(0)
+    team.wait_enforced()
+    team.create("by-hand", "by-controllers")
+    team.wait_events("by-controllers")
+    gated.stop(CONTROLLER)
+
+    cluster.kubectl("delete", "-k", str(GATES))
+
+    # As docs/quota-gates.md has it for all pods.
+    removal = json.dumps({"spec": {"schedulingGates": [{"$patch": "delete", **GATE}]}})
+    cluster.kubectl(
+        "patch", "pod", "by-hand", "-n", team.namespace, "--type=strategic", "-p", removal
+    )
+    cluster.wait_running("by-hand", team.namespace)
+    gated.start(CONTROLLER)
+    cluster.wait_running("by-controllers", team.namespace)
+    cluster.wait_for(
+        "devicequotas",
+        team.namespace,
+        until=lambda stored: condition(stored, "Enforced") == "False",
+    )
