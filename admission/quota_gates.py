@@ -99,8 +99,8 @@ def gate_documents() -> list[Document]:
         _binding(QUOTA_GATE_POLICY, paramRef=all_quotas),
         _document("ValidatingAdmissionPolicy", REMOVAL_POLICY, _removal_spec()),
         _binding(REMOVAL_POLICY),
-        _kept(_document("ValidatingAdmissionPolicy", HOLDER_POLICY, _holder_spec())),
-        _kept(_binding(HOLDER_POLICY, paramRef=lease)),
+        _keep_in_chart(_document("ValidatingAdmissionPolicy", HOLDER_POLICY, _holder_spec())),
+        _keep_in_chart(_binding(HOLDER_POLICY, paramRef=lease)),
         _document("ValidatingAdmissionPolicy", KIND_POLICY, _kind_spec()),
         _binding(KIND_POLICY),
     ]
@@ -265,7 +265,7 @@ def _binding(policy: str, **spec: Document) -> Document:
     )
 
 
-def _kept(document: Document) -> Document:
+def _keep_in_chart(document: Document) -> Document:
     """Return a document that Helm does not delete.
 
     If a policy with a Lease as its parameter is created again, the API server keeps the holder that it saw

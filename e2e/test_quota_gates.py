@@ -6,10 +6,11 @@ The policies stay for the whole file, since one whose parameter is a Lease must 
 import http.client
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 import pytest
@@ -135,18 +136,57 @@ def is_gated(document: Object) -> bool:
     return GATE in (document["spec"].get("schedulingGates") or ())
 
 
-def most_at_a_time(listed: Sequence[Object], events: Sequence[Object]) -> int:
-    """Return the largest number of pods without our gate at any version of them."""
-    free = {entry["metadata"]["uid"] for entry in listed if not is_gated(entry)}
-    most = len(free)
-    for event in events:
-        uid = event["object"]["metadata"]["uid"]
-        if event["type"] == "DELETED":
-            free.discard(uid)
-        elif event["type"] in {"ADDED", "MODIFIED"} and not is_gated(event["object"]):
-            free.add(uid)
-        most = max(most, len(free))
-    return most
+class UsageRecord:
+    """What a team has at every version of its pods and claims, while a block runs."""
+
+    def __init__(self, team: Team) -> None:
+        self._team = team
+        self._watches = ExitStack()
+        self._events: list[list[Object]] = []
+
+    def __enter__(self) -> Self:
+        for kind in ("pods", "resourceclaims"):
+            objects, events = self._watches.enter_context(self._team.cluster.watching(kind))
+            assert not [entry for entry in objects if self._is_of_team(entry)]
+            self._events.append(events)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watches.close()
+
+    def most_at_a_time(self) -> int:
+        """Return the largest number of claims that were allocated, or whose pod had no gate.
+
+        Versions are those of one store, so that pods and claims have one order.
+        """
+        pods: dict[str, Object] = {}
+        claims: dict[str, Object] = {}
+        most = 0
+        events = [event for of_kind in self._events for event in list(of_kind)]
+        for event in sorted(events, key=_version):
+            document = event["object"]
+            if event["type"] == "BOOKMARK" or not self._is_of_team(document):
+                continue
+            objects = pods if document["kind"] == "Pod" else claims
+            objects.pop(document["metadata"]["uid"], None)
+            if event["type"] != "DELETED":
+                objects[document["metadata"]["uid"]] = document
+            most = max(most, sum(_is_charged(claim, pods) for claim in claims.values()))
+        return most
+
+    def _is_of_team(self, document: Object) -> bool:
+        return str(document["metadata"].get("namespace")) == self._team.namespace
+
+
+def _version(event: Object) -> int:
+    return int(event["object"]["metadata"]["resourceVersion"])
+
+
+def _is_charged(claim: Object, pods: Mapping[str, Object]) -> bool:
+    if claim.get("status", {}).get("allocation"):
+        return True
+    (owner,) = claim["metadata"]["ownerReferences"]
+    return owner["uid"] in pods and not is_gated(pods[owner["uid"]])
 
 
 @pytest.fixture
@@ -176,10 +216,17 @@ def test_a_pod_above_the_budget_waits_until_it_is_raised(team: Team, cluster: Ac
         f"namespace {team.namespace} has 1 device"
     )
     assert team.free() == ["first"]
-    stored = cluster.get("devicequotas", team.namespace)
+    usage = {
+        "used": "1",
+        "waiting": "1",
+        "namespaces": [{"namespace": team.namespace, "used": "1", "waiting": "1"}],
+    }
+    stored = cluster.wait_for(
+        "devicequotas",
+        team.namespace,
+        until=lambda stored: stored["status"].get("limits") == [{"name": "devices"} | usage],
+    )
     assert stored["status"]["summary"] == "0 of 1 devices left"
-    (limit,) = stored["status"]["limits"]
-    assert (limit["used"], limit.get("promised"), limit["waiting"]) == ("1", None, "1")
 
     team.limit(2)
 
@@ -269,7 +316,7 @@ def test_no_user_gets_around_the_gate(team: Team, cluster: Access, user: str) ->
 def test_creators_race_for_the_last_unit(team: Team, cluster: Access) -> None:
     team.limit(1)
     team.wait_enforced()
-    with cluster.watching("pods") as (listed, events):
+    with UsageRecord(team) as record:
         with ThreadPoolExecutor(CREATORS) as creators:
             list(creators.map(team.create, [f"pod-{number}" for number in range(CREATORS)]))
         (winner,) = team.wait_free(1)
@@ -278,7 +325,7 @@ def test_creators_race_for_the_last_unit(team: Team, cluster: Access) -> None:
         cluster.wait_until(lambda: team.free() not in ([], [winner]), "another is let through")
         (second,) = team.wait_free(1)
         cluster.wait_running(second, team.namespace)
-        assert most_at_a_time(_of(team, listed), _events_of(team, events)) == 1
+        assert record.most_at_a_time() == 1
     assert second != winner
 
 
@@ -293,14 +340,14 @@ def test_a_leader_that_is_killed_at_a_removal(
     gated.stop(CONTROLLER)
     gated.start(CONTROLLER, command=command)
     try:
-        with cluster.watching("pods") as (listed, events):
+        with UsageRecord(team) as record:
             (write,) = QUOTA_WRITES
             _arm(order, Order(write=write, moment=moment))
             team.create("a", "b", "c", "d")
             cluster.wait_until(lambda: not order.exists(), "the leader has died", timeout_s=30)
             for name in team.wait_free(2):
                 cluster.wait_running(name, team.namespace)
-            assert most_at_a_time(_of(team, listed), _events_of(team, events)) == 2
+            assert record.most_at_a_time() == 2
     finally:
         order.unlink(missing_ok=True)
         gated.stop(CONTROLLER)
@@ -311,18 +358,6 @@ def _arm(path: Path, order: Order) -> None:
     partial = path.with_suffix(".partial")
     partial.write_bytes(msgspec.json.encode(order))
     partial.rename(path)
-
-
-def _of(team: Team, listed: Sequence[Object]) -> list[Object]:
-    return [entry for entry in listed if entry["metadata"]["namespace"] == team.namespace]
-
-
-def _events_of(team: Team, events: Sequence[Object]) -> list[Object]:
-    return [
-        event
-        for event in list(events)
-        if event["object"].get("metadata", {}).get("namespace") == team.namespace
-    ]
 
 
 def test_the_kind_stays_while_the_policies_read_it(cluster: Access, gated: Drawbridge) -> None:
@@ -338,19 +373,22 @@ def test_the_controllers_may_remove_the_gate_of_a_pod_and_nothing_else(
     team.limit(0)
     team.wait_enforced()
     team.create("pod")
-    kubeconfig = cluster.kubeconfig_for(gated.namespace, CONTROLLER)
-    denied = {
-        '{"metadata": {"labels": {"a": "b"}}}': "of a pod only the scheduling gate",
-        '{"spec": {"tolerations": [{"operator": "Exists"}]}}': "of a pod only the scheduling gate",
-        '{"spec": {"schedulingGates": null}}': "does not hold the Lease",
+    path = cluster.kind("pods").path(team.namespace, "pod")
+    denied: dict[str, Object] = {
+        "of a pod only the scheduling gate": {"metadata": {"labels": {"a": "b"}}},
+        "only the scheduling gate": {"spec": {"activeDeadlineSeconds": 5}},
+        "does not hold the Lease": {"spec": {"schedulingGates": None}},
     }
-    for patch, message in denied.items():
-        output = cluster.kubectl(
-            *("patch", "pod", "pod", "-n", team.namespace, "--type=merge", "-p", patch),
-            kubeconfig=kubeconfig,
-            check=False,
+    for message, patch in denied.items():
+        status, answer = cluster.request(
+            "PATCH",
+            path,
+            patch,
+            content_type="application/merge-patch+json",
+            user=f"system:serviceaccount:{gated.namespace}:{CONTROLLER}",
         )
-        assert message in output.stderr, patch
+        assert status == http.client.FORBIDDEN, patch
+        assert message in answer.decode()
 
 
 def test_without_the_policies_no_pod_stays_locked(
@@ -366,8 +404,10 @@ def test_without_the_policies_no_pod_stays_locked(
 
     # As docs/quota-gates.md has it for all pods.
     removal = json.dumps({"spec": {"schedulingGates": [{"$patch": "delete", **GATE}]}})
-    cluster.kubectl(
-        "patch", "pod", "by-hand", "-n", team.namespace, "--type=strategic", "-p", removal
+    command = ("patch", "pod", "by-hand", "-n", team.namespace, "--type=strategic", "-p", removal)
+    cluster.wait_until(
+        lambda: cluster.kubectl(*command, check=False).returncode == 0,
+        "the API server has forgotten the policies",
     )
     cluster.wait_running("by-hand", team.namespace)
     gated.start(CONTROLLER)

@@ -185,6 +185,6 @@ def incomplete_condition(
 
 
 def _list(texts: Sequence[str]) -> str:
-    shown = ", ".join(texts[:MAX_LISTED])
+    first = ", ".join(texts[:MAX_LISTED])
     more = len(texts) - MAX_LISTED
-    return f"{shown} and {more} more" if more > 0 else shown
+    return f"{first} and {more} more" if more > 0 else first

@@ -104,17 +104,17 @@ class QuotaStatusController:
         if quota is None or name not in self._feed.usage.book.tenants.quotas:
             self._written.pop(name, None)
             return None
-        stored = quota.status
-        written = self._written.get(name)
-        if written and written.version > version_number(quota.metadata.resource_version):
-            stored = written.status
+        status_before = quota.status
+        last_write = self._written.get(name)
+        if last_write and last_write.version > version_number(quota.metadata.resource_version):
+            status_before = last_write.status
         status = quota_status(
-            quota, self._feed.usage.book, self._deciders(), stored, rfc3339(self._now())
+            quota, self._feed.usage.book, self._deciders(), status_before, rfc3339(self._now())
         )
-        if status == stored:
+        if status == status_before:
             return None
-        if written and not differs_in_more_than_amounts(stored, status):
-            left_s = written.at_s + self._settings.quota_status_period - self._clock()
+        if last_write and not differs_in_more_than_amounts(status_before, status):
+            left_s = last_write.at_s + self._settings.quota_status_period - self._clock()
             if left_s > 0:
                 return left_s
         try:

@@ -57,9 +57,9 @@ def _consumers(account: Account, ledger: DeviceQuotaLedger) -> str:
         ),
         key=lambda part: (-part[1].committed, part[0]),
     )
-    shown = [
+    largest = [
         f"namespace {namespace} has {account.limit.in_words(totals.committed)}"
         for namespace, totals in parts[:MAX_NAMESPACES]
     ]
-    more = len(parts) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    more = len(parts) - len(largest)
+    return ", ".join(largest) + (f" and {more} more" if more > 0 else "")

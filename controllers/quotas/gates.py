@@ -206,12 +206,12 @@ class QuotaGateController:
         for document in gate_documents():
             kind, name = document["kind"], document["metadata"]["name"]
             try:
-                stored = await self._client.get(RESOURCES[kind], name, dict[str, Any])
+                policy = await self._client.get(RESOURCES[kind], name, dict[str, Any])
             except NotFound:
                 return NOT_INSTALLED
             except KubeError as error:
                 return f"{NOT_CHECKED}: {error}"
-            if not is_part_current(stored, document):
+            if not is_part_current(policy, document):
                 return (
                     f"{kind} {name} is not that of this version; apply manifests/quota-gates again"
                 )

@@ -101,8 +101,9 @@ class QuotaUsage:
         if claim is not None:
             self._claims[key] = claim
         self._charge_claim(key)
-        owners = {uid for each in (old, claim) if each is not None for uid in each.pod_uids}
-        if any(each is not None and each.is_for_extended_resources for each in (old, claim)):
+        versions = [version for version in (old, claim) if version is not None]
+        owners = {uid for version in versions for uid in version.pod_uids}
+        if any(version.is_for_extended_resources for version in versions):
             for uid in owners:
                 self._extended.pop(uid, None)
                 if claim is not None:
@@ -202,15 +203,15 @@ def named_claims(pod: Pod) -> tuple[Key | None, ...]:
     An entry for which kube-controller-manager found that no claim is needed has none.
     """
     statuses = (pod.status.resource_claim_statuses if pod.status else None) or ()
-    made = {status.name: status.resource_claim_name for status in statuses}
+    generated_names = {status.name: status.resource_claim_name for status in statuses}
     namespace = pod.metadata.namespace
     claims: list[Key | None] = []
     for entry in pod.spec.resource_claims or ():
         if entry.resource_claim_name is not None:
             claims.append((namespace, entry.resource_claim_name))
-        elif entry.name not in made:
+        elif entry.name not in generated_names:
             claims.append(None)
-        elif (name := made[entry.name]) is not None:
+        elif (name := generated_names[entry.name]) is not None:
             claims.append((namespace, name))
     return tuple(claims)
 
