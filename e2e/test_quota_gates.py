@@ -23,6 +23,7 @@ from e2e.older_kubernetes import needs
 from e2e.small_inventory import add_nodes, asking, claim, gpu, template
 from e2e.users import EDITOR, PODS_ONLY, add_user
 from e2e.writes import QUOTA_WRITES
+from kube.api.core import FINISHED_PHASES
 from kube.names import QUOTA_GATE, SCHEDULER_NAME, TRANSLATE_LABEL
 
 DRIVER: Final = "gates.quota.example.com"
@@ -186,7 +187,13 @@ def _is_charged(claim: Object, pods: Mapping[str, Object]) -> bool:
     if claim.get("status", {}).get("allocation"):
         return True
     (owner,) = claim["metadata"]["ownerReferences"]
-    return owner["uid"] in pods and not is_gated(pods[owner["uid"]])
+    pod = pods.get(owner["uid"])
+    return (
+        pod is not None
+        and not is_gated(pod)
+        # A pod that has ended is placed no more.
+        and pod["status"]["phase"] not in FINISHED_PHASES
+    )
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ class QuotaFeed:
             engine: Evaluates expressions of users; None evaluates them in place.
             clock: Monotonic seconds.
         """
-        self.usage: Final = QuotaUsage(features)
+        self.usage: Final = QuotaUsage(features, clock)
         self.listeners: Final[list[Callable[[], None]]] = []
         self._engine = engine
         self._clock = clock
@@ -175,11 +175,13 @@ class QuotaFeed:
             self._slices_from_s = self._clock() + pause_s
         else:
             await self._charge()
+        again_s = self.usage.release_abandoned()
         for listener in self.listeners:
             listener()
         if self._slices:
-            return max(PAUSE_S, self._slices_from_s - self._clock())
-        return None
+            slices_s = max(PAUSE_S, self._slices_from_s - self._clock())
+            return slices_s if again_s is None else min(slices_s, again_s)
+        return again_s
 
     async def _charge(self) -> None:
         """Charge what is outstanding; what takes long is left to the turn of its namespace."""

@@ -1,16 +1,19 @@
 """The usage of DeviceQuotas, from quotas, namespaces, classes, slices, claims and pods.
 
-A claim that is not allocated is promised once a pod that names it has no gate of ours, and waits before. The
+A claim that is not allocated is promised once a pod that names it has no gate of ours, and waits before. When
+that pod is gone, the scheduler may yet write an allocation that was under way: so a promised claim stays
+promised until it is allocated, deleted, or, if nobody deletes it with the pod, has had the time for that. The
 scheduler makes claims for keys that a DeviceClass maps only when it places the pod, so until then the pod is
 charged for what that claim would ask for.
 
 Nothing is evaluated here: changed charges stay outstanding in the book until somebody evaluates them.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator.model.feature_gates import Features
 from allocator.pods.extended_resource_claim import extended_resource_claim, mapped_resources
@@ -21,7 +24,11 @@ from kube.api.extended_resources import extended_resources
 from kube.api.resource import DeviceClass, ResourceSlice
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.ledger import Stage
 from quotas.device_quotas.tenants import Labels
+
+ABANDONED_S: Final = 30.0
+"""The time for which a promised claim without a pod stays promised, unless it is deleted with its pod."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -53,8 +60,14 @@ class QuotaUsage:
         pods: The pods that are charged, or gated, by namespace and name.
     """
 
-    def __init__(self, features: Features) -> None:
-        """Begin with an empty cluster."""
+    def __init__(self, features: Features, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with an empty cluster.
+
+        Args:
+            clock: Monotonic seconds.
+        """
+        self._clock = clock
+        self._abandoned: dict[Key, float] = {}
         self.book = QuotaBook(features)
         self.pods: dict[Key, Pod] = {}
         self._claims: dict[Key, QuotaClaim] = {}
@@ -140,6 +153,21 @@ class QuotaUsage:
         for name in self._named[key]:
             self._charge_claim(name)
 
+    def release_abandoned(self) -> float | None:
+        """Release promised claims whose pods have been gone for long; return when to come back."""
+        now_s = self._clock()
+        named = {
+            key: since_s
+            for key, since_s in self._abandoned.items()
+            if not self._claims[key].pod_uids
+        }
+        left = [since_s + ABANDONED_S - now_s for since_s in named.values()]
+        for key, since_s in named.items():
+            if since_s + ABANDONED_S <= now_s:
+                del self._abandoned[key]
+                self._put(key, self._counted(key, is_let_through=False))
+        return min((left_s for left_s in left if left_s > 0), default=None)
+
     # --- answers ----------------------------------------------------------------------------------
 
     def waits(self, pod: Pod) -> bool:
@@ -161,18 +189,28 @@ class QuotaUsage:
     def _charge_claim(self, key: Key) -> None:
         claim = self._claims.get(key)
         if claim is None:
+            self._abandoned.pop(key, None)
             self.book.remove_claim(key)
             return
-        is_let_through = any(not self.waits(self.pods[user]) for user in self._users.get(key, ()))
-        self._put(
-            key,
-            CountedClaim(
-                namespace=key[0],
-                devices=claim.devices,
-                allocation=claim.allocation,
-                # The pod of this claim is gated no more, or the scheduler would not have made it.
-                is_let_through=is_let_through or claim.is_for_extended_resources,
-            ),
+        # The scheduler makes a claim for extended resources only of a pod that is gated no more.
+        is_let_through = claim.is_for_extended_resources or any(
+            not self.waits(self.pods[user]) for user in self._users.get(key, ())
+        )
+        before = self.book.claim(key)
+        if is_let_through or claim.allocation is not None:
+            self._abandoned.pop(key, None)
+        elif before is not None and before.stage is Stage.PROMISED:
+            self._abandoned.setdefault(key, self._clock())
+        is_let_through |= key in self._abandoned
+        self._put(key, self._counted(key, is_let_through=is_let_through))
+
+    def _counted(self, key: Key, *, is_let_through: bool) -> CountedClaim:
+        claim = self._claims[key]
+        return CountedClaim(
+            namespace=key[0],
+            devices=claim.devices,
+            allocation=claim.allocation,
+            is_let_through=is_let_through,
         )
 
     def _charge_keys(self, pod: Pod) -> None:

@@ -82,6 +82,11 @@ class Stage:
         }
         self.usage.replace_pod(("default", name), project_quota_pod(msgspec.json.encode(document)))
 
+    def remove(self, name: str) -> None:
+        """Remove a pod, and its claim with it."""
+        self.usage.replace_pod(("default", name), None)
+        self.usage.replace_claim(("default", name), None)
+
     def decide(self, *, now_s: float = NOW, **options: Any) -> Decisions:
         self.charge()
         return decide(self.usage, options.pop("owned", ()), now_s, **options)
@@ -123,7 +128,7 @@ def test_the_second_round_remembers_the_first() -> None:
 
     assert names(stage.decide()) == []
 
-    stage.usage.replace_pod(("default", "first"), None)
+    stage.remove("first")
     assert names(stage.decide()) == ["second"]
 
 
@@ -150,7 +155,7 @@ def test_then_the_budget_is_saved_for_the_larger() -> None:
     assert names(decisions) == []
     assert [waiting.is_saved for waiting in decisions.waiting] == [False, True]
 
-    stage.usage.replace_pod(("default", "running"), None)
+    stage.remove("running")
     assert names(stage.decide()) == ["large"]
 
 
@@ -253,7 +258,7 @@ def test_a_group_comes_through_together_or_not_at_all() -> None:
         stage.add(f"member-{number}", group="ring", minimum=4, age_s=20)
     assert names(stage.decide()) == []
 
-    stage.usage.replace_pod(("default", "running"), None)
+    stage.remove("running")
     assert len(names(stage.decide())) == 4
 
 

@@ -1,5 +1,7 @@
 """The usage of quotas as pods and claims come, lose their gates, and go."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -7,7 +9,7 @@ import pytest
 
 from allocator.model.feature_gates import Features
 from controllers.quotas.projections import QuotaClaim, project_quota_claim, project_quota_pod
-from controllers.quotas.usage import PodClaims, QuotaUsage
+from controllers.quotas.usage import ABANDONED_S, PodClaims, QuotaUsage
 from kube.api.core import Pod
 from kube.api.extended_resources import IMPLICIT_PREFIX
 from kube.names import QUOTA_GATE
@@ -27,8 +29,8 @@ ONE = 10**9
 GATE = [{"name": QUOTA_GATE}]
 
 
-def usage() -> QuotaUsage:
-    made = QuotaUsage(Features())
+def usage(clock: Callable[[], float] = time.monotonic) -> QuotaUsage:
+    made = QuotaUsage(Features(), clock)
     made.replace_quota("team", quota(device_limit(8)))
     made.replace_namespace("default", {})
     for name, device_class in classes().items():
@@ -78,7 +80,48 @@ def test_a_claim_waits_while_its_only_pod_is_gated() -> None:
     followed.replace_pod(("default", "pod"), pod("pod", "c"))
     assert totals(followed) == Totals(promised=ONE)
 
+
+def test_a_promised_claim_outlives_its_pod_for_a_while() -> None:
+    now_s = 0.0
+    followed = usage(lambda: now_s)
+    followed.replace_claim(("default", "c"), stored())
+    followed.replace_pod(("default", "pod"), pod("pod", "c"))
+
+    # The scheduler may be about to write its allocation.
     followed.replace_pod(("default", "pod"), None)
+    now_s = 10.0
+    assert followed.release_abandoned() == ABANDONED_S - 10
+    assert totals(followed) == Totals(promised=ONE)
+
+    now_s = ABANDONED_S
+    assert followed.release_abandoned() is None
+    assert totals(followed) == Totals(waiting=ONE)
+
+
+def test_a_promised_claim_that_is_deleted_with_its_pod_waits_for_that() -> None:
+    now_s = 0.0
+    followed = usage(lambda: now_s)
+    followed.replace_claim(("default", "c"), stored(of="pod"))
+    followed.replace_pod(("default", "pod"), pod("pod", "c"))
+    followed.replace_pod(("default", "pod"), None)
+
+    now_s = 10 * ABANDONED_S
+    followed.release_abandoned()
+    assert totals(followed) == Totals(promised=ONE)
+
+    followed.replace_claim(("default", "c"), None)
+    assert totals(followed) == Totals()
+
+
+def test_a_claim_is_free_once_it_is_deallocated() -> None:
+    followed = usage()
+    document = msgspec.to_builtins(allocated_claim(result("a")), enc_hook=str)
+    followed.replace_pod(("default", "pod"), pod("pod", "c"))
+    followed.replace_claim(("default", "c"), project_quota_claim(msgspec.json.encode(document)))
+    followed.replace_pod(("default", "pod"), None)
+
+    followed.replace_claim(("default", "c"), stored())
+
     assert totals(followed) == Totals(waiting=ONE)
 
 
