@@ -38,7 +38,7 @@ _HOP: Final = frozenset({"host", "content-length", "transfer-encoding", "connect
 
 
 class Fate(Enum):
-    """An outcome of a write of a claim."""
+    """An outcome of a write."""
 
     PASS = "pass"
     LOSE = "lose"
@@ -68,8 +68,13 @@ class Interposer:
         url: Where it listens.
     """
 
-    def __init__(self, cluster: Access) -> None:
-        """Remember the cluster; nothing listens yet."""
+    def __init__(self, cluster: Access, resource: str = "resourceclaims") -> None:
+        """Remember the cluster; nothing listens yet.
+
+        Args:
+            resource: Whose writes are decided about.
+        """
+        self._resource = resource
         entry = cluster.entry()
         self._server = entry["server"]
         self._tls = ssl.create_default_context(
@@ -108,7 +113,7 @@ class Interposer:
         write_secret(kubeconfig, json.dumps(document))
 
     def decide(self, fate: Callable[[str], Fate]) -> None:
-        """Decide by a function of the path what becomes of each later write of a claim."""
+        """Decide by a function of the path what becomes of each later write of an object."""
         self._fate = fate
 
     def release(self) -> list[LateWrite]:
@@ -175,7 +180,7 @@ class Interposer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        if request.method == "PATCH" and "/resourceclaims/" in request.path:
+        if request.method == "PATCH" and f"/{self._resource}/" in request.path:
             fate = self._fate(request.path)
             self.counts[fate] += 1
             if fate is not Fate.PASS:

@@ -5,6 +5,8 @@ The policies stay for the whole file, since one whose parameter is a Lease must 
 
 import http.client
 import json
+import shutil
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +18,11 @@ import msgspec
 import pytest
 
 from e2e.access import Access, Object, stream
+from e2e.cluster import free_ports
 from e2e.drawbridge import CONTROLLER, ROOT, Drawbridge, rendered
+from e2e.interposer import Fate, Interposer
 from e2e.killed_mid_write import Moment, Order
-from e2e.objects import pod
+from e2e.objects import pod, priority_class
 from e2e.older_kubernetes import needs
 from e2e.small_inventory import add_nodes, asking, claim, gpu, template
 from e2e.users import EDITOR, PODS_ONLY, add_user
@@ -31,6 +35,7 @@ GATES: Final = ROOT / "manifests" / "quota-gates"
 GATE: Final = {"name": QUOTA_GATE}
 CREATORS: Final = 20
 DEVICES: Final = 8
+PRIORITY: Final = "quota-important"
 
 pytestmark = [
     needs(36, "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"),
@@ -359,6 +364,50 @@ def test_a_leader_that_is_killed_at_a_removal(
         order.unlink(missing_ok=True)
         gated.stop(CONTROLLER)
         gated.start(CONTROLLER)
+
+
+def test_a_late_write_of_a_frozen_leader_is_denied(
+    team: Team, cluster: Access, gated: Drawbridge
+) -> None:
+    """It lets a pod through that the next leader does not: only the policy with the Lease can tell."""
+    team.limit(1)
+    team.wait_enforced()
+    cluster.apply(priority_class(PRIORITY))
+    gated.stop(CONTROLLER)
+    kubeconfig = cluster.directory / "frozen.kubeconfig"
+    kubeconfig.unlink(missing_ok=True)
+    shutil.copy(cluster.kubeconfig_for(gated.namespace, CONTROLLER), kubeconfig)
+    probes, metrics = map(str, free_ports(2))
+    environment = {
+        "KUBECONFIG": str(kubeconfig),
+        "DRAWBRIDGE_PROBE_PORT": probes,
+        "DRAWBRIDGE_METRICS_PORT": metrics,
+    }
+    with Interposer(cluster, "pods") as proxy, ExitStack() as undo:
+        undo.callback(gated.start, CONTROLLER)
+        proxy.redirect(kubeconfig)
+        proxy.decide(lambda _path: Fate.HOLD)
+        frozen = gated.start(CONTROLLER, replica="frozen", environment=environment)
+        undo.callback(gated.stop, "frozen")
+        undo.callback(frozen.signal, signal.SIGCONT)
+        team.create("early")
+        cluster.wait_until(proxy.held, "a removal is held", timeout_s=30)
+        frozen.signal(signal.SIGSTOP)
+        team.create("late", priorityClassName=PRIORITY)
+        undo.pop_all()
+        gated.start(CONTROLLER)
+        try:
+            assert team.wait_free(1) == ["late"]
+
+            writes = proxy.release()
+        finally:
+            frozen.signal(signal.SIGCONT)
+            gated.stop("frozen")
+
+    assert writes
+    assert not [write for write in writes if write.status < http.client.BAD_REQUEST]
+    assert team.free() == ["late"]
+    cluster.delete("priorityclass", PRIORITY)
 
 
 def _arm(path: Path, order: Order) -> None:

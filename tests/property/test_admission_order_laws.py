@@ -38,17 +38,18 @@ class Pod(NamedTuple):
     """A pod that asks for devices.
 
     Attributes:
+        devices: The number of devices.
         age_s: Its age when the history begins.
     """
 
-    count: int
+    devices: int
     age_s: int
     priority: int
 
 
 PODS: Final = st.builds(
     Pod,
-    count=st.integers(1, 4),
+    devices=st.integers(1, 4),
     age_s=st.integers(0, 3) | st.integers(int(MAX_PASSED_S) - 2, int(MAX_PASSED_S) + 2),
     priority=st.integers(0, 1),
 )
@@ -65,7 +66,7 @@ def world(most: int) -> QuotaUsage:
 
 
 def add(usage: QuotaUsage, name: str, pod: Pod, *, is_gated: bool = True) -> None:
-    document = msgspec.to_builtins(claim(request(count=pod.count)), enc_hook=str)
+    document = msgspec.to_builtins(claim(request(count=pod.devices)), enc_hook=str)
     usage.replace_claim(("default", name), project_quota_claim(msgspec.json.encode(document)))
     usage.replace_pod(("default", name), pod_of(name, pod, is_gated=is_gated))
 
@@ -104,10 +105,10 @@ def expected_order(pods: dict[str, Pod], left: int, most: int) -> list[str]:
     let_through = []
     for name in order:
         pod = pods[name]
-        if pod.count <= left:
+        if pod.devices <= left:
             let_through.append(name)
-            left -= pod.count
-        elif pod.age_s >= MAX_PASSED_S and pod.count <= most:
+            left -= pod.devices
+        elif pod.age_s >= MAX_PASSED_S and pod.devices <= most:
             break  # Everything that is left is saved for it.
     return let_through
 
@@ -176,7 +177,7 @@ def test_no_history_exceeds_the_limit(steps: list[Step], most: int) -> None:
         charge(usage)
         free |= {name for _, name in decide(usage, (), NOW).let_through}
 
-        assert committed(usage) == sum(pods[name].count for name in free) * ONE
+        assert committed(usage) == sum(pods[name].devices for name in free) * ONE
         assert committed(usage) <= most * ONE
         assert {
             key[1]
@@ -186,6 +187,6 @@ def test_no_history_exceeds_the_limit(steps: list[Step], most: int) -> None:
 
 
 def put_allocation(usage: QuotaUsage, name: str, pod: Pod) -> None:
-    devices = [result(f"gpu-{number}") for number in range(pod.count)]
+    devices = [result(f"gpu-{number}") for number in range(pod.devices)]
     document = msgspec.to_builtins(allocated_claim(*devices), enc_hook=str)
     usage.replace_claim(("default", name), project_quota_claim(msgspec.json.encode(document)))
