@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from kube.errors import Forbidden, KubeError, NotFound
+
 REFUSALS: Final = 3
 """Answers 403 in a row that are believed; an API server that starts gives some until it knows the roles."""
 
@@ -28,3 +30,8 @@ class Availability:
         self._refusals = self._refusals + 1 if status == 403 else 0
         if status == 404 or self._refusals == REFUSALS:
             self.is_available = False
+
+
+def refusal(error: KubeError) -> int:
+    """Return the status of a failure that repeats until somebody changes the cluster; 0 for others."""
+    return error.status if isinstance(error, NotFound | Forbidden) else 0

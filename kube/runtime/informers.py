@@ -32,9 +32,9 @@ from kube.api.urls import Resource
 from kube.client.client import Client
 from kube.client.responses import WatchEvent
 from kube.collections.backoff import Backoff
-from kube.errors import Forbidden, KubeError, NotFound
+from kube.errors import KubeError
 from kube.logs import get_logger
-from kube.runtime.availability import Availability
+from kube.runtime.availability import Availability, refusal
 from kube.runtime.informer_settings import DEFAULTS, InformerSettings
 from kube.runtime.stores import Handler, Key, Projection, Store
 
@@ -63,6 +63,7 @@ class Informer:
         availability: The state of the resource at the API server: whether it has it, and shows it
             to us.
         is_listing: Objects are being dropped that a list did not have, whose last state is not known.
+        is_watching: The API server has accepted a watch that has not ended yet.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Informer:
         self.failures = 0
         self.availability: Final = Availability()
         self.is_listing = False
+        self.is_watching = False
 
     def __len__(self) -> int:
         """Return the number of objects that some projection keeps."""
@@ -142,7 +144,7 @@ class Informer:
 
     def _log_failure(self, error: KubeError) -> None:
         """Log a failure; that the resource is not served, or not ours to read, only once."""
-        before, self._last_refusal = self._last_refusal, _refusal(error)
+        before, self._last_refusal = self._last_refusal, refusal(error)
         if not self._last_refusal or self._last_refusal != before:
             facts = {"status": error.status, "error": str(error), "failures": self.failures + 1}
             log.warning("watch.failed", resource=self.resource.plural, **facts)
@@ -252,13 +254,20 @@ class Informer:
             field_selector=self._scope.field_selector,
             timeout_s=shortest + (longest - shortest) * self._jitter(),
             idle_s=self._settings.idle_s,
-            on_open=self._note_contact,
+            on_open=self._note_open,
         )
         self._watching_since = self._clock()
-        async with aclosing(events):
-            async for event in events:
-                self._note_contact()
-                self._apply(event)
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    self._note_contact()
+                    self._apply(event)
+        finally:
+            self.is_watching = False
+
+    def _note_open(self) -> None:
+        self.is_watching = True
+        self._note_contact()
 
     def _note_contact(self) -> None:
         self._last_contact = self._clock()
@@ -304,11 +313,6 @@ class Informer:
         for change in changes:
             for handler in change.handlers:
                 handler(change.key, change.old, change.new)
-
-
-def _refusal(error: KubeError) -> int:
-    """Return the status of a failure that repeats until somebody changes the cluster; 0 for others."""
-    return error.status if isinstance(error, NotFound | Forbidden) else 0
 
 
 class Scope(NamedTuple):
@@ -370,6 +374,11 @@ class Subscription(Generic[T]):
     def is_available(self) -> bool:
         """Return whether the API server has, and shows us, the resource, as far as it said."""
         return self._informer.availability.is_available
+
+    @property
+    def is_watching(self) -> bool:
+        """Return whether the API server has accepted a watch that has not ended yet."""
+        return self._informer.is_watching
 
     @property
     def is_listing(self) -> bool:
