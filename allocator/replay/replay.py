@@ -1,14 +1,16 @@
 """A replay of pods on a cluster with one strategy."""
 
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from allocator.model.outcome import AttemptFailed
 from allocator.replay.bridge import BridgeScheduler
 from allocator.replay.fragmentation import FragmentationScheduler
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
+from allocator.replay.recorded import Changed, Course
 from allocator.replay.results import StrategyResult, Tally, failure_reason
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED, Scheduler, StockScheduler
 from allocator.replay.state import ReplayState
@@ -45,6 +47,7 @@ def replay(
     options: AllocatorOptions = _OPTIONS,
     profiles: SchedulerProfiles = DEFAULT_PROFILES,
     recorder: Recorder | None = None,
+    course: Course | None = None,
 ) -> StrategyResult:
     """Place pods with a strategy, and return the result.
 
@@ -57,12 +60,14 @@ def replay(
         options: Feature gates and policies.
         profiles: How the schedulers score nodes.
         recorder: Samples the replay while it runs.
+        course: The recording of which the pods are, with the order of arrivals: pods that run when it begins leave,
+            nodes come and go, and its end is that of the replay. None without one.
     """
     scheduler = _schedulers(profiles)[name](TieBreaker(seed))
     run = _Run(ReplayState(inventory, options), scheduler, recorder)
     arrivals = in_order(pods, order, seed + _ORDER_SEED)
     if order is Order.ARRIVAL:
-        run.over_time(arrivals)
+        run.over_time(arrivals, course)
     else:
         for _, pod in arrivals:
             run.try_once(pod)
@@ -115,18 +120,50 @@ class _Run:
             self._count_failed(candidate)
         self._record(0.0)
 
-    def over_time(self, arrivals: Sequence[tuple[float, ReplayPod]]) -> None:
+    def over_time(
+        self, arrivals: Sequence[tuple[float, ReplayPod]], course: Course | None = None
+    ) -> None:
         """Let pods arrive and leave; those that still wait at the end failed."""
-        for now, pod in arrivals:
+        events: list[tuple[float, Changed | ReplayPod]] = []
+        if course is not None:
+            self._start(course)
+            events += [(event.second, event) for event in course.changes]
+        # Of one second, what changes comes before the pods.
+        for now, event in sorted([*events, *arrivals], key=itemgetter(0)):
             self._leave_until(now)
-            candidate = self._candidate(pod)
+            if isinstance(event, Changed):
+                self._change(event)
+                continue
+            candidate = self._candidate(event)
             if candidate is not None and not self._place(candidate, arrival=now, now=now):
                 self._number += 1
-                self._waiting.append((-pod.priority, self._number, now, candidate))
+                self._waiting.append((-event.priority, self._number, now, candidate))
             self._record(now)
-        self._leave_until(float("inf"))
+        self._leave_until(float("inf") if course is None else course.until)
         for _, _, _, candidate in self._waiting:
             self._count_failed(candidate)
+
+    def _start(self, course: Course) -> None:
+        """Let the pods that run when a recording begins leave in their seconds."""
+        for pod in course.pods:
+            departure = pod.replay.departure
+            if pod.node and departure is not None:
+                self._number += 1
+                candidate = self.state.bare_candidate(pod.replay.pod)
+                heapq.heappush(
+                    self._running,
+                    _Running(departure, self._number, candidate, pod.node, pod.claims),
+                )
+
+    def _change(self, event: Changed) -> None:
+        """Take over changed nodes, slices and classes, and try those that wait again."""
+        self.state.change(event.nodes, event.slices, event.classes)
+        waiting, self._waiting = self._waiting, []
+        for priority, number, arrival, before in waiting:
+            candidate = self._candidate(before.pod)
+            if candidate is not None:
+                self._waiting.append((priority, number, arrival, candidate))
+        self._retry(event.second)
 
     def _record(self, now: float) -> None:
         if self._recorder is not None:
@@ -136,13 +173,21 @@ class _Run:
         while self._running and self._running[0].departure <= now:
             second = self._running[0].departure
             while self._running and self._running[0].departure == second:
-                gone = heappop(self._running)
+                gone = heapq.heappop(self._running)
                 self.state.remove(gone.candidate, gone.node, gone.claims)
-            self._waiting = [
-                entry
-                for entry in sorted(self._waiting, key=lambda entry: entry[:2])
-                if not self._place(entry[3], arrival=entry[2], now=second)
-            ]
+            self._retry(second)
+
+    def _retry(self, now: float) -> None:
+        """Try those that wait again, but for those that have given up."""
+        waiting = []
+        for entry in sorted(self._waiting, key=lambda entry: entry[:2]):
+            _, _, arrival, candidate = entry
+            gives_up = candidate.pod.gives_up
+            if gives_up is not None and gives_up <= now:
+                self._count_failed(candidate)
+            elif not self._place(candidate, arrival=arrival, now=now):
+                waiting.append(entry)
+        self._waiting = waiting
 
     def _candidate(self, pod: ReplayPod) -> Candidate | None:
         try:
@@ -173,7 +218,7 @@ class _Run:
         if departure is not None:
             self._number += 1
             leaves = max(now, departure + now - arrival)
-            heappush(
+            heapq.heappush(
                 self._running,
                 _Running(leaves, self._number, candidate, placement.node, claims),
             )

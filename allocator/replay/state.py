@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -10,6 +11,7 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.devices import PoolId
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
+from allocator.model.slice_index import SliceChange
 from allocator.nodes.node_resources import NodeResources, node_resources
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import has_resources, insufficient_resources
@@ -18,9 +20,11 @@ from allocator.pods.node_eligibility import node_rejection
 from allocator.replay.workload import Candidate, Inventory, ReplayPod
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.results import allocations, share_ids
-from kube.api.core import Pod
+from kube.api.core import Node, Pod
 from kube.api.meta import encode
-from kube.api.resource import ResourceClaim, ResourceClaimStatus
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
+
+_EMPTY: Final = NodeResources()
 
 
 class ReplayState:
@@ -43,9 +47,14 @@ class ReplayState:
         )
         self.names = tuple(sorted(node.metadata.name for node in inventory.nodes))
         pods_of: dict[str, list[PodRequest]] = {name: [] for name in self.names}
+        # What pods request on nodes that are not there; in a recording nodes come and go.
+        self._absent: dict[str, NodeResources] = {}
         for pod in inventory.pods:
-            if pod.spec.node_name in pods_of:
-                pods_of[pod.spec.node_name].append(pod_request(pod))
+            name, request = pod.spec.node_name, pod_request(pod)
+            if name in pods_of:
+                pods_of[name].append(request)
+            else:
+                self._absent[name] = self._absent.get(name, _EMPTY).with_pod(request)
         self.resources: dict[str, NodeResources] = {
             node.metadata.name: node_resources(node, pods_of[node.metadata.name])
             for node in inventory.nodes
@@ -77,12 +86,25 @@ class ReplayState:
             eligible=self._eligible_nodes(where, pod.pod),
         )
 
+    def bare_candidate(self, pod: Pod) -> Candidate:
+        """Return a pod that runs, without its claims, for its removal."""
+        return Candidate(
+            pod=ReplayPod(pod=pod),
+            request=pod_request(pod),
+            pending=None,
+            shape=None,
+            eligible=None,
+        )
+
     def fits(self, candidate: Candidate, node: str) -> bool:
         """Return whether a node is eligible for a pod and has the resources, devices aside."""
         eligible = candidate.eligible
         if eligible is not None and node not in eligible:
             return False
-        return has_resources(candidate.request, self.resources[node], self._from_claims)
+        resources = self.resources.get(node)
+        if resources is None:
+            return False  # It is gone, and is known from the time before.
+        return has_resources(candidate.request, resources, self._from_claims)
 
     def scores(
         self,
@@ -112,25 +134,73 @@ class ReplayState:
         self, candidate: Candidate, node: str, plan: Plan | None
     ) -> tuple[ResourceClaim, ...]:
         """Bind a pod to a node and allocate its claims; return these as allocated."""
-        self.resources[node] = self.resources[node].with_pod(candidate.request)
+        claims: tuple[ResourceClaim, ...] = ()
+        if plan is not None and candidate.pending is not None:
+            metadata = candidate.pod.pod.metadata
+            seed = f"{metadata.namespace}/{metadata.name}"
+            claims = _allocated_claims(plan, candidate.pending, seed, self.cluster.options)
+        self.put(candidate, node, claims)
+        return claims
+
+    def put(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
+        """Bind a pod to a node with claims that are allocated."""
+        resources = self.resources if node in self.resources else self._absent
+        resources[node] = resources.get(node, _EMPTY).with_pod(candidate.request)
         self.changes.append(node)
-        if plan is None or candidate.pending is None:
-            return ()
-        metadata = candidate.pod.pod.metadata
-        seed = f"{metadata.namespace}/{metadata.name}"
-        claims = _allocated_claims(plan, candidate.pending, seed, self.cluster.options)
         for claim in claims:
             self.cluster.allocate(claim)
             self._note_shared_pools(claim)
-        return claims
 
     def remove(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
         """Take a pod off its node, with its claims as `place` returned them."""
-        self.resources[node] = self.resources[node].without_pod(candidate.request)
+        resources = self.resources if node in self.resources else self._absent
+        resources[node] = resources[node].without_pod(candidate.request)
         self.changes.append(node)
         for claim in claims:
             self.cluster.release(claim)
             self._note_shared_pools(claim)
+
+    def change(
+        self,
+        nodes: Mapping[str, Node | None],
+        slices: Sequence[SliceChange] = (),
+        classes: Mapping[str, DeviceClass] | None = None,
+    ) -> None:
+        """Take over nodes, slices and classes that changed; candidates of before count no more.
+
+        Args:
+            nodes: Name to node; None for one that is gone. Pods stay where they are until they are removed.
+            slices: Before and after.
+            classes: All DeviceClasses; None if none changed.
+        """
+        for name, node in nodes.items():
+            self._change_node(name, node)
+        if slices:
+            self.cluster.replace_slices(slices)
+        if classes is not None:
+            self.cluster.replace_classes(classes)
+        self.names = tuple(sorted(self.resources))
+        self.changes.extend(self.names if slices or classes is not None else nodes)
+        self._nodes_of = self._nodes_by_pool()
+        self._eligible.clear()
+
+    def _change_node(self, name: str, node: Node | None) -> None:
+        before = self.resources.pop(name, None) or self._absent.pop(name, None)
+        self.cluster.replace_node(name, node)
+        if node is None:
+            if before is not None:
+                self._absent[name] = before
+            return
+        resources = node_resources(node)
+        if before is not None:
+            resources = replace(
+                resources,
+                requested=before.requested,
+                scored_cpu_milli=before.scored_cpu_milli,
+                scored_memory=before.scored_memory,
+                pods=before.pods,
+            )
+        self.resources[name] = resources
 
     def lacks(self, candidate: Candidate, nodes: Sequence[str]) -> Counter[str]:
         """Return the number of nodes that lack each resource for a pod."""

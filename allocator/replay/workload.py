@@ -33,6 +33,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
         priority: Its priority; of the pods that wait the highest is tried first.
         arrival: The second in which it arrives; None for the second of the pod before it.
         departure: The second in which it leaves if it never waits; None if it stays.
+        gives_up: The second from which it waits no longer; None if it waits until the end.
     """
 
     pod: Pod
@@ -40,6 +41,7 @@ class ReplayPod(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     arrival: float | None = None
     departure: float | None = None
+    gives_up: float | None = None
 
     @property
     def name(self) -> str:

@@ -1,0 +1,238 @@
+"""A recorded cluster beside the stock scheduler: whether each node was among the best of its moment.
+
+Every pod is put where it was bound, so a difference does not spread. A pod that is not on one of the best nodes
+has a cause: what the model lacks, or what the recording does not tell.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from allocator.cluster.verdicts import NodePlans
+from allocator.model.outcome import AttemptFailed
+from allocator.nodes.scoring import DEFAULT_PROFILE, ScoringProfile
+from allocator.replay.recorded import Bound, Changed, Course, Left, RecordedPod
+from allocator.replay.results import StrategyResult, Tally, failure_reason
+from allocator.replay.scheduler import nodes_to_find
+from allocator.replay.state import ReplayState
+from allocator.replay.workload import Candidate, Inventory
+from allocator.search.attempt import AllocatorOptions
+from allocator.strategies.first_fit import FIRST_FIT
+from kube.api.resource import ResourceClaim
+from kube.names import DEFAULT_SCHEDULER_NAME
+
+RECORDED: Final = "recorded"
+"""The name of what happened, beside those of strategies."""
+SAME_MOMENT_S: Final = 1.0
+"""Seconds within which the order of two decisions is not that of the bindings for sure."""
+
+NOT_DATED: Final = "notDated"
+"""It was bound while the recorder had lost the cluster."""
+UNKNOWN_NODE: Final = "unknownNode"
+"""The recording does not have the node at that moment."""
+INVALID_CLAIM: Final = "invalidClaim"
+"""Its claims are invalid on every node, as the classes of that moment are."""
+NOT_ELIGIBLE: Final = "ineligibleNode"
+"""By labels and taints of that moment it could not run there."""
+NO_DEVICES: Final = "noDevices"
+"""By the claims of that moment the node has no devices for it."""
+PREFER_NO_SCHEDULE: Final = "preferNoScheduleTaints"
+"""Some node has a taint that only lowers its score."""
+SAMPLED: Final = "sampledNodes"
+"""Better nodes may be among those that kube-scheduler did not look at."""
+SAME_MOMENT: Final = "sameMoment"
+"""Others were bound within a second, so the moment is not that of the decision."""
+SCORES: Final = "otherScores"
+"""Nothing of the above: scores of images, of other plugins, or other settings of the scheduler."""
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the recorded nodes compare with those that the stock scheduler's scores say.
+
+    Attributes:
+        bindings: Pods that kube-scheduler bound.
+        best: Of these, the pods on a node with the best score of that moment.
+        ties: Of these, the pods for which several nodes had the best score.
+        otherwise: Cause to number of the pods that are not.
+        percent: The share of the pods that are among the best; 100 without any.
+        other_schedulers: Pods that another scheduler bound, or nobody; they are not compared.
+        outcome: What happened, in the form of a replay.
+    """
+
+    bindings: int
+    best: int
+    ties: int
+    otherwise: Mapping[str, int]
+    percent: float
+    other_schedulers: int
+    outcome: StrategyResult
+
+
+def compare(
+    course: Course,
+    inventory: Inventory,
+    options: AllocatorOptions,
+    profile: ScoringProfile = DEFAULT_PROFILE,
+) -> Agreement:
+    """Go through a recording, and compare each binding with the scores of its moment.
+
+    Args:
+        course: The recording behind its first state.
+        inventory: The cluster of the first state.
+        options: What kube-scheduler evaluates.
+        profile: How it scores nodes.
+    """
+    walk = _Walk(course, ReplayState(inventory, options), profile)
+    for event in course.events:
+        match event:
+            case Changed():
+                walk.state.change(event.nodes, event.slices, event.classes)
+            case Bound():
+                walk.bind(event)
+            case Left():
+                walk.leave(event)
+    return walk.agreement()
+
+
+class _Walk:
+    """The recording so far."""
+
+    def __init__(self, course: Course, state: ReplayState, profile: ScoringProfile) -> None:
+        self.state = state
+        self._course = course
+        self._profile = profile
+        self._tally = Tally()
+        self._on: dict[int, tuple[Candidate, str, Sequence[ResourceClaim]]] = {}
+        self._bound: set[int] = set()
+        self._causes: Counter[str] = Counter()
+        self._best = self._ties = self._others = 0
+        self._seconds = [event.second for event in course.events if isinstance(event, Bound)]
+        self._place = -1
+        for number, pod in enumerate(course.pods):
+            if pod.node:
+                self._on[number] = state.bare_candidate(pod.replay.pod), pod.node, pod.claims
+
+    def bind(self, event: Bound) -> None:
+        """Compare a binding, and put the pod where it was bound."""
+        self._place += 1
+        pod = self._course.pods[event.number]
+        self._bound.add(event.number)
+        self._tally.count_placed(max(0.0, event.second - (pod.replay.arrival or 0.0)))
+        try:
+            candidate = self.state.candidate(pod.replay)
+        except AttemptFailed:
+            candidate = self.state.bare_candidate(pod.replay.pod)
+            cause: str | None = INVALID_CLAIM
+        else:
+            cause = self._cause(pod, candidate, event)
+        if pod.is_fixed or pod.scheduler not in {"", DEFAULT_SCHEDULER_NAME}:
+            self._others += 1
+        elif cause is None:
+            self._best += 1
+        else:
+            self._causes[cause] += 1
+        self.state.put(candidate, event.node, event.claims)
+        self._on[event.number] = candidate, event.node, event.claims
+
+    def leave(self, event: Left) -> None:
+        """Take a pod off its node."""
+        running = self._on.pop(event.number, None)
+        if running is not None:
+            self.state.remove(*running)
+
+    def agreement(self) -> Agreement:
+        """Return the result, when all events are gone through."""
+        for number, pod in enumerate(self._course.pods):
+            if not pod.node and number not in self._bound:
+                self._count_failed(pod)
+        bindings = self._best + self._causes.total()
+        return Agreement(
+            bindings=bindings,
+            percent=100 * self._best / bindings if bindings else 100.0,
+            best=self._best,
+            ties=self._ties,
+            otherwise=dict(sorted(self._causes.items())),
+            other_schedulers=self._others,
+            outcome=self._tally.result(RECORDED, 0, self.state, self._course.arriving, FIRST_FIT),
+        )
+
+    def _count_failed(self, pod: RecordedPod) -> None:
+        try:
+            candidate = self.state.candidate(pod.replay)
+            reason = failure_reason(candidate, self.state, FIRST_FIT)
+        except AttemptFailed:
+            self._tally.count_failed(INVALID_CLAIM)
+            return
+        self._tally.count_failed(reason, candidate)
+
+    def _cause(self, pod: RecordedPod, candidate: Candidate, event: Bound) -> str | None:
+        """Return why a pod is not on one of the best nodes; None if it is."""
+        if event.node not in self.state.resources:
+            return UNKNOWN_NODE
+        try:
+            plans = self._plans(candidate)
+        except AttemptFailed:
+            return INVALID_CLAIM
+        rejection = self._rejection(candidate, plans, event.node)
+        if rejection is not None:
+            return self._moment(event) or rejection
+        feasible = [
+            name
+            for name in self.state.names
+            if self.state.fits(candidate, name)
+            and (plans is None or plans.fitting(name) is not None)
+        ]
+        scores = list(self.state.scores(candidate, feasible, self._profile))
+        highest = max(scores)
+        own = scores[feasible.index(event.node)]
+        if own == highest:
+            self._ties += scores.count(highest) > 1
+            return None
+        higher = sum(score > own for score in scores)
+        return self._unmodelled(pod, feasible, higher) or self._moment(event) or SCORES
+
+    def _plans(self, candidate: Candidate) -> NodePlans | None:
+        if candidate.pending is None:
+            return None
+        return self.state.cluster.node_plans(
+            candidate.pending, may_use=partial(self.state.fits, candidate)
+        )
+
+    def _rejection(self, candidate: Candidate, plans: NodePlans | None, node: str) -> str | None:
+        """Return why a node cannot take a pod; a resource by its name. None if it can."""
+        if candidate.eligible is not None and node not in candidate.eligible:
+            return NOT_ELIGIBLE
+        lacks = self.state.lacks(candidate, (node,))
+        if lacks:
+            return min(lacks)
+        if plans is not None and plans.fitting(node) is None:
+            return NO_DEVICES
+        return None
+
+    def _moment(self, event: Bound) -> str | None:
+        """Return what makes the moment uncertain; None if nothing does."""
+        if not event.is_dated:
+            return NOT_DATED
+        near = self._seconds[max(0, self._place - 1) : self._place + 2]
+        return (
+            SAME_MOMENT
+            if sum(abs(second - event.second) < SAME_MOMENT_S for second in near) > 1
+            else None
+        )
+
+    def _unmodelled(self, pod: RecordedPod, feasible: Sequence[str], higher: int) -> str | None:
+        """Return what the model lacks of a pod that was placed on a node with a lower score than others."""
+        if pod.unmodelled:
+            return pod.unmodelled[0]
+        nodes = self.state.cluster.nodes
+        if any(
+            taint.effect == "PreferNoSchedule"
+            for name in feasible
+            for taint in nodes[name].spec.taints or ()
+        ):
+            return PREFER_NO_SCHEDULE
+        looked_at = nodes_to_find(len(self.state.names), self._profile.percentage_of_nodes)
+        return SAMPLED if higher <= len(feasible) - looked_at else None

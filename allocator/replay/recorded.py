@@ -1,0 +1,103 @@
+"""What happened in a cluster while it was recorded: the pods that came and went, and where they were placed."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from allocator.model.slice_index import SliceChange
+from allocator.replay.workload import ReplayPod
+from kube.api.core import Node
+from kube.api.resource import DeviceClass, ResourceClaim
+
+
+class RecordedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of a recording.
+
+    Attributes:
+        replay: The pod as a replay lets it arrive, with claims of its own.
+        scheduler: The `schedulerName`.
+        node: The node on which it ran when the recording began; empty for a pod that came or waited.
+        claims: The claims with which it ran there, allocated.
+        unmodelled: What of it a replay does not model, such as `podAffinity`.
+        is_fixed: No scheduler placed it.
+    """
+
+    replay: ReplayPod
+    scheduler: str = ""
+    node: str = ""
+    claims: tuple[ResourceClaim, ...] = ()
+    unmodelled: tuple[str, ...] = ()
+    is_fixed: bool = False
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod was bound to a node.
+
+    Attributes:
+        second: The second.
+        number: The pod's place in `Course.pods`.
+        node: The node.
+        claims: Its claims, as they were allocated.
+        is_dated: The second is that of the binding, and not of the end of a gap.
+    """
+
+    second: float
+    number: int
+    node: str
+    claims: tuple[ResourceClaim, ...] = ()
+    is_dated: bool = True
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod ended, or was deleted.
+
+    Attributes:
+        second: The second.
+        number: The pod's place in `Course.pods`.
+    """
+
+    second: float
+    number: int
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes, slices or classes changed.
+
+    Attributes:
+        second: The second.
+        nodes: Name to node; None for one that is gone.
+        slices: Before and after.
+        classes: All DeviceClasses; None if none changed.
+    """
+
+    second: float
+    nodes: Mapping[str, Node | None] = {}
+    slices: Sequence[SliceChange] = ()
+    classes: Mapping[str, DeviceClass] | None = None
+
+
+Event = Bound | Left | Changed
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording of a cluster behind its first state.
+
+    Attributes:
+        pods: All pods: first those that ran when it began, then the others in the order in which they came.
+        events: What happened, in order.
+        until: The second in which the recording ends.
+    """
+
+    pods: tuple[RecordedPod, ...]
+    events: tuple[Event, ...] = ()
+    until: float = 0.0
+
+    @property
+    def arriving(self) -> tuple[ReplayPod, ...]:
+        """The pods that came, or waited when the recording began."""
+        return tuple(pod.replay for pod in self.pods if not pod.node)
+
+    @property
+    def changes(self) -> tuple[Changed, ...]:
+        """The changes of nodes, slices and classes."""
+        return tuple(event for event in self.events if isinstance(event, Changed))
