@@ -55,7 +55,7 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
             reason = "its claim is allocated already, so it has no choice of nodes"
             left_out.setdefault(reason, []).append(_reference(pod))
         else:
-            arriving.append(_replay_pod(pod, claims.open, state))
+            arriving.append(replay_pod(pod, claims.open, state))
     return ArrivingPods(pods=tuple(arriving), state=state, notes=tuple(_notes(left_out)))
 
 
@@ -78,7 +78,7 @@ def drawn_pods(state: ClusterState, demand: float) -> ArrivingPods:
             left_out.setdefault(claims.missing[0].message, []).append(_reference(pod))
         else:
             own = (*claims.held, *claims.open)
-            kinds.append((_unbound(pod), tuple(map(_unallocated, own))))
+            kinds.append((unbound(pod), tuple(map(unallocated, own))))
     base = _without_pods(state, running)
     capacities = _mean_capacities(state)
     total = sum(len(slice_.spec.devices or ()) for slice_ in state.slices)
@@ -90,11 +90,11 @@ def drawn_pods(state: ClusterState, demand: float) -> ArrivingPods:
         pod, own_claims = kinds[number]
         requested += sizes[number]
         metadata = msgspec.structs.replace(pod.metadata, name=f"{pod_name(pod)}-{len(pods)}")
-        pods.append(_replay_pod(msgspec.structs.replace(pod, metadata=metadata), own_claims, base))
+        pods.append(replay_pod(msgspec.structs.replace(pod, metadata=metadata), own_claims, base))
     return ArrivingPods(pods=tuple(pods), state=base, notes=tuple(_notes(left_out)))
 
 
-def _replay_pod(pod: Pod, claims: Sequence[ResourceClaim], state: ClusterState) -> ReplayPod:
+def replay_pod(pod: Pod, claims: Sequence[ResourceClaim], state: ClusterState) -> ReplayPod:
     """Return a pod with claims that no other pod uses, also for extended resources of classes."""
     mapping = extended_resources(state.classes.values())
     resources = mapped_resources(pod, mapping)
@@ -114,12 +114,14 @@ def _replay_pod(pod: Pod, claims: Sequence[ResourceClaim], state: ClusterState) 
     return ReplayPod(pod=pod, claims=tuple(renamed), priority=pod.spec.priority or 0)
 
 
-def _unbound(pod: Pod) -> Pod:
+def unbound(pod: Pod) -> Pod:
+    """Return a pod as it came, without a node and a status."""
     spec: PodSpec = msgspec.structs.replace(pod.spec, node_name="")
     return msgspec.structs.replace(pod, spec=spec, status=None)
 
 
-def _unallocated(claim: ResourceClaim) -> ResourceClaim:
+def unallocated(claim: ResourceClaim) -> ResourceClaim:
+    """Return a claim as it came, without a status."""
     return msgspec.structs.replace(claim, status=None)
 
 

@@ -26,7 +26,7 @@ from kube.manifests.source import (
     ViewedObject,
     check_size,
 )
-from kube.manifests.views import read_list_views
+from kube.manifests.views import is_recording, read_list_views
 from kube.manifests.yaml_reader import YamlReader
 
 
@@ -148,6 +148,11 @@ def read_documents(text: bytes, source: str) -> Iterable[LocatedDocument]:
     Raises:
         ObjectFileError: As `read_objects`, but for what a document is; maybe during the iteration.
     """
+    if text.startswith(b"{") and is_recording(text):
+        hint = (
+            "replay and the commands about devices read it with --snapshot; this needs a snapshot"
+        )
+        raise ObjectFileError(f"{source}:1: a recording of drawbridge record: {hint}")
     check_size(text, source)
     text = text.removeprefix(b"\xef\xbb\xbf")
     documents = read_json(text, source)

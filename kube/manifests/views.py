@@ -9,9 +9,16 @@ from kube.api.conversion import current_version
 from kube.api.meta import ApiStruct, decode
 from kube.manifests.json_reader import check_depth
 from kube.manifests.source import SourceObject, ViewedObject
+from kube.names import GROUP
 
 SNAPSHOT_LIST: Final = "SnapshotList"
 """The kind of the file of `drawbridge snapshot`, a List with the items of a cluster."""
+RECORDING: Final = "Recording"
+"""The kind of the first line of the file of `drawbridge record`."""
+
+
+_MAX_HEADER: Final = 2**16
+"""Bytes of the first line of a recording."""
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -20,6 +27,20 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_version: str
     kind: str
     items: list[msgspec.Raw] | None = None
+
+
+def is_recording(text: bytes) -> bool:
+    """Return whether a text begins with the first line of a recording.
+
+    >>> is_recording(b'{"apiVersion": "cli.drawbridge.internal/v1", "kind": "Recording"}')
+    True
+    """
+    end = text.find(b"\n", 0, _MAX_HEADER)
+    try:
+        head = msgspec.json.decode(text[: end if end >= 0 else _MAX_HEADER], type=_Head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return (head.api_version, head.kind) == (f"cli.{GROUP}/v1", RECORDING)
 
 
 def read_list_views(

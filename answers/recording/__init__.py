@@ -1,0 +1,1 @@
+"""Recordings of a cluster: what `drawbridge record` writes, and what a replay reads of it."""

@@ -1,0 +1,414 @@
+"""A recording as what a replay is made of: its first state, and the pods that came and went. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from allocator.model.slice_index import SliceChange
+from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_name
+from allocator.replay.recorded import Bound, Changed, Course, Event, Left, RecordedPod
+from allocator.replay.workload import ReplayPod
+from answers.manifests.replay_pods import replay_pod, unallocated, unbound
+from answers.model.cluster_state import ClusterState, build_state, is_running
+from answers.model.objects import NamespacedObject
+from answers.recording.delta import ObjectKey
+from answers.recording.lines import Change, Entry, Gap, Mark, Moment
+from answers.recording.projection import MIRROR
+from answers.recording.views import Fields, read_change
+from findings.text import count_text
+from kube.api.core import FINISHED_PHASES, Node, Pod
+from kube.api.meta import ApiStruct
+from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from kube.errors import ObjectFileError
+
+UNREPLAYED: Final = ("DeviceTaintRule", "DeviceCompatibilityPolicy", "AllocatorOwnership")
+"""Kinds of which a replay takes the first state for the whole time."""
+
+
+class RecordedCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording.
+
+    Attributes:
+        state: The cluster when it begins.
+        course: What came after.
+        notes: What of it is not replayed, or not known.
+    """
+
+    state: ClusterState
+    course: Course
+    notes: tuple[str, ...] = ()
+
+
+_TOGETHER_S: Final = 1.0
+"""Seconds within which changes of nodes, slices and classes are one, if no pod came to a node or left in between."""
+
+
+class _Constraints(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of a pod's spec that schedulers read and no replay does."""
+
+    topology_spread_constraints: tuple[Any, ...] = ()
+    volumes: tuple[Any, ...] = ()
+
+
+class _Life:
+    """A pod while its recording is read.
+
+    Attributes:
+        pod: Its last state.
+        arrival: The second in which it came, without scheduling gates.
+        node: The node on which it ran in the first state.
+        bound: The second in which it was bound.
+        left: The second in which it ended.
+    """
+
+    def __init__(self, pod: Pod, arrival: float, unmodelled: tuple[str, ...]) -> None:
+        self.pod = pod
+        self.arrival = arrival
+        self.unmodelled = unmodelled
+        self.node = ""
+        self.bound: float | None = None
+        self.left: float | None = None
+        self.is_fixed = False
+
+
+def read_course(entries: Iterable[Entry], source: str) -> RecordedCluster:
+    """Return the first state of a recording, and what came after.
+
+    Args:
+        entries: The entries behind the header.
+        source: The name of the file, for messages.
+
+    Raises:
+        ObjectFileError: The first state is not complete, or a line is not what a recorder writes.
+    """
+    reading = _Reading(source)
+    for entry in entries:
+        reading.add(entry)
+    if reading.first is None:
+        raise ObjectFileError(f"{source}: the recording ends before its first state is complete")
+    return reading.cluster(reading.first)
+
+
+class _Reading:
+    """The entries so far."""
+
+    def __init__(self, source: str) -> None:
+        self.first: ClusterState | None = None
+        self._source = source
+        self._state: dict[ObjectKey, Fields] = {}
+        self._views: dict[ObjectKey, ApiStruct] = {}
+        self._lives: list[_Life] = []
+        self._of: dict[Name, int] = {}
+        self._claims: dict[Name, ResourceClaim] = {}
+        self._templates: dict[Name, ResourceClaimTemplate] = {}
+        self._events: list[Event] = []
+        self._gaps: list[Gap] = []
+        self._unreplayed: Counter[str] = Counter()
+        self._shared: frozenset[Name] = frozenset()
+        self._until = 0.0
+        self._is_ended = False
+
+    def add(self, entry: Entry) -> None:
+        """Take in an entry."""
+        self._until = entry.at
+        match entry:
+            case Change():
+                self._change(entry)
+            case Gap():
+                self._gaps.append(entry)
+            case Moment(mark=Mark.STATE) if self.first is None:
+                self._begin()
+            case Moment():
+                self._is_ended = entry.mark is Mark.END
+
+    def _change(self, change: Change) -> None:
+        key = change.delta.object
+        before = self._views.get(key)
+        after = read_change(self._state, change, self._source)
+        if after is None:
+            self._views.pop(key, None)
+        else:
+            self._views[key] = after
+        if isinstance(after, ResourceClaim):
+            self._note_claim(after)
+        elif isinstance(after, ResourceClaimTemplate):
+            self._templates[key.namespace, key.name] = after
+        if self.first is None:
+            return
+        if isinstance(after, Pod) or isinstance(before, Pod):
+            self._note_pod(change, after if isinstance(after, Pod) else None)
+        elif isinstance(after or before, Node | ResourceSlice | DeviceClass):
+            self._note_inventory(change.at, key, before, after)
+        elif key.kind in UNREPLAYED:
+            self._unreplayed[key.kind] += 1
+
+    def _note_claim(self, claim: ResourceClaim) -> None:
+        """Remember a claim, with its allocation if it ever had one."""
+        name = claim_name(claim)
+        before = self._claims.get(name)
+        is_freed = (
+            before is not None
+            and before.metadata.uid == claim.metadata.uid
+            and allocation_of(before) is not None
+            and allocation_of(claim) is None
+        )
+        if not is_freed:
+            self._claims[name] = claim
+
+    def _begin(self) -> None:
+        """Take what is there as the first state."""
+        self.first = build_state(
+            [
+                NamespacedObject(namespace=key.namespace, value=view)
+                for key, view in self._views.items()
+            ]
+        )
+        pods = [(key, view) for key, view in self._views.items() if isinstance(view, Pod)]
+        for key, pod in sorted(pods, key=lambda entry: entry[1].metadata.creation_timestamp or ""):
+            if _has_ended(pod):
+                continue
+            life = self._add_life(key, pod, 0.0)
+            if is_running(pod):
+                life.node = pod.spec.node_name
+                life.bound = 0.0
+
+    def _add_life(self, key: ObjectKey, pod: Pod, second: float) -> _Life:
+        life = _Life(pod, second, _unmodelled(pod, self._state[key]))
+        self._of[key.namespace, key.name] = len(self._lives)
+        self._lives.append(life)
+        return life
+
+    def _note_pod(self, change: Change, pod: Pod | None) -> None:
+        key, second = change.delta.object, change.at
+        name = (key.namespace, key.name)
+        number = self._of.get(name)
+        life = self._lives[number] if number is not None else None
+        if life is not None and (
+            pod is None or _has_ended(pod) or pod.metadata.uid != life.pod.metadata.uid
+        ):
+            life.left = second
+            self._events.append(Left(second=second, number=self._of.pop(name)))
+            life = None
+        if pod is None or _has_ended(pod):
+            return
+        if life is None:
+            life = self._add_life(key, pod, second)
+        if _is_gated(life.pod) and not _is_gated(pod):
+            life.arrival = second
+        life.pod = pod
+        if is_running(pod) and life.bound is None:
+            life.bound = second
+            life.is_fixed = MIRROR in pod.annotations
+            node = pod.spec.node_name
+            self._events.append(Bound(second=second, number=self._of[name], node=node))
+
+    def _note_inventory(
+        self, second: float, key: ObjectKey, before: ApiStruct | None, after: ApiStruct | None
+    ) -> None:
+        last = self._events[-1] if self._events else None
+        change = Changed(second=second)
+        if isinstance(last, Changed) and second - last.second < _TOGETHER_S:
+            self._events.pop()
+            change = last
+        if key.kind == "Node":
+            node = after if isinstance(after, Node) else None
+            change = msgspec.structs.replace(change, nodes={**change.nodes, key.name: node})
+        elif key.kind == "ResourceSlice":
+            old = before if isinstance(before, ResourceSlice) else None
+            new = after if isinstance(after, ResourceSlice) else None
+            slices = dict(zip(map(_slice_name, change.slices), change.slices, strict=True))
+            first_old, _ = slices.get(key.name, (old, new))
+            slices[key.name] = first_old, new
+            change = msgspec.structs.replace(change, slices=tuple(slices.values()))
+        else:
+            classes = {
+                name.name: view
+                for name, view in self._views.items()
+                if isinstance(view, DeviceClass)
+            }
+            change = msgspec.structs.replace(change, classes=classes)
+        self._events.append(change)
+
+    def cluster(self, first: ClusterState) -> RecordedCluster:
+        """Return the result, when all entries are taken in."""
+        pods, left_out = self._pods(first)
+        # Pods that ran in the beginning come first, and those that are left out not at all.
+        numbers = sorted(pods, key=lambda number: (not self._lives[number].node, number))
+        places = {number: place for place, number in enumerate(numbers)}
+        course = Course(
+            pods=tuple(pods[number] for number in numbers),
+            events=tuple(self._with_places(places)),
+            until=self._until,
+        )
+        return RecordedCluster(state=first, course=course, notes=tuple(self._notes(left_out)))
+
+    def _with_places(self, places: Mapping[int, int]) -> Iterator[Event]:
+        for event in self._events:
+            if isinstance(event, Changed):
+                yield event
+                continue
+            place = places.get(event.number)
+            if place is None:
+                continue
+            if isinstance(event, Left):
+                yield Left(second=event.second, number=place)
+                continue
+            claims = self._own_claims(self._lives[event.number].pod)
+            yield msgspec.structs.replace(
+                event, number=place, claims=claims, is_dated=self._is_dated(event.second)
+            )
+
+    def _is_dated(self, second: float) -> bool:
+        return not any(gap.since <= second <= gap.at for gap in self._gaps)
+
+    def _pods(self, first: ClusterState) -> tuple[dict[int, RecordedPod], dict[int, str]]:
+        """Return number to pod, and number to the reason of those that are left out."""
+        consumers = Counter(name for life in self._lives for name in _direct_claims(life.pod))
+        self._shared = frozenset(name for name, count in consumers.items() if count > 1)
+        pods: dict[int, RecordedPod] = {}
+        left_out: dict[int, str] = {}
+        names: Counter[Name] = Counter()
+        for number, life in enumerate(self._lives):
+            pod = life.pod
+            claims = pod_claims(pod, self._claims, self._templates)
+            if claims.missing and not life.node:
+                left_out[number] = claims.missing[0].message
+            elif not life.node and not self._shared.isdisjoint(_direct_claims(pod)):
+                left_out[number] = "shares a claim with other pods"
+            else:
+                names[pod.metadata.namespace, pod_name(pod)] += 1
+                count = names[pod.metadata.namespace, pod_name(pod)]
+                pods[number] = self._recorded_pod(life, first, count)
+        return pods, left_out
+
+    def _recorded_pod(self, life: _Life, first: ClusterState, count: int) -> RecordedPod:
+        pod = life.pod
+        free_pod = pod if life.is_fixed or life.node else unbound(pod)
+        if count > 1:  # A StatefulSet gives the name again.
+            metadata = msgspec.structs.replace(pod.metadata, name=f"{pod_name(pod)}~{count}")
+            free_pod = msgspec.structs.replace(free_pod, metadata=metadata)
+        if life.node:
+            replayed = ReplayPod(pod=pod)
+        else:
+            claims = pod_claims(pod, self._claims, self._templates)
+            own = map(unallocated, (*claims.held, *claims.open))
+            replayed = replay_pod(free_pod, tuple(own), first)
+        return RecordedPod(
+            replay=msgspec.structs.replace(
+                replayed,
+                arrival=None if life.node else life.arrival,
+                departure=_departure(life),
+                gives_up=life.left if life.bound is None else None,
+            ),
+            scheduler=pod.spec.scheduler_name,
+            node=life.node,
+            claims=self._first_claims(pod, first) if life.node else (),
+            unmodelled=(*life.unmodelled, *_preempting(pod)),
+            is_fixed=life.is_fixed,
+        )
+
+    def _first_claims(self, pod: Pod, first: ClusterState) -> tuple[ResourceClaim, ...]:
+        """Return the claims of a pod that ran in the first state and that no other pod uses."""
+        claims = _allocated_claims(pod, first.claims, first.templates)
+        return tuple(claim for claim in claims if claim_name(claim) not in self._shared)
+
+    def _own_claims(self, pod: Pod) -> tuple[ResourceClaim, ...]:
+        """Return the claims of a pod, as they were allocated."""
+        return _allocated_claims(pod, self._claims, self._templates)
+
+    def _notes(self, left_out: Mapping[int, str]) -> Iterator[str]:
+        for reason, count in Counter(left_out.values()).items():
+            yield f"left out: {count_text(count, 'pod')}: {reason}"
+        for kind, count in self._unreplayed.items():
+            changes = count_text(count, "change")
+            yield f"{changes} of {kind} not replayed: that of the first state counts"
+        for gap in self._gaps:
+            yield f"{gap.resource} were not followed from second {gap.since:g} to {gap.at:g}"
+        if not self._is_ended:
+            yield f"the recorder was killed; the recording ends in second {self._until:g}"
+
+
+def _slice_name(change: SliceChange) -> str:
+    before, after = change
+    present = after or before
+    return present.metadata.name if present is not None else ""
+
+
+def _direct_claims(pod: Pod) -> Iterator[Name]:
+    """Yield the claims that a pod names itself, which others may use as well."""
+    for reference in pod.spec.resource_claims or ():
+        if reference.resource_claim_name is not None:
+            yield pod.metadata.namespace, reference.resource_claim_name
+
+
+def _allocated_claims(
+    pod: Pod,
+    claims: Mapping[Name, ResourceClaim],
+    templates: Mapping[Name, ResourceClaimTemplate],
+) -> tuple[ResourceClaim, ...]:
+    """Return the allocated claims of a pod, also that for its extended resources."""
+    allocated = list(pod_claims(pod, claims, templates).held)
+    extended = pod.status.extended_resource_claim_status if pod.status is not None else None
+    if extended is not None:
+        claim = claims.get((pod.metadata.namespace, extended.resource_claim_name))
+        if claim is not None and allocation_of(claim) is not None:
+            allocated.append(claim)
+    return tuple(allocated)
+
+
+def _preempting(pod: Pod) -> tuple[str, ...]:
+    """Return a word for a pod that was to get the place of others."""
+    return ("preemption",) if pod.status is not None and pod.status.nominated_node_name else ()
+
+
+def _has_ended(pod: Pod) -> bool:
+    return pod.status is not None and pod.status.phase in FINISHED_PHASES
+
+
+def _is_gated(pod: Pod) -> bool:
+    conditions = (pod.status.conditions if pod.status is not None else None) or ()
+    return any(condition.reason == "SchedulingGated" for condition in conditions)
+
+
+def _departure(life: _Life) -> float | None:
+    """Return the second in which a pod leaves if it is placed at once: it runs as long as it ran."""
+    if life.left is None:
+        return None
+    if life.bound is None or life.node:
+        return life.left
+    return life.arrival + life.left - life.bound
+
+
+def _unmodelled(pod: Pod, fields: Fields) -> tuple[str, ...]:
+    """Return what of a pod changes its node's score and is not modelled."""
+    spec, affinity = pod.spec, pod.spec.affinity
+    names: list[str] = []
+    if affinity is not None:
+        node_affinity = affinity.node_affinity
+        if affinity.pod_affinity or affinity.pod_anti_affinity:
+            names.append("podAffinity")
+        if node_affinity is not None and node_affinity.preferred:
+            names.append("preferredNodeAffinity")
+    try:
+        constraints = msgspec.json.decode(
+            msgspec.json.encode(fields.get("spec", {})), type=_Constraints
+        )
+    except (msgspec.DecodeError, RecursionError):
+        constraints = _Constraints()
+    if constraints.topology_spread_constraints:
+        names.append("topologySpread")
+    if constraints.volumes:
+        names.append("volumes")
+    if spec.scheduling_group:
+        names.append("schedulingGroup")
+    owners = {owner.kind for owner in pod.metadata.owner_references or () if owner.controller}
+    if owners & _SPREAD_OWNERS:
+        names.append("spreadOfWorkload")
+    return tuple(names)
+
+
+_SPREAD_OWNERS: Final = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
+"""Owners whose pods kube-scheduler spreads by default. Source: k8s.io/kubernetes v1.37.1,
+pkg/scheduler/framework/plugins/helper/spread.go, DefaultSelector."""

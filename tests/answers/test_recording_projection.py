@@ -1,0 +1,94 @@
+"""What a recording keeps of an object, and what is no change."""
+
+import json
+from typing import Any
+
+from answers.recording.projection import project
+from tests.cli.test_snapshot import live_pod
+
+Document = dict[str, Any]
+
+
+def node(**status: Any) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a", "resourceVersion": "7", "annotations": {"seen": "8:00"}},
+        "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}], "podCIDR": "10.0.0.0/24"},
+        "status": {"allocatable": {"cpu": "8"}, **status},
+    }
+
+
+def test_a_node_has_no_heartbeats_and_images() -> None:
+    assert project(node(conditions=[{"type": "Ready"}], images=[{"names": ["a"]}])) == {
+        "metadata": {"name": "a"},
+        "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "8"}},
+    }
+
+
+def test_a_pod_keeps_what_places_it_and_nothing_that_a_snapshot_leaves_out() -> None:
+    pod = live_pod()
+    pod["metadata"]["annotations"]["drawbridge.internal/strategy"] = "BestFit"
+    pod["spec"] = {
+        **pod["spec"],
+        "nodeName": "node-a",
+        "serviceAccountName": "hunter2",
+        "volumes": [
+            {"name": "a", "secret": {"secretName": "hunter2"}},
+            {"name": "b", "persistentVolumeClaim": {"claimName": "b"}},
+        ],
+    }
+    pod["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "True", "lastProbeTime": "8:00", "message": "hunter2"},
+        {"type": "Ready", "status": "True"},
+    ]
+
+    fields = project(pod)
+
+    assert "hunter2" not in json.dumps(fields)
+    assert fields == {
+        "metadata": {
+            "name": "train",
+            "namespace": "team",
+            "annotations": {"drawbridge.internal/strategy": "BestFit"},
+        },
+        "spec": {
+            "nodeName": "node-a",
+            "schedulerName": "hami-scheduler",
+            "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
+            "volumes": [{"name": "b", "persistentVolumeClaim": {"claimName": "b"}}],
+        },
+        "status": {
+            "phase": "Running",
+            "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "train-gpu"}],
+            "conditions": [{"type": "PodScheduled", "status": "True"}],
+        },
+    }
+
+
+def test_a_claim_keeps_spec_and_allocation() -> None:
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "a"},
+        "spec": {"devices": {}},
+        "status": {"allocation": {"devices": {}}, "devices": [{"data": "much"}]},
+    }
+
+    assert project(claim) == {
+        "metadata": {"name": "a"},
+        "spec": {"devices": {}},
+        "status": {"allocation": {"devices": {}}},
+    }
+
+
+def test_the_status_of_others_is_no_change() -> None:
+    policy = {
+        "apiVersion": "drawbridge.internal/v1alpha1",
+        "kind": "DeviceCompatibilityPolicy",
+        "metadata": {"name": "a"},
+        "spec": {"rules": []},
+    }
+
+    assert project({**policy, "status": {"observedGeneration": 7}}) == project(policy)
