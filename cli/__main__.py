@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "plan": "Plan a migration in waves, and write the runbooks.",
     "settings": "Import the settings of HAMi and Koordinator.",
     "quota": "Print ResourceQuotas that count claims beside device keys.",
+    "record": "Follow a cluster, and write down what changes, for replay.",
     "rehearse": "Try a plan wave by wave on simulated nodes of this machine.",
     "replay": "Compare strategies on pods that arrive one by one.",
     "simulate": "Show where pods and claims would be placed.",

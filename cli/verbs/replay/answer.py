@@ -10,7 +10,9 @@ from allocator.features.consumer_limits import consumer_limits
 from allocator.model.feature_gates import Features
 from allocator.nodes.node_resources import with_unnamed_resources
 from allocator.replay.added_nodes import add_nodes
+from allocator.replay.agreement import Agreement, compare
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
+from allocator.replay.recorded import Changed, Course, Event
 from allocator.replay.replay import replay
 from allocator.replay.results import CapacityUse, StrategyResult
 from allocator.replay.scheduler import STOCK, STOCK_MOST_ALLOCATED
@@ -20,6 +22,7 @@ from allocator.search.attempt import AllocatorOptions
 from answers.model.cluster_state import ClusterState, is_running
 from kube.api.extended_resources import extended_resources
 from kube.api.ownership import driver_settings
+from kube.api.resource import ResourceSlice
 from kube.errors import DrawbridgeError
 
 _NAMED: Final = 10
@@ -28,14 +31,16 @@ _STOCK: Final = frozenset({STOCK, STOCK_MOST_ALLOCATED})
 """Strategies of kube-scheduler, which knows no policies."""
 
 
-class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The document of `drawbridge replay`.
 
     Attributes:
         strategies: The results, one for each strategy and seed.
+        recorded: What happened, beside the scores of the stock scheduler; None without a recording.
     """
 
     strategies: tuple[StrategyResult, ...]
+    recorded: Agreement | None = None
 
 
 class UnknownNode(DrawbridgeError):
@@ -69,6 +74,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         options: What the bridge evaluates.
         stock_options: What kube-scheduler evaluates.
         profiles: How the schedulers score nodes.
+        course: What was recorded of the cluster; None without a recording.
+        recorded_inventory: The cluster without nodes that were added.
     """
 
     pods: Sequence[ReplayPod]
@@ -77,6 +84,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     options: AllocatorOptions
     stock_options: AllocatorOptions
     profiles: SchedulerProfiles
+    course: Course | None = None
+    recorded_inventory: Inventory
 
 
 def build_question(
@@ -87,6 +96,7 @@ def build_question(
     *,
     profiles: SchedulerProfiles = DEFAULT_PROFILES,
     added: Sequence[tuple[int, str]] = (),
+    course: Course | None = None,
 ) -> Question:
     """Return the common input of all replays of these pods on a cluster.
 
@@ -97,16 +107,20 @@ def build_question(
         features: Feature gates.
         profiles: How the schedulers score nodes.
         added: Numbers of nodes to add, each with the name of a node that they are like.
+        course: What was recorded behind the state; None without a recording.
 
     Raises:
         UnknownNode: There is no node of such a name.
     """
     options = state.rules(features, UNIFORM_CONFIG_DRIVERS)
     limits = consumer_limits(driver_settings(state.ownerships))
+    inventory = _inventory(state, features)
     return Question(
         pods=pods,
         order=order,
-        inventory=_with_nodes(_inventory(state, features), added),
+        inventory=_with_nodes(inventory, added),
+        recorded_inventory=inventory,
+        course=None if course is None else _prepared(course, state, features),
         options=msgspec.structs.replace(options, consumer_limits=limits),
         stock_options=state.rules(features, with_policies=False),
         profiles=profiles,
@@ -135,6 +149,19 @@ def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> S
         options=question.stock_options if job.strategy in _STOCK else question.options,
         profiles=question.profiles,
         recorder=recorder,
+        course=question.course,
+    )
+
+
+def compare_recorded(question: Question) -> Agreement | None:
+    """Return what happened, beside the scores of the stock scheduler; None without a recording."""
+    if question.course is None:
+        return None
+    return compare(
+        question.course,
+        question.recorded_inventory,
+        question.stock_options,
+        question.profiles.stock,
     )
 
 
@@ -181,3 +208,24 @@ def _inventory(state: ClusterState, features: Features) -> Inventory:
         pods=tuple(filter(is_running, state.pods.values())),
         extended_resources=classes,
     )
+
+
+def _prepared(course: Course, state: ClusterState, features: Features) -> Course:
+    """Return a course with nodes and slices as `_inventory` has those of the state."""
+
+    def tainted(slice_: ResourceSlice | None) -> ResourceSlice | None:
+        if slice_ is None:
+            return None
+        return msgspec.structs.replace(state, slices=(slice_,)).tainted_slices(features)[0]
+
+    def prepared(event: Event) -> Event:
+        if not isinstance(event, Changed):
+            return event
+        nodes = {
+            name: None if node is None else with_unnamed_resources(node)
+            for name, node in event.nodes.items()
+        }
+        slices = tuple((tainted(before), tainted(after)) for before, after in event.slices)
+        return msgspec.structs.replace(event, nodes=nodes, slices=slices)
+
+    return msgspec.structs.replace(course, events=tuple(map(prepared, course.events)))

@@ -11,25 +11,28 @@ import msgspec
 
 from allocator.model.feature_gates import Features
 from allocator.nodes.scoring import ScoringProfile
-from allocator.replay.profiles import choose_profiles
+from allocator.replay.profiles import SchedulerProfiles, choose_profiles
+from allocator.replay.recorded import Course as RecordedCourse
 from allocator.replay.replay import STRATEGIES
 from allocator.replay.results import StrategyResult
 from allocator.replay.timeline import Recorder
 from allocator.replay.workload import Order
+from answers.manifests.replay_pods import ArrivingPods
 from answers.model.inputs import ClusterObjects, Inputs
+from answers.recording.course import RecordedCluster
 from cli.flags.completion import FILE_NAME, complete_list_from
 from cli.flags.scheduler_config import scheduler_config
 from cli.output.formats import Output, Report, format_document, text_or_document
 from cli.output.help import CLUSTER_STATE, Command
 from cli.output.progress import INTERRUPTED, LongRun
 from cli.output.standard_error import print_line
-from cli.reading.options import with_state_and_manifests
 from cli.verbs.replay.answer import (
     Job,
     Question,
     ReplayAnswer,
     UnknownNode,
     build_question,
+    compare_recorded,
     has_capacities,
     list_jobs,
     results_below,
@@ -38,6 +41,7 @@ from cli.verbs.replay.answer import (
 from cli.verbs.replay.arriving import DEFAULT_DEMAND, read_arriving
 from cli.verbs.replay.page import Course, cells_of_a_map, format_replay_page
 from cli.verbs.replay.parameters import AddedNodes, Percentage, StrategyNames
+from cli.verbs.replay.recorded import recorded_order, recorded_pods, with_recording
 from cli.verbs.replay.text import format_percent, format_results
 
 MAX_SEEDS: Final = 1000
@@ -48,6 +52,8 @@ drawbridge replay --snapshot cluster.json.gz --pods pods.csv
 drawbridge replay --live --pods pods.csv --strategy stock,CompactFirst --order shuffle --seeds 5
 # what would ten more nodes bring to pods like those that run now?
 drawbridge replay --snapshot cluster.json.gz --pods from-snapshot --demand 130% --add-nodes 10=node-a
+# with the pods of a recording of drawbridge record
+drawbridge replay --snapshot day.json.gz --strategy stock,FragmentationAware
 # in CI
 drawbridge replay --snapshot cluster.json.gz --pods pods.csv --strategy stock --check-below 90
 """
@@ -67,9 +73,10 @@ def _check_number(
     "--pods",
     "pods_file",
     type=FILE_NAME,
-    metavar="FILE.csv|from-snapshot",
+    metavar="FILE.csv|from-snapshot|recorded",
     help="The pods that arrive, one a line, as CSV; the first line names the columns. - is standard input. "
-    "from-snapshot draws them from those that run in the cluster, which is emptied first.",
+    "from-snapshot draws them from those that run in the cluster, which is emptied first. recorded are those of "
+    "a recording that --snapshot names, and its default.",
 )
 @click.option(
     "--demand",
@@ -87,7 +94,7 @@ def _check_number(
     help="Add N nodes like NODE, with devices of their own. Repeatable.",
 )
 @scheduler_config("The stock scheduler and the bridge score nodes by its profiles.")
-@with_state_and_manifests
+@with_recording
 @click.option(
     "--strategy",
     "strategy_lists",
@@ -128,6 +135,7 @@ def replay(
     cluster_objects: ClusterObjects,
     *,
     inputs: Inputs | None,
+    recorded: RecordedCluster | None,
     pods_file: str | None,
     demand: float | None,
     added: tuple[tuple[int, str], ...],
@@ -144,26 +152,27 @@ def replay(
     strategy places as the bridge does with it; stock and stock-most-allocated place as kube-scheduler
     does alone, without policies. FragmentationAware knows here what nodes have left of CPU and
     memory, which the bridge does not tell it yet. The first capacity is the first that a pod
-    requests. Read-only.
+    requests. With the file of drawbridge record, its pods come and leave as they did, and what
+    happened is compared with the scores of stock. Read-only.
 
     Exit status: 0 when replayed, 1 below --check-below, 2 when the call or the CSV is wrong, 130 when
     ^C ended it before all replays were done; those that were done are printed.
     """
-    arriving = read_arriving(cluster_objects, inputs, pods_file, demand)
+    if recorded is not None:
+        arriving = recorded_pods(recorded)
+        order = recorded_order(order)
+    else:
+        arriving = read_arriving(cluster_objects, inputs, pods_file, demand)
     for note in arriving.notes:
         print_line(f"note: {note}")
     pods = arriving.pods
-    try:
-        question = build_question(
-            pods,
-            Order(order),
-            arriving.state,
-            Features(),
-            profiles=choose_profiles(scoring_profiles),
-            added=added,
-        )
-    except UnknownNode as error:
-        raise click.BadParameter(str(error), param_hint="'--add-nodes'") from None
+    question = _build_question(
+        arriving,
+        Order(order),
+        choose_profiles(scoring_profiles),
+        added,
+        None if recorded is None else recorded.course,
+    )
     if check_below is not None and not has_capacities(question):
         raise click.UsageError("--check-below needs devices with a capacity, and there are none.")
     names = [name for names in strategy_lists for name in names] or STRATEGIES
@@ -181,17 +190,41 @@ def replay(
                 courses.append(
                     Course(result=results[-1], samples=recorder.samples, maps=recorder.maps)
                 )
+    agreement = compare_recorded(question)
     if output == HTML:
-        click.echo(format_replay_page(results, courses, question.order, len(pods)), nl=False)
+        page = format_replay_page(results, courses, question.order, len(pods), agreement=agreement)
+        click.echo(page, nl=False)
     elif output == Output.TEXT:
-        click.echo(format_results(results, question.order, len(pods)))
+        click.echo(format_results(results, question.order, len(pods), agreement))
     else:
-        answer = ReplayAnswer(strategies=tuple(results))
+        answer = ReplayAnswer(strategies=tuple(results), recorded=agreement)
         click.echo(format_document(output, msgspec.json.encode(answer), Report.REPLAY))
     below = 0 if check_below is None else _print_below(results, check_below)
     if run.is_interrupted and len(results) < len(jobs):
         sys.exit(INTERRUPTED)
     sys.exit(1 if below else 0)
+
+
+def _build_question(
+    arriving: ArrivingPods,
+    order: Order,
+    profiles: SchedulerProfiles,
+    added: Sequence[tuple[int, str]],
+    course: RecordedCourse | None,
+) -> Question:
+    """Return what all replays have in common; a wrong name of a node ends the program."""
+    try:
+        return build_question(
+            arriving.pods,
+            order,
+            arriving.state,
+            Features(),
+            profiles=profiles,
+            added=added,
+            course=course,
+        )
+    except UnknownNode as error:
+        raise click.BadParameter(str(error), param_hint="'--add-nodes'") from None
 
 
 def _print_below(results: Sequence[StrategyResult], percent: float) -> int:

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from allocator.replay.agreement import RECORDED, Agreement
 from allocator.replay.results import StrategyResult
 from allocator.replay.timeline import MAPS, DeviceMap, Sample
 from allocator.replay.workload import Order
@@ -12,7 +13,7 @@ from cli.html.curves import Series, curves
 from cli.html.elements import Child, Markup, element
 from cli.html.page import build_page, lines, row, section, table, tiles
 from cli.verbs.replay.answer import first_capacity
-from cli.verbs.replay.text import NOT_MODELLED, format_percent
+from cli.verbs.replay.text import NOT_MODELLED, format_agreement, format_percent
 from findings.text import count_text
 
 MAX_CELLS: Final = 16_000
@@ -42,6 +43,8 @@ def format_replay_page(
     order: Order,
     pods: int,
     version: str = "",
+    *,
+    agreement: Agreement | None = None,
 ) -> str:
     """Return the page.
 
@@ -51,7 +54,10 @@ def format_replay_page(
         order: The order in which pods arrived.
         pods: Number of pods.
         version: The program's version, for the line below the title; may be empty.
+        agreement: What happened, for pods of a recording; None for others.
     """
+    if agreement is not None:
+        results = (agreement.outcome, *results)
     capacity = next(filter(None, map(first_capacity, results)), None)
     name = f"{capacity.name} of {capacity.driver}" if capacity is not None else "devices in use"
     parts: list[Child] = [
@@ -59,6 +65,8 @@ def format_replay_page(
         section("Strategies", _results(results)),
         section("Pods that failed, and idle devices", _reasons(results)),
     ]
+    if agreement is not None:
+        parts.insert(2, section("Recorded", lines(format_agreement(agreement))))
     if courses:
         note = f"With seed {courses[0].result.seed}."
         parts.append(section(f"Allocated share of {name}", _shares(courses, order), note=note))
@@ -75,7 +83,7 @@ def _tiles(results: Sequence[StrategyResult], pods: int) -> Iterator[tuple[str, 
     yield "pods", pods
     if results:
         yield "devices", results[0].devices.total
-    yield "replays", len(results)
+    yield "replays", sum(result.name != RECORDED for result in results)
 
 
 def _results(results: Iterable[StrategyResult]) -> Markup:
@@ -86,7 +94,7 @@ def _results(results: Iterable[StrategyResult]) -> Markup:
         rows.append(
             row(
                 result.name,
-                result.seed,
+                "-" if result.name == RECORDED else result.seed,
                 result.pods.placed,
                 result.pods.failed,
                 "-" if capacity is None else format_percent(capacity.percent),

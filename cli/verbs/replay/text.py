@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from allocator.replay.agreement import RECORDED, Agreement
 from allocator.replay.results import StrategyResult
 from allocator.replay.workload import Order
 from cli.output.layout import format_table
@@ -14,8 +15,22 @@ NOT_MODELLED = (
 )
 
 
-def format_results(results: Sequence[StrategyResult], order: Order, pods: int) -> str:
-    """Return a table of the results, and the reasons of the pods that failed."""
+def format_results(
+    results: Sequence[StrategyResult],
+    order: Order,
+    pods: int,
+    agreement: Agreement | None = None,
+) -> str:
+    """Return a table of the results, and the reasons of the pods that failed.
+
+    Args:
+        results: The results.
+        order: The order in which pods arrived.
+        pods: Number of pods.
+        agreement: What happened, for pods of a recording; None for others.
+    """
+    if agreement is not None:
+        results = (agreement.outcome, *results)
     capacity = next(filter(None, map(first_capacity, results)), None)
     head = ["STRATEGY", "SEED", "PLACED", "FAILED", "ALLOCATED", "IN USE", "IDLE", "2ND TRY"]
     waits = order is Order.ARRIVAL
@@ -25,6 +40,8 @@ def format_results(results: Sequence[StrategyResult], order: Order, pods: int) -
         name = printable(f"{capacity.name} of {capacity.driver}")
         subtitle += f". ALLOCATED: the share of {name} at the end"
     parts = [subtitle, format_table(head, (_row(result, waits=waits) for result in results))]
+    if agreement is not None:
+        parts.append("\n".join(format_agreement(agreement)))
     reasons = "\n".join(_reasons(results))
     if reasons:
         parts.append(f"Pods that failed, by reason\n{reasons}")
@@ -32,6 +49,20 @@ def format_results(results: Sequence[StrategyResult], order: Order, pods: int) -
     if idle:
         parts.append(f"Idle devices, by what keeps pods that failed from them\n{idle}")
     return "\n\n".join((*parts, NOT_MODELLED))
+
+
+def format_agreement(agreement: Agreement) -> Iterator[str]:
+    """Yield lines that say how often the recorded node is one of the best by the scores of `stock`."""
+    pods = count_text(agreement.bindings, "pod")
+    yield (
+        f"Recorded beside stock: {format_percent(agreement.percent)} of {pods} that kube-scheduler bound are on "
+        f"a node with the best score of that moment ({count_text(agreement.ties, 'tie')})"
+    )
+    if agreement.otherwise:
+        causes = ", ".join(f"{cause} {count}" for cause, count in agreement.otherwise.items())
+        yield f"  the others, by cause: {printable(causes)}"
+    if agreement.other_schedulers:
+        yield f"  not compared: {count_text(agreement.other_schedulers, 'pod')} of other schedulers"
 
 
 def format_percent(percent: float) -> str:
@@ -48,21 +79,31 @@ def _row(result: StrategyResult, *, waits: bool) -> Sequence[object]:
     share = "-" if capacity is None else format_percent(capacity.percent)
     waiting = result.waiting_seconds
     return (
-        *(result.name, result.seed, result.pods.placed, result.pods.failed, share),
+        *(
+            result.name,
+            "-" if result.name == RECORDED else result.seed,
+            result.pods.placed,
+            result.pods.failed,
+            share,
+        ),
         *(result.devices.in_use, result.devices.whole_idle, result.second_attempts),
         *((f"{waiting.p50:g} s", f"{waiting.p99:g} s") if waits else ()),
     )
+
+
+def _label(result: StrategyResult) -> str:
+    return RECORDED if result.name == RECORDED else f"{result.name}, seed {result.seed}"
 
 
 def _reasons(results: Sequence[StrategyResult]) -> Iterator[str]:
     for result in results:
         if result.failed_by:
             counts = ", ".join(f"{reason} {count}" for reason, count in result.failed_by.items())
-            yield f"  {result.name}, seed {result.seed}: {printable(counts)}"
+            yield f"  {_label(result)}: {printable(counts)}"
 
 
 def _idle(results: Sequence[StrategyResult]) -> Iterator[str]:
     for result in results:
         if result.idle_because:
             counts = ", ".join(f"{reason} {count}" for reason, count in result.idle_because.items())
-            yield f"  {result.name}, seed {result.seed}: {printable(counts)}"
+            yield f"  {_label(result)}: {printable(counts)}"

@@ -1,0 +1,82 @@
+"""The pods of a recording, for `drawbridge replay`."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from allocator.replay.workload import Order
+from answers.manifests.replay_pods import ArrivingPods
+from answers.model.findings import DEFAULT_NAMESPACE
+from answers.model.inputs import ClusterObjects
+from answers.recording.course import RecordedCluster, read_course
+from cli.reading.options import ClusterFlags, TranslationFlags, with_state_and_manifests
+from cli.reading.recordings import RecordingReader, open_recording
+
+RECORDED_PODS: Final = "recorded"
+"""The value of --pods."""
+
+_Command = Callable[..., Any]
+
+
+def with_recording(command: _Command) -> _Command:
+    """As `with_state_and_manifests`; with a recording, and no other pods, the command gets `recorded`, else None."""
+    otherwise = with_state_and_manifests(command)
+
+    @wraps(otherwise)
+    def run_command(**values: Any) -> None:
+        recording = _find_recording(values)
+        if recording is None:
+            otherwise(recorded=None, **values)
+            return
+        if values["demand"] is not None:
+            raise click.UsageError("--demand needs --pods from-snapshot.")
+        cluster = read_course(recording.entries(), recording.name)
+        for name in (*ClusterFlags.__struct_fields__, *TranslationFlags.__struct_fields__):
+            values.pop(name, None)
+        nothing = ClusterObjects(objects=(), namespace=DEFAULT_NAMESPACE)
+        command(cluster_objects=nothing, inputs=None, recorded=cluster, **values)
+
+    return run_command
+
+
+def _find_recording(values: dict[str, Any]) -> RecordingReader | None:
+    """Return the recording whose pods arrive; None if others do."""
+    pods, snapshots = values["pods_file"], values["snapshots"]
+    if pods not in {None, RECORDED_PODS} or (values["files"] and pods is None):
+        return None
+    others = [name for name in ("files", "live") if values[name]]
+    recording = None
+    if len(snapshots) == 1 and not others:
+        recording = open_recording(snapshots[0])
+    if recording is None and pods == RECORDED_PODS:
+        raise click.UsageError(
+            f"--pods {RECORDED_PODS} needs one --snapshot, the file of drawbridge record, and no -f or --live."
+        )
+    return recording
+
+
+def recorded_pods(recorded: RecordedCluster) -> ArrivingPods:
+    """Return the pods of a recording, and its first state.
+
+    Raises:
+        click.UsageError: No pod came while it was recorded.
+    """
+    pods = recorded.course.arriving
+    if not pods:
+        raise click.UsageError("No pod came while the cluster was recorded.")
+    return ArrivingPods(pods=pods, state=recorded.state, notes=recorded.notes)
+
+
+def recorded_order(order: str) -> str:
+    """Return the order of recorded pods, which is that of their seconds.
+
+    Raises:
+        click.UsageError: The flag says another.
+    """
+    source = click.get_current_context().get_parameter_source("order")
+    if source is not ParameterSource.DEFAULT and order != Order.ARRIVAL:
+        raise click.UsageError("The pods of a recording come in their seconds: leave out --order.")
+    return Order.ARRIVAL.value

@@ -1,0 +1,276 @@
+"""`drawbridge record`: what is written of a cluster and when, what is left out, and how it ends."""
+
+import asyncio
+import gzip
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import Result
+
+from answers.recording.delta import Delta
+from answers.recording.lines import (
+    Change,
+    Entry,
+    Gap,
+    Header,
+    Mark,
+    Moment,
+    decode_entries,
+    decode_header,
+)
+from cli.verbs.record import follow
+from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS
+from testing.command import ROOT, drawbridge
+from testing.fake_api_server import FakeApiServer, until
+from testing.kubeconfig import kubeconfig_of
+from tests.cli.test_snapshot import live_pod
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer() as server:
+        server.put(NODES, node("node-0"))
+        server.put(DEVICE_CLASSES, {"metadata": {"name": "gpu.example.com"}, "spec": {}})
+        server.put(SECRETS, {"metadata": {"name": "hunter2", "namespace": "team"}})
+        yield server
+
+
+def node(name: str, *, heartbeat: str = "8:00", cpu: str = "8") -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {"example.com/seen": heartbeat},
+            "managedFields": [{"manager": "kubelet", "time": heartbeat}],
+        },
+        "status": {
+            "allocatable": {"cpu": cpu},
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}],
+        },
+    }
+
+
+def bound_pod() -> dict[str, Any]:
+    pod = live_pod()
+    return {**pod, "spec": {**pod["spec"], "nodeName": "node-0"}}
+
+
+class Recording(NamedTuple):
+    """What a recorder wrote and printed."""
+
+    header: Header
+    entries: Sequence[Entry]
+
+    @property
+    def first(self) -> list[str]:
+        """The objects of the first state."""
+        return [name_of(change.delta) for change in self._changes[: self._state]]
+
+    @property
+    def later(self) -> list[str]:
+        """The changes behind it, with the fields that they set."""
+        return [
+            f"{name_of(change.delta)} {'deleted' if change.delta.deleted else ' '.join(change.delta.set)}"
+            for change in self._changes[self._state :]
+        ]
+
+    @property
+    def marks(self) -> list[Mark]:
+        return [entry.mark for entry in self.entries if isinstance(entry, Moment)]
+
+    @property
+    def _changes(self) -> list[Change]:
+        return [entry for entry in self.entries if isinstance(entry, Change)]
+
+    @property
+    def _state(self) -> int:
+        return next(n for n, entry in enumerate(self.entries) if isinstance(entry, Moment))
+
+
+def name_of(delta: Delta) -> str:
+    return f"{delta.object.kind}/{delta.object.name}"
+
+
+def read(file: Path) -> Recording:
+    content = file.read_bytes()
+    text = gzip.decompress(content) if file.suffix == ".gz" else content
+    first, *others = text.splitlines(keepends=True)
+    return Recording(decode_header(first, file.name), list(decode_entries(others, file.name)))
+
+
+class Recorder(NamedTuple):
+    """The command beside a test; it has ended when the test leaves the context."""
+
+    file: Path
+    task: asyncio.Task[Result]
+
+    @property
+    def recording(self) -> Recording:
+        assert self.task.result().exit_code == 0, self.task.result().output
+        return read(self.file)
+
+    @property
+    def printed(self) -> str:
+        return self.task.result().stderr
+
+
+@asynccontextmanager
+async def recorder(
+    server: FakeApiServer, folder: Path, *, name: str = "day.json", duration: str = "1s"
+) -> AsyncIterator[Recorder]:
+    file = folder / name
+    call = ("record", "-o", file, "--kubeconfig", kubeconfig_of(server, folder))
+    options = ("--context", "here", "--for", duration)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(asyncio.to_thread(drawbridge, *call, *options))
+        await until(lambda: server.watching == len(follow.RECORDED))
+        yield Recorder(file, task)
+
+
+@pytest.mark.parametrize("name", ["day.json", "day.json.gz"])
+async def test_the_first_state_and_then_what_changes_is_written(
+    name: str, server: FakeApiServer, tmp_path: Path
+) -> None:
+    async with recorder(server, tmp_path, name=name) as recording:
+        server.put(PODS, live_pod())
+        server.put(PODS, bound_pod())
+        server.remove(PODS, "train", "team")
+
+    assert sorted(recording.recording.first) == ["DeviceClass/gpu.example.com", "Node/node-0"]
+    assert recording.recording.later == [
+        "Pod/train metadata spec status",
+        "Pod/train spec",
+        "Pod/train deleted",
+    ]
+    assert recording.recording.marks == [Mark.STATE, Mark.END]
+    assert recording.recording.header.server == server.url
+    assert recording.recording.header.context == "here"
+    assert stat.S_IMODE(recording.file.stat().st_mode) == 0o600
+    assert "3 changes in 1 s, 2 objects at the end, " in recording.printed
+    assert "next: drawbridge replay --snapshot " in recording.printed
+
+
+async def test_what_decides_nothing_is_not_written(server: FakeApiServer, tmp_path: Path) -> None:
+    async with recorder(server, tmp_path) as recording:
+        for heartbeat in ("8:10", "8:20", "8:30"):
+            server.put(NODES, node("node-0", heartbeat=heartbeat))
+        server.put(NODES, node("node-0", cpu="4"))
+
+    assert recording.recording.later == ["Node/node-0 status"]
+
+
+async def test_secrets_and_command_lines_are_not_written(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    async with recorder(server, tmp_path) as recording:
+        server.put(PODS, live_pod())
+
+    assert recording.recording.later == ["Pod/train metadata spec status"]
+    assert b"hunter2" not in recording.file.read_bytes()
+    assert server.counts["LIST secrets"] == 0
+
+
+async def test_a_lost_connection_is_a_gap_and_the_recording_goes_on(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "TICK_S", 0.05)
+    async with recorder(server, tmp_path, duration="4s") as recording:
+        await asyncio.sleep(0.2)
+        await server.refuse()
+        server.put(PODS, bound_pod())
+        server.remove(NODES, "node-0")
+        server.expire()
+        await asyncio.sleep(0.3)
+        await server.accept()
+
+    assert sorted(recording.recording.later) == [
+        "Node/node-0 deleted",
+        "Pod/train metadata spec status",
+    ]
+    gaps = [entry for entry in recording.recording.entries if isinstance(entry, Gap)]
+    assert "pods" in {gap.resource for gap in gaps}
+    assert all(gap.at - gap.since > 0.2 for gap in gaps)
+    assert f"{len(gaps)} gap" in recording.printed
+
+
+async def test_an_existing_file_is_not_overwritten(server: FakeApiServer, tmp_path: Path) -> None:
+    file = tmp_path / "day.json"
+    file.write_text("a day")
+    call = ("record", "-o", file, "--kubeconfig", kubeconfig_of(server, tmp_path))
+
+    result = await asyncio.to_thread(drawbridge, *call, "--context", "here", "--for", "1s")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{file}: File exists" in result.stderr
+    assert file.read_text() == "a day"
+
+
+async def test_kinds_that_may_not_be_listed_are_named(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.fail(403, times=100, matches=lambda call: "devicetaintrules" in call.path)
+    file = tmp_path / "day.json"
+    call = ("record", "-o", file, "--kubeconfig", kubeconfig_of(server, tmp_path))
+
+    result = await asyncio.to_thread(drawbridge, *call, "--context", "here", "--for", "500ms")
+
+    assert result.exit_code == 0
+    assert "note: devicetaintrules cannot be read, and are left out: " in result.stderr
+    assert read(file).header.unreadable == ("devicetaintrules",)
+
+
+async def test_a_cluster_that_does_not_answer_leaves_no_file(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    call = ("record", "-o", tmp_path / "day.json", "--kubeconfig", kubeconfig_of(server, tmp_path))
+
+    result = await asyncio.to_thread(drawbridge, *call)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "127.0.0.1:1" in result.stderr
+    assert not (tmp_path / "day.json").exists()
+
+
+@pytest.mark.parametrize("duration", ["0s", "soon", "5"])
+def test_a_duration_is_one(duration: str, tmp_path: Path) -> None:
+    result = drawbridge("record", "-o", tmp_path / "day.json", "--for", duration)
+
+    assert result.exit_code == 2
+    assert "--for" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_a_signal_ends_it_and_only_the_last_leaves_a_file_without_end(
+    number: signal.Signals, server: FakeApiServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "day.json.gz"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli", "record", "-o", str(file)),
+        *("--kubeconfig", str(kubeconfig_of(server, tmp_path)), "--context", "here"),
+        cwd=ROOT,
+        env={**os.environ},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    await until(lambda: server.watching == len(follow.RECORDED), timeout_s=30)
+    server.put(NODES, node("node-1"))
+    await until(lambda: file.exists() and file.stat().st_size > 0)
+    await asyncio.sleep(follow.TICK_S * (follow.FLUSH_TICKS + 1))
+    process.send_signal(number)
+    await process.communicate()
+
+    inventory = await asyncio.to_thread(drawbridge, "inventory", "--snapshot", file, "-o", "json")
+    assert inventory.exit_code == 0, inventory.output
+    if number is signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+        with pytest.raises(EOFError):
+            gzip.decompress(file.read_bytes())
+    else:
+        assert process.returncode == 0
+        assert read(file).later == ["Node/node-1 metadata status"]
+        assert read(file).marks == [Mark.STATE, Mark.END]
