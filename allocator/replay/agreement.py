@@ -5,7 +5,7 @@ has a cause: what the model lacks, or what the recording does not tell.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -111,6 +111,7 @@ class _Walk:
         self._best = self._ties = self._others = 0
         self._seconds = [event.second for event in course.events if isinstance(event, Bound)]
         self._place = -1
+        self._boards: dict[Hashable, _Scoreboard] = {}
         for number, pod in enumerate(course.pods):
             if pod.node:
                 self._on[number] = state.bare_candidate(pod.replay.pod), pod.node, pod.claims
@@ -179,20 +180,13 @@ class _Walk:
         rejection = self._rejection(candidate, plans, event.node)
         if rejection is not None:
             return self._moment(event) or rejection
-        feasible = [
-            name
-            for name in self.state.names
-            if self.state.fits(candidate, name)
-            and (plans is None or plans.fitting(name) is not None)
-        ]
-        scores = list(self.state.scores(candidate, feasible, self._profile))
-        highest = max(scores)
-        own = scores[feasible.index(event.node)]
+        board = self._boards.setdefault(candidate.shape, _Scoreboard())
+        board.update(self.state, candidate, plans, self._profile)
+        own, highest = board.scores[event.node], max(board.counts)
         if own == highest:
-            self._ties += scores.count(highest) > 1
+            self._ties += board.counts[highest] > 1
             return None
-        higher = sum(score > own for score in scores)
-        return self._unmodelled(pod, feasible, higher) or self._moment(event) or SCORES
+        return self._unmodelled(pod, board, own) or self._moment(event) or SCORES
 
     def _plans(self, candidate: Candidate) -> NodePlans | None:
         if candidate.pending is None:
@@ -223,16 +217,56 @@ class _Walk:
             else None
         )
 
-    def _unmodelled(self, pod: RecordedPod, feasible: Sequence[str], higher: int) -> str | None:
+    def _unmodelled(self, pod: RecordedPod, board: "_Scoreboard", own: int) -> str | None:
         """Return what the model lacks of a pod that was placed on a node with a lower score than others."""
         if pod.unmodelled:
             return pod.unmodelled[0]
         nodes = self.state.cluster.nodes
         if any(
             taint.effect == "PreferNoSchedule"
-            for name in feasible
+            for name in board.scores
             for taint in nodes[name].spec.taints or ()
         ):
             return PREFER_NO_SCHEDULE
+        higher = sum(count for score, count in board.counts.items() if score > own)
         looked_at = nodes_to_find(len(self.state.names), self._profile.percentage_of_nodes)
-        return SAMPLED if higher <= len(feasible) - looked_at else None
+        return SAMPLED if higher <= len(board.scores) - looked_at else None
+
+
+class _Scoreboard:
+    """The nodes that can take the pods of one shape, with their scores.
+
+    Attributes:
+        scores: Node to score.
+        counts: Score to number of nodes.
+    """
+
+    def __init__(self) -> None:
+        self.scores: dict[str, int] = {}
+        self.counts: Counter[int] = Counter()
+        self._changes: int | None = None
+
+    def update(
+        self,
+        state: ReplayState,
+        candidate: Candidate,
+        plans: NodePlans | None,
+        profile: ScoringProfile,
+    ) -> None:
+        """Take in the nodes that changed since the last time; all, the first time."""
+        names: Iterable[str] = state.names
+        if self._changes is not None:
+            names = dict.fromkeys(state.changes[self._changes :])
+        self._changes = len(state.changes)
+        feasible = []
+        for name in names:
+            before = self.scores.pop(name, None)
+            if before is not None:
+                self.counts[before] -= 1
+                if not self.counts[before]:
+                    del self.counts[before]
+            if state.fits(candidate, name) and (plans is None or plans.fitting(name) is not None):
+                feasible.append(name)
+        for name, score in zip(feasible, state.scores(candidate, feasible, profile), strict=True):
+            self.scores[name] = score
+            self.counts[score] += 1

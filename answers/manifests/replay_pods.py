@@ -1,6 +1,7 @@
 """The pods of a replay from manifests, or drawn from those of a cluster. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -45,6 +46,7 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
         pods: The pods, after their translation.
         state: The cluster, with the claims and templates of the manifests.
     """
+    builder = ReplayPodBuilder(state)
     arriving: list[ReplayPod] = []
     left_out: dict[str, list[str]] = {}
     for pod in pods:
@@ -55,7 +57,7 @@ def manifest_pods(pods: Iterable[Pod], state: ClusterState) -> ArrivingPods:
             reason = "its claim is allocated already, so it has no choice of nodes"
             left_out.setdefault(reason, []).append(_reference(pod))
         else:
-            arriving.append(replay_pod(pod, claims.open, state))
+            arriving.append(builder.build(pod, claims.open))
     return ArrivingPods(pods=tuple(arriving), state=state, notes=tuple(_notes(left_out)))
 
 
@@ -83,6 +85,7 @@ def drawn_pods(state: ClusterState, demand: float) -> ArrivingPods:
     capacities = _mean_capacities(state)
     total = sum(len(slice_.spec.devices or ()) for slice_ in state.slices)
     sizes = [_requested_devices(claims, capacities) for _, claims in kinds]
+    builder = ReplayPodBuilder(base)
     pods: list[ReplayPod] = []
     requested, chance = 0.0, TieBreaker(_DRAW_SEED)
     while sum(sizes) and requested < demand * total and len(pods) < MAX_ROWS:
@@ -90,28 +93,40 @@ def drawn_pods(state: ClusterState, demand: float) -> ArrivingPods:
         pod, own_claims = kinds[number]
         requested += sizes[number]
         metadata = msgspec.structs.replace(pod.metadata, name=f"{pod_name(pod)}-{len(pods)}")
-        pods.append(replay_pod(msgspec.structs.replace(pod, metadata=metadata), own_claims, base))
+        pods.append(builder.build(msgspec.structs.replace(pod, metadata=metadata), own_claims))
     return ArrivingPods(pods=tuple(pods), state=base, notes=tuple(_notes(left_out)))
 
 
-def replay_pod(pod: Pod, claims: Sequence[ResourceClaim], state: ClusterState) -> ReplayPod:
-    """Return a pod with claims that no other pod uses, also for extended resources of classes."""
-    mapping = extended_resources(state.classes.values())
-    resources = mapped_resources(pod, mapping)
-    # Where a device plugin offers one, kube-scheduler would leave it to that on this node alone.
-    offered = frozenset[str]().union(*map(device_plugin_resources, state.nodes))
-    if resources - offered:
-        claims = (*claims, extended_resource_claim(pod, resources - offered, mapping))
-    renamed = [
-        msgspec.structs.replace(
-            claim,
-            metadata=msgspec.structs.replace(
-                claim.metadata, name=f"{pod_name(pod)}-{number}", owner_references=None
-            ),
-        )
-        for number, claim in enumerate(claims)
-    ]
-    return ReplayPod(pod=pod, claims=tuple(renamed), priority=pod.spec.priority or 0)
+class ReplayPodBuilder:
+    """Pods with claims that no other pod uses, also for extended resources of classes."""
+
+    def __init__(self, state: ClusterState) -> None:
+        """Build pods for a cluster."""
+        self._state = state
+        self._mapping = extended_resources(state.classes.values())
+
+    @cached_property
+    def _offered(self) -> frozenset[str]:
+        """The resources of device plugins on any node."""
+        return frozenset[str]().union(*map(device_plugin_resources, self._state.nodes))
+
+    def build(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplayPod:
+        """Return a pod with these claims, which get names of their own."""
+        resources = mapped_resources(pod, self._mapping)
+        # Where a device plugin offers one, kube-scheduler would leave it to that on this node alone.
+        if resources and resources - self._offered:
+            own = extended_resource_claim(pod, resources - self._offered, self._mapping)
+            claims = (*claims, own)
+        renamed = [
+            msgspec.structs.replace(
+                claim,
+                metadata=msgspec.structs.replace(
+                    claim.metadata, name=f"{pod_name(pod)}-{number}", owner_references=None
+                ),
+            )
+            for number, claim in enumerate(claims)
+        ]
+        return ReplayPod(pod=pod, claims=tuple(renamed), priority=pod.spec.priority or 0)
 
 
 def unbound(pod: Pod) -> Pod:

@@ -10,7 +10,7 @@ from allocator.model.slice_index import SliceChange
 from allocator.pods.claims import Name, allocation_of, claim_name, pod_claims, pod_name
 from allocator.replay.recorded import Bound, Changed, Course, Event, Left, RecordedPod
 from allocator.replay.workload import ReplayPod
-from answers.manifests.replay_pods import replay_pod, unallocated, unbound
+from answers.manifests.replay_pods import ReplayPodBuilder, unallocated, unbound
 from answers.model.cluster_state import ClusterState, build_state, is_running
 from answers.model.objects import NamespacedObject
 from answers.recording.delta import ObjectKey
@@ -270,6 +270,7 @@ class _Reading:
         pods: dict[int, RecordedPod] = {}
         left_out: dict[int, str] = {}
         names: Counter[Name] = Counter()
+        builder = ReplayPodBuilder(first)
         for number, life in enumerate(self._lives):
             pod = life.pod
             claims = pod_claims(pod, self._claims, self._templates)
@@ -280,10 +281,12 @@ class _Reading:
             else:
                 names[pod.metadata.namespace, pod_name(pod)] += 1
                 count = names[pod.metadata.namespace, pod_name(pod)]
-                pods[number] = self._recorded_pod(life, first, count)
+                pods[number] = self._recorded_pod(life, first, builder, count)
         return pods, left_out
 
-    def _recorded_pod(self, life: _Life, first: ClusterState, count: int) -> RecordedPod:
+    def _recorded_pod(
+        self, life: _Life, first: ClusterState, builder: ReplayPodBuilder, count: int
+    ) -> RecordedPod:
         pod = life.pod
         free_pod = pod if life.is_fixed or life.node else unbound(pod)
         if count > 1:  # A StatefulSet gives the name again.
@@ -294,7 +297,7 @@ class _Reading:
         else:
             claims = pod_claims(pod, self._claims, self._templates)
             own = map(unallocated, (*claims.held, *claims.open))
-            replayed = replay_pod(free_pod, tuple(own), first)
+            replayed = builder.build(free_pod, tuple(own))
         return RecordedPod(
             replay=msgspec.structs.replace(
                 replayed,
