@@ -26,6 +26,9 @@ from kube.errors import ObjectFileError
 UNREPLAYED: Final = ("DeviceTaintRule", "DeviceCompatibilityPolicy", "AllocatorOwnership")
 """Kinds of which a replay takes the first state for the whole time."""
 
+MAX_GAPS: Final = 5
+"""Gaps that notes name."""
+
 
 class RecordedCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A recording.
@@ -327,8 +330,10 @@ class _Reading:
         for kind, count in self._unreplayed.items():
             changes = count_text(count, "change")
             yield f"{changes} of {kind} not replayed: that of the first state counts"
-        for gap in self._gaps:
+        for gap in self._gaps[:MAX_GAPS]:
             yield f"{gap.resource} were not followed from second {gap.since:g} to {gap.at:g}"
+        if len(self._gaps) > MAX_GAPS:
+            yield f"{count_text(len(self._gaps) - MAX_GAPS, 'more gap')} in the recording"
         if not self._is_ended:
             yield f"the recorder was killed; the recording ends in second {self._until:g}"
 
