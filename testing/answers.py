@@ -18,6 +18,7 @@ JSON_CALLS: Final = (
     ("inventory", "--devices", *CLUSTER),
     ("matrix", *POLICY),
     ("matrix", "--as-groups", *POLICY),
+    (*("replay", "--snapshot", "examples/replay/recording.jsonl", "--strategy", "stock,BestFit"),),
     (
         *("replay", "--pods", "examples/replay/pods.csv"),
         *("--snapshot", "examples/replay/cluster.yaml"),

@@ -4,7 +4,7 @@ Source: JSON Schema 2020-12. A schema allows further keys, since a later release
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import getdoc
 from typing import Any, Final, get_args, get_type_hints
@@ -14,7 +14,7 @@ import msgspec
 from answers.model.kinds import API_VERSION
 from cli.output.formats import Report, format_json
 from kube.quantity import Quantity
-from tools.public_names import DOCUMENTS
+from tools.public_names import DOCUMENTS, LINES
 
 FOLDER: Final = "docs/reference/schemas"
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
@@ -37,7 +37,7 @@ def files() -> list[tuple[str, Callable[[], str]]]:
     return [
         (f"{FOLDER}/{command}.json", partial(_text, command, types))
         for command, types in sorted(commands().items())
-    ]
+    ] + [(f"{FOLDER}/recording.json", _recording_text)]
 
 
 def schema(command: str) -> Schema:
@@ -49,12 +49,26 @@ def _text(command: str, types: list[type]) -> str:
     return format_json(_schema(command, types)) + "\n"
 
 
-def _schema(command: str, types: list[type]) -> Schema:
+def _recording_text() -> str:
+    """Return the schema of a line of the file of `drawbridge record`."""
+    references, components = _components(LINES)
+    title = "a line of the file of drawbridge record"
+    schema = {"$schema": DIALECT, "title": title, "anyOf": references, "$defs": components}
+    return format_json(schema) + "\n"
+
+
+def _components(types: Sequence[type]) -> tuple[list[Schema], Schema]:
+    """Return references to the schemas of types, and the schemas by name."""
     references, components = msgspec.json.schema_components(
         types, schema_hook=_describe, ref_template="#/$defs/{name}"
     )
     _require_printed_keys(components, types)
     _describe_keys(components, types)
+    return list(references), components
+
+
+def _schema(command: str, types: list[type]) -> Schema:
+    references, components = _components(types)
     kinds = {report.value for report in Report} & {f"{command.title().replace('-', '')}Report"}
     kind: Schema = {"const": kinds.pop()} if kinds else {"type": "string"}
     return {
@@ -63,7 +77,7 @@ def _schema(command: str, types: list[type]) -> Schema:
         "type": "object",
         "properties": {"apiVersion": {"const": API_VERSION}, "kind": kind},
         "required": ["apiVersion", "kind"],
-        **(references[0] if len(types) == 1 else {"anyOf": list(references)}),
+        **(references[0] if len(types) == 1 else {"anyOf": references}),
         "$defs": components,
     }
 

@@ -48,6 +48,7 @@ from answers.cluster.matrix import GroupsAnswer, MatrixAnswer
 from answers.cluster.verify import VerifyAnswer
 from answers.manifests.documents import SimulateAnswer, WhyAnswer, WhyWorkloadAnswer
 from answers.model.kinds import API_VERSION
+from answers.recording import lines
 from cli.__main__ import COMMANDS
 from cli.__main__ import main as drawbridge
 from cli.output.formats import Report
@@ -122,6 +123,8 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "why WORKLOAD": WhyWorkloadAnswer,
 }
 """Call to the type of what it prints with `-o json`."""
+LINES: Final = (lines.Header, lines.Line)
+"""The types of the lines of a recording."""
 OPAQUE: Final = "kube.api"
 """The types of the Kubernetes API are not ours to list."""
 
@@ -304,6 +307,7 @@ def json_keys() -> set[str]:
     own = {
         f"{call}: {path}" for call, document in DOCUMENTS.items() for path in key_paths(document)
     }
+    own |= {f"record: {path}" for line in LINES for path in key_paths(line)}
     heads = {f"{call}: {key}" for call in DOCUMENTS for key in ("apiVersion", "kind")}
     values = {f"apiVersion = {API_VERSION}", *(f"kind = {report}" for report in Report)}
     return own | heads | values

@@ -21,7 +21,6 @@ import msgspec
 from answers.model.kinds import API_VERSION
 from answers.recording.delta import Delta, ObjectKey
 from findings.text import quote_text
-from kube.api.meta import ApiStruct
 from kube.errors import ObjectFileError
 from kube.manifests.source import raise_at
 from kube.manifests.views import RECORDING
@@ -46,7 +45,7 @@ class Mark(StrEnum):
     """The recording was ended."""
 
 
-class Header(ApiStruct, frozen=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The first line of a recording.
 
     Attributes:
@@ -109,7 +108,20 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 Entry = Change | Gap | Moment
 
 
-class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line behind the header: the change of an object, or a mark.
+
+    Attributes:
+        at: Seconds since the recording began, never less than in the line before.
+        object: The object that changed.
+        set: Its fields with their new values; of a new object all.
+        unset: Fields that it has no more.
+        deleted: It is gone.
+        mark: `state`: the first state is complete. `gap`: a resource was not followed. `end`: the recording was ended.
+        since: The second in which a gap began.
+        resource: The plural of the resource that was not followed.
+    """
+
     at: float
     object: ObjectKey | None = None
     set: dict[str, msgspec.Raw] = {}
@@ -120,7 +132,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resource: str = ""
 
 
-_DECODER: Final = msgspec.json.Decoder(_Line)
+_DECODER: Final = msgspec.json.Decoder(Line)
 _HEADER: Final = msgspec.json.Decoder(Header)
 
 
@@ -130,9 +142,7 @@ class Torn(ObjectFileError):
 
 def encode_header(header: Header) -> bytes:
     """Return the first line."""
-    # Defaults are left out of API types, and these two are.
-    head = {"apiVersion": header.api_version, "kind": header.kind}
-    return msgspec.json.encode({**head, **msgspec.to_builtins(header)}) + b"\n"
+    return msgspec.json.encode(header) + b"\n"
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -140,10 +150,10 @@ def encode_entry(entry: Entry) -> bytes:
     return msgspec.json.encode(_line_of(entry, round(entry.at, 3))) + b"\n"
 
 
-def _line_of(entry: Entry, at: float) -> _Line:
+def _line_of(entry: Entry, at: float) -> Line:
     match entry:
         case Change(delta=delta):
-            return _Line(
+            return Line(
                 at=at,
                 object=delta.object,
                 set=dict(delta.set),
@@ -152,9 +162,9 @@ def _line_of(entry: Entry, at: float) -> _Line:
             )
         case Gap():
             since = round(entry.since, 3)
-            return _Line(at=at, mark=Mark.GAP, since=since, resource=entry.resource)
+            return Line(at=at, mark=Mark.GAP, since=since, resource=entry.resource)
         case Moment():
-            return _Line(at=at, mark=entry.mark)
+            return Line(at=at, mark=entry.mark)
 
 
 def decode_header(line: bytes, source: str) -> Header:

@@ -54,7 +54,7 @@ def test_a_schema_rejects_an_answer_without_a_part(
     document = json.loads(answer(call))
     validator = jsonschema.Draft202012Validator(published(call[0]))
     # What an answer may lack is left out where it is empty.
-    optional = {"devices"}
+    optional = {"devices", "recorded"}
 
     accepted = {
         key
@@ -75,3 +75,14 @@ def test_a_key_has_the_lines_about_its_attribute() -> None:
 
     assert blocker["description"] == "A reason not to move yet."
     assert blocker["properties"]["objects"]["description"].startswith("`Kind/namespace/name`")
+
+
+def test_the_lines_of_a_recording_have_their_schema() -> None:
+    schema = published("recording")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    lines = (ROOT / "examples/replay/recording.jsonl").read_text().splitlines()
+
+    assert [] == [line for line in lines if not validator.is_valid(json.loads(line))]
+    assert not validator.is_valid({"at": "soon", "mark": "end"})
+    assert not validator.is_valid({"at": 1, "mark": "lunch"})

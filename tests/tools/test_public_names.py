@@ -29,8 +29,9 @@ MAPS: Final = (
     *(
         "totals",
         "readers",
-        "strategies[].failedBy",
-        "strategies[].idleBecause",
+        "failedBy",
+        "idleBecause",
+        "recorded.otherwise",
         "quotas[].added",
         "quotas[].notConvertible",
         "<key>",
