@@ -1,6 +1,7 @@
 """`drawbridge record`: what is written of a cluster and when, what is left out, and how it ends."""
 
 import asyncio
+import errno
 import gzip
 import os
 import signal
@@ -26,6 +27,7 @@ from answers.recording.lines import (
     decode_header,
 )
 from cli.verbs.record import follow
+from cli.verbs.record.file import RecordingFile
 from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS
 from testing.command import ROOT, drawbridge
 from testing.fake_api_server import FakeApiServer, until
@@ -258,9 +260,8 @@ async def test_a_signal_ends_it_and_only_the_last_leaves_a_file_without_end(
         stderr=asyncio.subprocess.PIPE,
     )
     await until(lambda: server.watching == len(follow.RECORDED), timeout_s=30)
-    server.put(NODES, node("node-1"))
+    # The first state is flushed at once.
     await until(lambda: file.exists() and file.stat().st_size > 0)
-    await asyncio.sleep(follow.TICK_S * (follow.FLUSH_TICKS + 1))
     process.send_signal(number)
     await process.communicate()
 
@@ -272,5 +273,33 @@ async def test_a_signal_ends_it_and_only_the_last_leaves_a_file_without_end(
             gzip.decompress(file.read_bytes())
     else:
         assert process.returncode == 0
-        assert read(file).later == ["Node/node-1 metadata status"]
         assert read(file).marks == [Mark.STATE, Mark.END]
+
+
+async def test_a_full_disk_ends_it_with_one_line(
+    server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: RecordingFile) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(RecordingFile, "flush", fail)
+    call = ("record", "-o", tmp_path / "day.json", "--kubeconfig", kubeconfig_of(server, tmp_path))
+
+    result = await asyncio.to_thread(drawbridge, *call, "--context", "here")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "Error: No space left on device\n"
+
+
+async def test_standard_output_takes_the_lines_as_well(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    call = ("record", "-o", "-", "--kubeconfig", kubeconfig_of(server, tmp_path))
+
+    result = await asyncio.to_thread(drawbridge, *call, "--context", "here", "--for", "500ms")
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert '"kind":"Recording"' in lines[0]
+    assert lines[-1].endswith('"mark":"end"}')
+    assert "wrote standard output: 0 changes in " in result.stderr

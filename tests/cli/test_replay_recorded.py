@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from allocator.replay.replay import STRATEGIES
 from answers.recording.delta import Delta, ObjectKey
 from answers.recording.lines import (
     Change,
@@ -453,3 +454,40 @@ def test_a_recording_in_which_nobody_came_has_no_replay(tmp_path: Path) -> None:
 
     assert outcome.exit_code == 2
     assert "No pod came while the cluster was recorded." in outcome.stderr
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_follows_nodes_and_devices_that_come_and_go(
+    strategy: str, tmp_path: Path
+) -> None:
+    asking = [
+        put(at, document)
+        for at, name in ((10, "early"), (70, "late"))
+        for document in (claim(name, 4), pod(f"pod-{name}", claims=[name]))
+    ]
+    four = slice_of("node-c", *({"name": f"gpu-{number}"} for number in range(4)))
+    path = write(
+        tmp_path / "day.json",
+        [
+            *asking[:2],
+            *coming(20, "plain", "1", "node-a"),
+            put(40, node("node-c")),
+            put(40.5, four),
+            put(60, node("node-c", cpu=4)),
+            *asking[2:],
+            gone(80, pod("plain")),
+            gone(90, four),
+            gone(91, node("node-c")),
+            *coming(100, "last", "1", "node-b"),
+            END,
+        ],
+        state=PLAIN,
+    )
+
+    document = replay(path, strategy=strategy)
+
+    (result,) = document["strategies"]
+    assert result["pods"] == {"placed": 3, "failed": 1}
+    assert result["waitingSeconds"]["p99"] == 30.0
+    assert result["devices"]["total"] == 4
+    assert document["recorded"]["outcome"]["pods"] == {"placed": 2, "failed": 2}

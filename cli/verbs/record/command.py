@@ -100,17 +100,16 @@ async def _record(
         started_at = rfc3339(datetime.now(UTC))  # noqa: TID251 - the command's one clock.
         start_s = time.monotonic()
         header = await build_header(client, started_at, unlistable)
-        file = RecordingFile.create(output)
-        file.begin(header)
-        follower = Follower(
-            InformerFactory(client), file, resources, lambda: time.monotonic() - start_s
-        )
+        with RecordingFile.create(output) as file:
+            file.begin(header)
+            informers = InformerFactory(client)
+            follower = Follower(informers, file, resources, lambda: time.monotonic() - start_s)
 
-        async def until_end() -> None:
-            await _wait_end(duration)
+            async def until_end() -> None:
+                await _wait_end(duration)
 
-        await follower.run(until_end)
-        return follower, file, unlistable, time.monotonic() - start_s
+            await follower.run(until_end)
+            return follower, file, unlistable, time.monotonic() - start_s
 
 
 async def _wait_end(duration: float | None) -> None:

@@ -20,21 +20,19 @@ class RecordingFile:
 
     Attributes:
         bytes_written: Bytes of the file so far.
-        changes: Entries so far.
     """
 
     def __init__(self, stream: BinaryIO, *, is_compressed: bool) -> None:
         """Begin with nothing.
 
         Args:
-            stream: What is written to; the caller closes it.
+            stream: What is written to.
             is_compressed: Write gzip.
         """
         self._stream = stream
         self._compressor = zlib.compressobj(wbits=_GZIP) if is_compressed else None
         self._lines = bytearray()
         self.bytes_written = 0
-        self.entries = 0
 
     @classmethod
     def create(cls, name: str) -> Self:
@@ -49,6 +47,14 @@ class RecordingFile:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         return cls(os.fdopen(descriptor, "wb", buffering=0), is_compressed=name.endswith(".gz"))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file as it is."""
+        if self._stream is not sys.stdout.buffer:
+            self._stream.close()
+
     def begin(self, header: Header) -> None:
         """Write the first line."""
         self._lines += encode_header(header)
@@ -56,7 +62,6 @@ class RecordingFile:
     def add(self, entry: Entry) -> None:
         """Write a line, now or with one of the next ones."""
         self._lines += encode_entry(entry)
-        self.entries += 1
         if len(self._lines) >= _BUFFER:
             self._write(self._pack())
 
@@ -77,7 +82,6 @@ class RecordingFile:
         self._write(text)
         if self._stream is not sys.stdout.buffer:
             os.fsync(self._stream.fileno())
-            self._stream.close()
 
     def _pack(self) -> bytes:
         lines, self._lines = bytes(self._lines), bytearray()
