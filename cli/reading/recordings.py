@@ -14,16 +14,13 @@ from answers.recording.lines import (
     decode_header,
 )
 from cli.output.standard_error import print_line
-from kube.errors import ObjectFileError
 from kube.manifests.source import raise_at
-from kube.manifests.views import is_recording
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _CHUNK: Final = 2**16
 _MAX_UNPACKED: Final = 2**20
 """Bytes that are decompressed at once."""
-_MAX_HEADER: Final = 2**16
 
 
 class RecordingReader:
@@ -53,23 +50,17 @@ class RecordingReader:
             print_line(f"note: {cut}, as where a recorder was killed; that line is left out")
 
 
-def open_recording(name: str) -> RecordingReader | None:
-    """Return the recording in a file; None if the file is something else.
+def open_recording(name: str) -> RecordingReader:
+    """Return the recording in a file.
 
     Raises:
-        ObjectFileError: It begins as a recording, and is none.
+        ObjectFileError: It is none.
         OSError: The file cannot be read.
     """
-    if name == "-" or not Path(name).is_file():
-        return None
-    try:
-        first = next(_lines(name, _MAX_HEADER), b"")
-    except ObjectFileError:
-        return None  # No recording; whoever reads it says what is wrong.
-    return RecordingReader(name, decode_header(first, name)) if is_recording(first) else None
+    return RecordingReader(name, decode_header(next(_lines(name), b""), name))
 
 
-def _lines(name: str, max_line: int = MAX_LINE) -> Iterator[bytes]:
+def _lines(name: str) -> Iterator[bytes]:
     """Yield the lines of a file with their ends; the last one may have none."""
     rest = b""
     number = 1
@@ -79,8 +70,8 @@ def _lines(name: str, max_line: int = MAX_LINE) -> Iterator[bytes]:
         for part in parts:
             yield part + b"\n"
             number += 1
-        if len(rest) > max_line:
-            raise_at(name, number, f"a line of more than {max_line} bytes")
+        if len(rest) > MAX_LINE:
+            raise_at(name, number, f"a line of more than {MAX_LINE} bytes")
     if rest:
         yield rest
 

@@ -14,6 +14,7 @@ from answers.model.inputs import ClusterObjects
 from answers.recording.course import RecordedCluster, read_course
 from cli.reading.options import ClusterFlags, TranslationFlags, with_state_and_manifests
 from cli.reading.recordings import RecordingReader, open_recording
+from cli.reading.snapshots import is_recording_file
 
 RECORDED_PODS: Final = "recorded"
 """The value of --pods."""
@@ -48,14 +49,13 @@ def _find_recording(values: dict[str, Any]) -> RecordingReader | None:
     if pods not in {None, RECORDED_PODS} or (values["files"] and pods is None):
         return None
     others = [name for name in ("files", "live") if values[name]]
-    recording = None
-    if len(snapshots) == 1 and not others:
-        recording = open_recording(snapshots[0])
-    if recording is None and pods == RECORDED_PODS:
+    if len(snapshots) == 1 and not others and is_recording_file(snapshots[0]):
+        return open_recording(snapshots[0])
+    if pods == RECORDED_PODS:
         raise click.UsageError(
             f"--pods {RECORDED_PODS} needs one --snapshot, the file of drawbridge record, and no -f or --live."
         )
-    return recording
+    return None
 
 
 def recorded_pods(recorded: RecordedCluster) -> ArrivingPods:
