@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
@@ -21,10 +21,11 @@ from cli.output.help import Command
 from cli.output.progress import format_seconds
 from cli.output.standard_error import print_line
 from cli.verbs.record.file import RecordingFile
-from cli.verbs.record.follow import Follower, Unlistable, build_header, find_resources
+from cli.verbs.record.follow import Follower, build_header, find_resources
 from findings.text import count_text
 from kube.api.meta import rfc3339
 from kube.client.client import Client
+from kube.errors import DrawbridgeError
 from kube.logs import structlog
 from kube.runtime.informers import InformerFactory
 from process.model.durations import Duration
@@ -73,15 +74,11 @@ def record(
     if duration is not None and duration <= 0:
         raise click.BadParameter("write a duration above 0s", param_hint="'--for'")
     with _without_logs():
-        follower, file, unlistable, seconds = asyncio.run(
-            _record(output, duration, kubeconfig, context)
-        )
-    for missing in unlistable:
-        print_line(f"note: {missing.resource} cannot be read, and are left out: {missing.reason}")
+        follower, file, seconds = asyncio.run(_record(output, duration, kubeconfig, context))
     if follower.decode_errors:
         print_line(f"note: {count_text(follower.decode_errors, 'object')} could not be read")
     if not follower.is_complete:
-        raise click.ClickException("ended before the first state was complete")
+        raise DrawbridgeError(f"{output}: ended before the first state was complete")
     name = "standard output" if output == "-" else output
     gaps = f", {count_text(follower.gaps, 'gap')}" if follower.gaps else ""
     print_line(
@@ -94,22 +91,32 @@ def record(
 
 async def _record(
     output: str, duration: float | None, kubeconfig: str | None, context: str | None
-) -> tuple[Follower, RecordingFile, Sequence[Unlistable], float]:
+) -> tuple[Follower, RecordingFile, float]:
+    """Return what was followed and written, and for how many seconds."""
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
         resources, unlistable = await find_resources(client)
+        for missing in unlistable:
+            note = f"note: {missing.resource} cannot be read, and are left out: {missing.reason}"
+            print_line(note)
         started_at = rfc3339(datetime.now(UTC))  # noqa: TID251 - the command's one clock.
         start_s = time.monotonic()
         header = await build_header(client, started_at, unlistable)
         with RecordingFile.create(output) as file:
             file.begin(header)
             informers = InformerFactory(client)
-            follower = Follower(informers, file, resources, lambda: time.monotonic() - start_s)
+            follower = Follower(
+                informers, file, resources, lambda: time.monotonic() - start_s, _print_first_state
+            )
 
             async def until_end() -> None:
                 await _wait_end(duration)
 
             await follower.run(until_end)
-            return follower, file, unlistable, time.monotonic() - start_s
+            return follower, file, time.monotonic() - start_s
+
+
+def _print_first_state(objects: int) -> None:
+    print_line(f"recording: {count_text(objects, 'object')} in the first state; ^C ends it")
 
 
 async def _wait_end(duration: float | None) -> None:

@@ -24,6 +24,8 @@ RECORDED: Final = (
     *("AllocatorOwnership", "ResourceClaimTemplate", "ResourceClaim", "Pod"),
 )
 """The kinds that allocation reads."""
+NEEDED: Final = frozenset({"Node", "Pod"})
+"""The kinds without which there is nothing to replay."""
 TICK_S: Final = 1.0
 """Seconds between two looks at the connections."""
 FLUSH_TICKS: Final = 5
@@ -77,6 +79,7 @@ class Follower:
         file: RecordingFile,
         resources: Mapping[str, Resource],
         clock: Callable[[], float],
+        on_first_state: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Subscribe to the kinds; nothing is requested before `run`.
 
@@ -85,10 +88,12 @@ class Follower:
             file: What is written.
             resources: Kind to resource.
             clock: Seconds since the beginning.
+            on_first_state: Called with the number of objects when the first state is written.
         """
         self._informers = informers
         self._file = file
         self._clock = clock
+        self._on_first_state = on_first_state
         self._lost_at: dict[str, float] = {}
         self._watched: set[str] = set()
         self._at = 0.0
@@ -171,6 +176,7 @@ class Follower:
         self.is_complete = True
         self._file.add(Moment(at=self._now(), mark=Mark.STATE))
         self._file.flush()
+        self._on_first_state(self.objects)
 
     async def _watch_connections(self) -> None:
         """Write gaps into the file, and flush it now and then."""
@@ -215,7 +221,7 @@ async def find_resources(
     """Return the kinds that the cluster has and shows, with their resources, and those that it does not show.
 
     Raises:
-        KubeError: The API server does not answer.
+        KubeError: The API server does not answer, or does not show nodes or pods.
     """
     resources: dict[str, Resource] = {}
     unlistable: list[Unlistable] = []
@@ -227,6 +233,8 @@ async def find_resources(
         except NotFound:
             continue  # The cluster does not have this kind.
         except Forbidden as refusal:
+            if kind in NEEDED:
+                raise
             unlistable.append(Unlistable(resource=resource.plural, reason=str(refusal)))
         else:
             resources[kind] = resource
