@@ -26,11 +26,11 @@ from answers.recording.lines import (
     decode_entries,
     decode_header,
 )
-from cli.verbs.record import follow
+from cli.verbs.record import command, follow
 from cli.verbs.record.file import RecordingFile
 from kube.api.urls import DEVICE_CLASSES, NODES, PODS, SECRETS
 from testing.command import ROOT, drawbridge
-from testing.fake_api_server import FakeApiServer, until
+from testing.fake_api_server import FakeApiServer, quick_informers, until
 from testing.kubeconfig import kubeconfig_of
 from tests.cli.test_snapshot import live_pod
 
@@ -124,7 +124,7 @@ class Recorder(NamedTuple):
 
 @asynccontextmanager
 async def recorder(
-    server: FakeApiServer, folder: Path, *, name: str = "day.json", duration: str = "1s"
+    server: FakeApiServer, folder: Path, *, name: str = "day.json", duration: str = "1500ms"
 ) -> AsyncIterator[Recorder]:
     file = folder / name
     call = ("record", "-o", file, "--kubeconfig", kubeconfig_of(server, folder))
@@ -155,7 +155,7 @@ async def test_the_first_state_and_then_what_changes_is_written(
     assert recording.recording.header.context == "here"
     assert stat.S_IMODE(recording.file.stat().st_mode) == 0o600
     assert "recording: 2 objects in the first state; ^C ends it\n" in recording.printed
-    assert "3 changes in 1 s, 2 objects at the end, " in recording.printed
+    assert "3 changes in 2 s, 2 objects at the end, " in recording.printed
     assert "next: drawbridge replay --snapshot " in recording.printed
 
 
@@ -183,7 +183,8 @@ async def test_a_lost_connection_is_a_gap_and_the_recording_goes_on(
     server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "TICK_S", 0.05)
-    async with recorder(server, tmp_path, duration="4s") as recording:
+    monkeypatch.setattr(command, "InformerFactory", quick_informers)
+    async with recorder(server, tmp_path, duration="3s") as recording:
         await asyncio.sleep(0.2)
         await server.refuse()
         server.put(PODS, bound_pod())
