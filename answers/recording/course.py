@@ -1,5 +1,6 @@
 """A recording as what a replay is made of: its first state, and the pods that came and went. Pure."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -104,6 +105,8 @@ class _Reading:
         self._views: dict[ObjectKey, ApiStruct] = {}
         self._lives: list[_Life] = []
         self._of: dict[Name, int] = {}
+        # As they are, and as they were allocated last.
+        self._current_claims: dict[Name, ResourceClaim] = {}
         self._claims: dict[Name, ResourceClaim] = {}
         self._templates: dict[Name, ResourceClaimTemplate] = {}
         self._events: list[Event] = []
@@ -136,6 +139,8 @@ class _Reading:
             self._views[key] = after
         if isinstance(after, ResourceClaim):
             self._note_claim(after)
+        elif isinstance(before, ResourceClaim):
+            self._current_claims.pop(claim_name(before), None)
         elif isinstance(after, ResourceClaimTemplate):
             self._templates[key.namespace, key.name] = after
         if self.first is None:
@@ -150,6 +155,7 @@ class _Reading:
     def _note_claim(self, claim: ResourceClaim) -> None:
         """Remember a claim, with its allocation if it ever had one."""
         name = claim_name(claim)
+        self._current_claims[name] = claim
         before = self._claims.get(name)
         is_freed = (
             before is not None
@@ -204,8 +210,14 @@ class _Reading:
         if is_running(pod) and life.bound is None:
             life.bound = second
             life.is_fixed = MIRROR in pod.annotations
-            node = pod.spec.node_name
-            self._events.append(Bound(second=second, number=self._of[name], node=node))
+            self._events.append(
+                Bound(
+                    second=second,
+                    number=self._of[name],
+                    node=pod.spec.node_name,
+                    claims=_allocated_claims(pod, self._current_claims, self._templates),
+                )
+            )
 
     def _note_inventory(
         self, second: float, key: ObjectKey, before: ApiStruct | None, after: ApiStruct | None
@@ -258,7 +270,9 @@ class _Reading:
             if isinstance(event, Left):
                 yield Left(second=event.second, number=place)
                 continue
-            claims = self._own_claims(self._lives[event.number].pod)
+            # The allocation of a claim may be found out after the binding, as each kind has a watch of its own.
+            last = _allocated_claims(self._lives[event.number].pod, self._claims, self._templates)
+            claims = event.claims if len(event.claims) == len(last) else last
             yield msgspec.structs.replace(
                 event, number=place, claims=claims, is_dated=self._is_dated(event.second)
             )
@@ -268,8 +282,7 @@ class _Reading:
 
     def _pods(self, first: ClusterState) -> tuple[dict[int, RecordedPod], dict[int, str]]:
         """Return number to pod, and number to the reason of those that are left out."""
-        consumers = Counter(name for life in self._lives for name in _direct_claims(life.pod))
-        self._shared = frozenset(name for name, count in consumers.items() if count > 1)
+        self._shared = frozenset(_shared_claims(self._lives))
         pods: dict[int, RecordedPod] = {}
         left_out: dict[int, str] = {}
         names: Counter[Name] = Counter()
@@ -320,10 +333,6 @@ class _Reading:
         claims = _allocated_claims(pod, first.claims, first.templates)
         return tuple(claim for claim in claims if claim_name(claim) not in self._shared)
 
-    def _own_claims(self, pod: Pod) -> tuple[ResourceClaim, ...]:
-        """Return the claims of a pod, as they were allocated."""
-        return _allocated_claims(pod, self._claims, self._templates)
-
     def _notes(self, left_out: Mapping[int, str]) -> Iterator[str]:
         for reason, count in Counter(left_out.values()).items():
             yield f"left out: {count_text(count, 'pod')}: {reason}"
@@ -349,6 +358,21 @@ def _direct_claims(pod: Pod) -> Iterator[Name]:
     for reference in pod.spec.resource_claims or ():
         if reference.resource_claim_name is not None:
             yield pod.metadata.namespace, reference.resource_claim_name
+
+
+def _shared_claims(lives: Iterable[_Life]) -> Iterator[Name]:
+    """Yield the claims that several pods use at one time; one after the other is fine."""
+    users: dict[Name, list[_Life]] = {}
+    for life in lives:
+        for name in dict.fromkeys(_direct_claims(life.pod)):
+            users.setdefault(name, []).append(life)
+    for name, several in users.items():
+        until = 0.0
+        for number, life in enumerate(sorted(several, key=lambda life: life.arrival)):
+            if number and life.arrival < until:
+                yield name
+                break
+            until = max(until, math.inf if life.left is None else life.left)
 
 
 def _allocated_claims(

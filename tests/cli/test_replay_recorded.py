@@ -22,7 +22,7 @@ from answers.recording.lines import (
 )
 from testing.command import EXAMPLES, drawbridge
 from tests.cli.test_replay import STATE, node
-from tests.cli.test_simulate import DRIVER, claim, device_class, pinned, slice_of
+from tests.cli.test_simulate import DRIVER, claim, device_class, holding, pinned, slice_of
 
 Document = dict[str, Any]
 
@@ -491,3 +491,26 @@ def test_every_strategy_follows_nodes_and_devices_that_come_and_go(
     assert result["waitingSeconds"]["p99"] == 30.0
     assert result["devices"]["total"] == 4
     assert document["recorded"]["outcome"]["pods"] == {"placed": 2, "failed": 2}
+
+
+def test_pods_that_use_a_claim_one_after_the_other_do_not_share_it(tmp_path: Path) -> None:
+    """Each binding has the devices of its time, and what is freed is free."""
+    changes: list[Entry] = []
+    for number, (at, on) in enumerate(((10, "node-a"), (50, "node-b"))):
+        name = f"pod-{number}"
+        changes += [
+            put(at, claim("own", 2)),
+            put(at, pod(name, claims=["own"])),
+            put(at + 1, {**holding("own", "gpu-0", on), "spec": claim("own", 2)["spec"]}),
+            put(at + 1, pod(name, claims=["own"], on=on), "spec"),
+            gone(at + 20, pod(name)),
+            put(at + 21, {**claim("own", 2), "status": {}}),
+        ]
+    path = write(tmp_path / "day.json", [*changes, END], state=PLAIN)
+
+    document = replay(path)
+
+    assert document["strategies"][0]["pods"] == {"placed": 2, "failed": 0}
+    assert document["recorded"]["outcome"]["pods"] == {"placed": 2, "failed": 0}
+    assert document["recorded"]["outcome"]["devices"] == {"total": 4, "inUse": 0, "wholeIdle": 4}
+    assert document["recorded"]["best"] == 2
