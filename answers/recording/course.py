@@ -27,6 +27,8 @@ from kube.errors import ObjectFileError
 UNREPLAYED: Final = ("DeviceTaintRule", "DeviceCompatibilityPolicy", "AllocatorOwnership")
 """Kinds of which a replay takes the first state for the whole time."""
 
+NO_CLAIM: Final = "its claim, or the template of it, is not in the recording"
+SHARED_CLAIM: Final = "shares a claim with other pods"
 MAX_GAPS: Final = 5
 """Gaps that notes name."""
 
@@ -291,9 +293,9 @@ class _Reading:
             pod = life.pod
             claims = pod_claims(pod, self._claims, self._templates)
             if claims.missing and not life.node:
-                left_out[number] = claims.missing[0].message
+                left_out[number] = NO_CLAIM
             elif not life.node and not self._shared.isdisjoint(_direct_claims(pod)):
-                left_out[number] = "shares a claim with other pods"
+                left_out[number] = SHARED_CLAIM
             else:
                 names[pod.metadata.namespace, pod_name(pod)] += 1
                 count = names[pod.metadata.namespace, pod_name(pod)]

@@ -66,8 +66,13 @@ def pod(
     }
 
 
-def write(path: Path, entries: Sequence[Entry], state: Sequence[Document] = STATE) -> Path:
-    text = encode_header(Header(started_at="2026-11-20T08:00:00Z"))
+def write(
+    path: Path,
+    entries: Sequence[Entry],
+    state: Sequence[Document] = STATE,
+    unreadable: tuple[str, ...] = (),
+) -> Path:
+    text = encode_header(Header(started_at="2026-11-20T08:00:00Z", unreadable=unreadable))
     first = [put(0.0, document) for document in state]
     for entry in (*first, Moment(at=0.0, mark=Mark.STATE), *entries):
         text += encode_entry(entry)
@@ -302,6 +307,22 @@ def test_pods_that_share_a_claim_are_left_out_with_a_note(tmp_path: Path) -> Non
     assert outcome.exit_code == 0
     assert "note: left out: 2 pods: shares a claim with other pods" in outcome.stderr
     assert outcome.stdout.startswith("1 pod in the order arrival")
+
+
+def test_pods_without_their_claims_are_left_out_with_one_note(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "day.json",
+        [put(10, pod("x", claims=["a"])), put(11, pod("y", claims=["b"])), *coming(20, "z", "1", "node-a"), END],
+        unreadable=("resourceclaims",),
+    )  # fmt: skip
+
+    outcome = drawbridge("replay", "--snapshot", path, "--strategy", "stock")
+
+    notes = [line for line in outcome.stderr.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: resourceclaims could not be listed, and count as if there were none",
+        "note: left out: 2 pods: its claim, or the template of it, is not in the recording",
+    ]
 
 
 def test_the_text_has_what_happened_beside_the_strategies(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from answers.manifests.replay_pods import ArrivingPods
 from answers.model.findings import DEFAULT_NAMESPACE
 from answers.model.inputs import ClusterObjects
 from answers.recording.course import RecordedCluster, read_course
+from cli.output.standard_error import print_line
 from cli.reading.options import ClusterFlags, TranslationFlags, with_state_and_manifests
 from cli.reading.recordings import RecordingReader, open_recording
 from cli.reading.snapshots import is_recording_file
@@ -37,6 +38,8 @@ def with_recording(command: _Command) -> _Command:
         cluster = read_course(recording.entries(), recording.name)
         for name in (*ClusterFlags.__struct_fields__, *TranslationFlags.__struct_fields__):
             values.pop(name, None)
+        if unreadable := ", ".join(recording.header.unreadable):
+            print_line(f"note: {unreadable} could not be listed, and count as if there were none")
         nothing = ClusterObjects(objects=(), namespace=DEFAULT_NAMESPACE)
         command(cluster_objects=nothing, inputs=None, recorded=cluster, **values)
 
