@@ -50,7 +50,7 @@ SCORES: Final = "otherScores"
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How the recorded nodes compare with those that the stock scheduler's scores say.
+    """The comparison of the recorded nodes with the scores of the stock scheduler.
 
     Attributes:
         bindings: Pods that kube-scheduler bound.
@@ -59,7 +59,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         otherwise: Cause to number of the pods that are not.
         percent: The share of the pods that are among the best; 100 without any.
         other_schedulers: Pods that another scheduler bound, or nobody; they are not compared.
-        outcome: What happened, in the form of a replay.
+        outcome: The recorded placements, in the form of a replay.
     """
 
     bindings: int
@@ -170,7 +170,7 @@ class _Walk:
         self._tally.count_failed(reason, candidate)
 
     def _cause(self, pod: RecordedPod, candidate: Candidate, event: Bound) -> str | None:
-        """Return why a pod is not on one of the best nodes; None if it is."""
+        """Return the cause why a pod is not on one of the best nodes; None if it is."""
         if event.node not in self.state.resources:
             return UNKNOWN_NODE
         try:
@@ -207,7 +207,7 @@ class _Walk:
         return None
 
     def _moment(self, event: Bound) -> str | None:
-        """Return what makes the moment uncertain; None if nothing does."""
+        """Return the cause why the moment of a decision is not known; None if it is."""
         if not event.is_dated:
             return NOT_DATED
         near = self._seconds[max(0, self._place - 1) : self._place + 2]
@@ -218,7 +218,7 @@ class _Walk:
         )
 
     def _unmodelled(self, pod: RecordedPod, board: "_Scoreboard", own: int) -> str | None:
-        """Return what the model lacks of a pod that was placed on a node with a lower score than others."""
+        """Return the part that the model lacks of a pod on a node with a lower score than others; None if none is known."""
         if pod.unmodelled:
             return pod.unmodelled[0]
         nodes = self.state.cluster.nodes

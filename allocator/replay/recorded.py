@@ -1,4 +1,4 @@
-"""What happened in a cluster while it was recorded: the pods that came and went, and where they were placed."""
+"""The history of a recorded cluster: the pods that came and went, and where they were placed."""
 
 from collections.abc import Mapping, Sequence
 

@@ -416,7 +416,7 @@ def _departure(life: _Life) -> float | None:
 
 
 def _unmodelled(pod: Pod, fields: Fields) -> tuple[str, ...]:
-    """Return what of a pod changes its node's score and is not modelled."""
+    """Return the parts of a pod that change the scores of nodes and are not modelled."""
     spec, affinity = pod.spec, pod.spec.affinity
     names: list[str] = []
     if affinity is not None:

@@ -105,7 +105,10 @@ def change_of(
 
 
 def digest(encoded: bytes) -> bytes:
-    """Return what tells a field from others, of the JSON of its value.
+    """Return the digest of a field.
+
+    Args:
+        encoded: The JSON of its value.
 
     >>> len(digest(b"{}"))
     12

@@ -35,7 +35,7 @@ _MAX_NAME: Final = 253
 
 
 class Mark(StrEnum):
-    """What a line without an object says."""
+    """The mark of a line without an object."""
 
     STATE = "state"
     """The first state is complete."""

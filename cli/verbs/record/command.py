@@ -92,7 +92,7 @@ def record(
 async def _record(
     output: str, duration: float | None, kubeconfig: str | None, context: str | None
 ) -> tuple[Follower, RecordingFile, float]:
-    """Return what was followed and written, and for how many seconds."""
+    """Return the follower, the file, and the seconds that it took."""
     async with await Client.from_kubeconfig(kubeconfig, context) as client:
         resources, unlistable = await find_resources(client)
         for missing in unlistable:

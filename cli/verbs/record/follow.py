@@ -40,7 +40,7 @@ class Unlistable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Tracked:
-    """What is remembered of an object: digests of its fields; their values until they are written."""
+    """The memory of an object: digests of its fields, and their values until they are written."""
 
     __slots__ = ("digests", "values")
 
@@ -56,8 +56,7 @@ class _Projection:
         self._head = {"apiVersion": api_version, "kind": kind}
 
     def __call__(self, raw: bytes) -> _Tracked:
-        document: dict[str, Any] = self._head | decode(raw, dict[str, Any])
-        fields = project(document | self._head)
+        fields = project(decode(raw, dict[str, Any]) | self._head)
         # Go writes the keys of a map in order, but nobody promises that.
         return _Tracked(
             {name: msgspec.json.encode(value, order="sorted") for name, value in fields.items()}

@@ -36,7 +36,7 @@ class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     Attributes:
         strategies: The results, one for each strategy and seed.
-        recorded: What happened, beside the scores of the stock scheduler; None without a recording.
+        recorded: The recorded placements beside the scores of the stock scheduler; None without a recording.
     """
 
     strategies: tuple[StrategyResult, ...]
@@ -154,7 +154,7 @@ def run_job(job: Job, question: Question, recorder: Recorder | None = None) -> S
 
 
 def compare_recorded(question: Question) -> Agreement | None:
-    """Return what happened, beside the scores of the stock scheduler; None without a recording."""
+    """Return the recorded placements beside the scores of the stock scheduler; None without a recording."""
     if question.course is None:
         return None
     return compare(
