@@ -40,6 +40,8 @@ type Drawbridge struct {
 	wide *podSet
 	// Whether Bind writes the claims, found out with the first pod: the framework is made after its plugins.
 	writesInBind func() bool
+	// Whether NodeResourcesFit compares pods with what nodes have left, likewise.
+	comparesResources func() bool
 }
 
 var (
@@ -104,9 +106,13 @@ func (pl *Drawbridge) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragmen
 }
 
 // PreFilter asks once where the pod fits.
-func (pl *Drawbridge) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (pl *Drawbridge) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if !concerns(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	requests := pl.requests(state, pod)
+	if requests != nil {
+		pl.client.Observe(nodes)
 	}
 	wide := pl.wide.has(pod.UID)
 	answer, err := pl.client.PreFilter(ctx, &sidecar.PreFilterRequest{
@@ -114,6 +120,7 @@ func (pl *Drawbridge) PreFilter(ctx context.Context, state fwk.CycleState, pod *
 		ClaimVersions:      pl.claims.versions(pod),
 		NewestClaimVersion: pl.claims.newestVersion(),
 		All:                wide,
+		Requests:           requests,
 	})
 	if err != nil {
 		state.Write(stateKey, newCycle(&placement{lost: true}))

@@ -35,6 +35,7 @@ type handle struct {
 	claims    tracker
 	activated []string
 	binders   []string
+	filters   []string
 	extenders []fwk.Extender
 }
 
@@ -46,6 +47,9 @@ func (h *handle) ListPlugins() *config.Plugins {
 	plugins := &config.Plugins{}
 	for _, name := range h.binders {
 		plugins.Bind.Enabled = append(plugins.Bind.Enabled, config.Plugin{Name: name})
+	}
+	for _, name := range h.filters {
+		plugins.Filter.Enabled = append(plugins.Filter.Enabled, config.Plugin{Name: name})
 	}
 	return plugins
 }

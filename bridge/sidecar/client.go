@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 const (
@@ -55,6 +56,7 @@ type Client struct {
 	http         *http.Client
 	binding      *http.Client // For PreBind, which may wait minutes: it holds up no other call.
 	reservations *reservations
+	headroom     *headroom
 	greeting     sync.Mutex // Held while a hello is under way.
 
 	mutex    sync.Mutex
@@ -77,6 +79,7 @@ func NewClient(config Config, scheduler string) *Client {
 		http:         &http.Client{Transport: newTransport(config.Socket)},
 		binding:      &http.Client{Transport: newTransport(config.Socket)},
 		reservations: newReservations(),
+		headroom:     newHeadroom(),
 		reason:       "not greeted yet",
 	}
 }
@@ -118,7 +121,10 @@ func (c *Client) Settle(pod types.UID) { c.reservations.settle(pod) }
 // Drop gives up a reservation of which nothing was written; no call.
 func (c *Client) Drop(pod types.UID) { c.reservations.drop(pod) }
 
-// PreFilter asks where a pod fits.
+// Observe takes note of what the nodes of the scheduler's snapshot have left; no call.
+func (c *Client) Observe(nodes []fwk.NodeInfo) { c.headroom.observe(nodes) }
+
+// PreFilter asks where a pod fits, and says what changed on the nodes.
 func (c *Client) PreFilter(ctx context.Context, request *PreFilterRequest) (*PreFilterAnswer, error) {
 	answer := &PreFilterAnswer{}
 	return answer, c.callInCycle(ctx, "prefilter", request, answer)
@@ -181,7 +187,7 @@ func (c *Client) callInCycle(ctx context.Context, point string, request request,
 // call makes a call, after a greeting where the sidecar does not know us.
 func (c *Client) call(ctx context.Context, point string, request request, answer answer) error {
 	header := request.header()
-	times, err := c.address(header)
+	times, err := c.address(request)
 	if err != nil {
 		return err
 	}
@@ -191,7 +197,7 @@ func (c *Client) call(ctx context.Context, point string, request request, answer
 		if err := c.greetAgain(ctx, header.Instance); err != nil {
 			return err
 		}
-		if times, err = c.address(header); err != nil {
+		if times, err = c.address(request); err != nil {
 			return err
 		}
 		status, err = c.post(ctx, point, request, answer)
@@ -210,11 +216,16 @@ func (c *Client) call(ctx context.Context, point string, request request, answer
 		return fmt.Errorf("%s: the allocator answered %d: %s", point, status, answer.base().Message)
 	}
 	c.reservations.answered(answer.base().Instance, answer.base().Acknowledged, header.Unreserved)
+	if asked, isPreFilter := request.(*PreFilterRequest); isPreFilter {
+		told := answer.(*PreFilterAnswer)
+		c.headroom.answered(told.Instance, told.Headroom, asked.Headroom.Since)
+	}
 	return nil
 }
 
-// address fills a header in, or returns why the sidecar is not usable.
-func (c *Client) address(header *Header) (times int, err error) {
+// address fills in what depends on the sidecar that is called, or returns why it is not usable.
+func (c *Client) address(request request) (times int, err error) {
+	header := request.header()
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.reason != "" {
@@ -222,6 +233,9 @@ func (c *Client) address(header *Header) (times int, err error) {
 	}
 	header.Scheduler, header.Instance = c.scheduler, c.instance
 	c.reservations.fill(header, false)
+	if asking, isPreFilter := request.(*PreFilterRequest); isPreFilter {
+		asking.Headroom = c.headroom.fill(c.instance)
+	}
 	return c.times, nil
 }
 

@@ -81,6 +81,18 @@ type PreFilterRequest struct {
 	NewestClaimVersion string `json:"newestClaimVersion,omitempty"`
 	// All is set when none of the best nodes passed the other filters.
 	All bool `json:"all,omitempty"`
+	// Headroom is how the nodes changed; Client fills it in.
+	Headroom *Headroom `json:"headroom,omitempty"`
+	// Requests is what NodeResourcesFit will compare with the nodes; nil where it is not known, or no
+	// such comparison is made. Then what the nodes have left does not count for the pod.
+	Requests *PodRequests `json:"requests,omitempty"`
+}
+
+// PodRequests is what a pod requests of its node.
+type PodRequests struct {
+	CPUMilli int64 `json:"cpuMilli"`
+	// Memory is in bytes.
+	Memory int64 `json:"memory"`
 }
 
 // ScoredNode is a node that fits, with its score from 0 to 100.
@@ -98,6 +110,8 @@ type PreFilterAnswer struct {
 	Complete *bool        `json:"complete"`
 	// Unfinished is set when there is no answer yet: wake names the pod when it is to be tried again.
 	Unfinished bool `json:"unfinished"`
+	// Headroom is the number of the last Headroom that the sidecar has.
+	Headroom int64 `json:"headroom"`
 }
 
 // IsComplete reports whether no further node fits; an answer that does not say has all.

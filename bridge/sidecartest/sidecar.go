@@ -25,7 +25,7 @@ type Reply struct {
 	Wait   <-chan struct{} // What the answer waits for.
 }
 
-// Sidecar serves on Socket. It acknowledges all reservations that arrive, and is ready.
+// Sidecar serves on Socket. It acknowledges all reservations and changes of nodes that arrive, and is ready.
 type Sidecar struct {
 	Socket string
 
@@ -33,6 +33,7 @@ type Sidecar struct {
 	connections int
 	instance    string
 	highest     float64
+	headroom    float64 // The number of the last changes of nodes.
 	known       bool
 	replies     map[string][]Reply
 	requests    []Request
@@ -67,7 +68,7 @@ func (s *Sidecar) Say(point string, replies ...Reply) {
 func (s *Sidecar) Restart(instance string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.instance, s.highest, s.known = instance, 0, false
+	s.instance, s.highest, s.headroom, s.known = instance, 0, 0, false
 }
 
 // Requests returns what arrived at a point so far.
@@ -148,8 +149,13 @@ func (s *Sidecar) reply(point string, body map[string]any) Reply {
 			number, _ := reservation.(map[string]any)["number"].(float64)
 			s.highest = max(s.highest, number)
 		}
-		if _, scripted := answer["acknowledged"]; !scripted {
-			answer["acknowledged"] = s.highest
+		if changes, brought := body["headroom"].(map[string]any); brought && reply.Text == "" {
+			s.headroom = max(s.headroom, changes["number"].(float64))
+		}
+		for name, value := range map[string]float64{"acknowledged": s.highest, "headroom": s.headroom} {
+			if _, scripted := answer[name]; !scripted {
+				answer[name] = value
+			}
 		}
 	}
 	reply.Body = answer
