@@ -15,6 +15,7 @@ from allocator.cluster.canonical_requests import names_of
 from allocator.cluster.classifier import Classifier
 from allocator.cluster.equivalence import Projection, build_projection
 from allocator.cluster.inventory import Change, Inventory
+from allocator.cluster.preference import Preference
 from allocator.cluster.ranking import FailedNode, Failure, Limits, RankedNodes, Ranking, interrupted
 from allocator.cluster.verdict_cache import (
     MAX_PARTITIONS,
@@ -45,6 +46,7 @@ from allocator.model.plan import Budget, Plan
 from allocator.model.requests import PendingClaims, resolve_requests
 from allocator.model.slice_index import SliceChange
 from allocator.model.usage import Usage, gather_usage, with_claim, without_claim
+from allocator.nodes.node_changes import NodeChanges
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.search import DEFAULT_BUDGET, allocate
 from allocator.strategies.first_fit import FIRST_FIT
@@ -59,6 +61,7 @@ class Cluster:
 
     Attributes:
         costs: The costs of the answers so far.
+        changes: The nodes whose devices or usage changed.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Cluster:
             options=options,
             keys=keys,
         )
+        self.changes: NodeChanges = self._inventory.changes
         self._devices = self._inventory.devices
         self._classifier = Classifier(self._inventory, keys, options)
 
@@ -218,12 +222,13 @@ class Cluster:
         limit: int | None = None,
         accepts: Callable[[str, Plan], bool] = lambda _name, _plan: True,
         may_use: Callable[[str], bool] = lambda _name: True,
+        preference: Preference | None = None,
         limits: Limits | None = None,
     ) -> RankedNodes:
         """Return the best nodes for claims.
 
-        The cost is that of the nodes which changed since the claims were asked for last, of the classes
-        that are searched, and of the nodes that are looked at, with all on which a search fails.
+        It costs the nodes that changed since the claims were asked for last, the classes that are
+        searched, and the nodes that are looked at, with all on which a search fails.
 
         Args:
             pending: The claims.
@@ -233,6 +238,7 @@ class Cluster:
             accepts: A predicate that is true if the caller wants a node that fits. It gets the node
                 and the plan of a node of its class, in which requests may have other names.
             may_use: A predicate that is true if a node counts when a search fails on it.
+            preference: The nodes that come first; None for the strategy's order.
             limits: The most that the answer may cost; None for all that is needed.
 
         Raises:
@@ -260,13 +266,7 @@ class Cluster:
         failed_node = ranking.failed_node(partition.names, may_use)
         if failed_node is not None:
             raise self._own_error(question, ranking, failed_node).without_traceback()
-        return ranking.answer(
-            partition.names,
-            limit,
-            accepts,
-            has_unassigned=bool(partition.unassigned),
-            interruption=interruption,
-        )
+        return ranking.answer(partition, limit, accepts, preference, interruption)
 
     def node_plans(
         self,

@@ -15,6 +15,7 @@ from allocator.model.devices import NodeDevices, Pool, PoolId
 from allocator.model.outcome import AttemptFailed
 from allocator.model.slice_index import SliceChange
 from allocator.model.usage import PoolUse, Usage
+from allocator.nodes.node_changes import NodeChanges
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node
 from kube.api.resource import ResourceClaim, ResourceSlice
@@ -56,6 +57,7 @@ class Inventory:
         nodes: All nodes by name.
         devices: Devices of each node.
         entries: Node to its keys.
+        changes: The nodes whose devices or usage changed.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Inventory:
         self.devices: dict[str, NodeDevices] = {}
         self.entries: dict[str, Entry] = {}
         self.options = options
+        self.changes = NodeChanges()
         self._keys = keys
         self._index = slice_index.build_index(slices, options.features)
         self._nodes_of_pool: dict[PoolId, dict[str, None]] = {}
@@ -137,6 +140,9 @@ class Inventory:
                     if pool.id == pool_id and not entry.shared_pools[index]:
                         entry.pool_uses[index] = self.pool_use_number(pool)
                         changed_nodes.append(name)
+        if shared_pools:
+            self.changes.add_all()
+        self.changes.add(changed_nodes)
         return Change(changed_nodes, shared_pools)
 
     def _add_node(self, name: str) -> None:
@@ -186,6 +192,7 @@ class Inventory:
         return shared_pool
 
     def _remove_node(self, name: str) -> None:
+        self.changes.add((name,))
         devices = self.devices.pop(name, None)
         if devices is None:
             return

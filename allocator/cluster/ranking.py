@@ -10,17 +10,37 @@ searched when they are needed, within a limit; the rest is searched by the next 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from allocator.cluster.verdicts import CachedVerdict, ClassKey, Usable
+from allocator.cluster.preference import Preference
+from allocator.cluster.verdicts import CachedVerdict, ClassKey, NodePlans, Usable
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Plan
 from kube.cel.scope import AnswerInterrupted, AnswersPending, BudgetSpent
 
 _FEW = 64
 """Changes that are inserted one by one; more than a quarter of the order is sorted anew."""
+
+
+class Members(Protocol):
+    """The classes of a partition and their nodes."""
+
+    @property
+    def names(self) -> Mapping[ClassKey, Sequence[str]]:
+        """Class to its nodes, sorted."""
+        ...
+
+    @property
+    def class_of(self) -> Mapping[str, ClassKey]:
+        """Node to its class."""
+        ...
+
+    @property
+    def unassigned(self) -> Collection[str]:
+        """Nodes that are in no class yet."""
+        ...
 
 
 class Failure(NamedTuple):
@@ -76,8 +96,10 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question for nodes.
 
     Attributes:
-        nodes: Name and score of the nodes, best first; equal scores by name.
-        complete: No further node has devices for the request.
+        nodes: Name and score of the nodes, best first; equal scores by name. Those that the caller does not
+            prefer come last.
+        preferred: The number of nodes in `nodes` that the caller prefers; all without a preference.
+        complete: No further node that the caller prefers has devices for the request.
         is_known: The verdict about every node is known.
         rejected: Nodes that have devices and that the caller does not accept.
         cut_off: The search of some class was given up, so its nodes may have devices.
@@ -85,6 +107,7 @@ class RankedNodes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     nodes: tuple[tuple[str, int], ...]
+    preferred: int = 0
     complete: bool
     is_known: bool
     rejected: int
@@ -251,37 +274,47 @@ class Ranking:
 
     def answer(
         self,
-        names: Mapping[ClassKey, Sequence[str]],
+        partition: Members,
         limit: int | None,
         accepts: Callable[[str, Plan], bool],
-        *,
-        has_unassigned: bool,
+        preference: Preference | None,
         interruption: AnswerInterrupted | None,
     ) -> RankedNodes:
         """Return the best nodes.
 
         Args:
-            names: Class to its nodes, sorted.
+            partition: The classes and their nodes.
             limit: Maximum number of nodes; None for all.
             accepts: A predicate that is true if the caller wants a node that fits; it gets the plan
                 of the node's class.
-            has_unassigned: There are nodes that are in no class yet.
+            preference: Says which nodes come first; None for the strategy's order alone.
             interruption: The reason for an early end, as in `RankedNodes`.
         """
-        is_known = not self._unsearched and not has_unassigned
+        is_known = not self._unsearched and not partition.unassigned
+        class_of, verdicts = partition.class_of, self._verdicts
+        order = None if preference is None else preference.order(NodePlans(class_of, verdicts))
+        if order is None:
+            best_first = self._best_first(partition.names)
+            order = ((name, -negative_score) for negative_score, name, _ in best_first)
         nodes: list[tuple[str, int]] = []
+        others: list[tuple[str, int]] = []
         rejected_count, is_whole = 0, True
-        for negative_score, name, class_key in self._best_first(names):
+        for name, score in order:
             if limit is not None and len(nodes) == limit:
                 is_whole = False
                 break
-            outcome = self._verdicts[class_key].outcome
-            if isinstance(outcome, Plan) and accepts(name, outcome):
-                nodes.append((name, -negative_score))
-            else:
+            outcome = verdicts[class_of[name]].outcome
+            if not isinstance(outcome, Plan) or not accepts(name, outcome):
                 rejected_count += 1
+            elif preference is None or preference.prefers(name):
+                nodes.append((name, score))
+            elif limit is None or len(others) < limit:
+                others.append((name, score))
+        preferred = len(nodes)
+        nodes += others if limit is None else others[: limit - preferred]
         return RankedNodes(
             nodes=tuple(nodes),
+            preferred=preferred,
             complete=is_whole and is_known,
             is_known=is_known,
             rejected=rejected_count,

@@ -17,6 +17,7 @@ from allocator.nodes.amounts import (
     ResourceAmounts,
     read_amounts,
 )
+from allocator.nodes.headroom import UNLIMITED, Headroom
 from allocator.nodes.pod_requests import PodRequest
 from kube.api.core import Node
 from kube.quantity import Quantity
@@ -58,6 +59,17 @@ class NodeResources(msgspec.Struct, frozen=True, kw_only=True):
         if self.allocatable is None:
             return None
         return max(0, self.allocatable.memory - self.requested.memory)
+
+    @property
+    def headroom(self) -> Headroom:
+        """The room that the pods leave."""
+        if self.allocatable is None:
+            return UNLIMITED
+        return Headroom(
+            cpu_milli=self.free_cpu_milli,
+            memory=self.free_memory,
+            pods=max(0, self.max_pods - self.pods),
+        )
 
     def with_pod(self, request: PodRequest) -> "NodeResources":
         """Return the resources with one more pod."""

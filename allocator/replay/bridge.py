@@ -1,14 +1,15 @@
 """The scheduler of the bridge: a strategy chooses a hundred nodes, kube-scheduler's scores one of these.
 
-The strategy's score counts a hundred times as much as each score of kube-scheduler. If none of the hundred has
-the CPU and memory, the pod is tried again with all nodes. Pods without devices are placed as the stock
-scheduler does.
+The hundred are nodes with the CPU and memory for the pod as long as there are any, as the sidecar chooses
+them. The strategy's score counts a hundred times as much as each score of kube-scheduler. If none of the
+hundred takes the pod, it is tried again with all nodes. Pods without devices are placed as the stock scheduler does.
 
 Unlike the sidecar, which finds out about nodes over several answers, all of them are known here.
 """
 
 from typing import Final
 
+from allocator.cluster.preference import RoomFirst
 from allocator.model.plan import Plan
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.scheduler import Placement, StockScheduler, best_node, own_plan
@@ -22,7 +23,7 @@ ANSWER_NODES: Final = 100
 
 
 class BridgeScheduler:
-    """The scheduler of the bridge with a strategy that sees devices alone."""
+    """The scheduler of the bridge with a strategy that scores devices alone."""
 
     def __init__(
         self, strategy: Strategy, ties: TieBreaker, profiles: SchedulerProfiles = DEFAULT_PROFILES
@@ -42,8 +43,13 @@ class BridgeScheduler:
         def is_eligible(name: str, _plan: Plan) -> bool:
             return eligible is None or name in eligible
 
+        amounts = candidate.request.amounts
         ranked_nodes = state.cluster.rank_nodes(
-            pending, strategy=self.strategy, limit=ANSWER_NODES, accepts=is_eligible
+            pending,
+            strategy=self.strategy,
+            limit=ANSWER_NODES,
+            accepts=is_eligible,
+            preference=RoomFirst(amounts.cpu_milli, amounts.memory, state.headroom),
         )
         nodes = [entry for entry in ranked_nodes.nodes if state.fits(candidate, entry[0])]
         plans = state.cluster.node_plans(pending, strategy=self.strategy)

@@ -12,6 +12,7 @@ from allocator.model.devices import PoolId
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.slice_index import SliceChange
+from allocator.nodes.headroom import Headroom
 from allocator.nodes.node_resources import NodeResources, node_resources
 from allocator.nodes.pod_requests import PodRequest, pod_request
 from allocator.nodes.resources_fit import has_resources, insufficient_resources
@@ -34,6 +35,7 @@ class ReplayState:
         cluster: The devices.
         names: Names of the nodes, sorted.
         resources: Node to its resources; a node that changes has another value.
+        headroom: Node to the CPU, memory and number of pods that it has left.
         changes: Names of the nodes that changed, in order; a node may be there several times.
     """
 
@@ -58,6 +60,9 @@ class ReplayState:
         self.resources: dict[str, NodeResources] = {
             node.metadata.name: node_resources(node, pods_of[node.metadata.name])
             for node in inventory.nodes
+        }
+        self.headroom: dict[str, Headroom] = {
+            name: resources.headroom for name, resources in self.resources.items()
         }
         self.changes: list[str] = []
         self._nodes_of = self._nodes_by_pool()
@@ -144,18 +149,14 @@ class ReplayState:
 
     def put(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
         """Bind a pod to a node with claims that are allocated."""
-        resources = self.resources if node in self.resources else self._absent
-        resources[node] = resources.get(node, _EMPTY).with_pod(candidate.request)
-        self.changes.append(node)
+        self._replace(node, self._of(node).with_pod(candidate.request))
         for claim in claims:
             self.cluster.allocate(claim)
             self._note_shared_pools(claim)
 
     def remove(self, candidate: Candidate, node: str, claims: Sequence[ResourceClaim]) -> None:
         """Take a pod off its node, with its claims as `place` returned them."""
-        resources = self.resources if node in self.resources else self._absent
-        resources[node] = resources[node].without_pod(candidate.request)
-        self.changes.append(node)
+        self._replace(node, self._of(node).without_pod(candidate.request))
         for claim in claims:
             self.cluster.release(claim)
             self._note_shared_pools(claim)
@@ -186,6 +187,7 @@ class ReplayState:
 
     def _change_node(self, name: str, node: Node | None) -> None:
         before = self.resources.pop(name, None) or self._absent.pop(name, None)
+        self.headroom.pop(name, None)
         self.cluster.replace_node(name, node)
         if node is None:
             if before is not None:
@@ -201,6 +203,19 @@ class ReplayState:
                 pods=before.pods,
             )
         self.resources[name] = resources
+        self.headroom[name] = resources.headroom
+
+    def _of(self, node: str) -> NodeResources:
+        """Return the resources of a node; one that is not there has pods at most."""
+        return self.resources.get(node) or self._absent.get(node, _EMPTY)
+
+    def _replace(self, node: str, resources: NodeResources) -> None:
+        if node in self.resources:
+            self.resources[node] = resources
+            self.headroom[node] = resources.headroom
+        else:
+            self._absent[node] = resources
+        self.changes.append(node)
 
     def lacks(self, candidate: Candidate, nodes: Sequence[str]) -> Counter[str]:
         """Return the number of nodes that lack each resource for a pod."""

@@ -29,13 +29,12 @@ tasks. Unlike there, a node's CPU and memory bound how many pods of a kind count
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from allocator.model.devices import NodeDevices
 from allocator.model.plan import Plan
 from allocator.model.requests import PendingClaims
 from allocator.model.selectors import DeviceField
 from allocator.model.usage import DeviceUse, Usage
+from allocator.nodes.headroom import Headroom
 from allocator.strategies.alternatives import rank_score
 from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from allocator.strategies.load import consuming_choices, device_loads, own_load, usage_after
@@ -50,21 +49,6 @@ from allocator.strategies.pod_kinds import (
 )
 
 _WHOLE_DEVICE: Final = (PodKind(demands=(DeviceDemand(),), weight=1000),)
-
-
-class Headroom(msgspec.Struct, frozen=True, kw_only=True):
-    """The CPU and memory that a node has left.
-
-    Attributes:
-        cpu_milli: CPU in thousandths of a core; None without limit.
-        memory: Memory in bytes; None without limit.
-    """
-
-    cpu_milli: int | None = None
-    memory: int | None = None
-
-
-UNLIMITED: Final = Headroom()
 
 
 class FragmentationAware:

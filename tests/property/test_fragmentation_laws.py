@@ -11,7 +11,8 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.plan import Plan
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.results import allocations, share_ids
-from allocator.strategies.fragmentation_aware import FragmentationAware, Headroom
+from allocator.nodes.headroom import Headroom
+from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.load import usage_after
 from allocator.strategies.pod_kinds import DeviceDemand, PodKind
 from kube.api.resource import ResourceClaim, ResourceClaimStatus

@@ -9,7 +9,8 @@ from allocator.cluster.cluster import Cluster
 from allocator.model.plan import Plan
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import capacity_weights
-from allocator.strategies.fragmentation_aware import UNLIMITED, FragmentationAware, Headroom
+from allocator.nodes.headroom import UNLIMITED, Headroom
+from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.pod_kinds import (
     MAX_KINDS,
     DeviceDemand,

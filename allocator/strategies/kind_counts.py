@@ -1,0 +1,129 @@
+"""The kinds of pods that usually come, counted from those that came.
+
+A pod counts once. What came long ago counts less: half as much after `HALF_LIFE_S`. An owner, such as a Job or a
+Deployment, counts at most a tenth, or as much as each other one where there are fewer than ten; otherwise
+one large Job would decide what the cluster keeps room for. Pods without an owner count each for themselves.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from allocator.strategies.pod_kinds import MAX_KINDS, DeviceDemand, PodKind
+
+HALF_LIFE_S: Final = 24 * 3600.0
+"""Seconds after which a pod counts half as much."""
+MAX_SHARE: Final = 0.1
+"""The share of all pods that one owner counts at most."""
+MAX_COUNTS: Final = 2048
+"""Kinds of owners that are remembered; of more the half that counts least is forgotten."""
+MAX_SELECTORS: Final = 4096
+"""Characters of the selectors of a kind. Pods with longer ones are not counted."""
+MAX_WAIT: Final = 512
+"""Pods after which the kinds are taken over again, at the latest."""
+WHOLE: Final = 1000
+"""The sum of the weights of kinds, roughly."""
+MIN_CHANGE: Final = 50
+"""Weight that has to move between kinds until they are taken over: all verdicts depend on them."""
+
+_LARGEST: Final = 2.0**40
+"""A weight from which all are scaled down, so that none overflows."""
+
+_Kind = tuple[tuple[DeviceDemand, ...], int, int]
+
+
+class KindCounts:
+    """The pods with devices that came, by kind and owner.
+
+    Attributes:
+        kinds: The kinds that were taken over last.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a pod."""
+        self.kinds: tuple[PodKind, ...] = ()
+        self._weights: dict[tuple[_Kind, str], float] = {}
+        self._began_s: float | None = None
+        self._total = 0
+        self._next = 1
+
+    def add(
+        self,
+        demands: tuple[DeviceDemand, ...],
+        cpu_milli: int,
+        memory: int,
+        *,
+        owner: str = "",
+        at_s: float = 0.0,
+    ) -> bool:
+        """Count a pod; return whether other kinds are to be taken over.
+
+        They are compared after 1, 2, 4, ... pods and then after every `MAX_WAIT`.
+
+        Args:
+            demands: Its devices; a pod without devices is not counted.
+            cpu_milli: Its CPU, in thousandths of a core.
+            memory: Its memory, in bytes.
+            owner: The UID of its owner; empty if it has none.
+            at_s: When it came, in seconds. The clock may begin anywhere.
+        """
+        selectors = sum(len(text) for demand in demands for text in demand.selectors)
+        if not demands or selectors > MAX_SELECTORS:
+            return False
+        if self._began_s is None:
+            self._began_s = at_s
+        # Later pods weigh more, which is as if earlier ones faded.
+        weight = 2.0 ** ((at_s - self._began_s) / HALF_LIFE_S)
+        if weight > _LARGEST:
+            self._began_s = at_s
+            self._weights = {key: old / weight for key, old in self._weights.items()}
+            weight = 1.0
+        key = ((demands, cpu_milli, memory), owner)
+        self._weights[key] = self._weights.get(key, 0.0) + weight
+        if len(self._weights) > MAX_COUNTS:
+            latest_first = reversed(self._weights.items())
+            kept = sorted(latest_first, key=lambda entry: entry[1], reverse=True)
+            self._weights = dict(reversed(kept[: MAX_COUNTS // 2]))
+        self._total += 1
+        if self._total < self._next:
+            return False
+        self._next += min(self._next, MAX_WAIT)
+        return self._renew()
+
+    def _renew(self) -> bool:
+        """Take the kinds over if enough weight moved; return whether it did."""
+        kinds = self._most_frequent()
+        before, after = _weights_of(self.kinds), _weights_of(kinds)
+        moved = sum(abs(after.get(kind, 0) - before.get(kind, 0)) for kind in before | after)
+        if moved < MIN_CHANGE:
+            return False
+        self.kinds = kinds
+        return True
+
+    def _most_frequent(self) -> tuple[PodKind, ...]:
+        """Return the most frequent kinds, with weights in thousandths."""
+        by_owner: defaultdict[str, float] = defaultdict(float)
+        for (_, owner), weight in self._weights.items():
+            by_owner[owner] += weight
+        total = sum(by_owner.values())
+        ownerless = by_owner.pop("", 0.0)
+        # Fewer than ten owners have more than a tenth each, and then equal shares at most.
+        most = max(MAX_SHARE * total, (total - ownerless) / max(1, len(by_owner)))
+        weights: defaultdict[_Kind, float] = defaultdict(float)
+        for (kind, owner), weight in self._weights.items():
+            weights[kind] += weight * min(1.0, most / by_owner[owner]) if owner else weight
+        total = sum(weights.values())
+        frequent = sorted(weights.items(), key=lambda entry: entry[1], reverse=True)
+        return tuple(
+            PodKind(
+                demands=demands,
+                cpu_milli=cpu_milli,
+                memory=memory,
+                weight=max(1, int(WHOLE * weight / total)),
+            )
+            for (demands, cpu_milli, memory), weight in frequent[:MAX_KINDS]
+        )
+
+
+def _weights_of(kinds: Iterable[PodKind]) -> dict[_Kind, int]:
+    return {(kind.demands, kind.cpu_milli, kind.memory): kind.weight for kind in kinds}
