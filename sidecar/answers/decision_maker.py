@@ -15,11 +15,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from allocator.cluster.canonical_requests import encode_requests
 from allocator.cluster.verdict_cache import SearchCosts
 from allocator.model.usage import gather_usage
 from allocator.pods.claims import Name, claim_name
-from clusterstate.kinds import Kind
+from clusterstate.kinds import Changes, Kind
 from kube.api.core import Pod
 from kube.cel.scope import AnswerInterrupted, Meter, evaluating
 from kube.collections.least_recently_used import LeastRecentlyUsed
@@ -27,7 +29,7 @@ from process.selectors.deferring import DeferringEngine
 from process.selectors.engine import WorkerEngine
 from sidecar.answers.decision_turns import ABANDONED
 from sidecar.answers.promises import Promises, ReservedPod
-from sidecar.model.protocol import FilterRequest, Request
+from sidecar.model.protocol import FilterRequest, PreFilterRequest, Request
 from sidecar.model.rejections import Code, Rejection, failed_rejection
 from sidecar.ownership.drift import differs
 from sidecar.plan.decisions import Outcome, find_nodes
@@ -38,6 +40,7 @@ from sidecar.plan.preemption import DryRunBudget, awaited_claims, fits_with
 from sidecar.plan.snapshot import Snapshot
 from sidecar.plan.waking import WaitingPod, Woken, find_placeable
 from sidecar.reports.metrics import SidecarMetrics
+from sidecar.state.pod_room import PodRoom
 from sidecar.state.state import ClusterState
 
 FIND_NODES: Final = "find_nodes"
@@ -124,6 +127,7 @@ class DecisionMaker:
         metrics: SidecarMetrics,
         engine: WorkerEngine | None,
         promises: Promises,
+        room: PodRoom,
         *,
         on_decision: Callable[[Pod, float], None] = lambda _pod, _took_s: None,
         clock: Callable[[], float] = time.monotonic,
@@ -134,6 +138,7 @@ class DecisionMaker:
         Args:
             engine: Evaluates selectors; None evaluates them in place.
             promises: Take the devices that are chosen for reserved pods.
+            room: What nodes have left, and the pods that usually come.
             on_decision: Called on the event loop after each decision about a pod, with the seconds that
                 it took.
             clock: Monotonic seconds.
@@ -148,6 +153,7 @@ class DecisionMaker:
         self._promises = promises
         self._clock = clock
         self._cpu_clock = cpu_clock
+        self._room = room
         # How many quick decisions are missing, by hash of the requests; a collision costs time, and
         # changes no decision.
         self._missing_quick = LeastRecentlyUsed[int, int](MAX_REMEMBERED)
@@ -182,24 +188,26 @@ class DecisionMaker:
     # --- the decisions ----------------------------------------------------------------------------
 
     async def find_nodes(
-        self, pod: Pod, reserved_pods: Sequence[ReservedPod], attempt: Attempt, *, all_nodes: bool
+        self, request: PreFilterRequest, reserved_pods: Sequence[ReservedPod], attempt: Attempt
     ) -> Outcome:
-        """Find the nodes for a pod, on the devices that reserved pods leave.
+        """Find the nodes for a pod, on the devices that reserved pods leave; count its kind.
 
         Args:
+            request: The pod.
             reserved_pods: The pods whose devices are chosen first.
             attempt: The attempt to decide about the pod.
-            all_nodes: Return all, and not only the best.
 
         Returns:
             `ABANDONED` if nobody waits for it any more, or it takes too much time.
         """
+        pod, requests = request.pod, request.requests
 
         def decide(snapshot: Snapshot) -> Outcome:
-            return find_nodes(pod, snapshot, all_nodes=all_nodes)
+            self._room.learn(pod, snapshot, requests=requests, at_s=self._now_s)
+            return find_nodes(pod, snapshot, all_nodes=request.all, requests=requests)
 
         # The requests do not tell how long it takes to look at all nodes.
-        about = None if all_nodes else pod
+        about = None if request.all else pod
         try:
             return await self._place_and_decide(
                 reserved_pods, FIND_NODES, decide, about=about, attempt=attempt
@@ -273,6 +281,12 @@ class DecisionMaker:
             DRIFT_CHECK,
             lambda snapshot: differs(snapshot.cluster.usage, gather_usage(claims, features)),
             self.attempt(),
+        )
+
+    async def learn_kinds(self) -> None:
+        """Learn the kinds of pods that usually come from those in the cluster."""
+        await self._decide(
+            "", lambda snapshot: self._room.relearn(snapshot, self._now_s), self.attempt()
         )
 
     async def apply_changes(self) -> None:
@@ -377,7 +391,17 @@ class DecisionMaker:
             claim_name(claim): with_allocation(claim, allocation)
             for claim, allocation in placement.allocations
         }
-        return self._state.snapshot({Kind.CLAIM: promised_claims})
+        return self._snapshot({Kind.CLAIM: promised_claims})
+
+    def _snapshot(self, changes: Changes) -> Snapshot:
+        """Apply changes; return the snapshot with what nodes have left."""
+        snapshot = self._state.snapshot(changes)
+        return replace(snapshot, room=self._room.view(snapshot.cluster, snapshot.weights))
+
+    @property
+    def _now_s(self) -> float:
+        """Seconds since 1970."""
+        return self._state.now().timestamp()
 
     def _requests(self, pod: Pod) -> int:
         """Return a hash of the requests in a pod's claims, independent of their names."""
@@ -393,7 +417,7 @@ class DecisionMaker:
         def run() -> T:
             began = self._clock()
             try:
-                snapshot = self._state.snapshot(changes)
+                snapshot = self._snapshot(changes)
                 with self._counted(snapshot.cluster.costs):
                     return decide(snapshot)
             finally:

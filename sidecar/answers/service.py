@@ -49,6 +49,7 @@ from sidecar.plan.waiting import WaitingPods
 from sidecar.plan.waking import Woken
 from sidecar.reports.debug_view import reservations_view
 from sidecar.reports.metrics import SidecarMetrics
+from sidecar.state.pod_room import PodRoom
 from sidecar.state.state import ClusterState
 from sidecar.writes.binder import Binder, PodReference
 
@@ -109,8 +110,15 @@ class Service:
         self._seen_claims = seen_claims
         self._metrics = metrics
         self.turns: Final = DecisionTurns(undecided, clock=clock)
+        self._room = PodRoom()
         self._decisions = DecisionMaker(
-            state, metrics, engine, self._promises, on_decision=self.turns.end, clock=clock
+            state,
+            metrics,
+            engine,
+            self._promises,
+            self._room,
+            on_decision=self.turns.end,
+            clock=clock,
         )
         self._evaluations = Evaluations(engine)
         self._on_answer = on_answer
@@ -150,6 +158,9 @@ class Service:
                 with self._begin(self._promises.greet(request)) as reserved_pods:
                     await self._decisions.place(reserved_pods, deadline_s)
                 if not is_known:
+                    self._room.forget_nodes()
+                    if not self._room.kinds:
+                        await self._decisions.learn_kinds()
                     self._waiting.begin(self._state.consumers.pods.values())
                     self.turns.begin(self._state.consumers.pods.keys())
         return HelloAnswer(
@@ -182,7 +193,10 @@ class Service:
             self._waiting.take(pod, outcome)
             self._on_answer(pod, outcome if isinstance(outcome, Rejection) else None)
         answer = PreFilterAnswer(
-            instance=self.instance, acknowledged=acknowledged_number, verdict=Verdict.SKIP
+            instance=self.instance,
+            acknowledged=acknowledged_number,
+            verdict=Verdict.SKIP,
+            headroom=self._room.number,
         )
         match outcome:
             case Fits(nodes=nodes, complete=is_complete):
@@ -205,9 +219,7 @@ class Service:
             )
             async with self._turn:
                 with self._accept(request) as reserved_pods:
-                    outcome = await self._decisions.find_nodes(
-                        pod, reserved_pods, attempt, all_nodes=request.all
-                    )
+                    outcome = await self._decisions.find_nodes(request, reserved_pods, attempt)
             if not isinstance(outcome, Rejection) or not outcome.is_unfinished:
                 return outcome
             if attempt.engine is None or not await self._evaluations.ask(
@@ -367,6 +379,8 @@ class Service:
     def _accept(self, request: Request) -> Iterator[Sequence[ReservedPod]]:
         """Take the reservations of a request; yield the pods whose devices have to be chosen in the block."""
         self._check(request)
+        if isinstance(request, PreFilterRequest):
+            self._room.take(request.headroom)
         with self._begin(self._promises.accept(request)) as reserved_pods:
             yield reserved_pods
 

@@ -10,7 +10,7 @@ late or out of order changes nothing.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ MAX_NODES: Final = 100
 """Names in an answer, unless all are asked for. The scheduler never samples so few.
 
 Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/schedule_one.go, minFeasibleNodesToFind."""
+
+MAX_AMOUNT: Final = (1 << 63) - 1
+"""The largest number that the plugin can send."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -94,6 +97,62 @@ class HelloRequest(Request, frozen=True, kw_only=True):
     """
 
 
+_Amount = Annotated[int, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
+_NodeName = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class NodeHeadroom(Message, frozen=True, kw_only=True):
+    """What the pods on a node leave, those that are only assumed to be there included.
+
+    Attributes:
+        name: The node's name.
+        cpu_milli: CPU in thousandths of a core.
+        memory: Memory in bytes.
+        pods: Number of further pods.
+    """
+
+    name: _NodeName
+    cpu_milli: _Amount
+    memory: _Amount
+    pods: _Amount
+
+
+class HeadroomChanges(Message, frozen=True, kw_only=True):
+    """The nodes that changed since an earlier request.
+
+    Attributes:
+        number: The number of these changes; it grows.
+        since: The number that they add to; 0 if they replace all that there was.
+        nodes: Nodes that are new, or have something else left.
+        removed: Names of nodes that are gone.
+    """
+
+    number: _Amount = 0
+    since: _Amount = 0
+    nodes: tuple[NodeHeadroom, ...] = ()
+    removed: tuple[_NodeName, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Reject changes that contradict each other."""
+        names = [*(node.name for node in self.nodes), *self.removed]
+        if len(set(names)) < len(names):
+            raise ValueError("a node is named twice; name each once, in `nodes` or in `removed`")
+        if self.since > self.number:
+            raise ValueError(f"since {self.since} is above number {self.number}")
+
+
+class ResourceRequests(Message, frozen=True, kw_only=True):
+    """What a pod requests of its node.
+
+    Attributes:
+        cpu_milli: CPU in thousandths of a core.
+        memory: Memory in bytes.
+    """
+
+    cpu_milli: _Amount = 0
+    memory: _Amount = 0
+
+
 class PreFilterRequest(Request, frozen=True, kw_only=True):
     """POST /v1/prefilter: where does this pod fit?
 
@@ -104,12 +163,16 @@ class PreFilterRequest(Request, frozen=True, kw_only=True):
         newest_claim_version: The newest resourceVersion of any claim that the plugin has seen: a
             release of another claim may be what woke the pod. Waited for, too, but not for long.
         all: Answer with all nodes that fit: the best did not pass the other filters.
+        headroom: What changed on the nodes.
+        requests: What NodeResourcesFit compares with them; None if it does not.
     """
 
     pod: Pod
     claim_versions: Mapping[str, str] = {}
     newest_claim_version: str = ""
     all: bool = False
+    headroom: HeadroomChanges | None = None
+    requests: ResourceRequests | None = None
 
 
 class FilterRequest(Request, frozen=True, kw_only=True):
@@ -242,11 +305,13 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
     Attributes:
         verdict: SKIP, FITS, UNSCHEDULABLE, UNRESOLVABLE or ERROR.
         code: A stable word for the reason; empty with FITS and SKIP.
-        nodes: The nodes with FITS, best first.
-        complete: No further node fits. Otherwise, if none of `nodes` passes the other filters, the
-            next attempt has to ask for all.
+        nodes: The nodes with FITS, best first; those without CPU and memory for the pod come last.
+        complete: No further node fits and has the CPU and memory. Otherwise, if none of `nodes`
+            passes the other filters, the next attempt has to ask for all.
         unfinished: True with UNRESOLVABLE if there is no answer yet. Nobody is evicted, and wake
             names the pod when it is to be tried again.
+        headroom: The number of the last changes of nodes that have arrived. Below their `since` it says
+            that the nodes are lost here, so that all have to be sent.
     """
 
     verdict: Verdict
@@ -254,6 +319,7 @@ class PreFilterAnswer(Answer, frozen=True, kw_only=True):
     nodes: tuple[ScoredNode, ...] = ()
     complete: bool = True
     unfinished: bool = False
+    headroom: int = 0
 
 
 class FilterAnswer(Answer, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from kube.api.core import Pod
 from kube.api.resource import ResourceClaim
 from kube.cel.scope import AnswersPending, metered
 from sidecar.commit.binding import binding_rejection, binding_state
-from sidecar.model.protocol import MAX_NODES, ScoredNode
+from sidecar.model.protocol import MAX_NODES, ResourceRequests, ScoredNode
 from sidecar.model.rejections import Code, Rejection, unfinished, unresolvable, unschedulable
 from sidecar.plan.nominations import nominated_rivals, pools_of, priority_of, with_rivals
 from sidecar.plan.placement import (
@@ -36,6 +36,7 @@ from sidecar.plan.placement import (
     resolve,
 )
 from sidecar.plan.pod_claims import find_placeable_claims
+from sidecar.plan.room import with_ranks
 from sidecar.plan.search_budget import SearchBudget
 from sidecar.plan.snapshot import Snapshot
 
@@ -66,7 +67,7 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes for a pod, best first.
 
     Attributes:
-        complete: No further node fits.
+        complete: No further node fits and has the CPU and memory, as far as that is known.
     """
 
     nodes: tuple[ScoredNode, ...]
@@ -82,6 +83,7 @@ def find_nodes(
     *,
     all_nodes: bool = False,
     keeps_nominations: bool = True,
+    requests: ResourceRequests | None = None,
     limits: Limits = ANSWER_LIMITS,
     max_parts: int = MAX_PARTS,
 ) -> Outcome:
@@ -91,6 +93,8 @@ def find_nodes(
         all_nodes: Return all, and not only the best.
         keeps_nominations: Leave the devices to pods that are as important and nominated for a node:
             others were evicted for them.
+        requests: What the pod requests beside devices: nodes that have it left come first. None if it
+            is not known.
         limits: Cost of a part of the answer.
         max_parts: Parts while no node fits.
     """
@@ -112,9 +116,10 @@ def find_nodes(
     strategy = choose_strategy(pod, claims.open, snapshot)
     rivals = nominated_rivals(pod, snapshot) if keeps_nominations else ()
     with metered(ANSWER_STEPS):
-        return _Question(pod, claims, pending, strategy, snapshot, rivals=rivals).answer(
-            limits, max_parts, all_nodes=all_nodes
+        question = _Question(
+            pod, claims, pending, strategy, snapshot, rivals=rivals, requests=requests
         )
+        return question.answer(limits, max_parts, all_nodes=all_nodes)
 
 
 class _Question:
@@ -129,6 +134,7 @@ class _Question:
         snapshot: Snapshot,
         *,
         rivals: Sequence[Pod],
+        requests: ResourceRequests | None,
     ) -> None:
         self._pod = pod
         self._rivals = rivals
@@ -136,6 +142,7 @@ class _Question:
         self._pending = pending
         self._strategy = strategy
         self._snapshot = snapshot
+        self._preference = snapshot.room.preference(requests, strategy)
         # Upstream's score is that of the chosen alternatives alone.
         has_alternatives = any(
             request.parent is not None
@@ -203,7 +210,7 @@ class _Question:
         """Return the nodes after at least one part of the search, more while none fits."""
         ranked_nodes = self._rank(limit, limits)
         for _ in range(max_parts - 1):
-            is_enough = ranked_nodes.nodes and not all_nodes
+            is_enough = ranked_nodes.preferred and not all_nodes
             is_over = self._budget.is_spent or ranked_nodes.interruption is not None
             if ranked_nodes.is_known or is_enough or is_over:
                 break
@@ -211,15 +218,17 @@ class _Question:
         return ranked_nodes
 
     def _rank(self, limit: int | None, limits: Limits) -> RankedNodes:
-        return self._snapshot.cluster.rank_nodes(
+        ranked_nodes = self._snapshot.cluster.rank_nodes(
             self._pending,
             strategy=self._strategy,
             budget=budget_for(self._strategy, NODE_STEPS),
             limit=limit,
             accepts=self._accepts,
             may_use=self._may_use,
+            preference=self._preference,
             limits=limits,
         )
+        return with_ranks(ranked_nodes, self._preference)
 
     def _accepts(self, name: str, plan: Plan) -> bool:
         """Return whether the pod gets a node that has devices for it."""
@@ -242,9 +251,10 @@ class _Question:
         """Return whether there are so many nodes, and others cannot be better; or no others."""
         if ranked_nodes.is_known:
             return True
-        if self._strategy is not FIRST_FIT or len(ranked_nodes.nodes) < count:
+        if self._strategy is not FIRST_FIT or ranked_nodes.preferred < count:
             return False
-        return all(score >= self._highest_score for _, score in ranked_nodes.nodes)
+        best_nodes = ranked_nodes.nodes[: ranked_nodes.preferred]
+        return all(score >= self._highest_score for _, score in best_nodes)
 
     def _rejection(self, ranked_nodes: RankedNodes) -> Rejection:
         if self._not_owned and not self._has_ineligible:

@@ -18,6 +18,7 @@ from allocator.pods.node_eligibility import is_for
 from allocator.search.results import allocation, share_ids
 from allocator.strategies import registry
 from allocator.strategies.first_fit import FIRST_FIT
+from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.strategy import Strategy
 from kube.api.core import Node, Pod
 from kube.api.resource import AllocationResult, ResourceClaim, ResourceClaimStatus
@@ -123,6 +124,8 @@ def choose_strategy(pod: Pod, claims: Sequence[ResourceClaim], snapshot: Snapsho
     strategy = name if isinstance(name, FieldError) else registry.find_strategy(name)
     if isinstance(strategy, FieldError):
         return FIRST_FIT
+    if isinstance(strategy, FragmentationAware):
+        return snapshot.room.strategy
     return registry.with_weights(strategy, snapshot.weights)
 
 

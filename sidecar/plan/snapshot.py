@@ -13,6 +13,7 @@ from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
 from kube.api.core import Pod
 from kube.api.resource import DeviceClass, ResourceClaim
 from sidecar.commit.binding import NEVER
+from sidecar.plan.room import Room
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -34,6 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         eligible_nodes: A check whether a pod may use a node.
         default_strategy: The strategy if neither the pod nor a class names one.
         weights: The weights of the capacities in loads.
+        room: What the nodes have left beside devices.
         binding_cutoff: The time before which allocated devices that are not ready yet have timed
             out.
     """
@@ -53,4 +55,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     eligible_nodes: EligibleNodes = msgspec.field(default_factory=EligibleNodes)
     default_strategy: str = registry.DEFAULT
     weights: CapacityWeights = NO_WEIGHTS
+    room: Room = msgspec.field(default_factory=Room)
     binding_cutoff: datetime = NEVER

@@ -6,18 +6,22 @@ kept if it has claims.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from allocator.nodes.amounts import CPU, MEMORY
+from allocator.nodes.pod_requests import pod_request
 from clusterstate.kinds import Kind
 from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from clusterstate.projections import PROJECTIONS
-from kube.api.core import Pod, PodSpec, PodStatus
-from kube.api.meta import ObjectMeta, decode
+from kube.api.core import Pod, PodSpec, PodStatus, ResourceRequirements
+from kube.api.meta import ObjectMeta, OwnerReference, decode
 from kube.api.ownership import AllocatorOwnership
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimStatus
 from kube.names import STRATEGY_ANNOTATION
+from kube.quantity import Quantity
 from kube.runtime.stores import Projection
 from sidecar.ownership.fence import Binding, Policy
 
@@ -62,7 +66,7 @@ def _bounded_status(status: ResourceClaimStatus | None) -> ResourceClaimStatus |
 def project_pod(raw: bytes) -> Pod | None:
     """Project a Pod to the fields that decide about its devices; None for a pod without claims.
 
-    A claim for extended resources is made by the scheduler, and only the status of the pod names it.
+    Its CPU and memory become requests of the pod as a whole. A claim for extended resources is made by the scheduler, and only the status of the pod names it.
     """
     pod = decode(raw, Pod)
     spec, status = pod.spec, pod.status or PodStatus()
@@ -78,8 +82,10 @@ def project_pod(raw: bytes) -> Pod | None:
             deletion_timestamp=metadata.deletion_timestamp,
             deletion_grace_period_seconds=metadata.deletion_grace_period_seconds,
             annotations=_strategy_of(metadata),
+            owner_references=_controller_of(metadata),
         ),
         spec=PodSpec(
+            resources=_requests_of(pod),
             resource_claims=spec.resource_claims,
             node_name=spec.node_name,
             scheduler_name=spec.scheduler_name,
@@ -96,6 +102,28 @@ def project_pod(raw: bytes) -> Pod | None:
             resource_claim_statuses=status.resource_claim_statuses,
         ),
     )
+
+
+def _controller_of(metadata: ObjectMeta) -> tuple[OwnerReference, ...] | None:
+    owners = metadata.owner_references or ()
+    return (
+        tuple(
+            [OwnerReference(uid=owner.uid, controller=True) for owner in owners if owner.controller]
+        )
+        or None
+    )
+
+
+def _requests_of(pod: Pod) -> ResourceRequirements:
+    amounts = pod_request(pod).amounts
+    return _pod_requests(amounts.cpu_milli, amounts.memory)
+
+
+@lru_cache(maxsize=1024)
+def _pod_requests(cpu_milli: int, memory: int) -> ResourceRequirements:
+    """Return requests as a value that pods with the same ones share."""
+    cpu, bytes_ = Quantity.from_nanos(cpu_milli * 10**6), Quantity.from_int(memory)
+    return ResourceRequirements(requests={CPU: cpu, MEMORY: bytes_})
 
 
 def project_own_ownership(raw: bytes) -> AllocatorOwnership:

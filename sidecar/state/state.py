@@ -69,6 +69,7 @@ class ClusterState:
         consumers: Pods, and the claims that are reserved for them.
         held_back: Devices of pods that were deleted by force.
         features: The gates of allocation.
+        now: The wall clock.
         on_end: Called with the UID of each pod that was bound or deleted.
         wakeups: The number of times that all waiting pods should be tried again, not only those
             that the change of `version` helps.
@@ -97,7 +98,7 @@ class ClusterState:
             held_back_limits: The bounds of what is held back.
             binding_timeout_s: Seconds from an allocation that its binding conditions may take.
         """
-        self._now = now
+        self.now: Final = now
         self._binding_timeout = timedelta(seconds=binding_timeout_s)
         self.claims: Final = informers.subscribe(
             RESOURCE_CLAIMS, project_claim, handlers=[self._claim_changed]
@@ -168,7 +169,7 @@ class ClusterState:
     @property
     def binding_cutoff(self) -> datetime:
         """Return the time before which devices were allocated that have to be ready by now."""
-        return self._now() - self._binding_timeout
+        return self.now() - self._binding_timeout
 
     @property
     def driver_settings(self) -> tuple[OwnedDriver, ...]:

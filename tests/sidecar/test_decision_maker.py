@@ -24,10 +24,11 @@ from sidecar.answers.decision_maker import (
     DecisionMaker,
 )
 from sidecar.answers.promises import Promises, ReservedPod
-from sidecar.model.protocol import Reservation
+from sidecar.model.protocol import PreFilterRequest, Reservation
 from sidecar.plan.decisions import NoDevicesNeeded
 from sidecar.plan.placement import Placement
 from sidecar.reports.metrics import SidecarMetrics
+from sidecar.state.pod_room import PodRoom
 from testing.allocation.builders import node
 from testing.fake_api_server import FakeApiServer
 from testing.sidecar.scheduler import (
@@ -80,9 +81,8 @@ class Decisions(NamedTuple):
 
         with pytest.MonkeyPatch.context() as patches:
             patches.setattr(decision_maker, "find_nodes", find_nodes)
-            await self.maker.find_nodes(
-                pod(name or "a"), reserved, self.maker.attempt(), all_nodes=not name
-            )
+            request = PreFilterRequest(pod=pod(name or "a"), all=not name)
+            await self.maker.find_nodes(request, reserved, self.maker.attempt())
         (place,) = places
         return place
 
@@ -102,7 +102,7 @@ async def decisions(tmp_path: Path) -> AsyncIterator[Decisions]:
             registry, clock = CollectorRegistry(), Clock()
             promises = Promises(sidecar.state, lambda _uid: None)
             maker = DecisionMaker(
-                sidecar.state, SidecarMetrics(registry), None, promises, clock=clock
+                sidecar.state, SidecarMetrics(registry), None, promises, PodRoom(), clock=clock
             )
             yield Decisions(server, sidecar, maker, promises, clock, registry)
 

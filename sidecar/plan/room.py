@@ -1,0 +1,195 @@
+"""What nodes have left beside devices, as decisions see it, and the nodes by what a pod costs the usual ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from allocator.cluster.cluster import Cluster
+from allocator.cluster.node_losses import NodeLosses, OrderedLosses, ranked
+from allocator.cluster.preference import Preference, RoomFirst
+from allocator.cluster.ranking import RankedNodes
+from allocator.cluster.verdicts import NodePlans
+from allocator.nodes.headroom import UNLIMITED, Headroom
+from allocator.nodes.node_changes import NodeChanges
+from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE, FragmentationAware
+from allocator.strategies.strategy import Strategy
+from kube.cel.scope import AnswersPending, BudgetSpent
+from kube.collections.least_recently_used import LeastRecentlyUsed
+from sidecar.model.protocol import ResourceRequests
+
+MAX_ORDERS: Final = 64
+"""Kinds of pods whose nodes are kept in order; as many as rankings of the allocator."""
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What nodes have left, and the usual pods.
+
+    Attributes:
+        headroom: Node to what it has left, as the scheduler said last; empty if it never did.
+        strategy: FragmentationAware with the kinds of pods that usually come.
+        orders: The nodes by what pods cost them; None if only devices count.
+    """
+
+    headroom: Mapping[str, Headroom] = {}
+    strategy: FragmentationAware = FRAGMENTATION_AWARE
+    orders: "LossOrders | None" = None
+
+    def preference(
+        self, requests: ResourceRequests | None, strategy: Strategy
+    ) -> Preference | None:
+        """Return the nodes that come first for a pod; None if what nodes have left does not count for it.
+
+        Args:
+            requests: What the pod requests; None if that is not compared with nodes.
+            strategy: Its strategy.
+        """
+        if requests is None:
+            return None
+        cpu_milli, memory = requests.cpu_milli, requests.memory
+        if self.orders is not None and strategy is self.orders.losses.strategy:
+            return LeastLossFirst(cpu_milli, memory, self.headroom, self.orders)
+        return RoomFirst(cpu_milli, memory, self.headroom)
+
+
+class _Order(OrderedLosses):
+    """The nodes for one question and one amount of CPU and memory.
+
+    Attributes:
+        plans: The verdicts of the question.
+        device_position: The changes of devices that are taken in.
+        headroom_position: The changes of what nodes have left that are taken in.
+        unsearched: Nodes whose verdict is not known yet.
+        unrated: Nodes with devices and room whose loss is not known yet.
+        short: Nodes with devices that have too little CPU, memory or places left.
+    """
+
+    def __init__(self, plans: NodePlans) -> None:
+        super().__init__()
+        self.plans = plans
+        self.device_position = self.headroom_position = -1
+        self.unsearched: set[str] = set()
+        self.unrated: set[str] = set()
+        self.short: set[str] = set()
+
+
+class LossOrders:
+    """The nodes in order of loss, for the kinds of pods that are asked about; kept up to date.
+
+    Attributes:
+        losses: The losses, for one strategy and cluster.
+    """
+
+    def __init__(
+        self,
+        strategy: FragmentationAware,
+        cluster: Cluster,
+        headroom: Mapping[str, Headroom],
+        changes: NodeChanges,
+    ) -> None:
+        """Begin without an order.
+
+        Args:
+            strategy: The strategy, with its kinds.
+            cluster: The devices of the nodes.
+            headroom: Node to what it has left; it changes with `changes`.
+            changes: The nodes that have something else left.
+        """
+        self.losses: Final = NodeLosses(strategy, cluster)
+        self._headroom = headroom
+        self._changes = changes
+        self._orders = LeastRecentlyUsed[tuple[int, int, int], _Order](MAX_ORDERS)
+
+    def order(self, plans: NodePlans, cpu_milli: int, memory: int) -> Iterator[tuple[str, int]]:
+        """Yield the nodes with devices and the negative loss of each, then those without a loss or room."""
+        order = self._up_to_date(plans, cpu_milli, memory)
+        for loss, name in order.order:
+            yield name, -loss
+        lowest = -order.order[-1][0] - 1 if order.order else 0
+        for name in (*sorted(order.unrated), *sorted(order.short)):
+            yield name, lowest
+
+    def _up_to_date(self, plans: NodePlans, cpu_milli: int, memory: int) -> _Order:
+        self.losses.take_changes()
+        # A question that is ranked anew has another mapping; the order refers to it, so its id stays its own.
+        key = (id(plans.verdicts), cpu_milli, memory)
+        order = self._orders.get(key)
+        if order is None or order.plans.class_of is not plans.class_of:
+            order = self._orders[key] = _Order(plans)
+        cluster = self.losses.cluster
+        names = self._changed_since(order)
+        order.device_position = cluster.changes.position
+        order.headroom_position = self._changes.position
+        order.replace(
+            names,
+            partial(self._loss, order, cpu_milli=cpu_milli, memory=memory),
+            nodes=len(cluster.nodes),
+        )
+        return order
+
+    def _changed_since(self, order: _Order) -> Sequence[str]:
+        """Return the nodes whose loss may be another than the order has."""
+        cluster = self.losses.cluster
+        devices = cluster.changes.since(order.device_position)
+        headroom = self._changes.since(order.headroom_position)
+        if devices is None or headroom is None:
+            order.unsearched.clear()
+            order.unrated.clear()
+            order.short.clear()
+            order.forget()
+            return tuple(cluster.nodes)
+        return tuple(dict.fromkeys((*devices, *headroom, *order.unsearched, *order.unrated)))
+
+    def _loss(self, order: _Order, name: str, *, cpu_milli: int, memory: int) -> int | None:
+        """Return what a pod costs a node; None if the node is none of those that can take it."""
+        class_of, verdicts = order.plans
+        order.unsearched.discard(name)
+        order.unrated.discard(name)
+        order.short.discard(name)
+        if name not in self.losses.cluster.nodes:
+            return None
+        class_key = class_of.get(name)
+        if class_key is None or class_key not in verdicts:
+            order.unsearched.add(name)
+            return None
+        verdict = order.plans.fitting(name)
+        if verdict is None:
+            return None
+        headroom = self._headroom.get(name, UNLIMITED)
+        if not headroom.takes(cpu_milli, memory):
+            order.short.add(name)
+            return None
+        try:
+            return self.losses.loss(name, verdict, headroom, headroom.after(cpu_milli, memory))
+        except (AnswersPending, BudgetSpent):
+            order.unrated.add(name)  # It fits, whatever it is worth.
+            return None
+
+
+class LeastLossFirst(RoomFirst):
+    """The nodes where a pod costs the usual pods least come first; those without room last."""
+
+    def __init__(
+        self, cpu_milli: int, memory: int, headroom: Mapping[str, Headroom], orders: LossOrders
+    ) -> None:
+        super().__init__(cpu_milli, memory, headroom)
+        self._orders = orders
+
+    def order(self, plans: NodePlans) -> Iterator[tuple[str, int]]:
+        """Return the nodes by loss."""
+        return self._orders.order(plans, self.cpu_milli, self.memory)
+
+
+def with_ranks(ranked_nodes: RankedNodes, preference: Preference | None) -> RankedNodes:
+    """Return an answer whose scores are ranks from 100 down, where nodes are in order of loss.
+
+    Equal losses have equal ranks, so that other scores decide among them. What is beyond the lowest rank, and
+    what has no room, has 0.
+    """
+    if not isinstance(preference, LeastLossFirst):
+        return ranked_nodes
+    nodes, count = ranked_nodes.nodes, ranked_nodes.preferred
+    ranks = tuple(ranked((-score, name) for name, score in nodes[:count]))
+    return replace(ranked_nodes, nodes=(*ranks, *((name, 0) for name, _ in nodes[count:])))

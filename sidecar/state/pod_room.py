@@ -1,0 +1,193 @@
+"""What nodes have left beside devices, and the pods that usually come, as the sidecar knows them.
+
+The scheduler says what nodes have left. The kinds of pods are learnt from those that it asks about, each once; a
+process that begins to lead learns them from the pods in the cluster, so nothing is stored. Of selectors only those
+of classes count: administrators write these.
+"""
+
+import hashlib
+from collections.abc import Collection
+from datetime import datetime
+from operator import itemgetter
+from typing import Final
+
+from msgspec.structs import replace
+
+from allocator.cluster.cluster import Cluster
+from allocator.model.outcome import AttemptFailed
+from allocator.nodes.headroom import Headroom
+from allocator.nodes.node_changes import NodeChanges
+from allocator.nodes.pod_requests import pod_request
+from allocator.strategies.capacity_weights import NO_WEIGHTS, CapacityWeights
+from allocator.strategies.fragmentation_aware import FRAGMENTATION_AWARE, FragmentationAware
+from allocator.strategies.kind_counts import KindCounts
+from allocator.strategies.pod_kinds import DeviceDemand, PodKind, demands_of
+from kube.api.core import Pod
+from kube.api.meta import encode
+from kube.cel.scope import AnswersPending, BudgetSpent
+from kube.collections.least_recently_used import LeastRecentlyUsed
+from kube.logs import get_logger
+from sidecar.model.protocol import HeadroomChanges, ResourceRequests
+from sidecar.plan.pod_claims import claim_names
+from sidecar.plan.room import LossOrders, Room
+from sidecar.plan.snapshot import Snapshot
+
+MAX_COUNTED: Final = 1 << 14
+"""Pods of which is remembered that they were counted."""
+MAX_RELEARNT: Final = 4096
+"""Pods in the cluster that the kinds are learnt from, the latest ones."""
+
+log = get_logger()
+
+
+class PodRoom:
+    """What nodes have left, and the kinds of pods.
+
+    Attributes:
+        number: The number of the last changes that the scheduler sent; 0 if nothing is known.
+        kinds: The kinds in use.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.number = 0
+        self.kinds: tuple[PodKind, ...] = ()
+        self._headroom: dict[str, Headroom] = {}
+        self._changes = NodeChanges()
+        self._counts = KindCounts()
+        self._counted = LeastRecentlyUsed[str, bool](MAX_COUNTED)
+        self._strategy: FragmentationAware = FRAGMENTATION_AWARE
+        self._orders: LossOrders | None = None
+
+    # --- what nodes have left ---------------------------------------------------------------------
+
+    def take(self, changes: HeadroomChanges | None) -> None:
+        """Take changes of nodes; those that came before, or add to unknown ones, change nothing."""
+        if changes is None or changes.number <= self.number or changes.since > self.number:
+            return
+        if not changes.since:
+            self._headroom.clear()
+            self._changes.add_all()
+        for node in changes.nodes:
+            self._headroom[node.name] = Headroom(
+                cpu_milli=node.cpu_milli, memory=node.memory, pods=node.pods
+            )
+        for name in changes.removed:
+            self._headroom.pop(name, None)
+        self._changes.add(node.name for node in changes.nodes)
+        self._changes.add(changes.removed)
+        self.number = changes.number
+
+    def forget_nodes(self) -> None:
+        """Forget what nodes have left: another scheduler says it from now on."""
+        self.number = 0
+        self._headroom.clear()
+        self._changes.add_all()
+
+    # --- the usual pods ---------------------------------------------------------------------------
+
+    def learn(
+        self,
+        pod: Pod,
+        snapshot: Snapshot,
+        *,
+        requests: ResourceRequests | None,
+        at_s: float,
+    ) -> None:
+        """Count a pod with claims, unless it was counted before.
+
+        Args:
+            pod: The pod.
+            snapshot: Its claims, and the classes.
+            requests: Its requests as the scheduler said; None if it did not.
+            at_s: When it came, in seconds since 1970.
+        """
+        names = claim_names(pod)
+        claims = [claim for name in names if (claim := snapshot.claims.get(name)) is not None]
+        if not claims or self._counted.get(pod.metadata.uid):
+            return
+        self._counted[pod.metadata.uid] = True
+        selectors = frozenset(
+            selector.cel.expression
+            for device_class in snapshot.classes.values()
+            for selector in device_class.spec.selectors or ()
+            if selector.cel is not None
+        )
+        try:
+            demands = demands_of(snapshot.cluster.resolve(claims))
+        except AttemptFailed:
+            return
+        amounts = pod_request(pod).amounts if requests is None else requests
+        self._counts.add(
+            tuple(_by_class_alone(demand, selectors) for demand in demands),
+            amounts.cpu_milli,
+            amounts.memory,
+            owner=_owner_of(pod),
+            at_s=at_s,
+        )
+        self._use_kinds()
+
+    def relearn(self, snapshot: Snapshot, now_s: float) -> None:
+        """Learn the kinds anew from the pods in the cluster, the latest ones.
+
+        Args:
+            snapshot: The pods and their claims.
+            now_s: The time for pods that do not say when they were created.
+        """
+        self._counts = KindCounts()
+        self._counted = LeastRecentlyUsed[str, bool](MAX_COUNTED)
+        pods = ((_created_s(pod, now_s), pod.metadata.uid, pod) for pod in snapshot.pods.values())
+        for created_s, _, pod in sorted(pods, key=itemgetter(0, 1))[-MAX_RELEARNT:]:
+            self.learn(pod, snapshot, requests=None, at_s=created_s)
+
+    def _use_kinds(self) -> None:
+        """Take over the kinds that were counted, once their selectors are compiled."""
+        if self.kinds is self._counts.kinds:
+            return
+        try:
+            strategy = FragmentationAware(self._counts.kinds, self._strategy.weights)
+        except (AnswersPending, BudgetSpent):
+            return
+        self.kinds, self._strategy = self._counts.kinds, strategy
+        digest = hashlib.sha256(encode(self.kinds)).hexdigest()[:12]
+        log.info("pod_kinds.learnt", kinds=len(self.kinds), hash=digest)
+
+    # --- for decisions ----------------------------------------------------------------------------
+
+    def view(self, cluster: Cluster, weights: CapacityWeights = NO_WEIGHTS) -> Room:
+        """Return what decisions see of it, valid until the next change.
+
+        Args:
+            cluster: The devices of the nodes.
+            weights: Weights of capacities in loads.
+        """
+        if self._strategy.weights != weights:
+            self._strategy = FragmentationAware(self.kinds, weights)
+        losses = None if self._orders is None else self._orders.losses
+        if losses is None or losses.strategy is not self._strategy or losses.cluster is not cluster:
+            self._orders = LossOrders(self._strategy, cluster, self._headroom, self._changes)
+        return Room(headroom=self._headroom, strategy=self._strategy, orders=self._orders)
+
+
+def _by_class_alone(demand: DeviceDemand, selectors: Collection[str]) -> DeviceDemand:
+    """Return a demand without the selectors of the claim, which other pods would pay for.
+
+    Args:
+        demand: The devices of a request.
+        selectors: Expressions of all classes.
+    """
+    kept_selectors = tuple(text for text in demand.selectors if text in selectors)
+    return replace(demand, selectors=kept_selectors)
+
+
+def _created_s(pod: Pod, now_s: float) -> float:
+    try:
+        return datetime.fromisoformat(pod.metadata.creation_timestamp or "").timestamp()
+    except ValueError:
+        return now_s
+
+
+def _owner_of(pod: Pod) -> str:
+    """Return the UID of the owner that controls a pod; empty without one."""
+    owners = pod.metadata.owner_references or ()
+    return next((owner.uid for owner in owners if owner.controller), "")
