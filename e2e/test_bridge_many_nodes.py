@@ -1,4 +1,4 @@
-"""The one node with free devices of many, and a hundred best nodes that lack CPU."""
+"""The one node with free devices of many, and a hundred best nodes that another filter rejects."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -47,29 +47,37 @@ def test_the_one_node_with_free_devices_is_found(
     assert [] == doubly_held(cluster)
 
 
-def test_a_pod_goes_to_another_node_if_the_hundred_best_lack_cpu(
+def test_a_pod_goes_to_another_node_if_the_hundred_best_are_rejected(
     cluster: Access, bridge: Bridge, namespace: str, many: Sequence[str]
 ) -> None:
-    """Devices are packed onto nodes in use, and those have no CPU left."""
+    """Devices are packed onto nodes in use, and there the pod's port is taken."""
     best, other = many[:BEST], many[BEST:]
     _wait_free(cluster, many)
     _allocate(cluster, namespace, best, count=1)
-    cpus = int(cluster.get("nodes", best[0])["status"]["allocatable"]["cpu"])
     fillers = [
-        pod(f"filler-{number}", requests={"cpu": cpus}, nodeName=name)
-        for number, name in enumerate(best)
+        _with_port(pod(f"filler-{number}", nodeName=name)) for number, name in enumerate(best)
     ]
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(fillers))
-    before = bridge.calls("prefilter")
+    cluster.wait_running(f"filler-{BEST - 1}", namespace, timeout_s=TIMEOUT_S)
+    before = bridge.calls("prefilter", "fits")
 
     packed = {STRATEGY_ANNOTATION: "CompactFirst"}
-    _apply(cluster, namespace, many, "packed", annotations=packed, requests={"cpu": 1})
+    asking = pod("packed", claims={"gpu": "one"}, annotations=packed)
+    objects = [claim_template("one", EXAMPLE), bridged(_with_port(asking), many)]
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=stream(objects))
 
     running = cluster.wait_running("packed", namespace, timeout_s=TIMEOUT_S)
     assert running["spec"]["nodeName"] in other
     # The best hundred, and then all others.
-    assert bridge.calls("prefilter") - before >= 2
+    assert bridge.calls("prefilter", "fits") - before >= 2
     assert [] == doubly_held(cluster)
+
+
+def _with_port(pod_: Object) -> Object:
+    """Return a pod that takes a port of its node, of which each node has one."""
+    port = {"containerPort": 80, "hostPort": 8080}
+    containers = [{**entry, "ports": [port]} for entry in pod_["spec"]["containers"]]
+    return {**pod_, "spec": {**pod_["spec"], "containers": containers}}
 
 
 def _apply(

@@ -105,10 +105,8 @@ class KindCounts:
         by_owner: defaultdict[str, float] = defaultdict(float)
         for (_, owner), weight in self._weights.items():
             by_owner[owner] += weight
-        total = sum(by_owner.values())
         ownerless = by_owner.pop("", 0.0)
-        # Fewer than ten owners have more than a tenth each, and then equal shares at most.
-        most = max(MAX_SHARE * total, (total - ownerless) / max(1, len(by_owner)))
+        most = _most_of_an_owner(by_owner.values(), ownerless)
         weights: defaultdict[_Kind, float] = defaultdict(float)
         for (kind, owner), weight in self._weights.items():
             weights[kind] += weight * min(1.0, most / by_owner[owner]) if owner else weight
@@ -123,6 +121,22 @@ class KindCounts:
             )
             for (demands, cpu_milli, memory), weight in frequent[:MAX_KINDS]
         )
+
+
+def _most_of_an_owner(owned: Iterable[float], ownerless: float) -> float:
+    """Return the weight that each owner counts at most, so that none has more than its share of the sum."""
+    rest, largest = ownerless, sorted(owned, reverse=True)
+    rest += sum(largest)
+    for held_to_it, weight in enumerate(largest):
+        share_of_others = 1 - MAX_SHARE * held_to_it
+        if share_of_others <= 0:
+            break
+        most = MAX_SHARE * rest / share_of_others
+        if weight <= most:
+            return most
+        rest -= weight
+    # All are held to it: fewer than ten owners have more than a tenth each.
+    return max(MAX_SHARE * ownerless, largest[-1]) if largest else 0.0
 
 
 def _weights_of(kinds: Iterable[PodKind]) -> dict[_Kind, int]:

@@ -46,14 +46,16 @@ class PodRoom:
     Attributes:
         number: The number of the last changes that the scheduler sent; 0 if nothing is known.
         kinds: The kinds in use.
+        headroom: Node to what it has left.
+        changes: The nodes that have something else left.
     """
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self.number = 0
         self.kinds: tuple[PodKind, ...] = ()
-        self._headroom: dict[str, Headroom] = {}
-        self._changes = NodeChanges()
+        self.headroom: dict[str, Headroom] = {}
+        self.changes = NodeChanges()
         self._counts = KindCounts()
         self._counted = LeastRecentlyUsed[str, bool](MAX_COUNTED)
         self._strategy: FragmentationAware = FRAGMENTATION_AWARE
@@ -66,23 +68,23 @@ class PodRoom:
         if changes is None or changes.number <= self.number or changes.since > self.number:
             return
         if not changes.since:
-            self._headroom.clear()
-            self._changes.add_all()
+            self.headroom.clear()
+            self.changes.add_all()
         for node in changes.nodes:
-            self._headroom[node.name] = Headroom(
+            self.headroom[node.name] = Headroom(
                 cpu_milli=node.cpu_milli, memory=node.memory, pods=node.pods
             )
         for name in changes.removed:
-            self._headroom.pop(name, None)
-        self._changes.add(node.name for node in changes.nodes)
-        self._changes.add(changes.removed)
+            self.headroom.pop(name, None)
+        self.changes.add(node.name for node in changes.nodes)
+        self.changes.add(changes.removed)
         self.number = changes.number
 
     def forget_nodes(self) -> None:
         """Forget what nodes have left: another scheduler says it from now on."""
         self.number = 0
-        self._headroom.clear()
-        self._changes.add_all()
+        self.headroom.clear()
+        self.changes.add_all()
 
     # --- the usual pods ---------------------------------------------------------------------------
 
@@ -165,8 +167,8 @@ class PodRoom:
             self._strategy = FragmentationAware(self.kinds, weights)
         losses = None if self._orders is None else self._orders.losses
         if losses is None or losses.strategy is not self._strategy or losses.cluster is not cluster:
-            self._orders = LossOrders(self._strategy, cluster, self._headroom, self._changes)
-        return Room(headroom=self._headroom, strategy=self._strategy, orders=self._orders)
+            self._orders = LossOrders(self._strategy, cluster, self.headroom, self.changes)
+        return Room(headroom=self.headroom, strategy=self._strategy, orders=self._orders)
 
 
 def _by_class_alone(demand: DeviceDemand, selectors: Collection[str]) -> DeviceDemand:

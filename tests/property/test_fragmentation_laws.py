@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.plan import Plan
+from allocator.nodes.headroom import Headroom
 from allocator.search.attempt import AllocatorOptions
 from allocator.search.results import allocations, share_ids
-from allocator.nodes.headroom import Headroom
 from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.load import usage_after
 from allocator.strategies.pod_kinds import DeviceDemand, PodKind
