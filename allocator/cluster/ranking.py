@@ -304,14 +304,22 @@ class Ranking:
                 is_whole = False
                 break
             outcome = verdicts[class_of[name]].outcome
-            if not isinstance(outcome, Plan) or not accepts(name, outcome):
-                rejected_count += 1
-            elif preference is None or preference.prefers(name):
-                nodes.append((name, score))
-            elif limit is None or len(others) < limit:
+            if preference is not None and not preference.prefers(name):
+                # Where CPU is short these are most nodes, and few of them are needed.
                 others.append((name, score))
+            elif isinstance(outcome, Plan) and accepts(name, outcome):
+                nodes.append((name, score))
+            else:
+                rejected_count += 1
         preferred = len(nodes)
-        nodes += others if limit is None else others[: limit - preferred]
+        for name, score in others:
+            if limit is not None and len(nodes) == limit:
+                break
+            outcome = verdicts[class_of[name]].outcome
+            if isinstance(outcome, Plan) and accepts(name, outcome):
+                nodes.append((name, score))
+            else:
+                rejected_count += 1
         return RankedNodes(
             nodes=tuple(nodes),
             preferred=preferred,

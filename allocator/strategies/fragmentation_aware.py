@@ -16,7 +16,7 @@ the free GPU            one whole and one half less: 600 x 1 + 400 x 0.5       8
 
 Devices: the same potential of each device by itself, the least lost first, then the fullest.
 
-Nodes: `loss` counts the CPU and memory that the caller knows. `score` knows neither, and rates the devices
+Nodes: `loss` counts the CPU and memory that the caller knows, as the bridge does. `score` knows neither, and rates the devices
 alone: 100 where nothing is lost, 50 where what is lost is what the plan takes.
 
 Without kinds the usual pod is one that wants a whole device.

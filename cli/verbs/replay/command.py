@@ -150,10 +150,10 @@ def replay(
 
     The snapshot is the cluster before the first pod, with the CPU and memory that its pods leave. A
     strategy places as the bridge does with it; stock and stock-most-allocated place as kube-scheduler
-    does alone, without policies. FragmentationAware knows here what nodes have left of CPU and
-    memory, which the bridge does not tell it yet. The first capacity is the first that a pod
-    requests. With the file of drawbridge record, its pods come and leave as they did, and what
-    happened is compared with the scores of stock. Read-only.
+    does alone, without policies. FragmentationAware places pods without devices as well, which the
+    bridge does not ask it about. The first capacity is the first that a pod requests. With the file
+    of drawbridge record, its pods come and leave as they did, and what happened is compared with the
+    scores of stock. Read-only.
 
     Exit status: 0 when replayed, 1 below --check-below, 2 when the call or the CSV is wrong, 130 when
     ^C ended it before all replays were done; those that were done are printed.
