@@ -13,9 +13,6 @@ from functools import partial
 
 from allocator.cluster.node_losses import Loss, NodeLosses, OrderedLosses, ranked
 from allocator.cluster.verdicts import NodePlans
-from allocator.model.devices import NodeDevices
-from allocator.model.plan import Plan
-from allocator.model.usage import Usage
 from allocator.replay.bridge import ANSWER_NODES
 from allocator.replay.profiles import DEFAULT_PROFILES, SchedulerProfiles
 from allocator.replay.scheduler import Placement, StockScheduler, best_node, own_plan
@@ -40,14 +37,6 @@ class _Losses(OrderedLosses):
         self.changes = -1
 
 
-class _Unscored(FragmentationAware):
-    """The strategy without its score, which would be computed for nothing: losses rank the nodes here."""
-
-    def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:  # noqa: ARG002
-        """Return 0."""
-        return 0
-
-
 class FragmentationScheduler:
     """The scheduler of the bridge with FragmentationAware."""
 
@@ -70,11 +59,11 @@ class FragmentationScheduler:
         self._plain = None if rates_plain_pods else StockScheduler(ties, profiles.stock)
         self._counts = KindCounts()
         self.strategy: Strategy
-        self._use(_Unscored())
+        self._use(FragmentationAware())
 
     def _use(self, strategy: FragmentationAware) -> None:
         """Take over a distribution of kinds, which makes all losses new."""
-        self.strategy = self._fragmentation = strategy
+        self.strategy = self._fragmentation = strategy.without_score()
         self._node_losses: NodeLosses | None = None
         self._losses: dict[Hashable, _Losses] = {}
 
@@ -109,7 +98,7 @@ class FragmentationScheduler:
             return
         amounts, demands = candidate.request.amounts, demands_of(candidate.pending)
         if self._counts.add(demands, amounts.cpu_milli, amounts.memory):
-            self._use(_Unscored(self._counts.kinds))
+            self._use(FragmentationAware(self._counts.kinds))
 
     def _update(
         self, candidate: Candidate, state: ReplayState, plans: NodePlans | None

@@ -72,13 +72,13 @@ class FragmentationAware:
         )[:MAX_KINDS]
         self.weights = weights
         self.fields: tuple[DeviceField, ...] = fields_of(self.kinds) or ()
-        self._table = KindTable(self.kinds or _WHOLE_DEVICE, weights)
+        self.table = KindTable(self.kinds or _WHOLE_DEVICE, weights)
 
     def order(
         self, node: NodeDevices, usage: Usage, pending: PendingClaims
     ) -> Sequence[int] | None:
         """Return the devices that lose the least first; None if that is upstream's order."""
-        losses = self._table.device_losses(node, usage, pending)
+        losses = self.table.device_losses(node, usage, pending)
         loads = device_loads(node, usage, self.weights)
         keys = [(loss, -load) for loss, load in zip(losses, loads, strict=True)]
         if len(set(keys)) < 2:
@@ -94,9 +94,13 @@ class FragmentationAware:
             return rank_score(plan, 100)
         return rank_score(plan, 100 * devices // (devices + max(0, before - after)))
 
+    def without_score(self) -> "FragmentationAware":
+        """Return the strategy for who ranks nodes by `loss`, so that no score is computed for nothing."""
+        return _Unscored(self)
+
     def slots(self, node: NodeDevices, usage: Usage) -> tuple[KindSlots, ...]:
         """Return the slots of the usual kinds on a node."""
-        return self._table.slots(node, usage)
+        return self.table.slots(node, usage)
 
     def devices_of(self, plan: Plan) -> int:
         """Return the devices that a plan takes, in millionths, by the weight of all kinds."""
@@ -107,7 +111,7 @@ class FragmentationAware:
                 use = DeviceUse(share_ids=frozenset({""}), capacity=choice.consumed)
             weights = self.weights.weights_of(choice.device.id.driver)
             total += own_load(choice.device.device, use, weights)
-        return total * self._table.total_weight
+        return total * self.table.total_weight
 
     def loss(
         self,
@@ -127,6 +131,18 @@ class FragmentationAware:
         return potential(before, headroom.cpu_milli, headroom.memory) - potential(
             after, headroom_after.cpu_milli, headroom_after.memory
         )
+
+
+class _Unscored(FragmentationAware):
+    """The strategy without its score."""
+
+    def __init__(self, scored: FragmentationAware) -> None:
+        self.kinds, self.weights, self.fields = scored.kinds, scored.weights, scored.fields
+        self.table = scored.table
+
+    def score(self, node: NodeDevices, usage: Usage, plan: Plan) -> int:  # noqa: ARG002
+        """Return 0."""
+        return 0
 
 
 FRAGMENTATION_AWARE: Final = FragmentationAware()

@@ -23,8 +23,9 @@ MAX_WAIT: Final = 512
 """Pods after which the kinds are taken over again, at the latest."""
 WHOLE: Final = 1000
 """The sum of the weights of kinds, roughly."""
-MIN_CHANGE: Final = 50
-"""Weight that has to move between kinds until they are taken over: all verdicts depend on them."""
+MIN_CHANGE: Final = 200
+"""The sum of the differences of weights from which kinds are taken over, that is where a tenth of the pods is of
+another kind. All verdicts depend on the kinds, and between samples of a thousand pods there is as much by chance."""
 
 _LARGEST: Final = 2.0**40
 """A weight from which all are scaled down, so that none overflows."""

@@ -165,6 +165,9 @@ class KindTable:
             for demand in kind.demands:
                 weight_of[demand] = weight_of.get(demand, 0) + kind.weight
         self._demands = tuple(weight_of)
+        # Most demands differ in amounts alone.
+        self._chains = tuple(dict.fromkeys(demand.selectors for demand in self._demands))
+        self._chain_of = [self._chains.index(demand.selectors) for demand in self._demands]
         self._demand_weights = tuple(weight_of.values())
         numbers = {demand: number for number, demand in enumerate(self._demands)}
         self._numbers_of = [tuple(numbers[demand] for demand in kind.demands) for kind in kinds]
@@ -196,7 +199,7 @@ class KindTable:
     def device_losses(self, node: NodeDevices, usage: Usage, pending: PendingClaims) -> list[int]:
         """Return the potential of each device that is lost if a request of the claims gets a share of it."""
         masks = self._masks(node)
-        requested = [(demand, _selected(demand, node)) for demand in demands_of(pending)]
+        requested = [(demand, _selected(demand.selectors, node)) for demand in demands_of(pending)]
         losses = []
         for position, (free, before) in enumerate(self._device_shares(node, usage)):
             bit = 1 << position
@@ -215,7 +218,8 @@ class KindTable:
 
     def _masks(self, node: NodeDevices) -> list[int]:
         """Return the devices that each demand's selectors select, as a mask of positions."""
-        return [_selected(demand, node) for demand in self._demands]
+        masks = [_selected(selectors, node) for selectors in self._chains]
+        return [masks[number] for number in self._chain_of]
 
     def _device_shares(
         self, node: NodeDevices, usage: Usage
@@ -241,11 +245,11 @@ class KindTable:
         return shares
 
 
-def _selected(demand: DeviceDemand, node: NodeDevices) -> int:
-    """Return the mask of the devices of a node that a demand's selectors select."""
-    if not demand.selectors:
+def _selected(selectors: tuple[str, ...], node: NodeDevices) -> int:
+    """Return the mask of the devices of a node that selectors select."""
+    if not selectors:
         return -1
-    return _chain(demand.selectors).selection(node).selected
+    return _chain(selectors).selection(node).selected
 
 
 def _free(shape: Shape, use: DeviceUse | None) -> _Free:

@@ -140,9 +140,8 @@ class _Question:
         self._rivals = rivals
         self._claims = claims
         self._pending = pending
-        self._strategy = strategy
+        self._preference, self._strategy = snapshot.room.preference(requests, strategy)
         self._snapshot = snapshot
-        self._preference = snapshot.room.preference(requests, strategy)
         # Upstream's score is that of the chosen alternatives alone.
         has_alternatives = any(
             request.parent is not None

@@ -39,19 +39,21 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def preference(
         self, requests: ResourceRequests | None, strategy: Strategy
-    ) -> Preference | None:
-        """Return the nodes that come first for a pod; None if what nodes have left does not count for it.
+    ) -> tuple[Preference | None, Strategy]:
+        """Return the nodes that come first for a pod, and the strategy that orders devices and other nodes.
 
         Args:
-            requests: What the pod requests; None if that is not compared with nodes.
+            requests: What the pod requests; None if that is not compared with nodes. Then there is no
+                preference.
             strategy: Its strategy.
         """
         if requests is None:
-            return None
+            return None, strategy
         cpu_milli, memory = requests.cpu_milli, requests.memory
-        if self.orders is not None and strategy is self.orders.losses.strategy:
-            return LeastLossFirst(cpu_milli, memory, self.headroom, self.orders)
-        return RoomFirst(cpu_milli, memory, self.headroom)
+        if self.orders is not None and strategy is self.strategy:
+            preference = LeastLossFirst(cpu_milli, memory, self.headroom, self.orders)
+            return preference, self.orders.losses.strategy
+        return RoomFirst(cpu_milli, memory, self.headroom), strategy
 
 
 class _Order(OrderedLosses):
@@ -79,7 +81,8 @@ class LossOrders:
     """The nodes in order of loss, for the kinds of pods that are asked about; kept up to date.
 
     Attributes:
-        losses: The losses, for one strategy and cluster.
+        strategy: The strategy.
+        losses: The losses, for this strategy and one cluster.
     """
 
     def __init__(
@@ -97,7 +100,8 @@ class LossOrders:
             headroom: Node to what it has left; it changes with `changes`.
             changes: The nodes that have something else left.
         """
-        self.losses: Final = NodeLosses(strategy, cluster)
+        self.strategy: Final = strategy
+        self.losses: Final = NodeLosses(strategy.without_score(), cluster)
         self._headroom = headroom
         self._changes = changes
         self._orders = LeastRecentlyUsed[tuple[int, int, int], _Order](MAX_ORDERS)

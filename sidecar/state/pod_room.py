@@ -165,10 +165,15 @@ class PodRoom:
         """
         if self._strategy.weights != weights:
             self._strategy = FragmentationAware(self.kinds, weights)
-        losses = None if self._orders is None else self._orders.losses
-        if losses is None or losses.strategy is not self._strategy or losses.cluster is not cluster:
-            self._orders = LossOrders(self._strategy, cluster, self.headroom, self.changes)
-        return Room(headroom=self.headroom, strategy=self._strategy, orders=self._orders)
+        orders = self._orders
+        if (
+            orders is None
+            or orders.strategy is not self._strategy
+            or orders.losses.cluster is not cluster
+        ):
+            orders = LossOrders(self._strategy, cluster, self.headroom, self.changes)
+            self._orders = orders
+        return Room(headroom=self.headroom, strategy=self._strategy, orders=orders)
 
 
 def _by_class_alone(demand: DeviceDemand, selectors: Collection[str]) -> DeviceDemand:

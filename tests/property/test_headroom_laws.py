@@ -122,7 +122,8 @@ def rank(
     cluster: Cluster, room: Room, strategy: Strategy, pod: ResourceClaim, step: Step
 ) -> RankedNodes:
     cpu_milli, memory = step.requests
-    preference = room.preference(ResourceRequests(cpu_milli=cpu_milli, memory=memory), strategy)
+    requests = ResourceRequests(cpu_milli=cpu_milli, memory=memory)
+    preference, strategy = room.preference(requests, strategy)
     pending = cluster.resolve([pod])
     ranked_nodes = cluster.rank_nodes(pending, strategy=strategy, preference=preference)
     return with_ranks(ranked_nodes, preference)

@@ -7,9 +7,9 @@ import pytest
 
 from allocator.cluster.cluster import Cluster
 from allocator.model.plan import Plan
+from allocator.nodes.headroom import UNLIMITED, Headroom
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import capacity_weights
-from allocator.nodes.headroom import UNLIMITED, Headroom
 from allocator.strategies.fragmentation_aware import FragmentationAware
 from allocator.strategies.pod_kinds import (
     MAX_KINDS,

@@ -42,8 +42,8 @@ def weights(counts: KindCounts) -> dict[int, int]:
             id="an owner counts at most a tenth of all pods",
         ),
         pytest.param(
-            {1: 937, 2: 62},
-            [(1, "", 0)] * 15 + [(2, "", 0)],
+            {1: 750, 2: 250},
+            [(1, "", 0)] * 24 + [(2, "", 0)] * 8,
             id="pods without an owner are not held to a tenth",
         ),
     ],
