@@ -291,7 +291,7 @@ func (pl *Drawbridge) PostFilter(ctx context.Context, state fwk.CycleState, pod 
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	// Before anything is waited for or released: another node may do.
-	if cycle.verdict == sidecar.Fits && cycle.narrowed && (!cycle.complete || mayPreempt(pod)) {
+	if cycle.verdict == sidecar.Fits && cycle.narrowed && (!cycle.complete || pl.hasVictims(pod)) {
 		pl.wide.add(pod.UID)
 		pl.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{string(pod.UID): pod})
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, widening)
@@ -309,6 +309,16 @@ func (pl *Drawbridge) PostFilter(ctx context.Context, state fwk.CycleState, pod 
 	default:
 		return nil, fwk.AsStatus(fmt.Errorf("the allocator answered %q: %s", answer.Verdict, answer.Message))
 	}
+}
+
+// hasVictims reports whether a pod runs that the scheduler may evict for this one. Without any it is no
+// use to have all nodes filtered.
+func (pl *Drawbridge) hasVictims(pod *v1.Pod) bool {
+	if !mayPreempt(pod) {
+		return false
+	}
+	nodes, err := pl.handle.SnapshotSharedLister().NodeInfos().List()
+	return err != nil || outranksSome(pod, nodes)
 }
 
 // asksInVain reports whether PostFilter need not ask: no victim helps, so none will be evicted, and

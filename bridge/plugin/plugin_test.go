@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"drawbridge.internal/bridge/sidecartest"
@@ -37,6 +38,11 @@ type handle struct {
 	binders   []string
 	filters   []string
 	extenders []fwk.Extender
+	running   []*v1.Pod
+}
+
+func (h *handle) SnapshotSharedLister() fwk.SharedLister {
+	return cache.NewSnapshot(h.running, []*v1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "full"}}})
 }
 
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.informers }
@@ -387,6 +393,7 @@ func TestAPodThatMayPreemptHasAllNodesFiltered(t *testing.T) {
 	s.verdict("postfilter", "continue", "")
 	s.fits(true, "best")
 	pod := devicePod("p")
+	s.handle.running = []*v1.Pod{ranked("less", -1)}
 	s.begin(pod)
 	s.wants(s.postFilter(pod), fwk.UnschedulableAndUnresolvable, widening)
 
@@ -398,6 +405,43 @@ func TestAPodThatMayPreemptHasAllNodesFiltered(t *testing.T) {
 	}
 	s.wants(s.filter(pod, "full"), fwk.Unschedulable, misfit)
 	s.wants(s.postFilter(pod), fwk.Unschedulable, "")
+}
+
+// ranked is a pod that runs on the node `full`.
+func ranked(name string, priority int32) *v1.Pod {
+	pod := plainPod(name)
+	pod.Spec.NodeName, pod.Spec.Priority = "full", &priority
+	return pod
+}
+
+// A second attempt with all nodes, of which those that are left out lack CPU or devices, would end as this one.
+func TestAPodThatOutranksNobodyIsNotTriedAgain(t *testing.T) {
+	group := ranked("in-a-group", 0)
+	group.Spec.SchedulingGroup = &v1.PodSchedulingGroup{}
+	for name, row := range map[string]struct {
+		running []*v1.Pod
+		again   bool
+	}{
+		"nobody runs":                {nil, false},
+		"equals and better ones run": {[]*v1.Pod{ranked("equal", 0), ranked("more", 7)}, false},
+		"one is less important":      {[]*v1.Pod{ranked("equal", 0), ranked("less", -1)}, true},
+		"a group may be":             {[]*v1.Pod{group}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.verdict("postfilter", "continue", "")
+			s.fits(true, "best")
+			s.handle.running = row.running
+			pod := devicePod("p")
+			s.begin(pod)
+
+			s.postFilter(pod)
+
+			if again := len(s.handle.activated) > 0; again != row.again {
+				t.Errorf("tried again: %v", again)
+			}
+		})
+	}
 }
 
 // The scheduler filters a nominated node before it looks at NodeNames.

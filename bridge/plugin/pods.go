@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
@@ -44,6 +45,24 @@ func isExtended(name v1.ResourceName) bool {
 // mayPreempt reports whether the scheduler may evict pods for this one.
 func mayPreempt(pod *v1.Pod) bool {
 	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
+}
+
+// outranksSome reports whether a pod is more important than one that runs, or than one of a group, whose
+// priority is the group's.
+//
+// Source: k8s.io/kubernetes v1.37.1, pkg/scheduler/framework/plugins/defaultpreemption,
+// isPreemptionAllowed.
+func outranksSome(pod *v1.Pod, nodes []fwk.NodeInfo) bool {
+	priority := corev1helpers.PodPriority(pod)
+	for _, node := range nodes {
+		for _, info := range node.GetPods() {
+			running := info.GetPod()
+			if running.Spec.SchedulingGroup != nil || corev1helpers.PodPriority(running) < priority {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // maxPods bounds a set of pods, of which some end without a word to us.
