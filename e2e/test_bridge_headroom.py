@@ -70,7 +70,7 @@ def wait_idle(cluster: Access) -> None:
     cluster.wait_until(
         lambda: not cluster.objects("resourceclaims") and not cluster.objects("pods"),
         "other stories' pods are gone",
-        timeout_s=TIMEOUT_S,
+        timeout_s=3 * TIMEOUT_S,
     )
 
 

@@ -184,3 +184,5 @@ def test_pods_in_order_allocate_what_the_replay_says(
     assert expected.failed_by.get("cpu"), "CPU is short at the end"
     assert abs(share - expected_share) <= POINTS
     assert doubly_held(cluster) == []
+    # While there are nodes: pods of nodes that are gone end after minutes.
+    cluster.kubectl("delete", "pods", "--all", "-n", namespace)

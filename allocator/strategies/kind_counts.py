@@ -83,8 +83,8 @@ class KindCounts:
         self._weights[key] = self._weights.get(key, 0.0) + weight
         if len(self._weights) > MAX_COUNTS:
             latest_first = reversed(self._weights.items())
-            kept = sorted(latest_first, key=lambda entry: entry[1], reverse=True)
-            self._weights = dict(reversed(kept[: MAX_COUNTS // 2]))
+            heaviest = sorted(latest_first, key=lambda entry: entry[1], reverse=True)
+            self._weights = dict(reversed(heaviest[: MAX_COUNTS // 2]))
         self._total += 1
         if self._total < self._next:
             return False
