@@ -39,7 +39,7 @@ from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 
 T = TypeVar("T")
 
-OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY, Kind.OWNERSHIP})
+OPTIONAL: Final = frozenset({Kind.TAINT_RULE, Kind.POLICY, Kind.OWNERSHIP, Kind.QUOTA})
 """Kinds that a cluster may not serve."""
 APPLY_INTERVAL_S: Final = 1.0
 """Changes that no review needs are applied no more often."""
@@ -105,6 +105,7 @@ def _empty_cache(settings: ValidationSettings) -> RuleCache:
         settings.uniform_config_drivers,
         settings.scheduler_support(),
         bridge_scheduler=settings.bridge_scheduler,
+        knows_allocated_requests=False,
     )
 
 

@@ -18,6 +18,7 @@ class Kind(StrEnum):
     TAINT_RULE = "devicetaintrules"
     POLICY = "devicecompatibilitypolicies"
     OWNERSHIP = "allocatorownerships"
+    QUOTA = "devicequotas"
 
 
 Changes = Mapping[Kind, Mapping[Name, Any]]

@@ -9,6 +9,7 @@ import msgspec
 from clusterstate.kinds import Kind
 from clusterstate.parameter_bounds import bounded_config, bounded_spec
 from kube.api.core import Namespace, Node, NodeSpec, NodeStatus
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ObjectMeta, decode, encode
 from kube.api.ownership import project_ownership
 from kube.api.policy import DeviceCompatibilityPolicy
@@ -19,10 +20,15 @@ from kube.api.resource import (
     DeviceAllocationResult,
     DeviceAttribute,
     DeviceCapacity,
+    DeviceClaim,
     DeviceClass,
     DeviceCounterConsumption,
+    DeviceRequest,
+    DeviceSubRequest,
     DeviceTaintRule,
+    ExactDeviceRequest,
     ResourceClaim,
+    ResourceClaimSpec,
     ResourceClaimStatus,
     ResourceClaimTemplate,
     ResourceSlice,
@@ -31,6 +37,7 @@ from kube.api.urls import (
     ALLOCATOR_OWNERSHIPS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
+    DEVICE_QUOTAS,
     DEVICE_TAINT_RULES,
     NODES,
     RESOURCE_CLAIM_TEMPLATES,
@@ -76,7 +83,7 @@ def project_node(raw: bytes) -> Node:
 
 
 def project_claim(raw: bytes) -> ResourceClaim:
-    """Project an allocated ResourceClaim to its allocation and its pods, another one to its spec."""
+    """Project a ResourceClaim to its spec; an allocated one to its allocation, pods and requested classes."""
     claim = decode(raw, ResourceClaim)
     metadata = _identity(claim.metadata)
     status = claim.status
@@ -91,9 +98,50 @@ def project_claim(raw: bytes) -> ResourceClaim:
     )
     return ResourceClaim(
         metadata=metadata,
+        spec=ResourceClaimSpec(devices=_requested_classes(claim.spec.devices)),
         status=ResourceClaimStatus(
             allocation=projected_allocation, reserved_for=status.reserved_for
         ),
+    )
+
+
+def _requested_classes(devices: DeviceClaim) -> DeviceClaim:
+    """Return the requests with their names and classes, which a DeviceQuota counts by."""
+    return _shared_requests(
+        tuple(
+            (
+                request.name,
+                None if request.exactly is None else request.exactly.device_class_name,
+                tuple(
+                    (alternative.name, alternative.device_class_name)
+                    for alternative in request.first_available or ()
+                ),
+            )
+            for request in devices.requests or ()
+        )
+    )
+
+
+@lru_cache(maxsize=MAX_SHARED)
+def _shared_requests(
+    requests: tuple[tuple[str, str | None, tuple[tuple[str, str], ...]], ...],
+) -> DeviceClaim:
+    return DeviceClaim(
+        requests=tuple(
+            DeviceRequest(
+                name=name,
+                exactly=None
+                if device_class is None
+                else ExactDeviceRequest(device_class_name=device_class),
+                first_available=tuple(
+                    DeviceSubRequest(name=alternative, device_class_name=class_of_alternative)
+                    for alternative, class_of_alternative in alternatives
+                )
+                or None,
+            )
+            for name, device_class, alternatives in requests
+        )
+        or None
     )
 
 
@@ -185,6 +233,12 @@ def project_policy_with_status(raw: bytes) -> DeviceCompatibilityPolicy:
     return decode(raw, DeviceCompatibilityPolicy)
 
 
+def project_device_quota(raw: bytes) -> DeviceQuota:
+    """Project a DeviceQuota to its spec; its status changes more often."""
+    quota = decode(raw, DeviceQuota)
+    return DeviceQuota(metadata=_identity(quota.metadata), spec=quota.spec)
+
+
 RESOURCES: Final[Mapping[Kind, Resource]] = {
     Kind.NODE: NODES,
     Kind.CLAIM: RESOURCE_CLAIMS,
@@ -194,6 +248,7 @@ RESOURCES: Final[Mapping[Kind, Resource]] = {
     Kind.TAINT_RULE: DEVICE_TAINT_RULES,
     Kind.POLICY: DEVICE_COMPATIBILITY_POLICIES,
     Kind.OWNERSHIP: ALLOCATOR_OWNERSHIPS,
+    Kind.QUOTA: DEVICE_QUOTAS,
 }
 """Kind to its resource."""
 
@@ -207,6 +262,7 @@ PROJECTIONS: Final[Mapping[Kind, Projection[Any]]] = {
     Kind.TAINT_RULE: project_taint_rule,
     Kind.POLICY: project_policy,
     Kind.OWNERSHIP: project_ownership,
+    Kind.QUOTA: project_device_quota,
 }
 """Kind to its projection."""
 

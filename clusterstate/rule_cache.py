@@ -24,6 +24,7 @@ from kube.api.meta import ApiStruct
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
 from kube.api.resource import DeviceClaim, DeviceClass, ResourceClaim, ResourceSlice
 from kube.names import SCHEDULER_NAME
+from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
 from rules.context.context import Context, NamespacedName
 from rules.context.inventory import Inventory
 from rules.feasibility.enforcement import EnforcementSettings
@@ -63,6 +64,7 @@ class RuleCache:
         support: SchedulerSupport | None = None,
         *,
         bridge_scheduler: str = SCHEDULER_NAME,
+        knows_allocated_requests: bool = True,
     ) -> None:
         """Begin with an empty cluster.
 
@@ -71,8 +73,12 @@ class RuleCache:
             uniform_config_drivers: Drivers that reject contradicting sharing configurations.
             support: The features that the cluster's schedulers evaluate; None if unknown.
             bridge_scheduler: schedulerName of the bridge.
+            knows_allocated_requests: Allocated claims have their whole spec; False where they are
+                projected to the classes of their requests.
         """
         self._features = features
+        self._knows_allocated_requests = knows_allocated_requests
+        self._quota_usage = AllocatedUsage(features)
         self._knows_support = support is not None
         self._consumer_limits: Mapping[str, ConsumerLimit] = {}
         self._uniform_config_drivers = frozenset(uniform_config_drivers)
@@ -120,6 +126,7 @@ class RuleCache:
             uniform_config_drivers=self._uniform_config_drivers,
             owned_drivers=self._current.support.owned_drivers,
             bridge_scheduler=self._current.support.bridge_scheduler,
+            quota_book=self._quota_usage.book(facts.namespaces),
         )
 
     def stocks(self) -> Mapping[str, ClassStock]:
@@ -156,6 +163,7 @@ class RuleCache:
         if changes.get(Kind.POLICY):
             policies = effective_policies(self._objects[Kind.POLICY].values())
             self._policies = tuple(policies.values())
+        self._quota_usage.apply(_quota_objects(changes), _quota_objects(self._objects))
         self._current.apply(changes)
         if self._consumer_limits != self._current.consumer_limits:
             self._consumer_limits = self._current.consumer_limits
@@ -166,8 +174,9 @@ class RuleCache:
     def _replace_claim(self, key: Name, claim: ResourceClaim | None) -> None:
         is_allocated = claim is not None and allocation_of(claim) is not None
         devices = claim.spec.devices if claim is not None else None
-        if is_allocated and devices is not None and not devices.requests:
-            devices = None  # Its projection has no spec.
+        if is_allocated and devices is not None:
+            is_known = self._knows_allocated_requests and bool(devices.requests)
+            devices = devices if is_known else None
         put(self._claims, key, devices)
         if is_allocated:
             self._allocated.add(key)
@@ -207,3 +216,12 @@ class RuleCache:
             ),
         )
         return Inventory(slices), idle_cluster
+
+
+def _quota_objects(objects: Changes) -> QuotaObjects:
+    return QuotaObjects(
+        classes=objects.get(Kind.CLASS, {}),
+        slices=objects.get(Kind.SLICE, {}),
+        quotas=objects.get(Kind.QUOTA, {}),
+        claims=objects.get(Kind.CLAIM, {}),
+    )

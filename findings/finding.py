@@ -352,6 +352,22 @@ class Code(StrEnum):
     """No scheduler of the cluster enforces the policy."""
     DUPLICATE_POLICY_FOR_DRIVER = "duplicatePolicyForDriver"
     """An older policy is for the same driver, so this one has no effect."""
+    INVALID_DEVICE_QUOTA = "invalidDeviceQuota"
+    """A limit of a DeviceQuota has not exactly one measure, or a number outside its range."""
+    LIMIT_COUNTS_NOTHING = "limitCountsNothing"
+    """No published device has what a limit of a DeviceQuota counts."""
+    CAP_ABOVE_MAX = "capAboveMax"
+    """A cap of a DeviceQuota is above the amount that it is a part of, so that it never applies."""
+    DUPLICATE_LIMIT = "duplicateLimit"
+    """Two limits of a DeviceQuota count the same, so that only the smaller of them matters."""
+    SELECTS_NO_NAMESPACE = "selectsNoNamespace"
+    """The namespaceSelector of a DeviceQuota selects no namespace."""
+    EXCEEDS_PER_REQUEST_QUOTA = "exceedsPerRequestQuota"
+    """A request has more than a DeviceQuota allows for one, whatever devices it gets."""
+    EXCEEDS_DEVICE_QUOTA = "exceedsDeviceQuota"
+    """Claims have more than a DeviceQuota allows, even if nothing else is in use."""
+    DEVICE_QUOTA_FULL = "deviceQuotaFull"
+    """A DeviceQuota allows the claims, but less is left of it than they need."""
     INVALID_CLAIM_SOURCE = "invalidClaimSource"
     """A claim of a pod names neither or both of a ResourceClaim and a ResourceClaimTemplate."""
     UNKNOWN_CLAIM = "unknownClaim"
@@ -417,14 +433,15 @@ class FittingAmount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FittingAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The smaller numbers with which an object fits a node.
+    """The smaller numbers with which an object fits a node, or a quota.
 
     Attributes:
         amounts: One for each field to change; never empty.
+        node: The node; empty where they are about a quota.
     """
 
     amounts: tuple[FittingAmount, ...]
-    node: str
+    node: str = ""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -127,6 +127,20 @@ def policy(*rules: Document) -> Document:
     }
 
 
+def device_quota(*limits: Document, **spec: Any) -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeviceQuota",
+        "metadata": {"name": "judged"},
+        "spec": {"namespaceSelector": {}, "limits": list(limits), **spec},
+    }
+
+
+def limit(most: str = "80Gi", /, name: str = "memory", **fields: Any) -> Document:
+    measure = {} if fields.keys() & {"devices", "claims", "counter"} else {"capacity": "memory"}
+    return {"name": name, "driver": EXAMPLE, "max": most, **measure, **fields}
+
+
 def pod(
     *claims: Document, uses: tuple[Mapping[str, str], ...] = (), limits: Any = None
 ) -> Document:
@@ -1038,4 +1052,74 @@ PODS: Final = (
     ),
 )
 
-ALL: Final = (*CLAIMS, *SELECTORS, *CONFIGS, *CLASSES, *SLICES, *POLICIES, *PODS)
+_LIMIT: Final = "spec.limits[0]"
+
+QUOTAS: Final = (
+    Case("a quota", device_quota(limit(perRequest="40Gi", perDevice="20Gi"))),
+    Case("a limit of nothing", device_quota(limit("0"))),
+    Case(
+        "a quota of every measure",
+        device_quota(
+            limit("4", name="devices", devices={}),
+            limit("8", name="claims", claims={}),
+            limit(),
+            limit("100", name="slices", counter="slices"),
+        ),
+    ),
+    Case("a quota without limits", device_quota(), ("error invalidDeviceQuota spec.limits",)),
+    Case(
+        "a limit without a measure",
+        device_quota({"name": "memory", "driver": EXAMPLE, "max": "1"}),
+        (f"error invalidDeviceQuota {_LIMIT}",),
+    ),
+    Case(
+        "a limit of two measures",
+        device_quota(limit(devices={}, capacity="memory")),
+        (f"error invalidDeviceQuota {_LIMIT}",),
+    ),
+    Case(
+        "a threshold that is no percentage",
+        device_quota(limit(alertThresholdPercent=101)),
+        (f"error invalidDeviceQuota {_LIMIT}.alertThresholdPercent",),
+    ),
+    Case(
+        "less than nothing",
+        device_quota(limit("-1", perRequest="-2")),
+        (
+            f"error invalidDeviceQuota {_LIMIT}.max",
+            f"error invalidDeviceQuota {_LIMIT}.perRequest",
+        ),
+    ),
+    Case(
+        "two limits of one name",
+        device_quota(limit(), limit("4", devices={})),
+        ("error duplicateName spec.limits[1].name",),
+    ),
+    Case(
+        "a selector of a limit that does not compile",
+        device_quota(limit(selectors=[cel("true"), cel('dev.driver == "a"')])),
+        (f"error invalidSelector {_LIMIT}.selectors[1].cel.expression",),
+    ),
+    Case(
+        "a cap for a request above the whole",
+        device_quota(limit(perRequest="81Gi")),
+        (f"warning capAboveMax {_LIMIT}.perRequest",),
+    ),
+    Case(
+        "a cap for a device above that for a request",
+        device_quota(limit(perRequest="20Gi", perDevice="30Gi")),
+        (f"warning capAboveMax {_LIMIT}.perDevice",),
+    ),
+    Case("caps of the whole", device_quota(limit(perRequest="80Gi", perDevice="80Gi"))),
+    Case(
+        "two limits that count the same",
+        device_quota(limit(), limit("40Gi", name="again", capacity=f"{EXAMPLE}/memory")),
+        ("warning duplicateLimit spec.limits[1]",),
+    ),
+    Case(
+        "two limits of different devices",
+        device_quota(limit(), limit("40Gi", name="large", selectors=[cel("true")])),
+    ),
+)
+
+ALL: Final = (*CLAIMS, *SELECTORS, *CONFIGS, *CLASSES, *SLICES, *POLICIES, *QUOTAS, *PODS)

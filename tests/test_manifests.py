@@ -129,6 +129,7 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "mutatingwebhookconfigurations": FOLLOW,
         "devicetaintrules": FOLLOW,
         "elasticquotas": FOLLOW,
+        "devicequotas": FOLLOW,
         "gpuresourcequotas": FOLLOW,
         "limitranges": FOLLOW,
         "namespaces": FOLLOW,

@@ -25,6 +25,7 @@ PAGE: Final = "docs/reference/codes.md"
 _CLUSTER: Final = "examples/cluster/cluster.yaml"
 _GROUPS: Final = "examples/groups/cluster.yaml"
 _NICS: Final = "examples/nics/cluster.yaml"
+_QUOTA: Final = "examples/quota/cluster.yaml"
 _NOTHING: Final = "None needed; the finding is for your information."
 
 FIXES: Final[Mapping[str, str]] = {
@@ -166,6 +167,11 @@ _FILES: Final[Mapping[str, tuple[str, str]]] = {
     "noUsableDevice": ("denied/unusable.yaml", _CLUSTER),
     "unsupportedAsPublished": ("gpu-shared/pod.yaml", _CLUSTER),
     "notInjected": ("koordinator/share.yaml", _CLUSTER),
+    "exceedsPerRequestQuota": ("quota/pods.yaml", _QUOTA),
+    "exceedsDeviceQuota": ("quota/pods.yaml", _QUOTA),
+    "deviceQuotaFull": ("quota/pods.yaml", _QUOTA),
+    "limitCountsNothing": ("quota/mistakes.yaml", _QUOTA),
+    "selectsNoNamespace": ("quota/mistakes.yaml", _QUOTA),
     "wrongUnit": ("mistakes/bytes-for-mebibytes.yaml", _CLUSTER),
     "notAnInteger": ("mistakes/half-a-gpu.yaml", _CLUSTER),
     "outOfRange": ("mistakes/more-than-all.yaml", _CLUSTER),

@@ -39,7 +39,7 @@ from clusterstate.rule_cache import ClusterFacts, RuleCache
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from kube.api.conversion import to_current_version
-from kube.api.core import Namespace, Node, Pod
+from kube.api.core import NAMESPACE_NAME, Namespace, Node, Pod
 from kube.api.meta import ObjectHead, ObjectMeta
 from kube.api.resource import ResourceSlice
 from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
@@ -261,6 +261,11 @@ def build_context(
         accepts_mixed_slices=kubernetes is not None and kubernetes < SEPARATE_COUNTERS,
     )
     context = cache.context(facts)
+    if context.quota_book is not None:
+        for name in sorted({namespace_of(source, inputs.namespace) for source in inputs.manifests}):
+            if name and name not in facts.namespaces:
+                # It is created for the manifests, with the label that every namespace gets.
+                context.quota_book.replace_namespace(name, {NAMESPACE_NAME: name})
     return msgspec.structs.replace(
         context,
         has_all_classes=inputs.snapshot.classes is not None,
@@ -292,6 +297,7 @@ def _changes_to(state: ClusterState) -> Changes:
         Kind.OWNERSHIP: {
             ("", ownership.metadata.name): ownership for ownership in state.ownerships
         },
+        Kind.QUOTA: {("", quota.metadata.name): quota for quota in state.quotas},
     }
 
 

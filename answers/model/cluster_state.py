@@ -19,6 +19,7 @@ from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
 from answers.model.objects import NamespacedObject, of_kind
 from kube.api.core import FINISHED_PHASES, Node, Pod
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.ownership import AllocatorOwnership, driver_settings
 from kube.api.policy import DeviceCompatibilityPolicy, effective_policies
@@ -54,6 +55,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     policies: tuple[DeviceCompatibilityPolicy, ...]
     ownerships: tuple[AllocatorOwnership, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
+    quotas: tuple[DeviceQuota, ...] = ()
 
     def groups(self, waiting: Sequence[Pod]) -> PodGroups:
         """Return the groups of pods that wait for a node; the state's own are theirs if they run."""
@@ -149,6 +151,7 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
         pod_groups=tuple(
             with_namespace(namespace, group) for namespace, group in of_kind(objects, PodGroup)
         ),
+        quotas=tuple(quota for _, quota in of_kind(objects, DeviceQuota)),
     )
 
 

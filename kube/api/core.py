@@ -308,6 +308,10 @@ class LimitRange(ApiStruct, frozen=True, kw_only=True):
     spec: LimitRangeSpec = LimitRangeSpec()
 
 
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label of every namespace with its name."""
+
+
 class Namespace(ApiStruct, frozen=True, kw_only=True):
     """The parts of core/v1 Namespace that we read."""
 

@@ -238,6 +238,15 @@ class QuotaBook:
                 impossible.append(excess)
         return tuple(impossible)
 
+    def least_charges(self, namespace: str, claims: Iterable[DeviceClaim]) -> Mapping[Account, int]:
+        """Return the charges of claims together, whatever devices they get, in nano-units."""
+        accounts = self.accounts(namespace)
+        charges: dict[Account, int] = dict.fromkeys(accounts, 0)
+        for devices in claims:
+            for account, estimate in self.estimates(devices, accounts).items():
+                charges[account] += estimate.total.least
+        return charges
+
     # --- charges ----------------------------------------------------------------------------------
 
     @property

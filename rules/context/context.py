@@ -10,6 +10,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClaim, DeviceClass
 from kube.names import SCHEDULER_NAME
+from quotas.device_quotas.book import QuotaBook
 from rules.context.inventory import Inventory
 from rules.feasibility.enforcement import EnforcementSettings
 from rules.feasibility.high_water_mark import HighWaterMark
@@ -50,6 +51,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         accepts_mixed_slices: The API server accepts slices with devices and sharedCounters, as 1.34 does.
         owned_drivers: Drivers that the bridge allocates in place of kube-scheduler.
         bridge_scheduler: schedulerName of the bridge, which pods get whose claims are of owned drivers.
+        quota_book: DeviceQuotas, and what allocated claims use of them; None without quotas.
     """
 
     classes: Mapping[str, DeviceClass] = {}
@@ -75,3 +77,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     accepts_mixed_slices: bool = False
     owned_drivers: frozenset[str] = frozenset()
     bridge_scheduler: str = SCHEDULER_NAME
+    quota_book: QuotaBook | None = None

@@ -12,6 +12,7 @@ import msgspec
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding
 from kube.api.core import Pod
+from kube.api.device_quota import DeviceQuota
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import (
     DeviceClaim,
@@ -46,6 +47,7 @@ class Scope(StrEnum):
     CLASS = "class"
     SLICE = "slice"
     POLICY = "policy"
+    QUOTA = "quota"
     POD = "pod"
 
 
@@ -56,6 +58,7 @@ KINDS: Final[Mapping[Scope, tuple[str, ...]]] = {
     Scope.CLASS: ("DeviceClass",),
     Scope.SLICE: ("ResourceSlice",),
     Scope.POLICY: ("DeviceCompatibilityPolicy",),
+    Scope.QUOTA: ("DeviceQuota",),
     Scope.POD: ("Pod", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "CronJob", "Job"),
 }
 """The kinds that have such a scope."""
@@ -114,6 +117,7 @@ ClaimRule = Rule[DeviceClaim]
 ClassRule = Rule[DeviceClass]
 SliceRule = Rule[ResourceSlice]
 PolicyRule = Rule[DeviceCompatibilityPolicy]
+QuotaRule = Rule[DeviceQuota]
 PodRule = Rule[Pod]
 
 # --- reasons why there is no CEL rule -------------------------------------------------------------

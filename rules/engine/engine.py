@@ -13,6 +13,7 @@ from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from findings.text import printable
 from kube.api.core import Pod
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.own_kinds import VALIDATED_OWN_KINDS
 from kube.api.policy import DeviceCompatibilityPolicy
@@ -128,6 +129,8 @@ def _scopes(target: Target) -> Iterator[tuple[Scope, Subject[Any], FieldPath]]:
             yield Scope.SLICE, whole, target.path
         case DeviceCompatibilityPolicy():
             yield Scope.POLICY, whole, target.path
+        case DeviceQuota():
+            yield Scope.QUOTA, whole, target.path
         case Pod():
             yield Scope.POD, whole, target.path
         case _:

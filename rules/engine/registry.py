@@ -23,6 +23,7 @@ from rules.objects import (
     strategy,
 )
 from rules.objects import compatibility_policy as compatibility
+from rules.quotas import device_quota, excesses
 
 RULES: Final[tuple[Rule[Any], ...]] = (
     *fields.RULES,
@@ -33,10 +34,12 @@ RULES: Final[tuple[Rule[Any], ...]] = (
     *device_class.RULES,
     *resource_slice.RULES,
     *compatibility.RULES,
+    *device_quota.RULES,
     *pod.RULES,
     *strategy.RULES,
     *published.RULES,
     *feasibility.RULES,
+    *excesses.RULES,
     *co_tenant_config.RULES,
     # Last, since only an evaluation shows that one takes too long.
     *costly_selectors.RULES,

@@ -7,23 +7,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from allocator.cluster.cluster import Cluster
 from allocator.explain.closest_fit import ClosestFit, closest_fit_now
 from allocator.model.outcome import AttemptFailed
-from allocator.pods.extended_resource_claim import (
-    SUFFIX,
-    extended_resource_claim,
-    mapped_resources,
-)
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, FittingAmount, FittingAmounts, warning
-from kube.api.core import FINISHED_PHASES, Pod
-from kube.api.meta import ObjectMeta
-from kube.api.resource import MAX_REQUESTS, DeviceClaim, ResourceClaim, ResourceClaimSpec
-from kube.names import DEFAULT_SCHEDULER_NAME
+from kube.api.core import Pod
+from kube.api.resource import DeviceClaim
+from rules.context.claim_entries import (
+    ClaimEntry,
+    are_selectors_short,
+    entries_of_claim,
+    entries_of_pod,
+    joint_path,
+)
 from rules.context.context import Context
 from rules.context.evidence import build_findings, decide_enforcement
 from rules.context.pod_scheduler import scheduler_of_claim, scheduler_of_pod
@@ -41,97 +40,6 @@ from rules.feasibility.infeasibility import (
     find_infeasibilities,
     is_small_enough_for_closest_fit,
 )
-from rules.model.requests import MAX_CHARACTERS, exceeds_compile_cost, list_selectors
-
-MAX_CLAIMS: Final = 16
-"""Claims of a pod that are evaluated together."""
-_SCHEDULERS: Final = frozenset({"", DEFAULT_SCHEDULER_NAME})
-"""Schedulers that are known to make claims for extended resources; the bridge makes none."""
-
-
-class _Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A validated claim, or a claim of a pod.
-
-    Attributes:
-        claim: The claim as the search sees it.
-        path: The path from the object to the claim's devices, or to the reference of the pod.
-        holds_devices: The path leads to the devices, so it can be extended into them.
-        is_reference: The path leads to a name, so messages give the path within the claim.
-    """
-
-    claim: ResourceClaim
-    path: FieldPath
-    holds_devices: bool = False
-    is_reference: bool = False
-
-
-# --- claims that are evaluated together -----------------------------------------------------------
-
-
-def _entries_of_claim(claim: Subject[DeviceClaim], path: FieldPath) -> tuple[_Entry, ...]:
-    """Return a claim; empty for an allocated one."""
-    status = claim.raw.get("status")
-    if isinstance(status, dict) and status.get("allocation"):
-        return ()
-    if len(claim.view.requests or ()) > MAX_REQUESTS:
-        return ()
-    metadata = ObjectMeta(name="claim", namespace=claim.namespace)
-    return (_Entry(claim=_claim(claim.view, metadata), path=path, holds_devices=True),)
-
-
-def _entries_of_pod(pod: Subject[Pod], path: FieldPath, context: Context) -> tuple[_Entry, ...]:
-    """Return the known claims of a pod that are not allocated yet."""
-    status = pod.view.status
-    if pod.view.spec.node_name or (status is not None and status.phase in FINISHED_PHASES):
-        return ()
-    entries: dict[tuple[str, str], _Entry] = {}
-    # If the first claims are infeasible, all of them are.
-    for index, pod_claim in enumerate((pod.view.spec.resource_claims or ())[:MAX_CLAIMS]):
-        place = path.child("spec", "resourceClaims", index)
-        if pod_claim.resource_claim_template_name:
-            name, field = pod_claim.resource_claim_template_name, "resourceClaimTemplateName"
-            devices = context.templates.get((pod.namespace, name))
-            key, claim_name = ("template", str(index)), pod_claim.name
-        else:
-            name, field = pod_claim.resource_claim_name or "", "resourceClaimName"
-            devices = context.claims.get((pod.namespace, name))
-            key, claim_name = ("claim", name), name
-        if devices is None or len(devices.requests or ()) > MAX_REQUESTS:
-            continue
-        if key[0] == "claim" and (pod.namespace, name) in context.allocated_claims:
-            continue
-        # The claim of a template does not exist yet, so it has the pod's name for it.
-        metadata = ObjectMeta(name=claim_name, namespace=pod.namespace)
-        claim = _claim(devices, metadata)
-        # Two entries may refer to one claim.
-        entries.setdefault(key, _Entry(claim=claim, path=place.child(field), is_reference=True))
-    return (*entries.values(), *_extended_resource_entries(pod, path, context))
-
-
-def _extended_resource_entries(
-    pod: Subject[Pod], path: FieldPath, context: Context
-) -> Iterator[_Entry]:
-    """Yield the claim that the scheduler makes for extended resources that classes map.
-
-    Resources that the device plugin of some node may offer are left out.
-    """
-    idle_cluster, classes = context.idle_cluster, context.extended_resources
-    if idle_cluster is None or not classes or pod.view.spec.scheduler_name not in _SCHEDULERS:
-        return
-    resources = idle_cluster.without_plugin(mapped_resources(pod.view, classes))
-    if not resources:
-        return
-    claim = extended_resource_claim(pod.view, resources, classes)
-    if len(claim.spec.devices.requests or ()) <= MAX_REQUESTS:
-        derived_claim = _claim(claim.spec.devices, ObjectMeta(name=SUFFIX, namespace=pod.namespace))
-        yield _Entry(claim=derived_claim, path=path.child("spec", "containers"))
-
-
-def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
-    # Opaque configuration does not affect feasibility here.
-    without_config = replace(devices, config=None)
-    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=without_config))
-
 
 # --- findings -------------------------------------------------------------------------------------
 
@@ -139,7 +47,7 @@ def _claim(devices: DeviceClaim, metadata: ObjectMeta) -> ResourceClaim:
 def _validate_claim(
     code: Code, claim: Subject[DeviceClaim], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    entries = _entries_of_claim(claim, path)
+    entries = entries_of_claim(claim, path)
     if code is Code.DOES_NOT_FIT_NOW:
         # Elsewhere than on the bridge the pods decide the scheduler; kube-scheduler rejects the least.
         cluster = _cluster_of(scheduler_of_claim(claim.view, context), context) if entries else None
@@ -150,7 +58,7 @@ def _validate_claim(
 def _validate_pod(
     code: Code, pod: Subject[Pod], path: FieldPath, context: Context
 ) -> Iterator[Finding]:
-    entries = _entries_of_pod(pod, path, context)
+    entries = entries_of_pod(pod, path, context)
     whole = path.child("spec", "resourceClaims")
     if code is Code.DOES_NOT_FIT_NOW:
         scheduler = scheduler_of_pod(pod.view, pod.namespace, context) if entries else ""
@@ -164,7 +72,7 @@ def _cluster_of(scheduler: str, context: Context) -> Cluster | None:
 
 
 def _findings(
-    code: Code, entries: Sequence[_Entry], whole: FieldPath, namespace: str, context: Context
+    code: Code, entries: Sequence[ClaimEntry], whole: FieldPath, namespace: str, context: Context
 ) -> Iterator[Finding]:
     """Yield the findings of claims with one code.
 
@@ -175,10 +83,10 @@ def _findings(
     if idle_cluster is None or not entries:
         return
     claims = tuple(entry.claim for entry in entries)
-    if not _are_selectors_short(claims):
+    if not are_selectors_short(claims):
         if code is Code.NOT_EVALUATED:
             message = "feasibility was not evaluated, since the selectors are too long"
-            yield warning(code, _joint_path(entries, whole), message)
+            yield warning(code, joint_path(entries, whole), message)
         return
     for infeasibility in find_infeasibilities(idle_cluster, claims):
         if infeasibility.code is code:
@@ -187,14 +95,14 @@ def _findings(
 
 def _finding(
     infeasibility: Infeasibility,
-    entries: Sequence[_Entry],
+    entries: Sequence[ClaimEntry],
     whole: FieldPath,
     namespace: str,
     context: Context,
 ) -> Iterable[Finding]:
     cause = None
     if infeasibility.claim is None:
-        path = _joint_path(entries, whole)
+        path = joint_path(entries, whole)
     else:
         entry = entries[infeasibility.claim]
         path = entry.path.join(infeasibility.path) if entry.holds_devices else entry.path
@@ -224,7 +132,7 @@ def _finding(
 
 
 def _fitting_amounts(
-    closest_fit: ClosestFit | None, entries: Sequence[_Entry]
+    closest_fit: ClosestFit | None, entries: Sequence[ClaimEntry]
 ) -> FittingAmounts | None:
     """Return a closest fit as the numbers to request; None where it changes anything else."""
     if closest_fit is None:
@@ -239,17 +147,8 @@ def _fitting_amounts(
     return FittingAmounts(amounts=amounts, node=closest_fit.node)
 
 
-def _joint_path(entries: Sequence[_Entry], whole: FieldPath) -> FieldPath:
-    return entries[0].path if len(entries) == 1 else whole
-
-
-def _are_selectors_short(claims: Sequence[ResourceClaim]) -> bool:
-    selectors = list_selectors(claim.spec.devices for claim in claims)
-    return not exceeds_compile_cost(selectors, MAX_CHARACTERS)
-
-
 def _does_not_fit_now(
-    entries: Sequence[_Entry], whole: FieldPath, cluster: Cluster | None, context: Context
+    entries: Sequence[ClaimEntry], whole: FieldPath, cluster: Cluster | None, context: Context
 ) -> Iterator[Finding]:
     """Yield a warning where no node fits the claims beside the present allocations.
 
@@ -259,7 +158,7 @@ def _does_not_fit_now(
     """
     idle_cluster = context.idle_cluster
     claims = tuple(entry.claim for entry in entries)
-    if idle_cluster is None or cluster is None or not claims or not _are_selectors_short(claims):
+    if idle_cluster is None or cluster is None or not claims or not are_selectors_short(claims):
         return
     if idle_cluster.feasibility(claims) is not Feasibility.FEASIBLE:
         return
@@ -278,7 +177,7 @@ def _does_not_fit_now(
         closest_fit = closest_fit_now(cluster, claims, nodes=names, searches=SEARCHES)
     finding = warning(
         Code.DOES_NOT_FIT_NOW,
-        _joint_path(entries, whole),
+        joint_path(entries, whole),
         "no node can satisfy this now" + (f" ({reasons})" if reasons else ""),
         closest_fit.fix if closest_fit is not None else "",
     )

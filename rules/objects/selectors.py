@@ -36,6 +36,7 @@ from rules.context.rule import (
     Subject,
     cel_for_all_alternatives,
 )
+from rules.model.engine_words import without_engine_words
 from rules.model.requests import MAX_CHARACTERS, list_alternatives
 
 LocatedExpression = tuple[FieldPath, str]
@@ -57,8 +58,6 @@ _QUALIFIED: Final = re.compile(
 )
 """A qualified name where a domain is expected; no domain has a slash, so that map is empty."""
 _TOP_LEVEL: Final = re.compile(r"(?<![\w.])(?:attributes|capacity|driver)\s*[\[.=!]")
-_ENGINE: Final = re.compile(r"compilation failed: ERROR: <input>:\d+:\d+: | \(in container ''\)")
-"""Parts of the engine's messages without information for users."""
 _COMPARED: Final = re.compile(r"found no matching overload for '_([<>]=?)_'.*Quantity")
 _OTHER_DEVICE: Final = NamedDevice("another.driver.invalid", Device(name="device"))
 
@@ -167,7 +166,7 @@ def compile_fault(expression: str, env: Environment) -> str:
     try:
         compile_selector(expression, env)
     except InvalidSelector as refusal:
-        return _ENGINE.sub("", str(refusal))
+        return without_engine_words(str(refusal))
     except UnsupportedSelector:
         return ""
     return ""

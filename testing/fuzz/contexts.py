@@ -11,6 +11,7 @@ from allocator.model.feature_gates import Features
 from clusterstate.kinds import Kind
 from clusterstate.rule_cache import ClusterFacts, RuleCache
 from kube.api.core import Node
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import convert
 from kube.api.policy import DeviceCompatibilityPolicy
 from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -27,6 +28,7 @@ _KINDS: Final[Mapping[str, tuple[Kind, type[Any]]]] = {
     "ResourceSlice": (Kind.SLICE, ResourceSlice),
     "DeviceClass": (Kind.CLASS, DeviceClass),
     "DeviceCompatibilityPolicy": (Kind.POLICY, DeviceCompatibilityPolicy),
+    "DeviceQuota": (Kind.QUOTA, DeviceQuota),
 }
 
 

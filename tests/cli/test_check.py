@@ -544,3 +544,61 @@ def _fixes_of_errors(limits: Mapping[str, int]) -> list[str]:
     alone = pod(container("main", limits))
     findings = answer(alone, workload(alone), options=("--snapshot", CLUSTER))["findings"]
     return [entry["fix"] for entry in findings if entry["severity"] == "error"]
+
+
+# --- DeviceQuotas ---------------------------------------------------------------------------------
+
+
+def device_quota(**caps: str) -> Document:
+    """A quota of what HAMi's driver publishes, for the namespaces of a team."""
+    driver = "hami-core-gpu.project-hami.io"
+    memory = {"name": "memory", "driver": driver, "capacity": "memory", "max": "40Gi", **caps}
+    document = cases.device_quota(memory)
+    document["spec"]["namespaceSelector"] = {"matchLabels": {"team": "vision"}}
+    return document
+
+
+def share(mebibytes: int, namespace_: str = "vision") -> Document:
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": mebibytes}
+    document = pod(container(amounts=limits))
+    return {**document, "metadata": {"name": "share", "namespace": namespace_}}
+
+
+SHARES = ("--snapshot", str(CLUSTER))
+
+
+@pytest.mark.parametrize(
+    ("caps", "mebibytes", "expected"),
+    [
+        ({}, 3000, []),
+        ({"perRequest": "2Gi"}, 2048, []),
+        (
+            {"perRequest": "2Gi"},
+            3000,
+            [("exceedsPerRequestQuota", "write nvidia.com/gpumem: 2048")],
+        ),
+        ({"perDevice": "1Gi"}, 3000, [("exceedsPerRequestQuota", "write nvidia.com/gpumem: 1024")]),
+        ({"max": "2Gi"}, 3000, [("exceedsDeviceQuota", "write nvidia.com/gpumem: 2048")]),
+    ],
+)
+def test_a_quota_is_applied_to_legacy_pods_in_their_keys(
+    caps: dict[str, str], mebibytes: int, expected: list[tuple[str, str]]
+) -> None:
+    team = namespace("vision", {"team": "vision"})
+
+    report = answer(device_quota(**caps), team, share(mebibytes), options=SHARES)
+
+    assert expected == [
+        (finding["code"], finding["fix"])
+        for finding in report["findings"]
+        if "Quota" in finding["code"]
+    ]
+    for finding in report["findings"]:
+        if "Quota" in finding["code"]:
+            assert finding["path"] == "spec.containers[0].resources.limits[nvidia.com/gpumem]"
+
+
+def test_a_quota_of_another_tenant_says_nothing() -> None:
+    report = answer(device_quota(max="0"), namespace("audio"), share(3000, "audio"), options=SHARES)
+
+    assert not [finding for finding in report["findings"] if "Quota" in finding["code"]]

@@ -13,7 +13,13 @@ from clusterstate.projections import (
     project_template,
 )
 from kube.api.meta import decode, encode
-from kube.api.resource import Device, ResourceSlice
+from kube.api.resource import (
+    Device,
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceSlice,
+)
 from testing.allocation.builders import amount, consumes, counter_set, device, slice_of
 from testing.builders import Document
 
@@ -47,7 +53,9 @@ def test_an_allocated_claim_is_projected_to_its_allocation() -> None:
     projected_claim = project_claim(json.dumps(claim).encode())
 
     assert waiting.spec.devices.requests
-    assert not projected_claim.spec.devices.requests
+    assert projected_claim.spec.devices == DeviceClaim(
+        requests=(DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="gpu")),)
+    )
     assert projected_claim.status is not None
     assert projected_claim.status.allocation is not None
     assert projected_claim.status.allocation.devices.results

@@ -256,7 +256,8 @@ def _describe(fixes: Sequence[KeyFix], node: str, translation: RecordedTranslati
     for fix in fixes:
         where = f" in container {printable(fix.container[:_MAX_NAME])}" if names_container else ""
         words.append(f"{printable(fix.key[:_MAX_KEY])}: {_written_amount(fix.amount)}{where}")
-    return f"write {', '.join(words)} to fit node {printable(node[:_MAX_NAME])}"
+    place = f" to fit node {printable(node[:_MAX_NAME])}" if node else ""
+    return f"write {', '.join(words)}{place}"
 
 
 def _written_amount(amount: Quantity) -> str:

@@ -1,0 +1,1 @@
+"""DeviceQuotas: what is wrong with one, and which claims exceed them."""

@@ -1,0 +1,346 @@
+"""Claims that exceed a DeviceQuota: never within it, or not now.
+
+The least that claims can be charged with decides, whatever devices they get: what exceeds a limit even so
+is rejected for good. What only the present use excludes waits, unless the quota denies such pods.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from findings.field_path import FieldPath
+from findings.finding import Code, Finding, FittingAmount, FittingAmounts, error, warning
+from kube.api.core import Pod
+from kube.api.resource import DeviceClaim, DeviceRequest
+from kube.cel.device import qualify_name
+from kube.quantity import Quantity
+from quotas.device_quotas.book import CapBreach, QuotaBook
+from quotas.device_quotas.ledger import Excess
+from quotas.device_quotas.limits import Limit, Measure
+from rules.context.claim_entries import (
+    ClaimEntry,
+    are_selectors_short,
+    entries_of_claim,
+    entries_of_pod,
+    joint_path,
+)
+from rules.context.context import Context
+from rules.context.evidence import decide_enforcement
+from rules.context.rule import OTHER_OBJECTS, Category, Rule, Scope, Subject
+from rules.feasibility.enforcement import Enforcement
+
+_COUNTED: Final = frozenset({Measure.DEVICES, Measure.CLAIMS})
+"""Measures in which a device that is published later is charged the same."""
+
+
+class _Claims(NamedTuple):
+    """The claims that are validated together.
+
+    Attributes:
+        whole: The path for findings about all of them together.
+    """
+
+    entries: Sequence[ClaimEntry]
+    whole: FieldPath
+    namespace: str
+    book: QuotaBook
+    context: Context
+
+    def exceed(self, request: DeviceRequest, limit: Limit) -> bool:
+        """Return whether a request exceeds a limit or its caps by itself."""
+        return any(
+            (breach.limit if isinstance(breach, CapBreach) else breach.account.limit) is limit
+            for breach in self.book.impossible(self.namespace, DeviceClaim(requests=(request,)))
+        )
+
+
+class _Place(NamedTuple):
+    """A request of a claim that is validated, with the field that says how much it requests.
+
+    Attributes:
+        field: The path below the claim's `devices`.
+        amount: What the field has; None where there is no such field.
+        capacity: The name of the capacity that it is an amount of; empty for a count.
+    """
+
+    entry: ClaimEntry
+    request: DeviceRequest
+    field: FieldPath
+    amount: Quantity | None = None
+    capacity: str = ""
+
+
+# --- what is never within a limit -----------------------------------------------------------------
+
+
+def _find_breaches(claims: _Claims) -> Iterator[Finding]:
+    """Yield requests that are larger than a quota allows for one."""
+    for entry in claims.entries:
+        for index, request in enumerate(entry.claim.spec.devices.requests or ()):
+            alone = DeviceClaim(requests=(request,))
+            for breach in claims.book.impossible(claims.namespace, alone):
+                if isinstance(breach, CapBreach):
+                    limit, is_per_device = breach.limit, breach.per == "device"
+                    place = _place(entry, index, request, limit, is_per_device=is_per_device)
+                    most = _most_for_field(place, limit, breach.cap, is_per_device=is_per_device)
+                    finding = _located(
+                        Code.EXCEEDS_PER_REQUEST_QUOTA,
+                        place,
+                        breach.message,
+                        _fix(limit, breach.cap),
+                    )
+                    yield _with_amount(finding, place, most, limit, claims)
+
+
+def _find_excesses(claims: _Claims, excesses: Sequence[Excess]) -> Iterator[Finding]:
+    """Yield limits that are smaller than what claims have together.
+
+    Args:
+        excesses: What the claims exceed at least.
+    """
+    for excess in excesses:
+        if not excess.is_final:
+            continue
+        limit = excess.account.limit
+        message, fix = _describe(excess)
+        place = _request_above(claims, limit)
+        if place is None:
+            path = joint_path(claims.entries, claims.whole)
+            finding = error(Code.EXCEEDS_DEVICE_QUOTA, path, message, fix)
+            yield _with_doubt(finding, limit, claims)
+        else:
+            finding = _located(Code.EXCEEDS_DEVICE_QUOTA, place, message, fix)
+            most = _most_for_field(place, limit, limit.max, is_per_device=False)
+            yield _with_amount(finding, place, most, limit, claims)
+
+
+def _describe(excess: Excess) -> tuple[str, str]:
+    """Return what is wrong with an amount above the whole limit, and what would be right."""
+    limit = excess.account.limit
+    if limit.is_closed:
+        return excess.message, "correct the selector of the limit"
+    needed, most = limit.in_words(excess.amount), limit.in_words(limit.max.nanos)
+    message = (
+        f"DeviceQuota {limit.quota}, limit {limit.name}: {needed} needed, at most {most} allowed"
+    )
+    return message, _fix(limit, limit.max)
+
+
+def _request_above(claims: _Claims, limit: Limit) -> _Place | None:
+    """Return the first request that exceeds a limit by itself."""
+    for entry in claims.entries:
+        for index, request in enumerate(entry.claim.spec.devices.requests or ()):
+            alone = DeviceClaim(requests=(request,))
+            for excess in claims.book.impossible(claims.namespace, alone):
+                if isinstance(excess, Excess) and excess.account.limit is limit:
+                    return _place(entry, index, request, limit, is_per_device=False)
+    return None
+
+
+def _most_for_field(
+    place: _Place, limit: Limit, most: Quantity, *, is_per_device: bool
+) -> Quantity | None:
+    """Return the most that a request may have in its field; None where it names no amount above it.
+
+    Args:
+        most: The most that it may be charged with, for a device or for all of its devices.
+    """
+    if place.amount is None:
+        return None
+    if limit.measure is Measure.CAPACITY and not is_per_device:
+        exactly = place.request.exactly
+        number = 1 if exactly is None or exactly.count is None else exactly.count
+        most = Quantity.from_nanos(most.nanos // max(number, 1), most.format)
+    return most if place.amount > most else None
+
+
+def _place(
+    entry: ClaimEntry, index: int, request: DeviceRequest, limit: Limit, *, is_per_device: bool
+) -> _Place:
+    path = FieldPath.of("requests", index)
+    exactly = request.exactly
+    if exactly is None:
+        return _Place(entry, request, path)
+    path = path.child("exactly")
+    if limit.measure is Measure.CAPACITY and exactly.capacity is not None:
+        for name, amount in (exactly.capacity.requests or {}).items():
+            if qualify_name(name, limit.driver) == limit.capacity:
+                field = path.child("capacity", "requests").key(name)
+                return _Place(entry, request, field, amount, name)
+    if limit.measure is Measure.DEVICES and exactly.count is not None and not is_per_device:
+        return _Place(entry, request, path.child("count"), Quantity(exactly.count))
+    return _Place(entry, request, path)
+
+
+def _located(code: Code, place: _Place, message: str, fix: str) -> Finding:
+    """Return an error at a request, or at the reference to its claim."""
+    entry = place.entry
+    path = entry.path.join(place.field) if entry.holds_devices else entry.path
+    finding = error(code, path, message, fix)
+    return replace(finding, cause=place.field) if entry.is_reference else finding
+
+
+def _with_amount(
+    finding: Finding, place: _Place, most: Quantity | None, limit: Limit, claims: _Claims
+) -> Finding:
+    """Return a finding with its fix as a number for the field of a request, where one is right.
+
+    Args:
+        most: The largest number for the field; None where it has none above it.
+    """
+    if most and not claims.exceed(_with_field(place, most), limit):
+        amount = FittingAmount(claim=place.entry.path, field=place.field, amount=most)
+        finding = replace(finding, fitting=FittingAmounts(amounts=(amount,)))
+    # The claim itself names more than the limit allows, whatever devices are published.
+    return finding if most is not None else _with_doubt(finding, limit, claims)
+
+
+def _with_field(place: _Place, amount: Quantity) -> DeviceRequest:
+    """Return a request with another amount in its field."""
+    exactly = place.request.exactly
+    if exactly is None or exactly.capacity is None or not place.capacity:
+        return replace(place.request, exactly=exactly and replace(exactly, count=int(amount)))
+    amounts = {**(exactly.capacity.requests or {}), place.capacity: amount}
+    capacity = replace(exactly.capacity, requests=amounts)
+    return replace(place.request, exactly=replace(exactly, capacity=capacity))
+
+
+def _with_doubt(finding: Finding, limit: Limit, claims: _Claims) -> Finding:
+    """Return an error as a warning where a device that is published later may be charged with less."""
+    if limit.is_closed or limit.measure in _COUNTED:
+        return finding
+    enforcement, reason = decide_enforcement(
+        claims.context, claims.namespace, drivers=(limit.driver,), classes=sorted(limit.classes)
+    )
+    if enforcement is Enforcement.DENY:
+        return finding
+    doubt = f"; only a warning, since {reason}" if reason else ""
+    return replace(
+        warning(finding.code, finding.path, finding.detail + doubt, finding.fix),
+        cause=finding.cause,
+    )
+
+
+def _fix(limit: Limit, most: Quantity) -> str:
+    return f"request at most {limit.in_words(most.nanos)}, or raise the DeviceQuota"
+
+
+# --- what is not within a limit now ---------------------------------------------------------------
+
+
+def _find_full(claims: _Claims, excesses: Sequence[Excess], *, is_pod: bool) -> Iterator[Finding]:
+    """Yield limits of which less is left than the claims of a pod need.
+
+    Args:
+        is_pod: The pod itself is validated, and not its workload.
+    """
+    for excess in excesses:
+        if excess.is_final or any(_find_breaches(claims)):
+            continue
+        if is_pod and not excess.account.limit.waits:
+            outcome, finding = "; the quota denies such pods", error
+        else:
+            outcome, finding = "; where the quota is enforced, the pod waits", warning
+        yield finding(
+            Code.DEVICE_QUOTA_FULL,
+            joint_path(claims.entries, claims.whole),
+            f"{excess.message}{outcome}",
+            "wait until other pods of the tenant end, request less, or raise the DeviceQuota",
+        )
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _validate_claim(
+    code: Code, claim: Subject[DeviceClaim], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    book = _book_of(claim.namespace, context)
+    if book is not None:
+        entries = entries_of_claim(claim, path)
+        yield from _findings(code, _Claims(entries, path, claim.namespace, book, context))
+
+
+def _validate_pod(
+    code: Code, pod: Subject[Pod], path: FieldPath, context: Context
+) -> Iterator[Finding]:
+    book = _book_of(pod.namespace, context)
+    if book is None:
+        return
+    entries = entries_of_pod(pod, path, context)
+    whole = path.child("spec", "resourceClaims")
+    claims = _Claims(entries, whole, pod.namespace, book, context)
+    yield from _findings(code, claims, is_pod=path.is_root)
+
+
+def _book_of(namespace: str, context: Context) -> QuotaBook | None:
+    """Return the book if a quota selects a namespace, so that nothing is evaluated without one."""
+    book = context.quota_book
+    return book if book is not None and book.accounts(namespace) else None
+
+
+def _findings(code: Code, claims: _Claims, *, is_pod: bool = False) -> Iterator[Finding]:
+    devices = [entry.claim for entry in claims.entries]
+    if not devices or not are_selectors_short(devices):
+        return
+    if code is Code.EXCEEDS_PER_REQUEST_QUOTA:
+        yield from _joined(_find_breaches(claims))
+        return
+    charges = claims.book.least_charges(claims.namespace, [claim.spec.devices for claim in devices])
+    excesses = claims.book.ledger.excesses(charges)
+    if code is Code.DEVICE_QUOTA_FULL:
+        yield from _joined(_find_full(claims, excesses, is_pod=is_pod))
+    else:
+        yield from _joined(_find_excesses(claims, excesses))
+
+
+def _joined(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield one finding for a place: what several limits say of it, errors first."""
+    by_place: dict[tuple[FieldPath, FieldPath | None], list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_place[finding.path, finding.cause].append(finding)
+    for of_place in by_place.values():
+        first = next((finding for finding in of_place if finding.is_error), of_place[0])
+        others = [finding.detail for finding in of_place if finding is not first]
+        yield replace(first, detail="; ".join((first.detail, *others)))
+
+
+_FIXES: Final = (
+    (
+        Code.EXCEEDS_PER_REQUEST_QUOTA,
+        Category.INFEASIBLE,
+        "Request no more than the quota allows for one request or device, or raise its cap.",
+    ),
+    (
+        Code.EXCEEDS_DEVICE_QUOTA,
+        Category.INFEASIBLE,
+        "Request no more than the whole limit of the quota, or raise it.",
+    ),
+)
+
+
+def _rules() -> Iterator[Rule[Any]]:
+    for code, category, fix in _FIXES:
+        for scope, validate in ((Scope.CLAIM, _validate_claim), (Scope.POD, _validate_pod)):
+            yield Rule(
+                code=code,
+                scope=scope,
+                category=category,
+                validate=partial(validate, code),
+                fix=fix,
+                no_cel_reason=OTHER_OBJECTS,
+            )
+    yield Rule(
+        code=Code.DEVICE_QUOTA_FULL,
+        scope=Scope.POD,
+        category=Category.NOT_YET,
+        validate=partial(_validate_pod, Code.DEVICE_QUOTA_FULL),
+        fix="Wait until other pods of the tenant end, request less, or raise the DeviceQuota.",
+        no_cel_reason=OTHER_OBJECTS,
+    )
+
+
+RULES: Final[tuple[Rule[Any], ...]] = tuple(_rules())

@@ -1,0 +1,76 @@
+"""DeviceQuotas beside what is published, and the namespaces that there are."""
+
+from typing import NamedTuple
+
+import pytest
+
+from rules.context.context import Context
+from testing.rule_cases import Document, cel, device_quota, finding_lines, findings_of, limit
+from testing.rule_contexts import GPUS, context
+
+_LIMIT = "spec.limits[0]"
+_NAMESPACES = {"a": {"team": "vision"}, "b": {}}
+
+
+class Case(NamedTuple):
+    name: str
+    document: Document
+    expected_findings: tuple[str, ...] = ()
+    there: Context = context(GPUS, has_all_classes=True, namespaces=_NAMESPACES)
+
+
+CASES = (
+    Case("a capacity that is published", device_quota(limit())),
+    Case(
+        "a capacity that nobody has",
+        device_quota(limit(capacity="memori")),
+        (f"warning limitCountsNothing {_LIMIT}.capacity",),
+    ),
+    Case("a capacity where nothing is known", device_quota(limit(capacity="x")), (), Context()),
+    Case(
+        "a counter that nobody consumes",
+        device_quota(limit(counter="slices")),
+        (f"warning limitCountsNothing {_LIMIT}.counter",),
+    ),
+    Case(
+        "a driver that publishes nothing",
+        device_quota(limit(driver="gpu.exampel.com")),
+        (f"warning limitCountsNothing {_LIMIT}.driver",),
+    ),
+    Case("a class", device_quota(limit(deviceClassNames=["gpu.example.com"]))),
+    Case(
+        "a class that does not exist",
+        device_quota(limit(deviceClassNames=["gpu.exampel.com"])),
+        (f"warning limitCountsNothing {_LIMIT}.deviceClassNames",),
+    ),
+    Case(
+        "a selector of no device",
+        device_quota(limit(selectors=[cel('device.attributes["gpu.example.com"].model == "x"')])),
+        (f"warning limitCountsNothing {_LIMIT}.selectors",),
+    ),
+    Case(
+        "a selector that errors on a device",
+        device_quota(limit(selectors=[cel('device.attributes["gpu.example.com"].index == 1')])),
+        (f"warning selectorFails {_LIMIT}.selectors",),
+    ),
+    Case(
+        "a label that a namespace has",
+        device_quota(limit(), namespaceSelector={"matchLabels": {"team": "vision"}}),
+    ),
+    Case(
+        "a label that no namespace has",
+        device_quota(limit(), namespaceSelector={"matchLabels": {"team": "audio"}}),
+        ("warning selectsNoNamespace spec.namespaceSelector",),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_quota_beside_the_cluster(case: Case) -> None:
+    assert case.expected_findings == finding_lines(case.document, case.there)
+
+
+def test_the_closest_name_is_suggested() -> None:
+    (finding,) = findings_of(device_quota(limit(capacity="memori")), CASES[0].there)
+
+    assert finding.fix == 'did you mean "memory"?'
