@@ -29,7 +29,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "matrix": "Show which devices may be in use together.",
     "plan": "Plan a migration in waves, and write the runbooks.",
     "settings": "Import the settings of HAMi and Koordinator.",
-    "quota": "Print ResourceQuotas that count claims beside device keys.",
+    "quota": "Show what is left of DeviceQuotas; convert quotas of device keys.",
     "record": "Follow a cluster, and write down what changes, for replay.",
     "rehearse": "Try a plan wave by wave on simulated nodes of this machine.",
     "replay": "Compare strategies on pods that arrive one by one.",

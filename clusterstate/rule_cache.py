@@ -78,7 +78,7 @@ class RuleCache:
         """
         self._features = features
         self._knows_allocated_requests = knows_allocated_requests
-        self._quota_usage = AllocatedUsage(features)
+        self._quota_usage: AllocatedUsage | None = None
         self._knows_support = support is not None
         self._consumer_limits: Mapping[str, ConsumerLimit] = {}
         self._uniform_config_drivers = frozenset(uniform_config_drivers)
@@ -126,7 +126,9 @@ class RuleCache:
             uniform_config_drivers=self._uniform_config_drivers,
             owned_drivers=self._current.support.owned_drivers,
             bridge_scheduler=self._current.support.bridge_scheduler,
-            quota_book=self._quota_usage.book(facts.namespaces),
+            quota_book=None
+            if self._quota_usage is None
+            else self._quota_usage.book(facts.namespaces),
         )
 
     def stocks(self) -> Mapping[str, ClassStock]:
@@ -163,13 +165,23 @@ class RuleCache:
         if changes.get(Kind.POLICY):
             policies = effective_policies(self._objects[Kind.POLICY].values())
             self._policies = tuple(policies.values())
-        self._quota_usage.apply(_quota_objects(changes), _quota_objects(self._objects))
+        self._apply_to_quotas(changes)
         self._current.apply(changes)
         if self._consumer_limits != self._current.consumer_limits:
             self._consumer_limits = self._current.consumer_limits
             self._inventory, self._idle = self._build()
             return
         self._apply_to_inventory(changes, replaced_slices)
+
+    def _apply_to_quotas(self, changes: Changes) -> None:
+        """Apply a batch to the use of quotas, of which nothing is kept without one."""
+        if not self._objects[Kind.QUOTA]:
+            self._quota_usage = None
+        elif self._quota_usage is None:
+            self._quota_usage = AllocatedUsage(self._features)
+            self._quota_usage.apply(_quota_objects(self._objects))
+        else:
+            self._quota_usage.apply(_quota_objects(changes))
 
     def _replace_claim(self, key: Name, claim: ResourceClaim | None) -> None:
         is_allocated = claim is not None and allocation_of(claim) is not None

@@ -129,7 +129,6 @@ CALLS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "mutatingwebhookconfigurations": FOLLOW,
         "devicetaintrules": FOLLOW,
         "elasticquotas": FOLLOW,
-        "devicequotas": FOLLOW,
         "gpuresourcequotas": FOLLOW,
         "limitranges": FOLLOW,
         "namespaces": FOLLOW,

@@ -55,7 +55,8 @@ from cli.output.formats import Report
 from cli.verbs.assess.command import AssessmentDocument
 from cli.verbs.check.command import CheckAnswer
 from cli.verbs.explain.explanation import ExplainAnswer
-from cli.verbs.quota.command import QuotaDocument
+from cli.verbs.quota.command import QuotaStatusDocument
+from cli.verbs.quota.convert import QuotaDocument
 from cli.verbs.replay.answer import ReplayAnswer
 from cli.verbs.status.model import StatusAnswer
 from cli.verbs.test.answer import SuitesAnswer
@@ -110,6 +111,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
     "matrix": MatrixAnswer,
     "matrix --as-groups": GroupsAnswer,
     "quota": QuotaDocument,
+    "quota status": QuotaStatusDocument,
     "rehearse": RehearsalAnswer,
     "replay": ReplayAnswer,
     "simulate": SimulateAnswer,

@@ -29,7 +29,7 @@ from answers.model.findings import ObjectFinding, namespace_of
 from answers.model.inputs import Inputs
 from answers.model.kinds import STATE_KINDS
 from answers.model.kubernetes_version import SEPARATE_COUNTERS, Version, parse_version
-from answers.model.objects import decode_objects, merge_objects, of_kind
+from answers.model.objects import decode_objects, merge_objects
 from answers.model.translation_snapshot import apply_features
 from answers.model.versions import original_paths, view_type
 from answers.model.views import decode_view
@@ -39,7 +39,7 @@ from clusterstate.rule_cache import ClusterFacts, RuleCache
 from findings.field_path import FieldPath
 from findings.finding import Code, Finding, Severity
 from kube.api.conversion import to_current_version
-from kube.api.core import NAMESPACE_NAME, Namespace, Node, Pod
+from kube.api.core import NAMESPACE_NAME, Node, Pod
 from kube.api.meta import ObjectHead, ObjectMeta
 from kube.api.resource import ResourceSlice
 from kube.api.translation_profile import API_VERSION, KIND, DeviceTranslationProfile
@@ -251,10 +251,7 @@ def build_context(
     cache.apply(_changes_to(state))
     components = inputs.snapshot.claim_unaware_components
     facts = ClusterFacts(
-        namespaces={
-            namespace.metadata.name: namespace.metadata.labels or {}
-            for _, namespace in of_kind(views, Namespace)
-        },
+        namespaces=state.namespaces,
         autoscalers=frozenset(
             name for component, name in AUTOSCALERS.items() if component in components
         ),

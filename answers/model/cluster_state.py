@@ -18,7 +18,7 @@ from allocator.pods.claims import Name
 from allocator.search.attempt import AllocatorOptions
 from allocator.strategies.capacity_weights import CapacityWeights, driver_weights
 from answers.model.objects import NamespacedObject, of_kind
-from kube.api.core import FINISHED_PHASES, Node, Pod
+from kube.api.core import FINISHED_PHASES, Namespace, Node, Pod
 from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ApiStruct, ObjectMeta
 from kube.api.ownership import AllocatorOwnership, driver_settings
@@ -42,6 +42,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
         has_nodes: Nodes are known; else `nodes` are those that slices name, without labels.
         taint_rules: Not applied to the slices yet.
         pod_groups: Of Kubernetes and of other schedulers, with their namespace.
+        namespaces: Namespace to its labels.
     """
 
     nodes: tuple[Node, ...]
@@ -56,6 +57,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     ownerships: tuple[AllocatorOwnership, ...] = ()
     pod_groups: tuple[PodGroup, ...] = ()
     quotas: tuple[DeviceQuota, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = {}
 
     def groups(self, waiting: Sequence[Pod]) -> PodGroups:
         """Return the groups of pods that wait for a node; the state's own are theirs if they run."""
@@ -152,6 +154,10 @@ def build_state(objects: Sequence[NamespacedObject]) -> ClusterState:
             with_namespace(namespace, group) for namespace, group in of_kind(objects, PodGroup)
         ),
         quotas=tuple(quota for _, quota in of_kind(objects, DeviceQuota)),
+        namespaces={
+            namespace.metadata.name: namespace.metadata.labels or {}
+            for _, namespace in of_kind(objects, Namespace)
+        },
     )
 
 

@@ -33,6 +33,7 @@ class Report(StrEnum):
     MATRIX = "MatrixReport"
     PLAN = "PlanReport"
     QUOTA = "QuotaReport"
+    QUOTA_STATUS = "QuotaStatusReport"
     REHEARSE = "RehearseReport"
     REPLAY = "ReplayReport"
     SIMULATE = "SimulateReport"

@@ -156,7 +156,9 @@ def convert_quotas(
                 continue
             parts = {
                 name: part
-                for name, part in _parts(Quantity(amount), sorted(counted[key]), used).items()
+                for name, part in divide_amount(
+                    Quantity(amount), sorted(counted[key]), used
+                ).items()
                 if mappings.get(name) != key
             }
             for name, part in parts.items():
@@ -189,7 +191,7 @@ def _reason(source: SourceObject, line: str, vocabularies: Iterable[Vocabulary])
     if spec.get("scopes") or spec.get("scopeSelector"):
         return "a quota with scopes counts no claims"
     if not counts_devices(_resource_name(line), vocabularies):
-        return "no quota counts shares of a device; use Kueue 0.19 with capacity sources (alpha, one capacity of a class), or accept it"
+        return "no ResourceQuota counts shares of a device; a DeviceQuota does: drawbridge quota convert --to device"
     return ""
 
 
@@ -234,7 +236,7 @@ def _sharing_reason(
     return ""
 
 
-def _parts(
+def divide_amount(
     amount: Quantity, classes: Sequence[str], used: Mapping[str, int] | None
 ) -> Mapping[str, Quantity]:
     """Return class to its amount: all of it, or the used part and an equal part of the rest.

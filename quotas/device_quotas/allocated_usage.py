@@ -1,7 +1,7 @@
 """The use of DeviceQuotas by allocated claims only, kept up to date change by change.
 
 Claims that wait for their allocation are not charged: what they may get depends on selectors of users, which
-only an answer to them evaluates, at their own cost. Without a DeviceQuota nothing is kept.
+only an answer to them evaluates, at their own cost.
 """
 
 from collections.abc import Mapping
@@ -29,32 +29,34 @@ class AllocatedUsage:
 
     def __init__(self, features: Features) -> None:
         """Begin without quotas."""
-        self._features = features
-        self._book: QuotaBook | None = None
+        self._book = QuotaBook(features)
         self._namespaces: Mapping[str, Labels] = {}
 
-    def apply(self, changes: QuotaObjects, objects: QuotaObjects) -> None:
-        """Apply a batch of changes.
+    def apply(self, changes: QuotaObjects) -> None:
+        """Apply a batch of changes."""
+        # Devices before the claims that have them, so that these are charged once.
+        for (_, name), device_class in changes.classes.items():
+            self._book.replace_class(name, device_class)
+        if changes.slices:
+            slices = {name: slice_ for (_, name), slice_ in changes.slices.items()}
+            self._book.replace_slices(slices)
+        for (_, name), quota in changes.quotas.items():
+            self._book.replace_quota(name, quota)
+        for key, claim in changes.claims.items():
+            allocation = None if claim is None else allocation_of(claim)
+            if claim is None or allocation is None:
+                self._book.remove_claim(key)
+            else:
+                counted_claim = CountedClaim(key[0], claim.spec.devices, allocation)
+                self._book.put_claim(key, counted_claim)
 
-        Args:
-            objects: All objects, with the changes.
-        """
-        if not objects.quotas:
-            self._book = None
-        elif self._book is None:
-            self._book = QuotaBook(self._features)
-            self._namespaces = {}
-            _apply(self._book, objects)
-        else:
-            _apply(self._book, changes)
-
-    def book(self, namespaces: Mapping[str, Labels]) -> QuotaBook | None:
-        """Return the quotas and their use; None without quotas.
+    def book(self, namespaces: Mapping[str, Labels]) -> QuotaBook:
+        """Return the quotas and their use.
 
         Args:
             namespaces: All namespaces as they are now.
         """
-        if self._book is not None and namespaces is not self._namespaces:
+        if namespaces is not self._namespaces:
             for name in self._namespaces.keys() - namespaces.keys():
                 self._book.replace_namespace(name, None)
             for name, labels in namespaces.items():
@@ -62,19 +64,3 @@ class AllocatedUsage:
                     self._book.replace_namespace(name, labels)
             self._namespaces = namespaces
         return self._book
-
-
-def _apply(book: QuotaBook, changes: QuotaObjects) -> None:
-    # Devices before the claims that have them, so that these are charged once.
-    for (_, name), device_class in changes.classes.items():
-        book.replace_class(name, device_class)
-    if changes.slices:
-        book.replace_slices({name: slice_ for (_, name), slice_ in changes.slices.items()})
-    for (_, name), quota in changes.quotas.items():
-        book.replace_quota(name, quota)
-    for key, claim in changes.claims.items():
-        allocation = None if claim is None else allocation_of(claim)
-        if claim is None or allocation is None:
-            book.remove_claim(key)
-        else:
-            book.put_claim(key, CountedClaim(key[0], claim.spec.devices, allocation))

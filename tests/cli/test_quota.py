@@ -12,6 +12,7 @@ from click.testing import Result
 from kube.manifests.dump import dump_yaml
 from testing.command import drawbridge
 
+CORE = ("--to", "core")
 SUFFIX = ".deviceclass.resource.k8s.io/devices"
 HAMI = f"hami-core-gpu.project-hami.io{SUFFIX}"
 NVIDIA = f"gpu.nvidia.com{SUFFIX}"
@@ -100,7 +101,7 @@ def test_limits_of_two_sizes_do_not_become_one(
     for number, document in enumerate(quotas):
         document["metadata"] |= {"name": f"gpus-{number}"}
 
-    result = convert(tmp_path, *quotas)
+    result = convert(tmp_path, *quotas, flags=CORE)
 
     assert_not_converted(result, hards)
 
@@ -129,7 +130,7 @@ def test_a_limit_of_one_size_counts_no_pods_of_another(
         "spec": {"schedule": "0 1 * * *", "jobTemplate": {"spec": job}},
     }
 
-    result = convert(tmp_path, quota({SMALL: "7"}), nightly)
+    result = convert(tmp_path, quota({SMALL: "7"}), nightly, flags=CORE)
 
     if is_converted:
         assert json.loads(result.stdout)["quotas"][0]["added"] == {MIG: "7"}
@@ -170,7 +171,7 @@ def test_quotas_are_converted_before_their_namespace_is_opted_in(tmp_path: Path)
 def test_what_no_quota_can_express_is_named(
     subject: Mapping[str, Any], line: str, reason: str, tmp_path: Path
 ) -> None:
-    result = convert(tmp_path, subject, output="yaml")
+    result = convert(tmp_path, subject, output="yaml", flags=CORE)
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"ResourceQuota/team/gpus: {line} stays as it is" in result.stderr

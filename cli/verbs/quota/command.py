@@ -1,60 +1,63 @@
-"""`drawbridge quota convert`: ResourceQuotas that count claims beside device keys."""
+"""`drawbridge quota`: what is left of DeviceQuotas, and quotas of other systems converted."""
 
 import sys
-from collections import Counter
-from collections.abc import Sequence
 from typing import Final
 
 import click
 import msgspec
 
+from allocator.model.feature_gates import Features
+from answers.cluster.quota_status import QuotaUsage, build_book, quota_usages
+from answers.model.cluster_state import build_state
 from answers.model.findings import DEFAULT_NAMESPACE
-from cli.output.formats import Report, format_document
+from answers.model.kinds import STATE_KINDS
+from answers.model.objects import decode_objects
+from cli.output.formats import Output, Report, format_document
 from cli.output.help import Command
 from cli.output.progress import LongRun
 from cli.output.standard_error import print_line
 from cli.reading.cluster_documents import ClusterDocuments, with_documents
+from cli.verbs.quota.convert import convert, print_notes_on
+from cli.verbs.quota.text import format_quotas
 from kube.manifests.dump import dump_yaml
-from migration.assessment.assess import assess_cluster
-from migration.assessment.outcomes import used_devices
-from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
+from migration.assessment.quota_conversion import Split
+from migration.quotas.model import Target
 
-YAML: Final = "yaml"
-JSON: Final = "json"
 EXAMPLES: Final = """\
+drawbridge quota status --live
 drawbridge quota convert --live > quotas.yaml
-drawbridge quota convert --snapshot cluster.json.gz -o json
+# of HAMi, Koordinator, tensor-fusion or Volcano
+drawbridge quota convert --snapshot cluster.json.gz --to device
+drawbridge quota convert --snapshot cluster.json.gz --to kueue -o json
 """
-_SPLITS: Final = {
-    Split.WHOLE: "--split whole: each class has the whole amount of a line; where a key may become devices "
-    "of several classes, claims together may have more",
-    Split.USED: "--split used: each class has what the namespace uses of it today and an equal part of the "
-    "rest; claims together may have what the old line allows",
-}
-_UNKNOWN_USE: Final = "what namespaces use today is not known, since no pods were read"
+CONVERT: Final = "convert"
+STATUS: Final = "status"
 
 
-class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `drawbridge quota convert -o json`.
+class QuotaStatusDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge quota status -o json`."""
 
-    Attributes:
-        split: The way of giving amounts to classes where a key may become devices of several.
-    """
-
-    split: Split
-    quotas: tuple[ConvertedQuota, ...]
+    quotas: tuple[QuotaUsage, ...]
 
 
 @click.command("quota", cls=Command, epilog=EXAMPLES)
-@click.argument("action", type=click.Choice(["convert"]))
+@click.argument("action", type=click.Choice([CONVERT, STATUS]))
 @with_documents(lambda: LongRun("read", is_divisible=False))
 @click.option(
     "-o",
     "--output",
-    type=click.Choice([YAML, JSON]),
-    default=YAML,
-    show_default=True,
-    help="yaml: quotas to apply. json: what is added to each, and what cannot be converted.",
+    type=click.Choice([form.value for form in Output]),
+    show_default="yaml of convert, text of status",
+    help="Of convert, yaml: quotas to apply; json: what is added or written for each, and what cannot be "
+    "converted. Of status, text: to read; json, yaml: for scripts.",
+)
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice([target.value for target in Target]),
+    show_default="core for numbers of devices of a ResourceQuota, device for all else",
+    help="The kind to convert to. device: DeviceQuotas. core: ResourceQuotas. kueue: deviceClassMappings and "
+    "lines of a ClusterQueue. volcano: capability of a Queue.",
 )
 @click.option(
     "--split",
@@ -65,64 +68,52 @@ class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
 )
 def quota(
     documents: ClusterDocuments,
-    action: str,  # noqa: ARG001
-    output: str,
+    action: str,
+    output: str | None,
+    target: str | None,
     split: str | None,
 ) -> None:
-    """Print the ResourceQuotas of device keys, extended so that they count claims as well.
+    """Show what is left of DeviceQuotas, or print quotas of device keys as quotas that count claims.
 
-    The old lines stay, since pods that Kubernetes serves natively go on counting there. Lines that
-    no quota can express for claims are named on standard error, and so is what old and new lines allow
-    together. Read-only.
+    status: what claims use of each limit, what is promised to pods and what is left, and who holds pods back that
+    would exceed it. It is computed from claims and devices, and needs no controller.
 
-    Exit status: 0 when every line is converted, 1 when some line cannot be, 2 when the call is wrong.
+    convert: ResourceQuotas of device keys get lines that count the devices of claims; their old lines stay,
+    since pods that Kubernetes serves natively go on counting there. Memory, cores and quotas of other
+    schedulers (ElasticQuota, GPUResourceQuota, Volcano's Queue) become DeviceQuotas. What has no counterpart
+    is named on standard error, and so is what old and new lines allow together.
+
+    Read-only.
+
+    Exit status: 0 when the usage is printed or every line is converted, 1 when some line cannot be, 2 when the
+    call is wrong.
     """
-    is_known = knows_use(documents.objects, documents.unreadable)
-    chosen = Split(split) if split else Split.USED if is_known else Split.WHOLE
-    converted_quotas = convert_quotas(
-        documents.objects,
-        documents.profiles,
-        documents.options,
-        DEFAULT_NAMESPACE,
-        _usage(documents) if chosen is Split.USED else None,
-    )
-    if output == JSON:
-        answer = QuotaDocument(split=chosen, quotas=tuple(converted_quotas))
-        click.echo(format_document(output, msgspec.json.encode(answer), Report.QUOTA))
+    if action == STATUS:
+        if target or split:
+            raise click.UsageError("--to and --split are options of quota convert.")
+        _print_status(documents, output or Output.TEXT)
+        sys.exit(0)
+    form = output or Output.YAML
+    if form == Output.TEXT:
+        raise click.UsageError("-o text is a form of quota status.")
+    answer = convert(documents, Target(target) if target else None, Split(split) if split else None)
+    if form == Output.JSON:
+        click.echo(format_document(form, msgspec.json.encode(answer), Report.QUOTA))
     else:
-        click.echo(dump_yaml(_changed_lines(converted_quotas)), nl=False)
-    for converted_quota in converted_quotas:
-        for effect in converted_quota.effects:
-            text = f"note: {converted_quota.object}: {effect.line} now allows {effect.allows}"
-            print_line(text)
-        for line, reason in converted_quota.not_convertible.items():
-            text = f"note: {converted_quota.object}: {line} stays as it is: {reason}"
-            print_line(text)
-    if any(entry.added for entry in converted_quotas):
-        print_line(f"note: {_SPLITS[chosen]}")
-        if chosen is Split.USED and not is_known:
-            print_line(f"note: {_UNKNOWN_USE}, so every class gets an equal part")
-        elif not split and not is_known:
-            print_line(f"note: {_UNKNOWN_USE}: give a snapshot with the pods")
-    if not converted_quotas:
-        print_line("note: no ResourceQuota names a device key")
-    elif not any(entry.added for entry in converted_quotas):
-        print_line("note: nothing to add: every line that can count claims has its line")
-    sys.exit(1 if any(entry.not_convertible for entry in converted_quotas) else 0)
+        click.echo(dump_yaml(answer.documents), nl=False)
+    print_notes_on(answer, documents, is_split_given=bool(split))
+    sys.exit(0 if answer.is_complete else 1)
 
 
-def _usage(documents: ClusterDocuments) -> dict[str, Counter[str]]:
-    """Return namespace to DeviceClass to the devices that its pods would have as claims today."""
-    cluster = assess_cluster(
-        documents.objects,
-        documents.profiles,
-        documents.options,
-        namespace=DEFAULT_NAMESPACE,
-        version=documents.version,
-        gates=documents.gates,
-    )
-    return used_devices(cluster.workloads)
-
-
-def _changed_lines(converted_quotas: Sequence[ConvertedQuota]) -> list[dict[str, object]]:
-    return [dict(entry.document) for entry in converted_quotas if entry.document is not None]
+def _print_status(documents: ClusterDocuments, output: str) -> None:
+    views, faults = decode_objects(documents.objects, STATE_KINDS, DEFAULT_NAMESPACE)
+    for fault in faults:
+        print_line(fault.line())
+    state = build_state(views)
+    answer = QuotaStatusDocument(quotas=quota_usages(state, build_book(state, Features())))
+    if output != Output.TEXT:
+        click.echo(format_document(output, msgspec.json.encode(answer), Report.QUOTA_STATUS))
+    elif answer.quotas:
+        click.echo(format_quotas(answer.quotas))
+    else:
+        print_line("note: there is no DeviceQuota")

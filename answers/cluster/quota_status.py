@@ -1,0 +1,223 @@
+"""What is used of DeviceQuotas, and what is left: the answer of `drawbridge quota status`. Pure.
+
+It is computed from quotas, namespaces, devices and claims as they are, and not from the status of quotas, so
+that it needs no controller. Only whether gates hold pods back is read there.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from allocator.model.feature_gates import Features
+from allocator.pods.claims import allocation_of
+from answers.model.cluster_state import ClusterState
+from kube.api.core import Pod
+from kube.api.device_quota import DeviceQuota
+from kube.api.ownership import owned_drivers
+from kube.api.resource import ResourceClaim
+from kube.names import QUOTA_GATE
+from kube.quantity import Quantity
+from quotas.device_quotas.book import CountedClaim, QuotaBook
+from quotas.device_quotas.ledger import Totals
+from quotas.device_quotas.limits import Limit
+from quotas.device_quotas.tenants import Account
+
+BRIDGE: Final = "bridge"
+GATES: Final = "gates"
+NOBODY: Final = "nobody"
+_ENFORCED: Final = "Enforced"
+_HELD_BACK: Final = {
+    BRIDGE: "the bridge allocates for the driver, and keeps within the limit",
+    GATES: "gates hold pods back",
+    NOBODY: "Enforced=False, nobody holds pods back: the bridge does not own the driver, and there are no gates",
+}
+_AUDIT: Final = "the quota only reports"
+
+
+class NamespacePart(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a namespace in the usage of a limit; amounts are quantities."""
+
+    namespace: str
+    used: str
+    promised: str
+    waiting: str
+
+
+class LimitUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The usage of a limit; amounts are quantities, of devices and claims numbers.
+
+    Attributes:
+        counts: The unit: `devices`, `claims`, or the name of the capacity or counter.
+        used: The amount that is allocated.
+        promised: The amount that is let through and not allocated yet, in the worst case.
+        waiting: The amount that claims ask for that wait.
+        available: The amount that is left of max; with PerNamespace, of the namespace with the least.
+        is_alerting: More is used and promised than the alert threshold.
+        is_complete: False if devices in use are not published any more.
+        held_back_by: `bridge`, `gates` or `nobody`.
+        enforcement: The same in words.
+        fault: The reason why the limit cannot be evaluated; empty if it can.
+        namespaces: The namespaces with the most in use first.
+    """
+
+    name: str
+    driver: str
+    counts: str
+    used: str
+    promised: str
+    waiting: str
+    available: str
+    max: str
+    is_alerting: bool
+    is_complete: bool
+    held_back_by: str
+    enforcement: str
+    fault: str = ""
+    namespaces: tuple[NamespacePart, ...] = ()
+
+
+class QuotaUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The usage of a DeviceQuota.
+
+    Attributes:
+        budget: `Shared` or `PerNamespace`.
+        enforcement: `Enforce` or `Audit`.
+        namespaces: The namespaces that it selects.
+    """
+
+    name: str
+    budget: str
+    enforcement: str
+    namespaces: tuple[str, ...]
+    limits: tuple[LimitUsage, ...]
+
+
+def build_book(state: ClusterState, features: Features) -> QuotaBook:
+    """Return the charges of all claims of a cluster."""
+    book = QuotaBook(features)
+    for name, device_class in state.classes.items():
+        book.replace_class(name, device_class)
+    book.replace_slices(
+        {slice_.metadata.name or str(number): slice_ for number, slice_ in enumerate(state.slices)}
+    )
+    for name, labels in state.namespaces.items():
+        book.replace_namespace(name, labels)
+    for quota in state.quotas:
+        book.replace_quota(quota.metadata.name, quota)
+    for key, claim in state.claims.items():
+        book.put_claim(
+            key,
+            CountedClaim(
+                key[0],
+                claim.spec.devices,
+                allocation_of(claim),
+                is_let_through=not _waits_at_gate(claim, key[0], state),
+            ),
+        )
+    return book
+
+
+def _waits_at_gate(claim: ResourceClaim, namespace: str, state: ClusterState) -> bool:
+    """Return whether the pod that a claim was made for has our gate."""
+    owners = claim.metadata.owner_references or ()
+    pods = [state.pods.get((namespace, owner.name)) for owner in owners if owner.kind == "Pod"]
+    return any(pod is not None and _has_gate(pod) for pod in pods)
+
+
+def _has_gate(pod: Pod) -> bool:
+    return any(gate.name == QUOTA_GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def quota_usages(state: ClusterState, book: QuotaBook) -> tuple[QuotaUsage, ...]:
+    """Return the usage of every quota, by name."""
+    owned = owned_drivers(state.ownerships)
+    by_name = {quota.metadata.name: quota for quota in state.quotas}
+    return tuple(_quota_usage(by_name[name], book, owned) for name in sorted(by_name))
+
+
+def _quota_usage(quota: DeviceQuota, book: QuotaBook, owned: frozenset[str]) -> QuotaUsage:
+    name = quota.metadata.name
+    selected = sorted(book.tenants.selected(name))
+    return QuotaUsage(
+        name=name,
+        budget=quota.spec.budget.value,
+        enforcement=quota.spec.enforcement.value,
+        namespaces=tuple(selected),
+        limits=tuple(
+            _limit_usage(limit, selected, book, _held_back_by(limit, quota, owned))
+            for limit in book.tenants.limits[name]
+        ),
+    )
+
+
+def _held_back_by(limit: Limit, quota: DeviceQuota, owned: frozenset[str]) -> str:
+    if limit.driver in owned:
+        return BRIDGE
+    status = quota.status
+    has_gates = status is not None and any(
+        condition.type == _ENFORCED and condition.status == "True"
+        for condition in status.conditions or ()
+    )
+    return GATES if has_gates else NOBODY
+
+
+def _limit_usage(
+    limit: Limit, selected: Sequence[str], book: QuotaBook, held_back_by: str
+) -> LimitUsage:
+    accounts = tuple(_accounts(limit, selected))
+    ledger, is_owned = book.ledger, held_back_by == BRIDGE
+    totals = [_readable_totals(ledger.totals(account), is_owned=is_owned) for account in accounts]
+    parts = [
+        (namespace, _readable_totals(part, is_owned=is_owned))
+        for account in accounts
+        for namespace, part in ledger.by_namespace(account)
+    ]
+    parts.sort(key=lambda entry: (-entry[1].committed, -entry[1].waiting, entry[0]))
+    left = [limit.available_max - of_account.committed for of_account in totals]
+    fault = limit.devices.fault
+    return LimitUsage(
+        name=limit.name,
+        driver=limit.driver,
+        counts=limit.capacity[1] or limit.counter or limit.measure.value,
+        used=_amount(sum(part.used for part in totals), limit),
+        promised=_amount(sum(part.promised for part in totals), limit),
+        waiting=_amount(sum(part.waiting for part in totals), limit),
+        available=_amount(max(0, min(left, default=limit.available_max)), limit),
+        max=str(limit.max),
+        is_alerting=any(
+            100 * part.committed > limit.alert_percent * limit.max.nanos for part in totals
+        ),
+        is_complete=all(map(ledger.is_complete, accounts)),
+        held_back_by=held_back_by,
+        enforcement=_HELD_BACK[held_back_by] if limit.is_enforced else _AUDIT,
+        fault=f"{fault.path}: {fault.why}" if fault is not None else "",
+        namespaces=tuple(
+            NamespacePart(
+                namespace=namespace,
+                used=_amount(part.used, limit),
+                promised=_amount(part.promised, limit),
+                waiting=_amount(part.waiting, limit),
+            )
+            for namespace, part in parts
+        ),
+    )
+
+
+def _accounts(limit: Limit, selected: Sequence[str]) -> Iterator[Account]:
+    if limit.is_shared:
+        yield Account(limit)
+        return
+    for namespace in selected:
+        yield Account(limit, namespace)
+
+
+def _readable_totals(totals: Totals, *, is_owned: bool) -> Totals:
+    """Return sums as people read them: the bridge promises nothing before it allocates."""
+    if not is_owned:
+        return totals
+    return Totals(used=totals.used, waiting=totals.promised + totals.waiting)
+
+
+def _amount(nanos: int, limit: Limit) -> str:
+    return str(Quantity.from_nanos(nanos, limit.max.format))

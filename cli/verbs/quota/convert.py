@@ -1,0 +1,162 @@
+"""The conversion of quotas, and its notes on standard error."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from answers.model.findings import DEFAULT_NAMESPACE
+from cli.output.standard_error import print_line
+from cli.reading.cluster_documents import ClusterDocuments
+from migration.assessment.assess import assess_cluster
+from migration.assessment.outcomes import used_devices
+from migration.assessment.quota_conversion import ConvertedQuota, Split, convert_quotas, knows_use
+from migration.quotas.convert import ConversionInput, convert_rest, convert_to
+from migration.quotas.model import QuotaConversion, Target
+
+_SPLITS: Final = {
+    Split.WHOLE: "--split whole: each class has the whole amount of a line; where a key may become devices "
+    "of several classes, claims together may have more",
+    Split.USED: "--split used: each class has what the namespace uses of it today and an equal part of the "
+    "rest; claims together may have what the old line allows",
+}
+_UNKNOWN_USE: Final = "what namespaces use today is not known, since no pods were read"
+_BESIDE: Final = (
+    "what is new counts claims, and an old line pods with its key: until the last of these pods is gone, both may "
+    "be used in full; then remove the old line"
+)
+
+
+class QuotaDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of `drawbridge quota convert -o json`.
+
+    Attributes:
+        split: The way of giving amounts to classes where a key may become devices of several.
+        quotas: ResourceQuotas with lines for claims; none where another kind is written.
+        conversions: What else is written, and for which lines.
+    """
+
+    split: Split
+    quotas: tuple[ConvertedQuota, ...]
+    conversions: tuple[QuotaConversion, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every line has a counterpart."""
+        return not any(quota.not_convertible for quota in self.quotas) and not any(
+            entry.not_convertible for entry in self.conversions
+        )
+
+    @property
+    def documents(self) -> list[dict[str, object]]:
+        """Return the objects to apply."""
+        quotas = [dict(entry.document) for entry in self.quotas if entry.document is not None]
+        return [
+            *quotas,
+            *(dict(document) for entry in self.conversions for document in entry.documents),
+        ]
+
+
+def convert(
+    documents: ClusterDocuments, target: Target | None, split: Split | None
+) -> QuotaDocument:
+    """Convert the quotas of a cluster.
+
+    Args:
+        target: None for ResourceQuotas where they can count claims, and DeviceQuotas for the rest.
+        split: None for what the objects allow.
+    """
+    is_known = knows_use(documents.objects, documents.unreadable)
+    chosen = split or (Split.USED if is_known else Split.WHOLE)
+    cluster = ConversionInput(
+        objects=documents.objects,
+        profiles=documents.profiles,
+        options=documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        usage=_usage(documents) if chosen is Split.USED else None,
+    )
+    if target not in (None, Target.CORE):
+        conversions = tuple(convert_to(target, cluster))
+        return QuotaDocument(split=chosen, quotas=(), conversions=conversions)
+    quotas = tuple(
+        convert_quotas(
+            cluster.objects, cluster.profiles, cluster.options, cluster.namespace, cluster.usage
+        )
+    )
+    if target is Target.CORE:
+        conversions = tuple(convert_to(target, cluster))
+        return QuotaDocument(split=chosen, quotas=quotas, conversions=conversions)
+    conversions = tuple(convert_rest(quotas, cluster))
+    converted = {entry.object: entry.converted for entry in conversions}
+    return QuotaDocument(
+        split=chosen,
+        quotas=tuple(_without(quota, converted.get(quota.object, {})) for quota in quotas),
+        # What a ResourceQuota's lines lack is told once.
+        conversions=tuple(
+            msgspec.structs.replace(entry, not_convertible={})
+            if entry.object in {quota.object for quota in quotas}
+            else entry
+            for entry in conversions
+        ),
+    )
+
+
+def _without(quota: ConvertedQuota, converted: Mapping[str, str]) -> ConvertedQuota:
+    """Return a quota without the lines that something else counts."""
+    rest = {line: why for line, why in quota.not_convertible.items() if line not in converted}
+    return msgspec.structs.replace(quota, not_convertible=rest)
+
+
+def _usage(documents: ClusterDocuments) -> dict[str, Counter[str]]:
+    """Return namespace to DeviceClass to the devices that its pods would have as claims today."""
+    cluster = assess_cluster(
+        documents.objects,
+        documents.profiles,
+        documents.options,
+        namespace=DEFAULT_NAMESPACE,
+        version=documents.version,
+        gates=documents.gates,
+    )
+    return used_devices(cluster.workloads)
+
+
+def print_notes_on(
+    answer: QuotaDocument, documents: ClusterDocuments, *, is_split_given: bool
+) -> None:
+    """Print what the objects do not say."""
+    for quota in answer.quotas:
+        for effect in quota.effects:
+            print_line(f"note: {quota.object}: {effect.line} now allows {effect.allows}")
+        for line, reason in quota.not_convertible.items():
+            print_line(f"note: {quota.object}: {line} stays as it is: {reason}")
+    for entry in answer.conversions:
+        for line, text in entry.converted.items():
+            print_line(f"note: {entry.object}: {line} becomes {text}")
+        for line, reason in entry.not_convertible.items():
+            print_line(f"note: {entry.object}: {line} has no counterpart: {reason}")
+    if any(entry.counts_pods and entry.converted for entry in answer.conversions):
+        print_line(f"note: {_BESIDE}")
+    if any(quota.added for quota in answer.quotas):
+        is_known = knows_use(documents.objects, documents.unreadable)
+        _print_split(answer.split, is_known=is_known, is_given=is_split_given)
+    _print_nothing(answer.quotas, answer.conversions)
+
+
+def _print_split(split: Split, *, is_known: bool, is_given: bool) -> None:
+    print_line(f"note: {_SPLITS[split]}")
+    if split is Split.USED and not is_known:
+        print_line(f"note: {_UNKNOWN_USE}, so every class gets an equal part")
+    elif not is_given and not is_known:
+        print_line(f"note: {_UNKNOWN_USE}: give a snapshot with the pods")
+
+
+def _print_nothing(
+    quotas: Sequence[ConvertedQuota], conversions: Sequence[QuotaConversion]
+) -> None:
+    if not quotas and not conversions:
+        print_line("note: no ResourceQuota names a device key, and no quota of another scheduler")
+    elif not any(quota.added for quota in quotas) and not any(
+        entry.documents for entry in conversions
+    ):
+        print_line("note: nothing to add: every line that can count claims has its line")

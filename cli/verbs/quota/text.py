@@ -1,0 +1,56 @@
+"""`drawbridge quota status` as text."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from answers.cluster.quota_status import LimitUsage, QuotaUsage
+from cli.output.layout import format_table
+from findings.text import count_text, printable
+
+MAX_NAMES = 5
+"""Namespaces in the first line of a quota."""
+_HEAD = ("LIMIT", "USED", "PROMISED", "WAITING", "LEFT", "MAX", "COUNTS")
+
+
+def format_quotas(quotas: Iterable[QuotaUsage]) -> str:
+    """Return every quota with its limits, and the namespaces that use them."""
+    return "\n\n".join("\n".join(_quota_lines(quota)) for quota in quotas)
+
+
+def _quota_lines(quota: QuotaUsage) -> Iterator[str]:
+    of_each = " each" if quota.budget == "PerNamespace" else ""
+    number = count_text(len(quota.namespaces), "namespace")
+    yield printable(f"DeviceQuota {quota.name}: {number}{of_each}{_names(quota.namespaces)}")
+    table = format_table(_HEAD, (_row(limit) for limit in quota.limits))
+    yield from (f"  {line}" for line in table.splitlines())
+    for limit in quota.limits:
+        for part in limit.namespaces:
+            amounts = f"used {part.used}, promised {part.promised}, waiting {part.waiting}"
+            yield printable(f"  {limit.name} of {part.namespace}: {amounts}")
+    notes: dict[str, list[str]] = {}
+    for limit in quota.limits:
+        for note in _notes(limit):
+            notes.setdefault(note, []).append(limit.name)
+    for note, names in notes.items():
+        yield printable(f"  {', '.join(names)}: {note}")
+
+
+def _names(namespaces: Sequence[str]) -> str:
+    names = ", ".join(namespaces[:MAX_NAMES])
+    more = len(namespaces) - MAX_NAMES
+    return f" ({names}{f' and {more} more' if more > 0 else ''})" if names else ""
+
+
+def _row(limit: LimitUsage) -> tuple[str, ...]:
+    counts = f"{limit.counts} of {limit.driver}"
+    amounts = (limit.used, limit.promised, limit.waiting, limit.available, limit.max)
+    return (limit.name, *amounts, counts)
+
+
+def _notes(limit: LimitUsage) -> Iterator[str]:
+    yield limit.enforcement
+    if limit.fault:
+        yield f"it cannot be evaluated, so it lets nothing through: {limit.fault}"
+    if limit.is_alerting:
+        yield "above its alert threshold"
+    if not limit.is_complete:
+        yield "devices in use are not published any more, so that their amounts are not known"

@@ -1,0 +1,1 @@
+"""Quotas of other systems, as quotas that count claims."""

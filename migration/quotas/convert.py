@@ -1,0 +1,92 @@
+"""The conversion of all quotas of a cluster that name devices, into one kind of quota."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from kube.manifests.source import SourceObject
+from migration.assessment.quota_conversion import ConvertedQuota
+from migration.quotas.device_quotas import to_device_quota
+from migration.quotas.found import find_quotas
+from migration.quotas.measured import measure_lines
+from migration.quotas.measures import Measures
+from migration.quotas.model import FoundQuota, QuotaConversion, Target
+from migration.quotas.queues import KueueWriter, to_volcano
+from migration.quotas.resource_quotas import to_resource_quota
+from translation.cluster.snapshot import TranslationOptions
+from translation.profiles.profile import Profile
+
+_WRITERS: Final = {
+    Target.DEVICE: to_device_quota,
+    Target.CORE: to_resource_quota,
+    Target.VOLCANO: to_volcano,
+}
+
+
+class ConversionInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster whose quotas are converted.
+
+    Attributes:
+        profiles: Driver to profile.
+        namespace: The namespace for objects that name none.
+        usage: Namespace to DeviceClass to the devices that its pods use of it today; None for whole amounts
+            where a key may become devices of several classes.
+    """
+
+    objects: tuple[SourceObject, ...]
+    profiles: Mapping[str, Profile]
+    options: TranslationOptions
+    namespace: str
+    usage: Mapping[str, Mapping[str, int]] | None = None
+
+
+def convert_to(target: Target, cluster: ConversionInput) -> list[QuotaConversion]:
+    """Return what becomes of each quota; ResourceQuotas are not converted to ResourceQuotas here.
+
+    `migration.assessment.quota_conversion` adds lines for claims to ResourceQuotas that exist.
+    """
+    measures = Measures(cluster.profiles, cluster.options)
+    measured = [
+        (quota, *measure_lines(quota, measures, _used(quota, cluster)))
+        for quota in find_quotas(cluster.objects, measures, cluster.namespace)
+        if target is not Target.CORE or not quota.is_core
+    ]
+    if target is not Target.KUEUE:
+        return [_WRITERS[target](quota, lines, missing) for quota, lines, missing in measured]
+    writer = KueueWriter(line for _, lines, _ in measured for line in lines)
+    conversions = [writer.write(quota, lines, missing) for quota, lines, missing in measured]
+    return [writer.configuration, *conversions] if conversions else []
+
+
+def convert_rest(
+    converted_quotas: Sequence[ConvertedQuota], cluster: ConversionInput
+) -> list[QuotaConversion]:
+    """Return DeviceQuotas for quotas and lines that ResourceQuotas do not replace.
+
+    Args:
+        converted_quotas: The ResourceQuotas with their added lines, and the lines that none replaces.
+    """
+    rest = {quota.object: quota.not_convertible for quota in converted_quotas}
+    measures = Measures(cluster.profiles, cluster.options)
+    conversions = []
+    for quota in find_quotas(cluster.objects, measures, cluster.namespace):
+        lines = quota.lines
+        if quota.is_core:
+            lines = tuple(line for line in lines if line.name in rest.get(quota.object, {}))
+        if lines or not quota.is_core:
+            rest_of_quota = msgspec.structs.replace(quota, lines=lines)
+            measured = measure_lines(rest_of_quota, measures, _used(quota, cluster))
+            conversions.append(to_device_quota(rest_of_quota, *measured))
+    return conversions
+
+
+def _used(quota: FoundQuota, cluster: ConversionInput) -> Mapping[str, int] | None:
+    """Return DeviceClass to the devices that the pods of a quota use."""
+    if cluster.usage is None:
+        return None
+    totals: dict[str, int] = {}
+    for namespace in quota.namespaces:
+        for name, number in cluster.usage.get(namespace, {}).items():
+            totals[name] = totals.get(name, 0) + number
+    return totals

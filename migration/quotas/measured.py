@@ -1,0 +1,51 @@
+"""The lines of a quota as amounts of claims, whatever kind of quota is written from them."""
+
+from collections.abc import Mapping, Sequence
+
+from kube.quantity import Quantity
+from migration.assessment.quota_conversion import divide_amount
+from migration.quotas.measures import Measures
+from migration.quotas.model import FoundQuota, MeasuredLine, Part, QuotaLine
+
+_UNSERVED = "no driver of a profile serves this key"
+_OF_DEVICE = "its amounts depend on the device, or no driver publishes such a capacity"
+
+
+def measure_lines(
+    quota: FoundQuota, measures: Measures, used: Mapping[str, int] | None
+) -> tuple[tuple[MeasuredLine, ...], Mapping[str, str]]:
+    """Return the lines of a quota by what they measure, and those that measure nothing with the reason.
+
+    Args:
+        used: DeviceClass to the devices that the pods use of it today, by which the devices of a key that may
+            become those of several classes are divided; None for the whole amount for each.
+    """
+    measured_lines: list[MeasuredLine] = []
+    missing: dict[str, str] = {}
+    for line in quota.lines:
+        if not line.key:
+            measured_lines.append(MeasuredLine(line=line, measure=None, amount=line.amount))
+            continue
+        of_key = measures.of_key(line.key)
+        if not of_key:
+            missing[line.name] = _UNSERVED if measures.counts_devices(line.key) else _OF_DEVICE
+            continue
+        divided = _divided(line, [measure.device_class for measure in of_key], used)
+        measured_lines += (
+            MeasuredLine(
+                line=line,
+                measure=measure,
+                amount=measure.amount(line.amount)
+                if measure.capacity
+                else divided[measure.device_class],
+            )
+            for measure in of_key
+        )
+    return tuple(measured_lines), missing
+
+
+def _divided(
+    line: QuotaLine, classes: Sequence[str], used: Mapping[str, int] | None
+) -> Mapping[str, Quantity]:
+    # A cap holds for each device or request, whichever its class.
+    return divide_amount(line.amount, classes, used if line.part is Part.TOTAL else None)

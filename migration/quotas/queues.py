@@ -1,0 +1,189 @@
+"""Lines of Kueue's ClusterQueues and of Volcano's Queues for quotas of other systems.
+
+Sources: kubernetes-sigs/kueue 0.19, apis/config/v1beta2 (deviceClassMappings, sources with capacity, alpha) and
+keps/2941-DRA (a class has one kind of sources); volcano-sh/volcano 1.15, docs/design/capacity-dra-support.md.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kube.api.core import NAMESPACE_NAME
+from kube.cel.quoting import quote
+from kube.quantity import Quantity
+from migration.quotas.model import (
+    ClaimMeasure,
+    Document,
+    FoundQuota,
+    MeasuredLine,
+    Part,
+    QuotaConversion,
+)
+
+_NO_CAPS: Final = "a queue has no caps for one request or device"
+_NO_CLAIMS: Final = "a queue does not count claims"
+_NO_SELECTORS: Final = (
+    "it counts all devices of a class, and these are some: create a DeviceClass of their own"
+)
+_ONE_DIMENSION: Final = "Kueue counts a class in one way, and another line has it"
+FLAVOR: Final = "default-flavor"
+"""The ResourceFlavor of the lines that are written; a cluster may have others."""
+
+
+class KueueWriter:
+    """ClusterQueues, and the mapping of classes that all of them share."""
+
+    def __init__(self, lines: Iterable[MeasuredLine]) -> None:
+        """Choose what each class is counted by: an amount if some quota has one, else devices.
+
+        Args:
+            lines: Those of all quotas.
+        """
+        self._resource_of_class: dict[str, str] = {}
+        self._mappings: dict[str, dict[str, Any]] = {}
+        measured_lines = [(entry, entry.measure) for entry in lines if not _reason(entry)]
+        # A number of shares says less than their memory.
+        for entry, measure in sorted(measured_lines, key=lambda pair: not _capacity(pair[1])):
+            if measure is not None:
+                resource = _resource(entry, measure)
+                self._resource_of_class.setdefault(measure.device_class, resource)
+
+    @property
+    def configuration(self) -> QuotaConversion:
+        """Return the part of Kueue's configuration that maps the classes, once all quotas are written."""
+        document = {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "kind": "Configuration",
+            "resources": {"deviceClassMappings": list(self._mappings.values())},
+        }
+        return QuotaConversion(object="Configuration", documents=(document,) * bool(self._mappings))
+
+    def write(
+        self, quota: FoundQuota, lines: Iterable[MeasuredLine], missing: Mapping[str, str]
+    ) -> QuotaConversion:
+        """Return a ClusterQueue with a line for each line of a quota.
+
+        Args:
+            lines: Its lines, measured.
+            missing: Lines that measure nothing to the reason.
+        """
+        not_convertible = {**quota.dropped, **missing}
+        converted: dict[str, str] = {}
+        amounts: dict[str, Quantity] = {}
+        for entry in lines:
+            measure, reason = entry.measure, _reason(entry)
+            if measure is None or reason:
+                not_convertible[entry.line.name] = reason
+                continue
+            resource = _resource(entry, measure)
+            if self._resource_of_class[measure.device_class] != resource:
+                not_convertible[entry.line.name] = _ONE_DIMENSION
+                continue
+            self._map(resource, measure)
+            # All classes of a mapping share the amount of the line.
+            amounts[resource] = min(amounts.get(resource, entry.line_amount), entry.line_amount)
+            converted[entry.line.name] = f"{resource} of ClusterQueue {quota.name}"
+        return QuotaConversion(
+            object=quota.object,
+            counts_pods=quota.is_core,
+            converted=converted,
+            not_convertible={
+                line: why for line, why in not_convertible.items() if line not in converted
+            },
+            documents=(_cluster_queue(quota, amounts),) if amounts else (),
+        )
+
+    def _map(self, resource: str, measure: ClaimMeasure) -> None:
+        mapping = self._mappings.setdefault(resource, _mapping(resource, measure))
+        if measure.device_class not in mapping["deviceClassNames"]:
+            mapping["deviceClassNames"].append(measure.device_class)
+
+
+def _capacity(measure: ClaimMeasure | None) -> str:
+    return measure.capacity if measure is not None else ""
+
+
+def _resource(entry: MeasuredLine, measure: ClaimMeasure) -> str:
+    """Return the resource of a ClusterQueue that a line becomes."""
+    return f"{measure.capacity}.{measure.driver}" if measure.capacity else entry.line.key
+
+
+def to_volcano(
+    quota: FoundQuota, lines: Iterable[MeasuredLine], missing: Mapping[str, str]
+) -> QuotaConversion:
+    """Return a Queue whose capability counts claims.
+
+    Args:
+        lines: Its lines, measured.
+        missing: Lines that measure nothing to the reason.
+    """
+    not_convertible = {**quota.dropped, **missing}
+    converted: dict[str, str] = {}
+    capability: dict[str, Quantity] = {}
+    for entry in lines:
+        measure = entry.measure
+        reason = _reason(entry)
+        if measure is None or reason:
+            not_convertible[entry.line.name] = reason
+            continue
+        prefix = f"{measure.capacity}." if measure.capacity else ""
+        name = f"{prefix}deviceclass/{measure.device_class}"
+        capability[name] = min(capability.get(name, entry.amount), entry.amount)
+        converted[entry.line.name] = f"{name} of Queue {quota.name}"
+    document = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": quota.name},
+        "spec": {"capability": {name: str(amount) for name, amount in capability.items()}},
+    }
+    return QuotaConversion(
+        object=quota.object,
+        counts_pods=quota.is_core,
+        converted=converted,
+        not_convertible=not_convertible,
+        documents=(document,) if capability else (),
+    )
+
+
+def _reason(entry: MeasuredLine) -> str:
+    """Explain why a queue has no line for a measure; empty where it has one."""
+    if entry.measure is None:
+        return _NO_CLAIMS
+    if entry.line.part is not Part.TOTAL:
+        return _NO_CAPS
+    return _NO_SELECTORS if entry.measure.selectors else ""
+
+
+def _mapping(resource: str, measure: ClaimMeasure) -> dict[str, Any]:
+    mapping: dict[str, Any] = {"name": resource, "deviceClassNames": []}
+    if measure.capacity:
+        expression = f"device.driver == {quote(measure.driver)}"
+        mapping["sources"] = [
+            {
+                "capacity": {
+                    "name": measure.capacity,
+                    "driver": measure.driver,
+                    "deviceSelector": {"cel": {"expression": expression}},
+                }
+            }
+        ]
+    return mapping
+
+
+def _cluster_queue(quota: FoundQuota, amounts: Mapping[str, Quantity]) -> Document:
+    names = list(quota.namespaces)
+    expressions = [{"key": NAMESPACE_NAME, "operator": "In", "values": names}]
+    lines = [{"name": name, "nominalQuota": str(amount)} for name, amount in amounts.items()]
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": quota.name},
+        "spec": {
+            **({"namespaceSelector": {"matchExpressions": expressions}} if names else {}),
+            "resourceGroups": [
+                {
+                    "coveredResources": list(amounts),
+                    "flavors": [{"name": FLAVOR, "resources": lines}],
+                }
+            ],
+        },
+    }

@@ -1,0 +1,341 @@
+"""`drawbridge quota convert --to`: quotas of every vocabulary, as each kind of quota that counts claims."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from click.testing import Result
+
+from kube.api.device_quota import DeviceQuota
+from kube.api.meta import convert as typed
+from kube.manifests.dump import dump_yaml
+from rules.context.context import Context
+from testing.command import EXAMPLES, drawbridge
+from testing.rule_cases import finding_lines
+
+Document = dict[str, Any]
+
+HAMI: Final = "hami-core-gpu.project-hami.io"
+NVIDIA: Final = "gpu.nvidia.com"
+QUEUE: Final = "scheduling.volcano.sh/queue-name"
+FAIR: Final = "guarantees, weights and trees are of a queue: Kueue's or Volcano's"
+
+
+def convert(
+    tmp_path: Path, *objects: Mapping[str, Any], to: str = "", form: str = "json"
+) -> Result:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(objects))
+    target = ("--to", to) if to else ()
+    return drawbridge("quota", "convert", "--snapshot", file, "-o", form, *target)
+
+
+def conversions(tmp_path: Path, *objects: Mapping[str, Any], to: str = "device") -> Any:
+    result = convert(tmp_path, *objects, to=to)
+    assert result.exit_code in (0, 1), result.stderr
+    return json.loads(result.stdout)["conversions"]
+
+
+def resource_quota(hard: Mapping[str, str], **spec: Any) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": {"hard": dict(hard), **spec},
+    }
+
+
+def elastic_quota(group: str = "scheduling.sigs.k8s.io", **metadata: Any) -> Document:
+    return {
+        "apiVersion": f"{group}/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "gpus", "namespace": "team", **metadata},
+        "spec": {
+            "min": {"koordinator.sh/gpu-memory": "40Gi", "cpu": "4"},
+            "max": {
+                "koordinator.sh/gpu-memory": "160Gi",
+                "koordinator.sh/gpu-core": "200",
+                "cpu": "8",
+            },
+        },
+    }
+
+
+def queue(**capability: str) -> Document:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": "training"},
+        "spec": {"capability": capability, "deserved": {"volcano.sh/vgpu-memory": "1024"}},
+    }
+
+
+def pod_in_queue(name: str, namespace: str = "team") -> Document:
+    metadata = {"name": name, "namespace": namespace, "annotations": {QUEUE: name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}}
+
+
+def only_limits(entry: Mapping[str, Any]) -> list[Document]:
+    (document,) = entry["documents"]
+    limits: list[Document] = document["spec"]["limits"]
+    return limits
+
+
+def described(limit: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return capacity, or `devices` or `claims`, then driver and amount."""
+    measure = limit.get("capacity") or next(name for name in ("devices", "claims") if name in limit)
+    return measure, limit["driver"], limit["max"]
+
+
+@pytest.mark.parametrize(
+    ("line", "amount", "limit"),
+    [
+        ("requests.nvidia.com/gpumem", "81920", ("memory", HAMI, "80Gi")),
+        ("limits.nvidia.com/gpumem", "30000", ("memory", HAMI, "30000Mi")),
+        ("requests.nvidia.com/gpucores", "300", ("cores", HAMI, "300")),
+        ("requests.koordinator.sh/gpu-memory", "80Gi", ("memory", HAMI, "80Gi")),
+        ("requests.koordinator.sh/gpu-core", "200", ("cores", HAMI, "200")),
+        ("requests.volcano.sh/vgpu-memory", "1024", ("memory", HAMI, "1Gi")),
+        ("requests.aliyun.com/gpu-mem", "8", ("memory", HAMI, "8Gi")),
+        ("requests.tencent.com/vcuda-memory", "4", ("memory", HAMI, "1Gi")),
+        ("requests.amd.com/gpu", "8", ("devices", "gpu.amd.com", "8")),
+        ("requests.nvidia.com/mig-1g.5gb", "7", ("devices", NVIDIA, "7")),
+    ],
+)
+def test_a_line_becomes_a_limit_in_the_unit_of_the_driver(
+    line: str, amount: str, limit: tuple[str, str, str], tmp_path: Path
+) -> None:
+    (entry,) = conversions(tmp_path, resource_quota({line: amount}))
+
+    assert limit in map(described, only_limits(entry))
+    assert line in entry["converted"]
+    assert entry["notConvertible"] == {}
+
+
+def test_a_size_of_devices_is_chosen_by_a_selector(tmp_path: Path) -> None:
+    """No ResourceQuota tells two sizes of a class apart."""
+    hard = {"requests.nvidia.com/mig-1g.5gb": "50", "requests.nvidia.com/mig-3g.20gb": "16"}
+
+    (entry,) = conversions(tmp_path, resource_quota(hard))
+
+    small, large = only_limits(entry)
+    assert (small["max"], large["max"]) == ("50", "16")
+    assert "1g.5gb" in small["selectors"][0]["cel"]["expression"]
+    assert "3g.20gb" in large["selectors"][0]["cel"]["expression"]
+
+
+def test_a_key_of_several_drivers_becomes_a_limit_of_each(tmp_path: Path) -> None:
+    (entry,) = conversions(tmp_path, resource_quota({"requests.nvidia.com/gpu": "8"}))
+
+    assert sorted(map(described, only_limits(entry))) == [
+        ("devices", NVIDIA, "8"),
+        ("devices", HAMI, "8"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("subject", "line", "reason"),
+    [
+        (
+            resource_quota({"requests.nvidia.com/gpumem-percentage": "50"}),
+            "requests.nvidia.com/gpumem-percentage",
+            "depend on the device",
+        ),
+        (
+            resource_quota({"requests.nvidia.com/gpumem": "5"}, scopes=["NotTerminating"]),
+            "requests.nvidia.com/gpumem",
+            "scopes",
+        ),
+        (elastic_quota(), "min.koordinator.sh/gpu-memory", "Kueue's or Volcano's"),
+        (
+            elastic_quota(labels={"quota.scheduling.koordinator.sh/tree-id": "a"}),
+            "quota.scheduling.koordinator.sh/tree-id",
+            "trees",
+        ),
+        (
+            elastic_quota(labels={"quota.scheduling.koordinator.sh/is-parent": "true"}),
+            "max.koordinator.sh/gpu-memory",
+            "parent",
+        ),
+        (
+            queue(**{"volcano.sh/vgpu-memory": "1024"}),
+            "capability.volcano.sh/vgpu-memory",
+            "no pod that was read",
+        ),
+    ],
+    ids=["percentage", "scope", "min", "tree", "parent", "queue of nobody"],
+)
+def test_what_has_no_counterpart_is_listed(
+    subject: Document, line: str, reason: str, tmp_path: Path
+) -> None:
+    (entry,) = conversions(tmp_path, subject)
+
+    assert reason in entry["notConvertible"][line]
+    assert convert(tmp_path, subject).exit_code == 1
+
+
+def test_an_elastic_quota_limits_all_of_its_namespaces_together(tmp_path: Path) -> None:
+    others = {"quota.scheduling.koordinator.sh/namespaces": '["team-b"]'}
+
+    (entry,) = conversions(tmp_path, elastic_quota(annotations=others))
+
+    (document,) = entry["documents"]
+    (expression,) = document["spec"]["namespaceSelector"]["matchExpressions"]
+    assert expression["values"] == ["team", "team-b"]
+    assert [described(limit) for limit in only_limits(entry)] == [
+        ("memory", HAMI, "160Gi"),
+        ("cores", HAMI, "200"),
+    ]
+
+
+def test_a_quota_of_tensor_fusion_keeps_caps_workers_and_threshold(tmp_path: Path) -> None:
+    spec = {
+        "total": {
+            "requests": {"vram": "80Gi", "tflops": "300"},
+            "maxWorkers": 8,
+            "alertThresholdPercent": 80,
+        },
+        "single": {"maxRequests": {"vram": "40Gi"}, "defaultRequests": {"vram": "1Gi"}},
+    }
+    subject = {
+        "apiVersion": "tensor-fusion.ai/v1",
+        "kind": "GPUResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team"},
+        "spec": spec,
+    }
+
+    (entry,) = conversions(tmp_path, subject)
+
+    memory, claims = only_limits(entry)
+    assert (memory["max"], memory["perDevice"], memory["alertThresholdPercent"]) == (
+        "80Gi",
+        "40Gi",
+        80,
+    )
+    assert described(claims) == ("claims", HAMI, "8")
+    assert set(entry["notConvertible"]) == {"total.requests.tflops", "single.defaultRequests"}
+
+
+def test_a_queue_of_volcano_limits_the_namespaces_of_its_pods(tmp_path: Path) -> None:
+    subject = queue(**{"volcano.sh/vgpu-memory": "163840"})
+
+    (entry,) = conversions(tmp_path, subject, pod_in_queue("training"))
+    assert [described(limit) for limit in only_limits(entry)] == [("memory", HAMI, "160Gi")]
+    assert entry["notConvertible"] == {"deserved.volcano.sh/vgpu-memory": FAIR}
+
+    (entry,) = conversions(tmp_path, subject, pod_in_queue("training"), pod_in_queue("other"))
+    assert entry["documents"] == []
+
+
+def test_every_device_quota_that_is_written_is_valid(tmp_path: Path) -> None:
+    subjects = (
+        resource_quota({"requests.nvidia.com/gpumem": "5", "requests.nvidia.com/mig-1g.5gb": "1"}),
+        elastic_quota(),
+    )
+
+    entries = conversions(tmp_path, *subjects)
+
+    names = [document["metadata"]["name"] for entry in entries for document in entry["documents"]]
+    assert names == ["team-gpus", "team-gpus-2"]  # Of two namesakes none replaces the other.
+    for entry in entries:
+        for document in entry["documents"]:
+            typed(document, DeviceQuota)
+            assert finding_lines(document, Context()) == ()
+
+
+def test_without_a_target_numbers_stay_resource_quotas_and_the_rest_become_device_quotas(
+    tmp_path: Path,
+) -> None:
+    hard = {"requests.amd.com/gpu": "8", "requests.nvidia.com/gpumem": "1024"}
+
+    result = convert(tmp_path, resource_quota(hard), form="yaml")
+
+    core, device = yaml.safe_load_all(result.stdout)
+    assert result.exit_code == 0
+    assert core["kind"] == "ResourceQuota"
+    assert "gpu.amd.com.deviceclass.resource.k8s.io/devices" in core["spec"]["hard"]
+    assert [described(limit) for limit in device["spec"]["limits"]] == [("memory", HAMI, "1Gi")]
+    assert "stays as it is" not in result.stderr
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def test_kueue_counts_a_class_in_one_way(tmp_path: Path) -> None:
+    hard = {"requests.nvidia.com/gpumem": "1024", "requests.nvidia.com/gpucores": "100"}
+
+    configuration, entry = conversions(tmp_path, resource_quota(hard), to="kueue")
+
+    (document,) = configuration["documents"]
+    (mapping,) = document["resources"]["deviceClassMappings"]
+    resource = f"memory.{HAMI}"
+    assert (mapping["name"], mapping["deviceClassNames"]) == (resource, [HAMI])
+    assert mapping["sources"][0]["capacity"]["name"] == "memory"
+    (cluster_queue,) = entry["documents"]
+    (group,) = cluster_queue["spec"]["resourceGroups"]
+    assert group["flavors"][0]["resources"] == [{"name": resource, "nominalQuota": "1Gi"}]
+    assert set(entry["notConvertible"]) == {"requests.nvidia.com/gpucores"}
+
+
+def test_kueue_has_one_configuration_for_all_quotas(tmp_path: Path) -> None:
+    other = resource_quota({"requests.amd.com/gpu": "8"})
+    other["metadata"]["namespace"] = "other"
+
+    configuration, *entries = conversions(
+        tmp_path, other, resource_quota({"requests.nvidia.com/gpumem": "1024"}), to="kueue"
+    )
+
+    (document,) = configuration["documents"]
+    names = {mapping["name"] for mapping in document["resources"]["deviceClassMappings"]}
+    assert names == {"amd.com/gpu", f"memory.{HAMI}"}
+    assert all(entry["documents"][0]["kind"] == "ClusterQueue" for entry in entries)
+
+
+def test_volcano_has_a_line_for_devices_and_one_for_each_capacity(tmp_path: Path) -> None:
+    hard = {"requests.nvidia.com/gpumem": "1024", "requests.amd.com/gpu": "8"}
+
+    (entry,) = conversions(tmp_path, resource_quota(hard), to="volcano")
+
+    (document,) = entry["documents"]
+    assert document["spec"]["capability"] == {
+        f"memory.deviceclass/{HAMI}": "1Gi",
+        "deviceclass/gpu.amd.com": "8",
+    }
+
+
+def test_a_queue_keeps_its_name(tmp_path: Path) -> None:
+    (entry,) = conversions(tmp_path, queue(**{"volcano.sh/vgpu-number": "4"}), to="volcano")
+
+    (document,) = entry["documents"]
+    assert document["metadata"]["name"] == "training"
+
+
+def test_another_schedulers_numbers_become_a_resource_quota(tmp_path: Path) -> None:
+    subject = elastic_quota()
+    subject["spec"] = {"max": {"amd.com/gpu": "4"}}
+
+    (entry,) = conversions(tmp_path, subject, to="core")
+
+    (document,) = entry["documents"]
+    assert document["spec"]["hard"] == {"gpu.amd.com.deviceclass.resource.k8s.io/devices": "4"}
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "--to", "core"),
+        ("status", "--split", "used"),
+        ("convert", "-o", "text"),
+        ("convert", "--to", "yarn"),
+    ],
+)
+def test_a_wrong_call_is_rejected(arguments: tuple[str, ...]) -> None:
+    result = drawbridge("quota", *arguments, "--snapshot", EXAMPLES / "quota" / "cluster.yaml")
+
+    assert (result.exit_code, result.stdout) == (2, "")

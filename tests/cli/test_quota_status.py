@@ -1,0 +1,167 @@
+"""`drawbridge quota status`: what is used, promised and left of DeviceQuotas, from a snapshot."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from kube.manifests.dump import dump_yaml
+from kube.names import QUOTA_GATE
+from testing.command import EXAMPLES, drawbridge
+
+Document = dict[str, Any]
+CLUSTER: Final = EXAMPLES / "quota" / "cluster.yaml"
+HAMI: Final = "hami-core-gpu.project-hami.io"
+
+
+def cluster(*, without: str = "") -> list[Document]:
+    documents = list(yaml.safe_load_all(CLUSTER.read_text()))
+    return [document for document in documents if document["kind"] != without]
+
+
+def status(tmp_path: Path, documents: Iterable[Mapping[str, Any]]) -> Any:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(documents))
+    result = drawbridge("quota", "status", "--snapshot", file, "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def amounts(answer: Any, limit: str = "memory") -> tuple[str, str, str, str]:
+    (quota,) = answer["quotas"]
+    (usage,) = (entry for entry in quota["limits"] if entry["name"] == limit)
+    return usage["used"], usage["promised"], usage["waiting"], usage["available"]
+
+
+def waiting_claim(namespace: str = "vision", pod: str = "") -> Document:
+    claim: Document = next(d for d in cluster() if d["kind"] == "ResourceClaim")
+    metadata: Document = {"name": "next", "namespace": namespace}
+    if pod:
+        metadata["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": "1", "controller": True}
+        ]
+    return {**claim, "metadata": metadata, "status": {}}
+
+
+def gated_pod() -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "later", "namespace": "vision", "uid": "1"},
+        "spec": {"schedulingGates": [{"name": QUOTA_GATE}], "containers": []},
+    }
+
+
+OWNERSHIP: Final[Document] = {
+    "apiVersion": "drawbridge.internal/v1alpha1",
+    "kind": "AllocatorOwnership",
+    "metadata": {"name": "default"},
+    "spec": {"drivers": [{"name": HAMI}]},
+}
+
+
+def test_what_is_allocated_is_used_by_the_tenant_only(tmp_path: Path) -> None:
+    answer = status(tmp_path, cluster())
+
+    assert answer["kind"] == "QuotaStatusReport"
+    assert amounts(answer) == ("56Gi", "0", "0", "24Gi")
+    assert amounts(answer, "gpus") == ("3", "0", "0", "1")
+    (quota,) = answer["quotas"]
+    assert quota["namespaces"] == ["vision", "vision-lab"]
+    assert [(p["namespace"], p["used"]) for p in quota["limits"][1]["namespaces"]] == [
+        ("vision", "48Gi"),
+        ("vision-lab", "8Gi"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ((waiting_claim(),), ("56Gi", "24Gi", "0", "0")),
+        ((waiting_claim(pod="later"), gated_pod()), ("56Gi", "0", "24Gi", "24Gi")),
+        ((waiting_claim(), OWNERSHIP), ("56Gi", "0", "24Gi", "24Gi")),
+        ((waiting_claim("audio"),), ("56Gi", "0", "0", "24Gi")),
+    ],
+    ids=["let through", "at its gate", "of the bridge", "another tenant"],
+)
+def test_what_is_not_allocated_is_promised_or_waits(
+    added: tuple[Document, ...], expected: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert amounts(status(tmp_path, (*cluster(), *added))) == expected
+
+
+def held_back_by(answer: Any) -> set[str]:
+    return {limit["heldBackBy"] for quota in answer["quotas"] for limit in quota["limits"]}
+
+
+def test_who_holds_pods_back_is_said(tmp_path: Path) -> None:
+    assert held_back_by(status(tmp_path, cluster())) == {"nobody"}
+    assert held_back_by(status(tmp_path, (*cluster(), OWNERSHIP))) == {"bridge"}
+
+    documents = cluster()
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    condition = {
+        "type": "Enforced",
+        "status": "True",
+        "reason": "Enforced",
+        "message": "",
+        "lastTransitionTime": "2026-11-24T00:00:00Z",
+    }
+    quota["status"] = {"conditions": [condition]}
+    assert held_back_by(status(tmp_path, documents)) == {"gates"}
+
+
+def test_a_limit_of_each_namespace_says_what_the_fullest_has_left(tmp_path: Path) -> None:
+    documents = cluster()
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    quota["spec"]["budget"] = "PerNamespace"
+
+    assert amounts(status(tmp_path, documents)) == ("56Gi", "0", "0", "32Gi")
+
+
+def test_a_limit_that_cannot_be_evaluated_and_an_alert_are_told(tmp_path: Path) -> None:
+    documents = cluster()
+    (quota,) = (document for document in documents if document["kind"] == "DeviceQuota")
+    gpus, memory = quota["spec"]["limits"]
+    gpus["selectors"] = [{"cel": {"expression": "nonsense"}}]
+    memory["alertThresholdPercent"] = 50
+
+    (usage,) = status(tmp_path, documents)["quotas"]
+
+    assert "spec.limits[0].selectors[0].cel.expression" in usage["limits"][0]["fault"]
+    assert usage["limits"][0]["available"] == "0"
+    assert usage["limits"][1]["isAlerting"] is True
+
+
+def test_devices_that_are_gone_make_the_usage_incomplete(tmp_path: Path) -> None:
+    documents = cluster()
+    claim = next(document for document in documents if document["kind"] == "ResourceClaim")
+    claim["status"]["allocation"]["devices"]["results"] = [
+        {"request": "gpu", "driver": HAMI, "pool": "hami-0", "device": "gone"}
+    ]
+
+    (usage,) = status(tmp_path, documents)["quotas"]
+
+    assert [limit["isComplete"] for limit in usage["limits"]] == [False, False]
+
+
+def test_as_text_it_fits_a_screen() -> None:
+    result = drawbridge("quota", "status", "--snapshot", CLUSTER)
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == "DeviceQuota vision: 2 namespaces (vision, vision-lab)"
+    assert "nobody holds pods back" in result.stdout
+    assert len(result.stdout.splitlines()) < 25
+
+
+def test_a_cluster_without_quotas_has_none(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump_yaml(cluster(without="DeviceQuota")))
+
+    result = drawbridge("quota", "status", "--snapshot", file)
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "there is no DeviceQuota" in result.stderr
