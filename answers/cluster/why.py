@@ -22,6 +22,7 @@ from allocator.simulation.model import (
     SimulationOptions,
     SimulationResult,
 )
+from answers.cluster.budgets import Budgets
 from answers.model.cluster_state import ClusterState, is_pending
 from answers.model.requested_keys import requested_keys
 from kube.api.core import Pod
@@ -53,6 +54,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
         conflicts: Conflicts of its devices with others in use, in sentences.
         requested: The keys that a translated pod was written with: `main: nvidia.com/gpu 1`.
         held_back: Devices that the bridge gives nobody for now, in sentences; of a pending one.
+        quotas: DeviceQuotas of which too little is left for a pending pod, in sentences.
         fenced: Drivers that its scheduler may not allocate, since the bridge owns them; of a pending one.
         unreadable: Resources that the user may not list, such as `nodes`; the answer is as if there
             were none.
@@ -72,6 +74,7 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
+    quotas: tuple[str, ...] = ()
     fenced: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -106,6 +109,7 @@ def pod_status(pod: Pod, state: ClusterState, cluster: Cluster) -> ObjectStatus:
         simulation=answer,
         event=event,
         scheduler=_scheduler_message(pod),
+        quotas=tuple(finding.detail for finding in Budgets(state).find_excesses(pod)),
     )
 
 

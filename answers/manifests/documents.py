@@ -82,6 +82,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...]
     requested: tuple[str, ...]
     held_back: tuple[str, ...] = msgspec.field(name="heldBack")
+    quotas: tuple[str, ...]
     fenced: tuple[str, ...]
     unreadable: tuple[str, ...] = ()
     event: str | None
@@ -131,6 +132,7 @@ def why_answer(status: ObjectStatus) -> WhyAnswer:
         simulation=_pending(status.simulation),
         event=status.event,
         held_back=status.held_back,
+        quotas=status.quotas,
         fenced=status.fenced,
         scheduler=status.scheduler,
         conflicts=status.conflicts,

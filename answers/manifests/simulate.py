@@ -12,6 +12,7 @@ from allocator.model.gated_pools import find_gated_pools, find_mixed_pools
 from allocator.model.usage import Usage
 from allocator.pods.claims import allocation_of
 from allocator.simulation.model import PlacedClaim, PlacedPod, SimulationInput, SimulationResult
+from answers.cluster.budgets import Budgets
 from answers.manifests.not_modelled import used_features
 from answers.manifests.quotas import check_quotas
 from answers.manifests.translate import TranslatedObject, collect_findings, translate_objects
@@ -94,11 +95,12 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     )
     state = build_state(views)
     pods = _with_names(with_namespace(place, pod) for place, pod in of_kind(own, Pod))
+    within_budget, above_budget = _split_by_budget(pods, state)
     claims = _with_names(
         with_namespace(place, claim) for place, claim in of_kind(own, ResourceClaim)
     )
     question = SimulationInput(
-        pods=tuple(pod for pod in pods if is_pending(pod)),
+        pods=within_budget,
         claims=tuple(claim for claim in claims if allocation_of(claim) is None),
         known=state.claims,
         templates=state.templates,
@@ -108,8 +110,8 @@ def build_request(inputs: Inputs) -> SimulationRequest:
     return SimulationRequest(
         question=question,
         state=state,
-        findings=(*faults, *collect_findings(results), *own_faults),
-        rejections=_rejected_result(results, inputs.namespace),
+        findings=(*faults, *collect_findings(results), *own_faults, *above_budget.findings),
+        rejections=_rejected_result(results, inputs.namespace, above_budget.pods),
         workloads=tuple(
             result.reference
             for result in results
@@ -118,6 +120,32 @@ def build_request(inputs: Inputs) -> SimulationRequest:
         workload_notes=tuple(_workload_notes(pods_by_workload)),
         unmodelled=tuple(used_features(documents, inputs.namespace)),
     )
+
+
+class _AboveBudget(NamedTuple):
+    """Pods that a DeviceQuota does not let through, and why."""
+
+    pods: tuple[Pod, ...]
+    findings: tuple[ObjectFinding, ...]
+
+
+def _split_by_budget(
+    pods: Iterable[Pod], state: ClusterState
+) -> tuple[tuple[Pod, ...], _AboveBudget]:
+    """Return the pending pods that DeviceQuotas let through in this order, and the others."""
+    budgets = Budgets(state)
+    within, above = [], []
+    findings: list[ObjectFinding] = []
+    for pod in filter(is_pending, pods):
+        excesses = budgets.find_excesses(pod)
+        if excesses:
+            above.append(pod)
+            name = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
+            findings += [ObjectFinding(object=name, finding=finding) for finding in excesses]
+        else:
+            budgets.charge(pod)
+            within.append(pod)
+    return tuple(within), _AboveBudget(tuple(above), tuple(findings))
 
 
 def _without_quota(result: TranslatedObject, findings: tuple[Finding, ...]) -> TranslatedObject:
@@ -187,13 +215,21 @@ def _workload_notes(pods_by_workload: Mapping[str, _WorkloadPods]) -> Iterator[s
             yield f"of {reference} at most {MAX_PODS} pods are placed"
 
 
-def _rejected_result(results: Sequence[TranslatedObject], namespace: str) -> SimulationResult:
+def _rejected_result(
+    results: Sequence[TranslatedObject], namespace: str, above_budget: Iterable[Pod]
+) -> SimulationResult:
     rejected_sources = [result.source for result in results if result.document is None]
     return SimulationResult(
-        pods=tuple(
-            PlacedPod(namespace=namespace_of(source, namespace), name=source.name)
-            for source in rejected_sources
-            if source.kind == "Pod"
+        pods=(
+            *(
+                PlacedPod(namespace=namespace_of(source, namespace), name=source.name)
+                for source in rejected_sources
+                if source.kind == "Pod"
+            ),
+            *(
+                PlacedPod(namespace=pod.metadata.namespace, name=pod.metadata.name)
+                for pod in above_budget
+            ),
         ),
         claims=tuple(
             PlacedClaim(namespace=namespace_of(source, namespace), name=source.name)

@@ -276,6 +276,12 @@ def _validate_pod(
     yield from _findings(code, claims, is_pod=path.is_root)
 
 
+def find_pod_excesses(pod: Subject[Pod], path: FieldPath, context: Context) -> Iterator[Finding]:
+    """Yield why the quotas of its namespace do not let a pod through: for good, or now."""
+    for code, *_ in (*_FIXES, (Code.DEVICE_QUOTA_FULL,)):
+        yield from _validate_pod(code, pod, path, context)
+
+
 def _book_of(namespace: str, context: Context) -> QuotaBook | None:
     """Return the book if a quota selects a namespace, so that nothing is evaluated without one."""
     book = context.quota_book

@@ -1,0 +1,82 @@
+"""Pods that no DeviceQuota of their namespace lets through, one after another. Pure.
+
+A pod is charged with the least that it can have, and claims with what they are allocated: what is above a
+budget then is above it whatever devices the pods get.
+"""
+
+from allocator.model.feature_gates import Features
+from answers.model.cluster_state import ClusterState
+from findings.field_path import FieldPath
+from findings.finding import Finding
+from kube.api.core import NAMESPACE_NAME, Pod
+from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
+from quotas.device_quotas.ledger import Entry, Stage
+from rules.context.claim_entries import entries_of_pod
+from rules.context.context import Context
+from rules.context.rule import Subject
+from rules.quotas.excesses import find_pod_excesses
+
+
+class Budgets:
+    """The DeviceQuotas of a cluster with their use."""
+
+    def __init__(self, state: ClusterState) -> None:
+        """Charge the allocated claims; without DeviceQuotas nothing is ever above a budget."""
+        self._context: Context | None = None
+        if not state.quotas:
+            return
+        usage = AllocatedUsage(Features())
+        usage.apply(
+            QuotaObjects(
+                classes={("", name): entry for name, entry in state.classes.items()},
+                slices={
+                    ("", slice_.metadata.name or str(number)): slice_
+                    for number, slice_ in enumerate(state.slices)
+                },
+                quotas={("", quota.metadata.name): quota for quota in state.quotas},
+                claims=state.claims,
+            )
+        )
+        self._context = Context(
+            templates={
+                name: template.spec.spec.devices for name, template in state.templates.items()
+            },
+            claims={name: claim.spec.devices for name, claim in state.claims.items()},
+            allocated_claims={
+                name
+                for name, claim in state.claims.items()
+                if claim.status is not None and claim.status.allocation is not None
+            },
+            namespaces=state.namespaces,
+            quota_book=usage.book(state.namespaces),
+        )
+
+    def find_excesses(self, pod: Pod) -> tuple[Finding, ...]:
+        """Return why enforced quotas do not let a pod through now, or ever; empty if they do."""
+        if self._context is None:
+            return ()
+        return tuple(find_pod_excesses(self._subject(pod), FieldPath(), self._context))
+
+    def charge(self, pod: Pod) -> None:
+        """Count a pod for those that come after it."""
+        context = self._context
+        if context is None or context.quota_book is None:
+            return
+        namespace = pod.metadata.namespace
+        entries = entries_of_pod(self._subject(pod), FieldPath(), context)
+        claims = [entry.claim.spec.devices for entry in entries]
+        charges = {
+            account: amount
+            for account, amount in context.quota_book.least_charges(namespace, claims).items()
+            if amount
+        }
+        key = ("placed pod", namespace, pod.metadata.name)
+        context.quota_book.ledger.put(key, Entry(namespace, Stage.PROMISED, charges))
+
+    def _subject(self, pod: Pod) -> Subject[Pod]:
+        namespace = pod.metadata.namespace
+        book = self._context.quota_book if self._context is not None else None
+        if book is not None and namespace not in book.tenants.namespaces:
+            # It is created for the pod, with the label that every namespace gets.
+            book.replace_namespace(namespace, {NAMESPACE_NAME: namespace})
+        return Subject(view=pod, namespace=namespace)

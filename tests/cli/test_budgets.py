@@ -1,0 +1,136 @@
+"""DeviceQuotas in `drawbridge simulate` and `drawbridge why`: what fits a node, and no budget."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from kube.manifests.dump import dump_yaml
+from testing.command import EXAMPLES, drawbridge
+
+Document = dict[str, Any]
+QUOTA: Final = EXAMPLES / "quota"
+CLUSTER: Final = ("--snapshot", QUOTA / "cluster.yaml")
+_FINDING: Final = re.compile(r"^\w+: (\S+): .*\[(\w*Quota\w*)\]$", re.MULTILINE)
+HAMI: Final = "hami-core-gpu.project-hami.io"
+
+
+def simulate(*documents: Document) -> tuple[dict[str, bool], list[tuple[str, str]]]:
+    """Return which pods are placed, and object and code of the findings about quotas."""
+    call = ("simulate", "-f", "-", *CLUSTER, "-o", "json")
+    result = drawbridge(*call, stdin=dump_yaml(documents))
+    assert result.exit_code in (0, 1), result.stderr
+    answer = json.loads(result.stdout)
+    placed = {pod["name"]: bool(pod.get("node")) for pod in answer["pods"]}
+    return placed, _FINDING.findall(result.stderr)
+
+
+def share(name: str, mebibytes: int, namespace: str = "vision") -> Document:
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": mebibytes}
+    container = {"name": "main", "image": "a", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [container]},
+    }
+
+
+def test_a_pod_above_the_budget_of_its_tenant_is_not_placed() -> None:
+    placed, findings = simulate(share("fits", 1024), share("never", 50 * 1024))
+
+    assert placed == {"fits": True, "never": False}
+    assert findings == [("Pod/vision/never", "exceedsPerRequestQuota")]
+
+
+def test_pods_are_charged_one_after_another() -> None:
+    """One device is left of four."""
+    placed, findings = simulate(share("first", 1024), share("second", 1024, "vision-lab"))
+
+    assert placed == {"first": True, "second": False}
+    assert findings == [("Pod/vision-lab/second", "deviceQuotaFull")]
+
+
+def test_another_tenant_has_no_budget() -> None:
+    placed, findings = simulate(*(share(f"pod-{number}", 1024, "audio") for number in range(4)))
+
+    assert all(placed.values())
+    assert findings == []
+
+
+def test_pods_of_a_workload_are_charged_each() -> None:
+    pod = share("web", 1024)
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "vision"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]},
+        },
+    }
+
+    placed, _ = simulate(deployment)
+
+    assert sorted(placed.values()) == [False, True]
+
+
+# --- why ------------------------------------------------------------------------------------------
+
+
+def pending(memory: str, namespace: str = "vision") -> tuple[Document, ...]:
+    exactly = {"deviceClassName": HAMI, "capacity": {"requests": {"memory": memory, "cores": "1"}}}
+    return (
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "next", "namespace": namespace},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "next", "namespace": namespace},
+            "spec": {
+                "containers": [{"name": "main", "image": "a"}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "next"}],
+            },
+        },
+    )
+
+
+def why(tmp_path: Path, *documents: Document, form: str = "json") -> str:
+    file = tmp_path / "pending.yaml"
+    file.write_text(dump_yaml(documents))
+    namespace = documents[0]["metadata"]["namespace"]
+    result = drawbridge(
+        "why", "pod", "next", "-n", namespace, *CLUSTER, "--snapshot", file, "-o", form
+    )
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    ("memory", "namespace", "number"),
+    [("16Gi", "vision", 0), ("28Gi", "vision", 1), ("28Gi", "audio", 0)],
+)
+def test_a_pending_pod_is_told_which_budget_it_exceeds(
+    memory: str, namespace: str, number: int, tmp_path: Path
+) -> None:
+    quotas = json.loads(why(tmp_path, *pending(memory, namespace)))["quotas"]
+
+    assert len(quotas) == number
+    for sentence in quotas:
+        assert sentence.startswith(
+            "DeviceQuota vision, limit memory: 28Gi of memory needed, 24Gi of memory of 80Gi"
+        )
+
+
+def test_the_text_does_not_blame_the_scheduler_for_a_budget(tmp_path: Path) -> None:
+    text = why(tmp_path, *pending("28Gi"), form="text")
+
+    assert "too little is left of a" in text
+    assert "has not come to it yet" not in text
