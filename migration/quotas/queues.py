@@ -1,7 +1,7 @@
 """Lines of Kueue's ClusterQueues and of Volcano's Queues for quotas of other systems.
 
-Sources: kubernetes-sigs/kueue 0.19, apis/config/v1beta2 (deviceClassMappings, sources with capacity, alpha) and
-keps/2941-DRA (a class has one kind of sources); volcano-sh/volcano 1.15, docs/design/capacity-dra-support.md.
+Sources: kubernetes-sigs/kueue 0.19, its Configuration (deviceClassMappings, sources with capacity, alpha) and KEP-2941
+(a class has one kind of sources); volcano-sh/volcano 1.15, its design of the capacity plugin for DRA.
 """
 
 from collections.abc import Iterable, Mapping
