@@ -18,6 +18,7 @@ from cli.reading.settings import SharedSettings
 from cli.reading.wave_cluster import ConfigMapData
 from clusterstate.wave_record import WAVE_RECORD
 from kube.api.core import Pod
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import ApiStruct, ObjectMeta, decode_pruned
 from kube.api.ownership import AllocatorOwnership, not_serving, owned_drivers
 from kube.api.policy import Condition, DeviceCompatibilityPolicy
@@ -28,6 +29,7 @@ from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
+    DEVICE_QUOTAS,
     DEVICE_TRANSLATION_PROFILES,
     NAMESPACES,
     PODS,
@@ -178,6 +180,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     slices: tuple[ResourceSlice, ...] = ()
     wide_mappings: tuple[WideMapping, ...] = ()
     policies: tuple[DeviceCompatibilityPolicy, ...] = ()
+    quotas: tuple[DeviceQuota, ...] = ()
     profiles: tuple[DeviceTranslationProfile, ...] = ()
     owned: tuple[str, ...] = ()
     not_serving: Condition | None = None
@@ -273,6 +276,7 @@ async def read_installation(client: Client, namespace: str | None = None) -> Ins
             stored_profiles_in_force(load_profiles(), profiles).profiles,
         ),
         policies=tuple(await reader.list(DEVICE_COMPATIBILITY_POLICIES, DeviceCompatibilityPolicy)),
+        quotas=tuple(await reader.list(DEVICE_QUOTAS, DeviceQuota)),
         profiles=profiles,
         owned=tuple(sorted(owned_drivers(ownerships))),
         not_serving=not_serving(ownerships),

@@ -17,6 +17,7 @@ from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
     DEVICE_COMPATIBILITY_POLICIES,
+    DEVICE_QUOTAS,
     DEVICE_TRANSLATION_PROFILES,
     LIMIT_RANGES,
     NAMESPACE_QUOTA_RESOURCES,
@@ -68,10 +69,12 @@ class _Listed(msgspec.Struct, frozen=True, kw_only=True):
 _SOURCE: Final = "the cluster"
 
 
+_DEVICE_QUOTA: Final = _Listed(kind="DeviceQuota", resource=DEVICE_QUOTAS)
 _CLUSTER: Final = (
     _Listed(kind="DeviceClass", resource=DEVICE_CLASSES),
     _Listed(kind="ResourceSlice", resource=RESOURCE_SLICES),
     _Listed(kind="DeviceTranslationProfile", resource=DEVICE_TRANSLATION_PROFILES),
+    _DEVICE_QUOTA,
 )
 _NAMESPACED: Final = (
     _Listed(kind="ResourceClaimTemplate", resource=RESOURCE_CLAIM_TEMPLATES),
@@ -127,19 +130,44 @@ async def cluster_state(
             continue  # The cluster does not have this kind.
         except Forbidden as refusal:
             unread.append(UnreadKind(kind_listed.resource.plural, str(refusal), namespace))
-    for namespace in sorted(namespaces):
-        try:
-            raw = await client.get(NAMESPACES, namespace, msgspec.Raw)
-        except NotFound:
-            continue  # It may be created together with the objects.
-        except Forbidden as refusal:
-            unread.append(UnreadKind("labels", str(refusal), namespace))
-        else:
-            objects.append(_NAMESPACE.object(bytes(raw)))
+    has_quotas = any(entry.kind == _DEVICE_QUOTA.kind for entry in objects)
+    labels, refused = await _namespaces(client, namespaces, reads_all=has_quotas)
+    objects += labels
+    unread += refused
     for kind_listed in _FOREIGN_QUOTAS if namespaces else ():
         quotas, refused = await _foreign_quotas(client, kind_listed, namespaces)
         objects += quotas
         unread += refused
+    return objects, unread
+
+
+async def _namespaces(
+    client: Client, names: Collection[str], *, reads_all: bool
+) -> tuple[list[SourceObject], list[UnreadKind]]:
+    """Return namespaces, by whose labels pods are translated and tenants are selected.
+
+    Args:
+        reads_all: Read also those that no manifest is in: their claims count for a tenant, too.
+    """
+    objects: list[SourceObject] = []
+    unread: list[UnreadKind] = []
+    if reads_all:
+        try:
+            async for page in client.pages(NAMESPACES):
+                objects += [_NAMESPACE.object(bytes(raw)) for raw in page.items]
+        except Forbidden as refusal:
+            unread.append(UnreadKind(NAMESPACES.plural, str(refusal)))
+        else:
+            return objects, unread
+    for name in sorted(names):
+        try:
+            raw = await client.get(NAMESPACES, name, msgspec.Raw)
+        except NotFound:
+            continue  # It may be created together with the objects.
+        except Forbidden as refusal:
+            unread.append(UnreadKind("labels", str(refusal), name))
+        else:
+            objects.append(_NAMESPACE.object(bytes(raw)))
     return objects, unread
 
 

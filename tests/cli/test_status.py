@@ -27,6 +27,7 @@ from cli.verbs.status.build import build_status
 from cli.verbs.status.command import wait_until_ready
 from cli.verbs.status.model import State, StatusAnswer
 from cli.verbs.status.text import format_status
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import convert, rfc3339
 from kube.api.policy import Condition, DeviceCompatibilityPolicy
 from kube.api.resource import ResourceSlice
@@ -327,6 +328,33 @@ def test_policies_are_told_by_their_conditions(is_valid: str, state: str) -> Non
     answer = status(policies=(policy(is_valid),))
 
     (check,) = (entry for entry in answer.checks if entry.name == "policies")
+    assert check.state == state
+
+
+def device_quota(*, is_enforced: str, enforcement: str = "Enforce") -> DeviceQuota:
+    conditions = [
+        {"type": kind, "status": status_, "reason": "NoGates", "message": "install the gates"}
+        for kind, status_ in (("Accepted", "True"), ("Enforced", is_enforced))
+    ]
+    limits = [{"name": "gpus", "driver": "gpu.nvidia.com", "devices": {}, "max": "4"}]
+    spec = {"namespaceSelector": {}, "limits": limits, "enforcement": enforcement}
+    document = {"metadata": {"name": "team"}, "spec": spec, "status": {"conditions": conditions}}
+    return convert(document, DeviceQuota)
+
+
+@pytest.mark.parametrize(
+    ("quota", "state"),
+    [
+        (device_quota(is_enforced="True"), "ok"),
+        (device_quota(is_enforced="False"), "failed"),
+        (device_quota(is_enforced="False", enforcement="Audit"), "ok"),
+    ],
+    ids=["enforced", "by nobody", "only reports"],
+)
+def test_quotas_are_told_by_their_conditions(quota: DeviceQuota, state: str) -> None:
+    answer = status(quotas=(quota,))
+
+    (check,) = (entry for entry in answer.checks if entry.name == "quotas")
     assert check.state == state
 
 

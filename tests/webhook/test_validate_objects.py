@@ -8,10 +8,14 @@ import pytest
 from admission.webhook_configuration import (
     VALIDATE_OBJECTS_PATH,
 )
+from allocator.model.feature_gates import Features
 from allocator.search.attempt import AllocatorOptions
 from kube.api.core import Node
+from kube.api.device_quota import DeviceQuota
 from kube.api.meta import convert
 from kube.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from quotas.device_quotas.allocated_usage import AllocatedUsage, QuotaObjects
+from quotas.device_quotas.book import QuotaBook
 from rules.feasibility.idle_cluster import IdleCluster
 from testing.builders import (
     NAMESPACE,
@@ -22,7 +26,7 @@ from testing.builders import (
     translation_snapshot,
     workload,
 )
-from testing.hami_cluster import SNAPSHOT, context_fields
+from testing.hami_cluster import HAMI, SNAPSHOT, context_fields
 from testing.rule_cases import (
     CLASSES,
     CONFIGS,
@@ -31,7 +35,9 @@ from testing.rule_cases import (
     cel,
     claim,
     device,
+    device_quota,
     exactly,
+    limit,
     resource_slice,
     template,
 )
@@ -51,6 +57,7 @@ from testing.webhook_endpoint import (
 
 _RESOURCES: Final = {
     "DeviceClass": "deviceclasses",
+    "DeviceQuota": "devicequotas",
     "DeviceTranslationProfile": "devicetranslationprofiles",
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",
@@ -60,7 +67,7 @@ _RESOURCES: Final = {
 def object_review(document: Document, old: object = None, **request: Any) -> Document:
     """Return an AdmissionReview of an object of DRA as the API server sends it."""
     kind = document["kind"]
-    is_ours = kind == "DeviceTranslationProfile"
+    is_ours = kind in {"DeviceQuota", "DeviceTranslationProfile"}
     group, version = ("drawbridge.internal", "v1alpha1") if is_ours else ("resource.k8s.io", "v1")
     named = {"group": group, "version": version}
     about = {"kind": {**named, "kind": kind}, "resource": {**named, "resource": _RESOURCES[kind]}}
@@ -137,6 +144,49 @@ async def test_a_pod_that_never_fits_is_told_what_to_write_into_its_key(
 
     fix = "write nvidia.com/gpumem: 81920 to fit node node-1"
     assert response["status"]["message"].endswith(f"; {fix}")
+
+
+async def test_a_legacy_pod_above_a_quota_is_denied_in_its_keys(start: StartEndpoint) -> None:
+    rules = FixedEvaluator(lambda: SNAPSHOT, **context_fields(), quota_book=quota_book("2Gi"))
+    endpoint = await start(lambda: SNAPSHOT, rules)
+    translated, _ = admit(pod(gpus(1, mem=3000)), SNAPSHOT)
+
+    response = await validate_pod(endpoint, translated)
+    deployed = await validate_workload(endpoint, workload(pod(gpus(1, mem=3000))))
+    within = await validate_workload(endpoint, workload(pod(gpus(1, mem=2048))))
+
+    limit = "spec.containers[0].resources.limits[nvidia.com/gpumem]: drawbridge[exceedsPerRequestQuota]: "
+    assert not response["allowed"]
+    assert f"Pod rejected: {limit}DeviceQuota judged" in response["status"]["message"]
+    assert response["status"]["message"].endswith("; write nvidia.com/gpumem: 2048")
+    assert not deployed["allowed"]
+    assert f"spec.template.{limit}" in deployed["status"]["message"]
+    assert within["allowed"]
+
+
+def quota_book(per_request: str) -> QuotaBook:
+    """A quota of the memory of HAMi's devices, with a cap for one request."""
+    usage = AllocatedUsage(Features())
+    quota = device_quota(limit(driver=HAMI, perRequest=per_request))
+    fields = context_fields()
+    (slices,) = fields["inventory"].pools.values()
+    usage.apply(
+        QuotaObjects(
+            classes={("", name): entry for name, entry in fields["classes"].items()},
+            slices={("", slice_.metadata.name): slice_ for slice_ in slices},
+            quotas={("", "judged"): convert(quota, DeviceQuota)},
+        )
+    )
+    return usage.book({NAMESPACE: {}})
+
+
+async def test_a_quota_is_validated(start: StartEndpoint) -> None:
+    broken = device_quota(limit(selectors=[cel("device.nonsense")]))
+
+    response = await validate_object(await start(), broken)
+
+    assert not response["allowed"]
+    assert "spec.limits[0].selectors[0].cel.expression" in response["status"]["message"]
 
 
 @pytest.mark.parametrize("depth", [150, 700, 980, 1020, 5000])

@@ -36,6 +36,7 @@ from cli.verbs.status.model import (
     join_names,
 )
 from findings.text import count_text
+from kube.api.device_quota import DeviceQuota, QuotaEnforcement
 from kube.api.policy import Condition
 from kube.names import TRANSLATE_LABEL, TRANSLATE_SELECTED
 from translation.cluster.snapshot import Mode
@@ -137,6 +138,11 @@ def _checks(
         required=("Valid", "Accepted"),
     )
     yield from _check_conditions(
+        "quotas",
+        {quota.metadata.name: _quota_conditions(quota) for quota in installation.quotas},
+        required=("Accepted", "Enforced"),
+    )
+    yield from _check_conditions(
         "profiles",
         {profile.metadata.name: _conditions(profile.status) for profile in installation.profiles},
         required=("Accepted",),
@@ -233,6 +239,14 @@ def _tag(image: str) -> str:
 
 def _conditions(status: Any) -> Sequence[Condition] | None:
     return status.conditions if status is not None else None
+
+
+def _quota_conditions(quota: DeviceQuota) -> Sequence[Condition] | None:
+    """Return the conditions that matter: one that only reports is not to be enforced."""
+    conditions = _conditions(quota.status)
+    if conditions is None or quota.spec.enforcement is not QuotaEnforcement.AUDIT:
+        return conditions
+    return [condition for condition in conditions if condition.type != "Enforced"]
 
 
 def _check_conditions(
