@@ -54,6 +54,10 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     accepts_mixed_slices: bool = False
 
 
+_NO_FACTS: Final = ClusterFacts()
+"""For queries that validate nothing."""
+
+
 class RuleCache:
     """A cluster as rules see it. Not for several threads at once."""
 
@@ -99,7 +103,7 @@ class RuleCache:
 
     # --- queries ----------------------------------------------------------------------------------
 
-    def context(self, facts: ClusterFacts = ClusterFacts()) -> Context:  # noqa: B008 - a frozen value
+    def context(self, facts: ClusterFacts = _NO_FACTS) -> Context:
         """Return the context of rules; it is valid until the next change.
 
         Every user of the rules builds its context here: webhook, audit and command line.
@@ -127,7 +131,7 @@ class RuleCache:
             owned_drivers=self._current.support.owned_drivers,
             bridge_scheduler=self._current.support.bridge_scheduler,
             quota_book=None
-            if self._quota_usage is None
+            if self._quota_usage is None or facts is _NO_FACTS
             else self._quota_usage.book(facts.namespaces),
         )
 

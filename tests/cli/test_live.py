@@ -19,6 +19,7 @@ from kube.api.resource import ResourceClaim
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
+    DEVICE_QUOTAS,
     NAMESPACES,
     NODES,
     POD_GROUPS,
@@ -62,6 +63,21 @@ async def test_only_what_counts_is_read(server: FakeApiServer) -> None:
         ("v1", "ResourceQuota", "team", "gpus"),
         ("v1", "Namespace", "", "team"),
     ]
+
+
+async def test_with_a_quota_all_namespaces_are_read(server: FakeApiServer) -> None:
+    """Claims of each namespace of a tenant count for the others."""
+    limits = [{"name": "gpus", "driver": NVIDIA, "devices": {}, "max": "4"}]
+    spec = {"namespaceSelector": {}, "limits": limits}
+    server.put(DEVICE_QUOTAS, {"metadata": {"name": "team"}, "spec": spec})
+    server.put(NAMESPACES, {"metadata": {"name": "other"}})
+
+    async with server.client() as client:
+        objects, unread = await cluster_state(client, {"team"})
+
+    assert unread == []
+    assert [entry.name for entry in objects if entry.kind == "DeviceQuota"] == ["team"]
+    assert sorted(entry.name for entry in objects if entry.kind == "Namespace") == ["other", "team"]
 
 
 async def test_what_may_not_be_read_is_noted(server: FakeApiServer) -> None:
