@@ -16,8 +16,9 @@ from findings.finding import Code, Finding, FittingAmount, FittingAmounts, error
 from kube.api.core import Pod
 from kube.api.resource import DeviceClaim, DeviceRequest
 from kube.cel.device import qualify_name
-from kube.quantity import Quantity
+from kube.quantity import ZERO, Quantity
 from quotas.device_quotas.book import CapBreach, QuotaBook
+from quotas.device_quotas.charges import ONE
 from quotas.device_quotas.ledger import Excess
 from quotas.device_quotas.limits import Limit, Measure
 from rules.context.claim_entries import (
@@ -154,6 +155,8 @@ def _most_for_field(
         exactly = place.request.exactly
         number = 1 if exactly is None or exactly.count is None else exactly.count
         most = Quantity.from_nanos(most.nanos // max(number, 1), most.format)
+    if limit.measure is Measure.DEVICES:
+        most = Quantity(most.nanos // ONE)
     return most if place.amount > most else None
 
 
@@ -191,7 +194,7 @@ def _with_amount(
     Args:
         most: The largest number for the field; None where it has none above it.
     """
-    if most and not claims.exceed(_with_field(place, most), limit):
+    if most is not None and most > ZERO and not claims.exceed(_with_field(place, most), limit):
         amount = FittingAmount(claim=place.entry.path, field=place.field, amount=most)
         finding = replace(finding, fitting=FittingAmounts(amounts=(amount,)))
     # The claim itself names more than the limit allows, whatever devices are published.

@@ -18,7 +18,7 @@ from kube.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate,
 from rules.context.context import Context
 from testing.builders import Document
 from testing.feasibility_cases import NODE_A, NODE_B, allocated_claim, example_request
-from testing.rule_cases import NAMESPACE, claim, template
+from testing.rule_cases import NAMESPACE, claim, device_quota, limit, template
 from testing.rule_contexts import CLASSES
 
 _KINDS: Final[Mapping[str, tuple[Kind, type[Any]]]] = {
@@ -54,7 +54,7 @@ def _with_name(name: str, document: Document) -> Document:
 
 
 def small() -> Context:
-    """Return two nodes of which one is nearly taken, and claims that pods may name."""
+    """Return two nodes of which one is nearly taken, claims that pods may name, and a quota that is nearly full."""
     return knowing(
         (
             *({"kind": "Node", "metadata": {"name": name}} for name in ("node-a", "node-b")),
@@ -64,6 +64,11 @@ def small() -> Context:
             _with_name("five", claim(example_request(count=5))),
             _with_name("two", template(example_request(count=2))),
             _with_name("five", template(example_request(count=5))),
+            device_quota(
+                limit("2", name="devices", devices={}, perRequest="2"),
+                limit("60Gi", perRequest="40Gi", perDevice="40Gi"),
+                limit("2", name="claims", claims={}),
+            ),
         ),
         CLASSES,
     )

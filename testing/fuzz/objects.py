@@ -28,6 +28,7 @@ RESOURCES: Final[Mapping[tuple[str, str], str]] = {
     ("resource.k8s.io/v1", "ResourceClaimTemplate"): "resourceclaimtemplates",
     ("resource.k8s.io/v1", "ResourceSlice"): "deviceclasses",
     (POLICY_VERSION, "DeviceCompatibilityPolicy"): "devicecompatibilitypolicies",
+    (POLICY_VERSION, "DeviceQuota"): "devicequotas",
     ("v1", "Pod"): "pods",
     **VALIDATED_KINDS,
 }

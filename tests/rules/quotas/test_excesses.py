@@ -184,6 +184,18 @@ def test_the_message_names_quota_limit_and_amounts_and_the_fix_an_amount() -> No
     assert [amount.amount for amount in finding.fitting.amounts] == [Quantity("22Gi")]
 
 
+@pytest.mark.parametrize(
+    ("cap", "fits"), [("1500m", "1"), ("500m", None), ("0", None), ("-2", None)]
+)
+def test_a_fix_is_a_whole_number_of_devices(cap: str, fits: str | None) -> None:
+    there = context({**DEVICES, "perRequest": cap})
+
+    (finding,) = findings_of(claim(example_request(count=3)), there)
+
+    amounts = finding.fitting.amounts if finding.fitting is not None else ()
+    assert [str(entry.amount) for entry in amounts] == ([fits] if fits else [])
+
+
 def test_an_amount_that_is_rounded_up_above_a_cap_is_no_fix() -> None:
     there = context(limit(perRequest="20Gi"))
 
