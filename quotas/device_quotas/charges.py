@@ -38,6 +38,7 @@ from kube.api.resource import (
     ExactDeviceRequest,
 )
 from kube.cel.device import qualify_name
+from kube.cel.scope import current_scope
 from kube.quantity import Quantity
 from quotas.device_quotas.limits import Limit, Measure
 from quotas.device_quotas.published import PublishedDevices, node_of
@@ -46,6 +47,8 @@ ONE: Final = 10**9
 """A device, or a claim, in nano-units."""
 _MAX_CACHED: Final = 16384
 _ANY_NODE: Final = ""
+_STEPS_PER_DEVICE: Final = 2
+"""Steps of the answer's budget for each device that an estimate compares."""
 
 
 class Bounds(NamedTuple):
@@ -144,7 +147,7 @@ class ClaimCharges:
         """Return the charge of a claim that is not allocated.
 
         Raises:
-            AnswerInterrupted: The budget does not last to evaluate the claim's selectors.
+            AnswerInterrupted: The budget does not last to compare the devices, or to evaluate selectors.
         """
         estimates = [self._request(request, limit) for request in devices.requests or ()]
         total = sum((estimate.total for estimate in estimates), Bounds())
@@ -238,6 +241,8 @@ class ClaimCharges:
         key = (limit, *_identity(request))
         estimate = self._estimates.get(key)
         if estimate is None:
+            # Authors of claims choose how many estimates there are.
+            current_scope().meter.charge(1 + _STEPS_PER_DEVICE * len(self.published.devices))
             if len(self._estimates) >= _MAX_CACHED:
                 self._estimates.clear()
             estimate = self._estimates[key] = self._estimate(request, limit)

@@ -1,14 +1,16 @@
 """The charge of a claim before and after its allocation."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import pytest
 
 from allocator.model.feature_gates import Features
 from kube.api.device_quota import QuotaLimit
 from kube.api.resource import Device, DeviceRequest, DeviceRequestAllocationResult, ResourceSlice
+from kube.cel.scope import BudgetSpent, Meter, evaluating
 from kube.quantity import Quantity
-from quotas.device_quotas.charges import ClaimCharges
+from quotas.device_quotas.charges import ONE, ClaimCharges
 from quotas.device_quotas.limits import Limit, compile_limits
 from quotas.device_quotas.published import PublishedDevices
 from testing.allocation.builders import (
@@ -243,3 +245,20 @@ def test_slices_by_name() -> None:
         published.replace_slice(name, slice_)
 
     assert len(published.devices) == 1
+
+
+def test_estimates_are_at_the_cost_of_the_answer() -> None:
+    """Whoever creates claims chooses how many requests of how many kinds they have."""
+    published = PublishedDevices([slice_of(*(device(f"gpu-{number}") for number in range(500)))])
+    of_devices = ClaimCharges(published, classes(), Features())
+    (limit,) = compile_limits(quota(device_limit(1000)))
+    many = claim(*(request(f"r-{number}", f"{number} > 0") for number in range(20)))
+
+    with evaluating(meter=Meter(2500)), pytest.raises(BudgetSpent):
+        of_devices.estimate(many.spec.devices, limit)
+
+    for _ in range(20):  # What is evaluated is kept, so that every attempt gets further.
+        with evaluating(meter=Meter(2500)), suppress(BudgetSpent):
+            of_devices.estimate(many.spec.devices, limit)
+    with evaluating(meter=Meter(1)):
+        assert of_devices.estimate(many.spec.devices, limit).total.most == 19 * ONE
