@@ -22,6 +22,7 @@ from kube.api.resource import Device, DeviceAttribute, ResourceClaim, ResourceSl
 from kube.api.urls import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
+    DEVICE_QUOTAS,
     NAMESPACES,
     NODES,
     RESOURCE_CLAIMS,
@@ -381,3 +382,18 @@ async def test_slices_that_the_api_server_has_accepted_are_not_rejected_for_thei
 
     assert ["invalidSlice"] == [finding.code for finding in findings if "1.34" in finding.message]
     assert not any(finding.is_error for finding in findings)
+
+
+async def test_quotas_and_the_labels_of_namespaces_count(server: FakeApiServer) -> None:
+    limits = [{"name": "devices", "driver": DRIVER, "devices": {}, "max": "1"}]
+    spec = {"namespaceSelector": {"matchLabels": {"team": "a"}}, "limits": limits}
+    server.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    async with evaluating(server) as evaluator_:
+        server.put(DEVICE_QUOTAS, {"metadata": {"name": "team"}, "spec": spec})
+        await until_codes(evaluator_, requested=TWO)
+
+        server.put(NAMESPACES, {"metadata": {"name": NAMESPACE, "labels": {"team": "a"}}})
+        await until_codes(evaluator_, "error exceedsDeviceQuota", requested=TWO)
+
+        server.remove(DEVICE_QUOTAS, "team")
+        await until_codes(evaluator_, requested=TWO)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from allocator.model.scheduler_support import SchedulerSupport
 from allocator.pods.claims import Name
 from clusterstate.cluster_cache import MAX_BATCH
 from clusterstate.kinds import Changes, Kind
+from clusterstate.projections import project_claim
 from clusterstate.rule_cache import ClusterFacts, RuleCache
 from kube.api.core import Pod, PodResourceClaim, PodSpec
 from kube.api.meta import ObjectMeta
@@ -19,6 +21,8 @@ from kube.api.ownership import OWNERSHIP, AllocatorOwnership, AllocatorOwnership
 from kube.api.policy import Scope
 from kube.api.resource import ResourceClaim, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from kube.names import DEFAULT_SCHEDULER_NAME
+from quotas.device_quotas.charges import ONE
+from quotas.device_quotas.ledger import Totals
 from rules.engine.engine import Target, validate
 from rules.feasibility.enforcement import Enforcement, EnforcementSettings
 from rules.feasibility.high_water_mark import DriverStock, HighWaterMark
@@ -36,6 +40,7 @@ from testing.allocation.builders import (
     rule,
     slice_of,
 )
+from testing.device_quotas import device_limit, quota
 
 NODES = [f"node-{number}" for number in range(3)]
 ASKED = (
@@ -241,3 +246,57 @@ def test_requests_of_objects_are_known_as_long_as_the_objects_exist() -> None:
     context = cache.context()
     assert not context.templates
     assert not context.allocated_claims
+
+
+@pytest.mark.parametrize(("class_name", "left"), [("gpu", 3), ("other", 4)])
+def test_a_projected_claim_is_charged_by_the_class_of_its_request(
+    class_name: str, left: int
+) -> None:
+    """An allocated claim is projected, and a limit may be on one class only."""
+    document = msgspec.to_builtins(
+        replace(
+            allocated_claim(result("gpu-0", pool=NODES[0]), name="a"), spec=claim(request()).spec
+        ),
+        enc_hook=str,
+    )
+    team = quota(device_limit(4, classes=(class_name,)))
+    cache = RuleCache(Features(), knows_allocated_requests=False)
+    cache.apply(
+        {
+            **everything(),
+            Kind.CLAIM: {("default", "a"): project_claim(msgspec.json.encode(document))},
+            Kind.QUOTA: {("", "team"): team},
+        }
+    )
+
+    context = cache.context(ClusterFacts(namespaces={"default": {}}))
+
+    assert context.claims == {}
+    book = context.quota_book
+    assert book is not None
+    (account,) = book.accounts("default")
+    assert account.limit.max.nanos - book.ledger.totals(account).used == left * ONE
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_usage_of_quotas_follows_changes_as_a_new_start(seed: int) -> None:
+    rng, all_objects = Random(seed), everything()
+    all_objects[Kind.QUOTA] = {("", "team"): quota(device_limit(3), name="team")}
+    facts = ClusterFacts(namespaces={"default": {}})
+    cache = cache_of(all_objects)
+    for _ in range(10):
+        changes = changed(rng, rng.choice(NODES))
+        cache.apply(changes)
+        for kind, change in changes.items():
+            all_objects.setdefault(kind, {}).update(change)
+        anew = {
+            kind: {key: value for key, value in values.items() if value is not None}
+            for kind, values in all_objects.items()
+        }
+        assert usage_of(cache_of(anew), facts) == usage_of(cache, facts)
+
+
+def usage_of(cache: RuleCache, facts: ClusterFacts) -> Totals:
+    book = cache.context(facts).quota_book
+    assert book is not None
+    return book.ledger.totals(book.accounts("default")[0])
