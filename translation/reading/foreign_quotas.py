@@ -13,7 +13,7 @@ from translation.reading.claim_blind_objects import find_resource_names
 MAX_NAMES: Final = 100
 """Resource names and namespaces of one quota that are kept."""
 QUOTA_FIX: Final = (
-    "limit claims by a ResourceQuota on their DeviceClass in namespaces, or by Kueue; or keep the scheduler: "
+    "limit claims by a DeviceQuota (drawbridge quota convert prints one), or by Kueue; or keep the scheduler: "
     "list it in adoptSchedulers with its own name, if it allocates claims"
 )
 

@@ -19,8 +19,8 @@ from translation.preflight.quotas.dimensions import counts_amounts
 from translation.record.derive import Readings
 
 AMOUNT_FIX: Final = (
-    "no ResourceQuota counts memory or compute of claims: limit it by a queue such as Kueue, with capacity "
-    "sources; translation.quota: warn admits the pods, and gives this limit up"
+    "no ResourceQuota counts memory or compute of claims, and a DeviceQuota does: drawbridge quota convert prints "
+    "one; then remove the line; translation.quota: warn admits the pods, and gives this limit up"
 )
 
 
