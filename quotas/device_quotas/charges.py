@@ -241,11 +241,11 @@ class ClaimCharges:
         key = (limit, *_identity(request))
         estimate = self._estimates.get(key)
         if estimate is None:
-            # Authors of claims choose how many estimates there are.
-            current_scope().meter.charge(1 + _STEPS_PER_DEVICE * len(self.published.devices))
             if len(self._estimates) >= _MAX_CACHED:
                 self._estimates.clear()
             estimate = self._estimates[key] = self._estimate(request, limit)
+            # Authors of claims choose how many estimates there are; each is kept, even if it was the last.
+            current_scope().meter.count(1 + _STEPS_PER_DEVICE * len(self.published.devices))
         return estimate
 
     def _estimate(self, request: Request, limit: Limit) -> Estimate:

@@ -254,11 +254,11 @@ def test_estimates_are_at_the_cost_of_the_answer() -> None:
     (limit,) = compile_limits(quota(device_limit(1000)))
     many = claim(*(request(f"r-{number}", f"{number} > 0") for number in range(20)))
 
-    with evaluating(meter=Meter(2500)), pytest.raises(BudgetSpent):
+    with evaluating(meter=Meter(is_over=lambda: True)), pytest.raises(BudgetSpent):
         of_devices.estimate(many.spec.devices, limit)
 
     for _ in range(20):  # What is evaluated is kept, so that every attempt gets further.
-        with evaluating(meter=Meter(2500)), suppress(BudgetSpent):
+        with evaluating(meter=Meter(is_over=lambda: True)), suppress(BudgetSpent):
             of_devices.estimate(many.spec.devices, limit)
-    with evaluating(meter=Meter(1)):
+    with evaluating(meter=Meter(is_over=lambda: True)):
         assert of_devices.estimate(many.spec.devices, limit).total.most == 19 * ONE
