@@ -40,6 +40,7 @@ from allocator.cluster.verdicts import (
     assign_requests,
     every_node,
 )
+from allocator.model.amount_bound import AmountBound
 from allocator.model.devices import DeviceId, NodeDevices, Pool, PoolId, PublishedDevice
 from allocator.model.outcome import AttemptFailed, BudgetExhausted
 from allocator.model.plan import Budget, Plan
@@ -132,24 +133,27 @@ class Cluster:
         strategy: Strategy = FIRST_FIT,
         budget: Budget = DEFAULT_BUDGET,
         usage: Usage | None = None,
+        bounds: Sequence[AmountBound] = (),
     ) -> Outcome:
         """Search one node and return the outcome with its own devices.
 
         Args:
             usage: Other usage than there is, such as without the claims of a victim.
+            bounds: Bounds on the sums of amounts.
 
         Raises:
             AttemptFailed: The attempt fails.
             AnswerInterrupted: There is no outcome, for the reason that the class of the error says.
         """
-        error = self._inventory.entries[node].error
-        if error is not None:
+        if (error := self._inventory.entries[node].error) is not None:
             raise error.without_traceback()
         devices, usage = self._devices[node], usage or self.usage
         order = strategy.order(devices, usage, pending)
         self.costs.searched += 1
         with self.costs.charged():
-            return allocate(devices, pending, usage, self.options, budget=budget, order=order)
+            return allocate(
+                devices, pending, usage, self.options, budget=budget, order=order, bounds=bounds
+            )
 
     def verdicts(
         self,
@@ -181,7 +185,6 @@ class Cluster:
         The cluster must not change while the iterator is in use.
 
         Args:
-            pending: The claims.
             strategy: Order of devices and score of nodes.
             budget: Maximum cost of each search.
             nodes: Only these nodes; None for all.
@@ -231,7 +234,6 @@ class Cluster:
         searched, and the nodes that are looked at, with all on which a search fails.
 
         Args:
-            pending: The claims.
             strategy: Order of devices and score of nodes.
             budget: Maximum cost of each search.
             limit: Maximum number of nodes; None for all.

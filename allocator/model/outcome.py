@@ -52,6 +52,7 @@ class Reason(StrEnum):
     POLICY = "compatibilityPolicy"
     CONFLICTING_SHARING_CONFIG = "conflictingSharingConfig"
     CONSUMER_LIMIT = "consumerLimit"
+    QUOTA = "quota"
     CONSTRAINT = "constraint"
     POOL_INCOMPLETE = "poolIncomplete"
     POOL_INVALID = "poolInvalid"

@@ -14,18 +14,19 @@ import msgspec
 
 from allocator.compatibility import constraint as compatibility
 from allocator.compatibility.compile import CompiledPolicy
+from allocator.features import amount_bounds, consumer_limits, node_operations
 from allocator.features import binding_conditions as binding
 from allocator.features import co_tenant_config as sharing
 from allocator.features import compatibility_groups as groups
 from allocator.features import constraints as attributes
 from allocator.features import consumable_capacity as capacity
-from allocator.features import consumer_limits, node_operations
 from allocator.features import device_taints as taints
 from allocator.features import partitionable_devices as counters
 from allocator.features.constraints import AttributeConstraints, DeviceDemand
 from allocator.features.consumable_capacity import CapacityConstraint
 from allocator.features.consumer_limits import ConsumerLimit
 from allocator.features.partitionable_devices import CounterConstraint
+from allocator.model.amount_bound import AmountBound
 from allocator.model.constraint import Constraint
 from allocator.model.devices import DeviceId, NodeDevices, PoolState, PublishedDevice
 from allocator.model.feature_gates import Features
@@ -177,7 +178,11 @@ def _has_too_few(candidates: RequestCandidates) -> bool:
 
 
 def lay_out(
-    node: NodeDevices, pending: PendingClaims, usage: Usage, options: AllocatorOptions
+    node: NodeDevices,
+    pending: PendingClaims,
+    usage: Usage,
+    options: AllocatorOptions,
+    bounds: Sequence[AmountBound] = (),
 ) -> Attempt:
     """Lay out an attempt.
 
@@ -186,16 +191,22 @@ def lay_out(
             incomplete pool in mode All, more than 32 devices in a claim.
         AnswerInterrupted: A selector has no verdict, for the reason that the class of the error says.
     """
-    return _Layout(node, pending, usage, options).attempt()
+    return _Layout(node, pending, usage, options, bounds).attempt()
 
 
 class _Layout:
     """The facts that requests share while their candidates are determined."""
 
     def __init__(
-        self, node: NodeDevices, pending: PendingClaims, usage: Usage, options: AllocatorOptions
+        self,
+        node: NodeDevices,
+        pending: PendingClaims,
+        usage: Usage,
+        options: AllocatorOptions,
+        bounds: Sequence[AmountBound],
     ) -> None:
         self._node = node
+        self._bounds = bounds
         self._pending = pending
         self._usage = usage
         self._options = options
@@ -289,6 +300,7 @@ class _Layout:
                 node, usage, self._pending, options.uniform_config_drivers, self._features
             ),
             consumer_limits.build_constraint(node, usage, options.consumer_limits),
+            amount_bounds.build_constraint(node, self._bounds, self._requests, self._capacity),
         )
         return tuple(constraint for constraint in constraints if constraint is not None)
 

@@ -28,6 +28,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from allocator.model.amount_bound import AmountBound
 from allocator.model.constraint import Constraint
 from allocator.model.devices import NodeDevices, reorder
 from allocator.model.outcome import AttemptFailed, BudgetExhausted, DoesNotFit
@@ -58,6 +59,7 @@ def allocate(
     *,
     budget: Budget = DEFAULT_BUDGET,
     order: Sequence[int] | None = None,
+    bounds: Sequence[AmountBound] = (),
 ) -> Plan | DoesNotFit | BudgetExhausted:
     """Choose devices of a node for claims.
 
@@ -70,14 +72,15 @@ def allocate(
         order: Positions in the order of a strategy; None for upstream's order. Upstream's order is
             also used where the verdict depends on it, and where the strategy's order exhausts the
             budget: then the outcome has the steps of both searches.
+        bounds: Bounds on the sums of amounts.
 
     Raises:
         AttemptFailed: The attempt fails on all nodes.
     """
-    attempt = lay_out(node, pending, usage, options)
+    attempt = lay_out(node, pending, usage, options, bounds)
     if order is None or attempt.may_abort or attempt.is_order_sensitive:
         return search(attempt, budget)
-    outcome = search(lay_out(reorder(node, order), pending, usage, options), budget)
+    outcome = search(lay_out(reorder(node, order), pending, usage, options, bounds), budget)
     if not isinstance(outcome, BudgetExhausted):
         return outcome
     # A strategy must not change whether the claims fit.

@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from allocator.model.amount_bound import capacity_amount
 from allocator.model.consumption import Consumption, capacity_consumption
 from allocator.model.devices import DeviceId, PublishedDevice
 from allocator.model.feature_gates import Features
@@ -37,10 +38,9 @@ from kube.api.resource import (
     DeviceSubRequest,
     ExactDeviceRequest,
 )
-from kube.cel.device import qualify_name
 from kube.cel.scope import current_scope
 from kube.quantity import Quantity
-from quotas.device_quotas.limits import Limit, Measure
+from quotas.device_quotas.limits import Limit, Measure, Measured
 from quotas.device_quotas.published import PublishedDevices, node_of
 
 ONE: Final = 10**9
@@ -276,7 +276,7 @@ class ClaimCharges:
             if consumption is None:
                 continue
             counts = device.id.driver == limit.driver and limit.devices.counts(device)
-            charge = _amount_of(device, consumption.amounts, limit) if counts else 0
+            charge = amount_of(device, consumption.amounts, limit) if counts else 0
             yield _Candidate(charge, node_of(device))
 
     def _consumption(
@@ -295,7 +295,7 @@ class ClaimCharges:
         """Return the charge for a device that is not published any more: that of the largest that is."""
         return max(
             (
-                _amount_of(device, {}, limit)
+                amount_of(device, {}, limit)
                 for device in self.published.devices
                 if device.id.driver == limit.driver and limit.devices.counts(device)
             ),
@@ -309,10 +309,10 @@ def _amount_taken(device_taken: TakenDevice, limit: Limit) -> int | None:
         return _of_capacity(device_taken.consumed, limit)
     if limit.measure in {Measure.DEVICES, Measure.CLAIMS}:
         return ONE
-    return None if device_taken.device is None else _amount_of(device_taken.device, {}, limit)
+    return None if device_taken.device is None else amount_of(device_taken.device, {}, limit)
 
 
-def _amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit: Limit) -> int:
+def amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit: Measured) -> int:
     """Return the charge for a device, or for a share with this consumption.
 
     Args:
@@ -335,16 +335,9 @@ def _amount_of(device: PublishedDevice, consumed: Mapping[str, Quantity], limit:
             )
 
 
-def _of_capacity(amounts: Mapping[str, Quantity], limit: Limit) -> int:
+def _of_capacity(amounts: Mapping[str, Quantity], limit: Measured) -> int:
     """Return the amount of the limit's capacity, by whichever form of its name; 0 without one."""
-    return max(
-        (
-            amount.nanos
-            for name, amount in amounts.items()
-            if qualify_name(name, limit.driver) == limit.capacity
-        ),
-        default=0,
-    )
+    return capacity_amount(amounts, limit.capacity, limit.driver)
 
 
 def _chain(request: Request, device_class: DeviceClass) -> SelectorChain:

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from allocator.compatibility import constraint as compatibility
 from allocator.compatibility.compile import compile_policy
+from allocator.features import amount_bounds, constraints, consumer_limits
 from allocator.features import co_tenant_config as sharing
 from allocator.features import compatibility_groups as groups
-from allocator.features import constraints, consumer_limits
 from allocator.features import consumable_capacity as capacity
 from allocator.features import partitionable_devices as counters
 from allocator.features.constraints import AttributeConstraints, DeviceDemand
 from allocator.features.consumer_limits import ConsumerLimit
+from allocator.model.amount_bound import AmountBound, Counted
 from allocator.model.constraint import Constraint, RemainingDemand
 from allocator.model.devices import NodeDevices
 from allocator.model.feature_gates import Features
@@ -29,6 +30,7 @@ from allocator.model.requests import PendingClaims, Request
 from allocator.model.usage import Consumer, DeviceUse, Usage
 from kube.api.policy import Enforcement
 from kube.api.resource import Device
+from kube.cel.device import qualify_name
 from testing.allocation.builders import (
     DRIVER,
     Version,
@@ -222,6 +224,18 @@ POLICIES: Final = (
 )
 
 
+def bounds_of(node: NodeDevices) -> Sequence[AmountBound]:
+    """A bound of each form, on devices that count differently."""
+    amounts = {device.id: number % 3 for number, device in enumerate(node.devices) if number != 1}
+    ones = dict.fromkeys(amounts, 1)
+    forms: tuple[dict[str, Any], ...] = (
+        {"capacity": qualify_name("m", DRIVERS[0]), "total": 3 * 10**9},
+        {"counted": Counted.ONCE_PER_DEVICE, "total": 4, "per_device": 3},
+        {"counted": Counted.ONCE_PER_CLAIM, "total": 1, "per_request": 2, "amounts": ones},
+    )
+    return [AmountBound(**{"amounts": amounts, "driver": DRIVERS[0], **form}) for form in forms]
+
+
 MAKERS: Final[dict[str, Callable[[World], Constraint | None]]] = {
     "counters": lambda setting: counters.build_constraint(
         setting.node, setting.usage, setting.features
@@ -245,6 +259,12 @@ MAKERS: Final[dict[str, Callable[[World], Constraint | None]]] = {
             DRIVERS[0]: ConsumerLimit(per_device=2, per_node=4),
             DRIVERS[1]: ConsumerLimit(per_node=2),
         },
+    ),
+    "amount bounds": lambda setting: amount_bounds.build_constraint(
+        setting.node,
+        bounds_of(setting.node),
+        setting.requests,
+        capacity.build_constraint(setting.node, setting.usage, setting.requests, setting.features),
     ),
     "compatibility": lambda setting: compatibility.build_constraint(
         setting.node, setting.usage, POLICIES, setting.pending, {}
