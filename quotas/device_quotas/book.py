@@ -11,15 +11,17 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from allocator.model.devices import PoolId
+from allocator.model.amount_bound import AmountBound
+from allocator.model.devices import PoolId, PublishedDevice
 from allocator.model.feature_gates import Features
 from allocator.model.plan import Choice
 from kube.api.device_quota import DeviceQuota
 from kube.api.resource import AllocationResult, DeviceClaim, DeviceClass, ResourceSlice
 from kube.cel.scope import current_scope, evaluating
 from kube.quantity import Quantity
+from quotas.device_quotas.bounds import amount_bound
 from quotas.device_quotas.charges import ClaimCharges, Estimate
-from quotas.device_quotas.ledger import DeviceQuotaLedger, Entry, Excess, Stage
+from quotas.device_quotas.ledger import NOTHING, DeviceQuotaLedger, Entry, Excess, Stage
 from quotas.device_quotas.limits import Limit
 from quotas.device_quotas.published import PublishedDevices
 from quotas.device_quotas.tenants import Account, Labels, Tenants
@@ -183,12 +185,14 @@ class QuotaBook:
         choices: Iterable[Sequence[Choice]],
         *,
         besides: Iterable[Hashable] = (),
+        also: Mapping[Account, int] = NOTHING,
     ) -> tuple[Excess | CapBreach, ...]:
         """Return what devices that a plan gives to a pod's claims would exceed.
 
         Args:
             choices: The devices of each claim.
             besides: Claims that do not count: the pod's own, and those of victims.
+            also: Amounts that count as committed, too.
         """
         charges: dict[Account, int] = dict.fromkeys(accounts, 0)
         breaches: list[CapBreach] = []
@@ -198,7 +202,33 @@ class QuotaBook:
                 charges[account] += charge.total
                 if account.limit.is_enforced:
                     breaches += _breaches(account.limit, charge.request, charge.device)
-        return (*breaches, *self.ledger.excesses(charges, besides=besides))
+        return (*breaches, *self.ledger.excesses(charges, besides=besides, also=also))
+
+    def bounds(
+        self,
+        accounts: Iterable[Account],
+        devices: Collection[PublishedDevice],
+        *,
+        besides: Sequence[Hashable] = (),
+        also: Mapping[Account, int] = NOTHING,
+    ) -> tuple[AmountBound, ...]:
+        """Return the bounds under which a search finds no plan with an excess.
+
+        Args:
+            devices: The devices of the node.
+            besides: As in `excesses_of_plan`.
+            also: As in `excesses_of_plan`.
+
+        Raises:
+            AnswerInterrupted: The budget does not last to evaluate the limits' selectors.
+        """
+        return tuple(
+            amount_bound(
+                account.limit, self.ledger.left(account, besides=besides, also=also), devices
+            )
+            for account in accounts
+            if account.limit.is_enforced
+        )
 
     def excesses_of_claims(
         self,
@@ -282,6 +312,10 @@ class QuotaBook:
             self.charge(key)
 
     def _charge(self, key: Hashable, claim: CountedClaim) -> None:
+        self.ledger.put(key, self.entry(claim))
+
+    def entry(self, claim: CountedClaim) -> Entry:
+        """Return what a claim is charged with, whether it is in the book or not."""
         charges: dict[Account, int] = {}
         is_complete = True
         for account in self.tenants.accounts(claim.namespace):
@@ -294,7 +328,7 @@ class QuotaBook:
             if amount or not is_known:
                 charges[account] = amount
             is_complete &= is_known
-        self.ledger.put(key, Entry(claim.namespace, claim.stage, charges, is_complete))
+        return Entry(claim.namespace, claim.stage, charges, is_complete)
 
 
 def _breaches(limit: Limit, request: int, device: int) -> list[CapBreach]:

@@ -4,11 +4,14 @@ An entry is a claim, or a claim of a pod that is not created yet. Totals are the
 whatever their order: an entry that is put again replaces what it was charged with.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from quotas.device_quotas.tenants import Account
+
+NOTHING: Final[Mapping[Account, int]] = MappingProxyType({})
 
 
 class Stage(Enum):
@@ -131,7 +134,11 @@ class DeviceQuotaLedger:
         return not self._incomplete.get(account)
 
     def excesses(
-        self, charges: Mapping[Account, int], *, besides: Iterable[Hashable] = ()
+        self,
+        charges: Mapping[Account, int],
+        *,
+        besides: Iterable[Hashable] = (),
+        also: Mapping[Account, int] = NOTHING,
     ) -> tuple[Excess, ...]:
         """Return the accounts of enforced limits that have less left than is asked for.
 
@@ -140,20 +147,43 @@ class DeviceQuotaLedger:
         Args:
             charges: Account to nano-units.
             besides: Entries that do not count, such as those of victims, or of the pod itself.
+            also: Amounts that count as committed, too.
         """
-        ignored_entries = [entry for key in besides if (entry := self._entries.get(key))]
+        ignored_entries = self._find(besides)
         excesses = []
         for account, amount in charges.items():
             if amount <= 0 or not account.limit.is_enforced:
                 continue
-            committed = self.totals(account).committed - sum(
-                entry.charges.get(account, 0)
-                for entry in ignored_entries
-                if entry.stage is not Stage.WAITING
-            )
+            committed = self._committed(account, ignored_entries) + also.get(account, 0)
             if committed + amount > account.limit.available_max:
                 excesses.append(Excess(account, amount, committed))
         return tuple(excesses)
+
+    def left(
+        self,
+        account: Account,
+        *,
+        besides: Iterable[Hashable] = (),
+        also: Mapping[Account, int] = NOTHING,
+    ) -> int:
+        """Return the amount that is left; negative where more is used than the limit allows.
+
+        Args:
+            besides: As in `excesses`.
+            also: As in `excesses`.
+        """
+        committed = self._committed(account, self._find(besides)) + also.get(account, 0)
+        return account.limit.available_max - committed
+
+    def _find(self, keys: Iterable[Hashable]) -> Sequence[Entry]:
+        return [entry for key in keys if (entry := self._entries.get(key))]
+
+    def _committed(self, account: Account, ignored_entries: Iterable[Entry]) -> int:
+        return self.totals(account).committed - sum(
+            entry.charges.get(account, 0)
+            for entry in ignored_entries
+            if entry.stage is not Stage.WAITING
+        )
 
     def _count(self, entry: Entry, sign: int) -> None:
         for account, amount in entry.charges.items():

@@ -6,7 +6,7 @@ device. Whatever cannot be evaluated counts: a limit whose expression does not c
 
 from collections.abc import Hashable, Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -32,6 +32,26 @@ class Measure(StrEnum):
     CLAIMS = "claims"
     CAPACITY = "capacity"
     COUNTER = "counter"
+
+
+class Measured(Protocol):
+    """The amount of a device that counts."""
+
+    @property
+    def driver(self) -> str:
+        """The driver, whose domain a name without one is in."""
+
+    @property
+    def measure(self) -> Measure:
+        """The unit."""
+
+    @property
+    def capacity(self) -> tuple[str, str]:
+        """Domain and identifier of the capacity, where the measure is one."""
+
+    @property
+    def counter(self) -> str:
+        """Name of the counter, where the measure is one."""
 
 
 class LimitFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,13 +87,18 @@ class DeviceFilter:
         self._fields = referenced_fields(self._selectors)
         self._verdicts: dict[Hashable, bool] = {}
 
+    @property
+    def counts_all(self) -> bool:
+        """Return whether every device counts."""
+        return self.fault is not None or not self._selectors
+
     def counts(self, device: PublishedDevice) -> bool:
         """Return whether a device counts; one on which a selector fails does.
 
         Raises:
             AnswerInterrupted: The budget of the answer does not last for the evaluation.
         """
-        if self.fault is not None or not self._selectors:
+        if self.counts_all:
             return True
         key = projection(device, self._fields)
         verdict = self._verdicts.get(key)
